@@ -1,0 +1,127 @@
+//! Elements of any dtype as `f64`, for the code that treats all dtypes alike: recorded cases and the mock.
+//!
+//! Not for the path of a real model: that never looks at single elements.
+
+use limen::{DType, Element};
+
+/// An element as a number. Integers above 2⁵³ lose their last bits.
+trait Number: Element {
+    /// The value of integers that this type holds exactly; `None` for floating-point types, which round.
+    const RANGE: Option<(f64, f64)>;
+    fn into_f64(self) -> f64;
+    /// The nearest value of this type.
+    fn from_f64(value: f64) -> Self;
+}
+
+macro_rules! numbers {
+    ($($t:ty: $range:expr),* $(,)?) => {
+        $(impl Number for $t {
+            const RANGE: Option<(f64, f64)> = $range;
+            fn into_f64(self) -> f64 {
+                self as f64
+            }
+            fn from_f64(value: f64) -> Self {
+                value as $t
+            }
+        })*
+    };
+}
+macro_rules! integers {
+    ($($t:ty),*) => { numbers!($($t: Some((<$t>::MIN as f64, <$t>::MAX as f64))),*); };
+}
+numbers!(f32: None, f64: None);
+integers!(i8, u8, i16, u16, i32, u32, i64, u64);
+
+macro_rules! halves {
+    ($($t:ty),*) => {
+        $(impl Number for $t {
+            const RANGE: Option<(f64, f64)> = None;
+            fn into_f64(self) -> f64 {
+                self.to_f64()
+            }
+            fn from_f64(value: f64) -> Self {
+                <$t>::from_f64(value)
+            }
+        })*
+    };
+}
+halves!(half::f16, half::bf16);
+
+/// What can be done with the bytes of one element of a dtype.
+#[derive(Clone, Copy)]
+pub(crate) struct Access {
+    get: fn(&[u8]) -> f64,
+    put: fn(f64, &mut [u8]),
+    range: Option<(f64, f64)>,
+    size: usize,
+}
+
+impl Access {
+    fn of<T: Number>() -> Self {
+        Access {
+            // Read and written by value: nobody has promised that these bytes are aligned.
+            get: |bytes| bytemuck::pod_read_unaligned::<T>(bytes).into_f64(),
+            put: |value, bytes| bytes.copy_from_slice(bytemuck::bytes_of(&T::from_f64(value))),
+            range: T::RANGE,
+            size: T::DTYPE.size(),
+        }
+    }
+
+    /// For a dtype that is known at run time.
+    pub(crate) fn to(dtype: DType) -> Self {
+        match dtype {
+            DType::F32 => Access::of::<f32>(),
+            DType::F16 => Access::of::<half::f16>(),
+            DType::BF16 => Access::of::<half::bf16>(),
+            DType::F64 => Access::of::<f64>(),
+            DType::I8 => Access::of::<i8>(),
+            DType::U8 => Access::of::<u8>(),
+            DType::I16 => Access::of::<i16>(),
+            DType::U16 => Access::of::<u16>(),
+            DType::I32 => Access::of::<i32>(),
+            DType::U32 => Access::of::<u32>(),
+            DType::I64 => Access::of::<i64>(),
+            DType::U64 => Access::of::<u64>(),
+        }
+    }
+
+    /// The elements of some bytes.
+    pub(crate) fn values(self, bytes: &[u8]) -> impl Iterator<Item = f64> {
+        bytes.chunks_exact(self.size).map(self.get)
+    }
+
+    /// Writes as many elements as there are bytes and values for, rounded or saturated to the dtype.
+    pub(crate) fn write(self, values: impl IntoIterator<Item = f64>, bytes: &mut [u8]) {
+        for (bytes, value) in bytes.chunks_exact_mut(self.size).zip(values) {
+            (self.put)(value, bytes);
+        }
+    }
+
+    /// Whether a value survives: integers must be whole and in range, floating-point types round whatever they get.
+    pub(crate) fn holds(self, value: f64) -> bool {
+        self.range.is_none_or(|(min, max)| value.fract() == 0.0 && (min..=max).contains(&value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dtype_keeps_small_numbers() {
+        use DType::*;
+        for dtype in [F32, F16, BF16, F64, I8, U8, I16, U16, I32, U32, I64, U64] {
+            let mut bytes = vec![0; 3 * dtype.size()];
+            let access = Access::to(dtype);
+            access.write([0.0, 1.0, 100.0], &mut bytes);
+            assert_eq!(access.values(&bytes).collect::<Vec<_>>(), [0.0, 1.0, 100.0], "{dtype}");
+        }
+    }
+
+    #[test]
+    fn integers_hold_only_whole_numbers_in_range() {
+        let u8s = Access::to(DType::U8);
+        assert!(u8s.holds(255.0) && !u8s.holds(256.0) && !u8s.holds(-1.0) && !u8s.holds(0.5) && !u8s.holds(f64::NAN));
+        assert!(Access::to(DType::F32).holds(0.1));
+    }
+}

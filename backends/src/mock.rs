@@ -1,0 +1,329 @@
+//! A backend without a model: answers of the right shape after a set time, and failures when told to.
+//!
+//! For tests of graphs and of the engine, and for planning a graph before its model exists. Its answers are a plain
+//! function of its inputs, and it spends its latency computing, as a model would.
+
+use crate::element::Access;
+use limen::backend::{
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, SessionMetadata, Signature, TensorSpec,
+};
+use limen::unit::Span;
+use limen::{DType, Dim, MAX_RANK, Memory, PlanErrors};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as NameError, StrDeserializer};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What a mock takes, what it gives, how long it takes and how it fails. Calls are counted from 1, per session.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct MockConfig {
+    /// Name and spec of one item of each input, such as `f32[1,8,8]`.
+    pub inputs: BTreeMap<String, String>,
+    /// Name and spec of one item of each output. Element j is the sum of the item's first input plus j; the first
+    /// input is the first in alphabetical order.
+    pub outputs: BTreeMap<String, String>,
+    /// How long a call takes, whatever its batch. The time is spent computing.
+    #[serde(default = "no_time")]
+    pub latency: Span,
+    /// How much longer it takes for each item.
+    #[serde(default = "no_time")]
+    pub per_item: Span,
+    /// Every n-th call fails.
+    pub fail_every: Option<u64>,
+    /// The n-th call fails.
+    pub fail_at: Option<u64>,
+    /// The n-th call panics.
+    pub panic_at: Option<u64>,
+    /// The n-th call never returns.
+    pub hang_at: Option<u64>,
+    /// The largest batch the model claims to take.
+    pub max_batch: Option<usize>,
+}
+
+fn no_time() -> Span {
+    Span(Duration::ZERO)
+}
+
+impl Default for MockConfig {
+    fn default() -> Self {
+        MockConfig {
+            inputs: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            latency: no_time(),
+            per_item: no_time(),
+            fail_every: None,
+            fail_at: None,
+            panic_at: None,
+            hang_at: None,
+            max_batch: None,
+        }
+    }
+}
+
+impl MockConfig {
+    /// What it takes and gives, and everything that is wrong with it as field and sentence.
+    fn signature(&self) -> Result<Signature, Vec<(String, String)>> {
+        let mut wrong = Vec::new();
+        let mut side = |side: &str, specs: &BTreeMap<String, String>| {
+            if specs.is_empty() {
+                wrong.push((side.to_string(), format!("a model has at least one of its {side}")));
+            }
+            let mut parsed = Vec::new();
+            for (name, text) in specs {
+                match parse_spec(text) {
+                    Ok((dtype, shape)) => parsed.push(TensorSpec { name: name.clone(), dtype, shape }),
+                    Err(why) => wrong.push((format!("{side}.{name}"), why)),
+                }
+            }
+            parsed
+        };
+        let inputs = side("inputs", &self.inputs);
+        let outputs = side("outputs", &self.outputs);
+        let calls = [
+            ("fail_every", self.fail_every),
+            ("fail_at", self.fail_at),
+            ("panic_at", self.panic_at),
+            ("hang_at", self.hang_at),
+            ("max_batch", self.max_batch.map(|n| n as u64)),
+        ];
+        for (field, value) in calls {
+            if value == Some(0) {
+                wrong.push((field.into(), "0 means nothing here; counting begins at 1".into()));
+            }
+        }
+        if wrong.is_empty() { Ok(Signature { inputs, outputs, max_batch: self.max_batch }) } else { Err(wrong) }
+    }
+
+    /// Reports everything that is wrong, as fields of `mock`.
+    pub(crate) fn check(&self, errors: &mut PlanErrors) {
+        for (field, why) in self.signature().err().into_iter().flatten() {
+            errors.at(format!("mock.{field}"), why).help("a spec is a type and the fixed shape of one item: `f32[1,8,8]`");
+        }
+    }
+}
+
+/// Reads `f32[1,8,8]`; `f32` and `f32[]` are scalars.
+fn parse_spec(text: &str) -> Result<(DType, Vec<Dim>), String> {
+    let (name, dims) = match text.trim().split_once('[') {
+        None => (text.trim(), ""),
+        Some((name, rest)) => match rest.strip_suffix(']') {
+            Some(dims) => (name.trim_end(), dims),
+            None => return Err(format!("`{text}` has a `[` without its `]`")),
+        },
+    };
+    let named: StrDeserializer<'_, NameError> = name.into_deserializer();
+    let dtype = DType::deserialize(named).map_err(|e| format!("`{text}`: {e}"))?;
+    let mut shape = Vec::new();
+    for dim in dims.split(',').map(str::trim).filter(|_| !dims.trim().is_empty()) {
+        match dim.parse::<usize>() {
+            Ok(length) if length > 0 => shape.push(Dim::Fixed(length)),
+            _ => return Err(format!("`{text}`: `{dim}` is not a length; the mock takes fixed ones only")),
+        }
+    }
+    if shape.len() > MAX_RANK {
+        return Err(format!("`{text}` has {} dims; from 0 to {MAX_RANK} fit", shape.len()));
+    }
+    Ok((dtype, shape))
+}
+
+/// The backend `mock`.
+#[derive(Debug)]
+pub struct Mock;
+
+impl Backend for Mock {
+    const NAME: &'static str = "mock";
+    type Model = MockConfig;
+    type Prepared = MockPrepared;
+
+    fn probe() -> Result<Capabilities, BackendError> {
+        use DType::*;
+        Ok(Capabilities {
+            dtypes: vec![F32, F16, BF16, F64, I8, U8, I16, U16, I32, U32, I64, U64],
+            max_batch: None,
+            max_rank: MAX_RANK,
+            memory: vec![Memory::Host],
+            version: env!("CARGO_PKG_VERSION").into(),
+        })
+    }
+
+    fn prepare(config: MockConfig) -> Result<MockPrepared, BackendError> {
+        let signature = config.signature().map_err(|wrong| {
+            let all: Vec<_> = wrong.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+            BackendError::Unsupported(all.join("; "))
+        })?;
+        signature.check()?;
+        Ok(MockPrepared { config, signature })
+    }
+}
+
+/// A mock that is checked.
+#[derive(Debug)]
+pub struct MockPrepared {
+    config: MockConfig,
+    signature: Signature,
+}
+
+impl Prepared for MockPrepared {
+    type Session = MockSession;
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn session(&self, _: usize) -> Result<MockSession, BackendError> {
+        Ok(MockSession { config: self.config.clone(), calls: 0 })
+    }
+}
+
+/// A mock on one thread.
+#[derive(Debug)]
+pub struct MockSession {
+    config: MockConfig,
+    calls: u64,
+}
+
+impl Session for MockSession {
+    type Lane = ();
+
+    fn infer_batch(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        _: &mut [()],
+    ) -> Result<(), BackendError> {
+        #[allow(clippy::disallowed_methods, reason = "a mock has no engine's clock, and must take real time")]
+        let started = Instant::now();
+        self.calls += 1;
+        let call = self.calls;
+        let config = &self.config;
+        if config.hang_at == Some(call) {
+            loop {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+        }
+        assert!(config.panic_at != Some(call), "mock: call {call} panics as it was told");
+        if config.fail_at == Some(call) || config.fail_every.is_some_and(|n| call.is_multiple_of(n.max(1))) {
+            return Err(BackendError::Call(format!("mock: call {call} fails as it was told")));
+        }
+        if config.max_batch.is_some_and(|max| batch > max) {
+            return Err(BackendError::Call(format!("mock: a batch of {batch} is more than it takes")));
+        }
+        let first = inputs.first().ok_or_else(|| BackendError::Call("mock: there is no input".into()))?;
+        let item_bytes = first.bytes.len() / batch.max(1);
+        let access = Access::to(first.dtype);
+        for output in outputs {
+            let row_bytes = output.bytes.len() / batch.max(1);
+            let rows = output.bytes.chunks_exact_mut(row_bytes.max(1));
+            for (item, row) in first.bytes.chunks_exact(item_bytes.max(1)).zip(rows) {
+                let sum: f64 = access.values(item).sum();
+                Access::to(output.dtype).write((0u32..).map(|j| sum + f64::from(j)), row);
+            }
+        }
+        let wait = config.per_item.0.saturating_mul(u32::try_from(batch).unwrap_or(u32::MAX));
+        let wait = wait.saturating_add(config.latency.0);
+        // Spinning, not sleeping: a mock occupies its core as the model it stands for will.
+        while started.elapsed() < wait {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        SessionMetadata { device: "cpu".into(), threads: 1, copied_in: 0, copied_out: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(specs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        specs.iter().map(|(name, spec)| (name.to_string(), spec.to_string())).collect()
+    }
+
+    fn config() -> MockConfig {
+        MockConfig { inputs: map(&[("x", "u8[2]")]), outputs: map(&[("y", "f32[3]")]), ..MockConfig::default() }
+    }
+
+    /// Runs a batch of two items on a session.
+    fn call(session: &mut MockSession) -> Result<Vec<f32>, BackendError> {
+        let mut y = [0f32; 6];
+        let x = BatchRef { dtype: DType::U8, shape: &[2], bytes: &[1, 2, 200, 100] };
+        let out = BatchMut { dtype: DType::F32, shape: &[3], bytes: bytemuck::cast_slice_mut(&mut y) };
+        session.infer_batch(2, &[x], &mut [out], &mut [()]).map(|()| y.to_vec())
+    }
+
+    fn session(config: MockConfig) -> MockSession {
+        Mock::prepare(config).unwrap().session(8).unwrap()
+    }
+
+    #[test]
+    fn specs_are_a_dtype_and_fixed_dims() {
+        for (text, shape) in [("f32[1,8,8]", vec![1, 8, 8]), ("f32", vec![]), (" f32 [ ] ", vec![]), ("f32[ 2 , 3 ]", vec![2, 3])] {
+            let shape: Vec<_> = shape.into_iter().map(Dim::Fixed).collect();
+            assert_eq!(parse_spec(text), Ok((DType::F32, shape)), "{text}");
+        }
+        for (text, why) in [
+            ("f31[1]", "unknown variant `f31`, expected one of `f32`"),
+            ("f32[1", "without its `]`"),
+            ("f32[<=4]", "`<=4` is not a length"),
+            ("f32[1,]", "`` is not a length"),
+            ("f32[0]", "`0` is not a length"),
+            ("f32[1,1,1,1,1,1,1]", "7 dims"),
+            ("", "unknown variant ``"),
+        ] {
+            let error = parse_spec(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        let config = MockConfig { inputs: map(&[("a", "x"), ("b", "f32[-1]")]), fail_at: Some(0), ..MockConfig::default() };
+        let mut errors = PlanErrors::default();
+        config.check(&mut errors);
+        let errors = format!("{errors:?}");
+        for field in ["mock.inputs.a", "mock.inputs.b", "mock.outputs", "mock.fail_at"] {
+            assert!(errors.contains(&format!("{field:?}")), "{field}: {errors}");
+        }
+        assert!(matches!(Mock::prepare(config), Err(BackendError::Unsupported(_))));
+    }
+
+    #[test]
+    fn answers_are_the_sum_of_the_first_input_plus_the_index() {
+        let mut mock = session(config());
+        assert_eq!(call(&mut mock).unwrap(), [3.0, 4.0, 5.0, 300.0, 301.0, 302.0]);
+        assert_eq!(call(&mut mock), call(&mut session(config())));
+    }
+
+    #[test]
+    fn calls_fail_when_they_are_told_to() {
+        let mut mock = session(MockConfig { fail_every: Some(3), fail_at: Some(4), ..config() });
+        let failed: Vec<u64> = (1..=7).filter(|_| call(&mut mock).is_err()).collect();
+        assert_eq!(failed, [3, 4, 6]);
+        let mut mock = session(MockConfig { panic_at: Some(2), ..config() });
+        assert!(call(&mut mock).is_ok());
+        let panicked = crate::caught(|| call(&mut mock)).unwrap_err();
+        assert!(panicked.contains("call 2 panics"), "{panicked}");
+        let error = call(&mut session(MockConfig { max_batch: Some(1), ..config() })).unwrap_err();
+        assert!(error.to_string().contains("batch of 2"), "{error}");
+    }
+
+    #[test]
+    fn a_call_takes_its_time() {
+        let ms = |n| Span(Duration::from_millis(n));
+        let mut mock = session(MockConfig { latency: ms(4), per_item: ms(3), ..config() });
+        let started = Instant::now();
+        call(&mut mock).unwrap();
+        assert!(started.elapsed() >= Duration::from_millis(10));
+    }
+
+    #[test]
+    fn the_mock_is_always_there() {
+        assert_eq!(Mock::probe().unwrap().dtypes.len(), 12);
+        assert_eq!(Mock::prepare(config()).unwrap().signature().inputs[0].shape, [Dim::Fixed(2)]);
+    }
+}

@@ -1,0 +1,329 @@
+//! Errors: one type per phase, each saying where, what is there, what was expected and the way out.
+//!
+//! Loading and planning collect [`Problem`]s, each with a place in the graph file and a stable code, and answer
+//! with all of them at once. Nodes answer with a [`NodeError`]; a run that could not start or finish says so with
+//! a [`RunError`].
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A position in a graph file; lines and columns count from one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Place {
+    /// The file as the user named it, `<graph>` for text that came from memory.
+    pub file: Arc<str>,
+    /// Line, from 1; 0 where the text has no such place.
+    pub line: u64,
+    /// Column in characters, from 1.
+    pub column: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            write!(f, "{}", Escaped(&self.file))
+        } else {
+            write!(f, "{}:{}:{}", Escaped(&self.file), self.line, self.column)
+        }
+    }
+}
+
+/// One thing wrong with a graph: its code, its place, what was found and expected, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Stable code, `E` and four digits.
+    pub code: &'static str,
+    /// Where it stands.
+    pub place: Place,
+    /// What is there and what was expected.
+    pub message: String,
+    /// The way out, where one is known.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    /// A problem at a place.
+    pub fn new(code: &'static str, place: Place, message: impl Into<String>) -> Self {
+        Problem { code, place, message: message.into(), help: None }
+    }
+
+    /// Adds the way out.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: error[{}]: {}", self.place, self.code, Escaped(&self.message))?;
+        if let Some(help) = &self.help {
+            write!(f, "\n    help: {}", Escaped(help))?;
+        }
+        Ok(())
+    }
+}
+
+/// Every problem found in a graph, in the order of their places. Never empty when it is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl Problems {
+    /// Adds one.
+    pub fn push(&mut self, problem: Problem) {
+        self.0.push(problem);
+    }
+
+    /// True when nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `Ok(value)` when nothing is wrong.
+    ///
+    /// # Errors
+    /// Itself, sorted by place, when something is.
+    pub fn into_result<T>(mut self, value: T) -> Result<T, Problems> {
+        if self.is_empty() {
+            return Ok(value);
+        }
+        self.0.sort_by(|a, b| a.place.cmp(&b.place).then(a.code.cmp(b.code)));
+        self.0.dedup();
+        Err(self)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// What a node finds wrong while planning; the engine turns its field names into places in the graph file.
+///
+/// ```
+/// use limen::PlanErrors;
+/// let mut errors = PlanErrors::default();
+/// errors.at("range[1]", "1 is not above range[0], which is 1").help("give a wider range");
+/// assert!(errors.into_result(()).is_err());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanErrors(pub(crate) Vec<FieldError>);
+
+/// One entry of [`PlanErrors`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    pub(crate) at: At,
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Node,
+    Field(String),
+    Input(String),
+}
+
+impl FieldError {
+    /// Adds the way out.
+    pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl PlanErrors {
+    /// Something wrong with the node as a whole.
+    pub fn node(&mut self, message: impl Into<String>) -> &mut FieldError {
+        self.add(At::Node, message.into())
+    }
+
+    /// Something wrong with a field of the node's config, named as in `batch.max` or `range[1]`.
+    pub fn at(&mut self, field: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
+        self.add(At::Field(field.into()), message.into())
+    }
+
+    /// Something wrong with what an input port is connected to.
+    pub fn input(&mut self, port: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
+        self.add(At::Input(port.into()), message.into())
+    }
+
+    fn add(&mut self, at: At, message: String) -> &mut FieldError {
+        self.0.push(FieldError { at, message, help: None });
+        let last = self.0.len() - 1;
+        &mut self.0[last]
+    }
+
+    /// `Ok(value)` when nothing is wrong.
+    ///
+    /// # Errors
+    /// Itself, when something is.
+    pub fn into_result<T>(self, value: T) -> Result<T, PlanErrors> {
+        if self.0.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+/// An error of one node: it could not be built, or one of its calls failed.
+///
+/// What happens next is decided by the node's `on_error`, not by the error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// A file could not be read or written.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+    /// The content of a file, device or message is not what it should be.
+    #[error("{what}: {why}")]
+    Input {
+        /// What was read, for example a file name.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A value larger than the bound planned for it.
+    #[error("{what}: {size} is more than the {bound} that were planned; raise {key}")]
+    TooLarge {
+        /// What is too large.
+        what: String,
+        /// How large it is.
+        size: usize,
+        /// How large it may be.
+        bound: usize,
+        /// The key to write.
+        key: &'static str,
+    },
+    /// A tensor was used as something it is not.
+    #[error(transparent)]
+    Tensor(#[from] crate::tensor::TensorError),
+    /// The inference backend failed.
+    #[error(transparent)]
+    Backend(#[from] crate::backend::BackendError),
+    /// The node emitted more than it declared while planning.
+    #[error("port `{port}` was given more than the {bound} messages a call it declared")]
+    EmitsBound {
+        /// The output port.
+        port: String,
+        /// The declared bound.
+        bound: usize,
+    },
+    /// An output with `when_full: fail` found its edge full.
+    #[error("edge `{edge}` is full and its policy is `fail`")]
+    EdgeFull {
+        /// The edge.
+        edge: String,
+    },
+    /// `set` of a name the node does not have.
+    #[error("no setting `{name}`")]
+    UnknownSetting {
+        /// The name.
+        name: String,
+    },
+    /// Anything else, in the node's own words.
+    #[error("{0}")]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl NodeError {
+    /// An error about a file.
+    pub fn file(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        NodeError::File { path: path.into(), source }
+    }
+
+    /// An error about the content of something that was read.
+    pub fn input(what: impl Into<String>, why: impl fmt::Display) -> Self {
+        NodeError::Input { what: what.into(), why: why.to_string() }
+    }
+
+    /// Any other error.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        NodeError::Other(error.into())
+    }
+}
+
+/// Why a graph could not be wired, started or looked into.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A node could not be built; nothing has run.
+    #[error("node `{node}` could not be built: {error}")]
+    Build {
+        /// The node.
+        node: String,
+        /// What it said.
+        error: String,
+    },
+    /// The system refused something that `strict` demands.
+    #[error("{0}")]
+    Refused(String),
+    /// No such node or port, or one of another kind or type.
+    #[error("{0}")]
+    NoSuch(String),
+    /// A worker thread could not be started.
+    #[error("worker {worker} could not be started: {source}")]
+    Thread {
+        /// The worker's index.
+        worker: usize,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+}
+
+/// Writes text from files so that a terminal shows it and never obeys it.
+pub struct Escaped<'a>(pub &'a str);
+
+impl fmt::Debug for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        for c in self.0.chars() {
+            if c == '\n' || c == '\t' || !c.is_control() {
+                f.write_char(c)?;
+            } else {
+                write!(f, "{}", c.escape_default())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The nearest of some names, for "did you mean".
+pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    among
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len().min(name.len()) / 3)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// "did you mean `x`?", or the list of what there is.
+pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    match nearest(name, among.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let all: Vec<_> = among.into_iter().map(|n| format!("`{n}`")).collect();
+            if all.is_empty() { "there is none to choose from".into() } else { format!("there are: {}", all.join(", ")) }
+        }
+    }
+}

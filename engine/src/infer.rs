@@ -1,0 +1,444 @@
+//! The stage that runs a model, for every backend.
+//!
+//! Messages of all inputs are paired by sequence, gathered into a batch, copied into one dense buffer per input, and
+//! given to the backend in one call; its outputs are rows of one slot per output port. A batch is closed when it is
+//! full, when its oldest message has waited `within`, or when the stream has ended: the tail is never lost.
+
+use crate::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, Signature};
+use crate::clock::Time;
+use crate::edge::{Reason, State};
+use crate::error::{NodeError, PlanErrors};
+use crate::intake::{Burst, Intake, Portion, ZipMany};
+use crate::meter::{Hist, Term};
+use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
+use crate::payload::Header;
+use crate::pool::Pool;
+use crate::port::{Emit, PortSet};
+use crate::running::Failure;
+use crate::stage::{Common, Ended, OnError, Stage, Trouble, Turn, guarded};
+use crate::sync::Arc;
+use crate::tensor::{PortSpec, Tensor};
+use crate::unit::Span;
+use crate::worker::Cx;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::VecDeque;
+
+/// How messages are put together into batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Batch {
+    /// Most messages in one call of the model.
+    #[serde(default = "one")]
+    pub max: usize,
+    /// How long the oldest message may wait for others; without it a batch is whatever is there.
+    pub within: Option<Span>,
+    /// How many messages leave after a full batch; the others are context for the next. All by default.
+    pub stride: Option<usize>,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Batch { max: 1, within: None, stride: None }
+    }
+}
+
+/// A kind whose nodes run models; it plans which backend runs which model.
+pub trait Infer: 'static {
+    /// What `config:` holds.
+    type Config: DeserializeOwned + JsonSchema;
+
+    /// Loads the model and says how it is to be run.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the config, the model, or what is connected.
+    fn plan(config: Self::Config, given: &Given, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors>;
+}
+
+/// A planned model node, erased over its backend.
+pub struct InferPlan {
+    pub(crate) ports: Ports,
+    pub(crate) make: Box<dyn MakeInfer>,
+    pub(crate) batch: Batch,
+}
+
+impl InferPlan {
+    /// Plans a loaded model with the batching it shall get. Its ports are the model's inputs and outputs.
+    pub fn new<B: Backend>(prepared: Arc<B::Prepared>, batch: Batch) -> Self {
+        let signature = prepared.signature();
+        let mut ports = Ports::new().cost(Cost::Infer);
+        for input in &signature.inputs {
+            let spec = PortSpec::new(input.dtype, input.shape.iter().cloned());
+            ports = ports.in_port(InPort { name: input.name.clone(), spec: Some(spec), holds: batch.max });
+        }
+        for output in &signature.outputs {
+            let spec = PortSpec::new(output.dtype, output.shape.iter().cloned());
+            ports = ports.out_port(OutPort {
+                name: output.name.clone(),
+                spec: Some(spec),
+                emits: batch.max,
+                rows: batch.max,
+                forwards: None,
+            });
+        }
+        let ports = ports.note(format!("backend {}", B::NAME));
+        InferPlan { ports, make: Box::new(Make::<B> { prepared }), batch }
+    }
+
+    /// Adds a line for `--plan`.
+    #[must_use]
+    pub fn note(mut self, line: impl Into<String>) -> Self {
+        self.ports = self.ports.note(line);
+        self
+    }
+}
+
+impl std::fmt::Debug for InferPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InferPlan").field("ports", &self.ports).field("batch", &self.batch).finish_non_exhaustive()
+    }
+}
+
+struct Make<B: Backend> {
+    prepared: Arc<B::Prepared>,
+}
+
+/// Makes the monomorphic stage of one backend.
+pub(crate) trait MakeInfer: Send {
+    fn make(
+        self: Box<Self>,
+        batch: Batch,
+        common: Common,
+        intake: ZipMany<Tensor>,
+        emit: Emit<Many<Tensor>>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError>;
+}
+
+impl<B: Backend> MakeInfer for Make<B> {
+    fn make(
+        self: Box<Self>,
+        batch: Batch,
+        common: Common,
+        intake: ZipMany<Tensor>,
+        emit: Emit<Many<Tensor>>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
+        let session = self.prepared.session(batch.max)?;
+        let signature = self.prepared.signature();
+        Ok(Box::new(InferStage::<B>::new(session, signature, batch, common, intake, emit, cx)?))
+    }
+}
+
+type SessionOf<B> = <<B as Backend>::Prepared as Prepared>::Session;
+
+/// A message of a batch that is not full yet.
+struct Held {
+    set: Set<Tensor>,
+    portion: Portion,
+    since: u64,
+}
+
+/// Shape and buffer of one input or output of the model.
+struct Side {
+    dtype: crate::tensor::DType,
+    shape: Vec<usize>,
+    item_bytes: usize,
+    /// Where a batch is assembled; for an output, where it goes when nothing is connected. In 8-byte words, so that
+    /// it is aligned for every dtype.
+    buffer: Vec<u64>,
+}
+
+impl Side {
+    fn new(spec: &crate::backend::TensorSpec, max: usize) -> Result<Self, NodeError> {
+        let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
+        let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
+            let why = format!("{port} has dims that are not fixed; connect inputs of fixed shape");
+            return Err(NodeError::input(&*spec.name, why));
+        };
+        let words = item_bytes.saturating_mul(max).div_ceil(8);
+        Ok(Side { dtype: spec.dtype, shape, item_bytes, buffer: vec![0; words] })
+    }
+}
+
+struct InferStage<B: Backend> {
+    common: Common,
+    intake: ZipMany<Tensor>,
+    burst: Burst<Set<Tensor>>,
+    held: VecDeque<Held>,
+    session: Option<SessionOf<B>>,
+    lanes: Vec<<SessionOf<B> as Session>::Lane>,
+    inputs: Vec<Side>,
+    outputs: Vec<Side>,
+    emit: Emit<Many<Tensor>>,
+    headers: Vec<Header>,
+    max: usize,
+    within: u64,
+    stride: usize,
+    sizes: Hist,
+    gone: Option<Reason>,
+    ended: bool,
+}
+
+impl<B: Backend> InferStage<B> {
+    fn new(
+        session: SessionOf<B>,
+        signature: &Signature,
+        batch: Batch,
+        mut common: Common,
+        intake: ZipMany<Tensor>,
+        emit: Emit<Many<Tensor>>,
+        cx: &mut Cx,
+    ) -> Result<Self, NodeError> {
+        common.queue = Some(cx.histogram(common.node, Term::Queue, 2));
+        common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
+        common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
+        common.compute = cx.histogram(common.node, Term::Compute, 3);
+        let sides = |specs: &[crate::backend::TensorSpec]| -> Result<Vec<Side>, NodeError> {
+            specs.iter().map(|s| Side::new(s, batch.max)).collect()
+        };
+        Ok(InferStage {
+            sizes: cx.histogram(common.node, Term::Batch, 2),
+            inputs: sides(&signature.inputs)?,
+            outputs: sides(&signature.outputs)?,
+            common,
+            intake,
+            burst: Burst::with_capacity(batch.max),
+            held: VecDeque::with_capacity(batch.max),
+            session: Some(session),
+            lanes: vec![Default::default()],
+            emit,
+            headers: Vec::with_capacity(batch.max),
+            max: batch.max,
+            within: batch.within.map_or(0, Span::as_nanos),
+            stride: batch.stride.unwrap_or(batch.max).clamp(1, batch.max),
+            gone: None,
+            ended: false,
+        })
+    }
+
+    /// Runs the model over everything held and emits the rows of the messages that leave.
+    fn call(&mut self, leave: usize) -> Result<(), NodeError> {
+        let InferStage { held, inputs, outputs, emit, session, lanes, headers, .. } = self;
+        let n = held.len();
+        for (i, side) in inputs.iter_mut().enumerate() {
+            let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut side.buffer);
+            for (held, row) in held.iter().zip(buffer.chunks_exact_mut(side.item_bytes.max(1))) {
+                row.copy_from_slice(held.set[i].body.bytes());
+            }
+        }
+        headers.clear();
+        headers.extend(held.iter().take(leave).map(|h| *ZipMany::header(&h.set)));
+        let mut slots = arrayvec::ArrayVec::<_, { crate::node::MAX_PORTS }>::new();
+        for port in emit.ports.iter_mut() {
+            // An output that nothing takes is computed into a buffer of its own and forgotten.
+            let slot = if port.is_connected() { port.pool().map(|pool| pool.take()).transpose()? } else { None };
+            slots.push(slot);
+        }
+        {
+            let ins: arrayvec::ArrayVec<BatchRef<'_>, { crate::node::MAX_PORTS }> = inputs
+                .iter()
+                .map(|side| BatchRef {
+                    dtype: side.dtype,
+                    shape: &side.shape,
+                    bytes: &bytemuck::cast_slice(&side.buffer)[..n * side.item_bytes],
+                })
+                .collect();
+            let mut outs = arrayvec::ArrayVec::<BatchMut<'_>, { crate::node::MAX_PORTS }>::new();
+            for (side, slot) in outputs.iter_mut().zip(&mut slots) {
+                let bytes = match slot {
+                    Some(slot) => Pool::batch_bytes(slot, n),
+                    None => &mut bytemuck::cast_slice_mut(&mut side.buffer)[..n * side.item_bytes],
+                };
+                outs.push(BatchMut { dtype: side.dtype, shape: &side.shape, bytes });
+            }
+            let session = session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
+            if n == 1 && self.max == 1 {
+                session.infer_one(&ins, &mut outs, &mut lanes[0])?;
+            } else {
+                session.infer_batch(n, &ins, &mut outs, lanes)?;
+            }
+        }
+        for (port, slot) in emit.ports.iter_mut().zip(slots) {
+            for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, headers.iter().copied())) {
+                port.send(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what there is into the batch.
+    fn gather(&mut self, cx: &mut Cx) {
+        let want = self.max - self.held.len();
+        let ready = self.intake.ready(want);
+        if ready == 0 {
+            return;
+        }
+        let now = cx.mark();
+        self.intake.fill(ready, &mut self.burst);
+        let mut portions = self.burst.portions.drain(..);
+        let mut portion = Portion::default();
+        for set in self.burst.items.drain(..) {
+            if portion.run.n == 0 {
+                portion = portions.next().unwrap_or_default();
+            }
+            portion.run.n = portion.run.n.saturating_sub(1);
+            let mut one = portion;
+            one.run.n = 1;
+            self.held.push_back(Held { set, portion: one, since: now });
+        }
+        self.intake.received(ready as u64);
+        self.common.counts.taken.add(ready as u64);
+        self.common.counts.held.add(ready as u64);
+        self.intake.ring();
+    }
+
+    fn run_batch(&mut self, cx: &mut Cx, ending: bool) {
+        let n = self.held.len();
+        let leave = if n == self.max && !ending { self.stride.min(n) } else { n };
+        self.emit.now = Time(cx.mark());
+        let started = cx.mark();
+        self.emit.ports.begin();
+        let outcome = guarded(|| self.call(leave));
+        let end = cx.read();
+        let compute = end - started;
+        cx.record(self.sizes, n as u64, 1);
+        cx.record(self.common.compute, compute, n as u32);
+        self.common.counts.batches.add(1);
+        // Negative one, in a counter that wraps: held messages leave.
+        self.common.counts.held.add((leave as u64).wrapping_neg());
+        let ok = outcome.is_ok();
+        // Rows were staged in the order of the messages; their ledgers differ, so each is a portion of its own.
+        let mut staged = self.held.drain(..leave);
+        if ok {
+            for held in staged.by_ref() {
+                let run = held.portion.run;
+                let weight = if run.is_recorded() { run.weight } else { 0 };
+                let mut accounted = 0;
+                if weight > 0 {
+                    let waited = cx.record_wait(&self.common, &held.portion, held.since);
+                    let hold = started - held.since;
+                    if let Some(hist) = self.common.hold {
+                        cx.record(hist, hold, weight);
+                    }
+                    accounted = run.accounted + waited + hold;
+                }
+                self.emit.ports.portion_of(1, accounted, weight);
+            }
+        }
+        drop(staged);
+        let done = if ok { leave as u64 } else { 0 };
+        self.common.counts.done.add(done);
+        self.common.counts.failed.add(leave as u64 - done);
+        let outcome = match outcome {
+            Ok(()) => self.emit.ports.publish(end, compute).map_err(Trouble::Error),
+            Err(trouble) => {
+                self.emit.ports.rollback();
+                Err(trouble)
+            }
+        };
+        self.emit.ports.each(&mut |port| port.ring());
+        if let Err(trouble) = outcome {
+            self.fail(cx, trouble);
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
+        let (text, panicked) = match trouble {
+            Trouble::Error(error) => (error.to_string(), false),
+            Trouble::Panic(text) => (text, true),
+        };
+        let counts = &self.common.counts;
+        let number = counts.batches.get();
+        let failure = Failure { node: self.common.node, call: "infer", number, text, panicked };
+        cx.shared.fail(failure, self.common.on_error);
+        if self.common.on_error == OnError::Skip {
+            return;
+        }
+        let reason =
+            if self.common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
+        // What the batch still holds was taken and will never be done.
+        let held = self.held.len() as u64;
+        counts.failed.add(held);
+        counts.held.add(held.wrapping_neg());
+        self.held.clear();
+        self.gone = Some(reason);
+        self.drop_session(cx);
+        self.emit.ports.each(&mut |port| port.close(true));
+        self.intake.discard(reason);
+    }
+
+    fn drop_session(&mut self, cx: &Cx) {
+        let session = self.session.take();
+        if let Err(Trouble::Panic(text)) = guarded(|| {
+            drop(session);
+            Ok(())
+        }) {
+            let failure = Failure { node: self.common.node, call: "drop", number: 0, text, panicked: true };
+            cx.shared.fail(failure, self.common.on_error);
+        }
+    }
+}
+
+impl<B: Backend> Stage for InferStage<B> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        if self.ended {
+            return Turn::Done;
+        }
+        if let Some(reason) = self.gone {
+            self.intake.discard(reason);
+            if self.intake.state() == State::Open {
+                return Turn::Idle(u64::MAX);
+            }
+            self.ended = true;
+            return Turn::Done;
+        }
+        self.common.counts.turns.add(1);
+        self.gather(cx);
+        let state = self.intake.state();
+        let ending = state != State::Open;
+        let Some(oldest) = self.held.front() else {
+            self.intake.ring();
+            if ending {
+                self.emit.ports.each(&mut |port| port.close(state == State::Failed));
+                self.ended = true;
+                return Turn::Worked;
+            }
+            return Turn::Idle(u64::MAX);
+        };
+        let due = oldest.since.saturating_add(self.within);
+        if self.held.len() < self.max && !ending && (due > cx.mark() && due > cx.read()) {
+            return Turn::Idle(due);
+        }
+        if self.emit.ports.room(1, &mut || cx.read()) == 0 {
+            let mut empty = false;
+            self.emit.ports.each(&mut |port| empty |= port.pool_is_empty());
+            if empty {
+                self.common.counts.pool_empty.add(1);
+            }
+            return Turn::Blocked;
+        }
+        self.run_batch(cx, ending);
+        Turn::Worked
+    }
+
+    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
+        self.drop_session(cx);
+        let mut metrics = Metrics::default();
+        let counts = &self.common.counts;
+        if counts.batches.get() > 0 {
+            metrics.set("batches", counts.batches.get() as f64);
+            metrics.set("mean_batch", (counts.done.get() + counts.failed.get()) as f64 / counts.batches.get() as f64);
+        }
+        Ended { node: self.common.node, metrics, left: self.intake.left() }
+    }
+
+    fn set(&mut self, name: &str, _: f64) -> Result<(), NodeError> {
+        Err(NodeError::UnknownSetting { name: name.to_string() })
+    }
+}

@@ -1,0 +1,618 @@
+//! Intakes: how a stage gets what its node takes.
+//!
+//! One input hands over bursts as they come. Several inputs are zipped by sequence: an edge keeps order, so a head
+//! whose partner's edge is already past it can never be matched and is counted lost. `TensorMut` moves the buffer, or
+//! copies it where the plan found that others may hold it too.
+
+use crate::edge::{Reason, Remains, Rx, State, rx};
+use crate::meter::Run;
+use crate::node::{Inputs, MAX_PORTS, Many, PortType, Set};
+use crate::payload::{Header, Message, Payload};
+use crate::pool::Pool;
+use crate::stage::BURST;
+use crate::tensor::{Tensor, TensorMut};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Items taken together, and how they were published.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Burst<T> {
+    pub(crate) items: Vec<T>,
+    pub(crate) portions: Vec<Portion>,
+}
+
+/// Items with one ledger.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Portion {
+    pub(crate) run: Run,
+    /// Time of its wait that was spent on partners.
+    pub(crate) hold: u64,
+}
+
+impl<T> Burst<T> {
+    pub(crate) fn with_capacity(n: usize) -> Self {
+        Burst { items: Vec::with_capacity(n), portions: Vec::with_capacity(BURST + 1) }
+    }
+}
+
+/// What it takes to make an intake on its thread.
+#[doc(hidden)]
+pub struct IntakeParts {
+    pub(crate) edges: Vec<Box<dyn Any>>,
+    /// Where a mutating node's copies go, if it needs any.
+    pub(crate) copies: Option<Pool>,
+    /// Unmatched messages one input may pile up while a partner is missing.
+    pub(crate) patience: Option<usize>,
+}
+
+impl fmt::Debug for IntakeParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntakeParts").field("edges", &self.edges.len()).finish_non_exhaustive()
+    }
+}
+
+/// What is left on an edge when its consumer has ended: counted already, or to be counted when all threads have ended.
+#[doc(hidden)]
+pub struct Left {
+    pub(crate) edge: usize,
+    pub(crate) counted: u64,
+    pub(crate) remains: Option<Box<dyn Remains>>,
+}
+
+impl fmt::Debug for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Left").field("edge", &self.edge).field("counted", &self.counted).finish_non_exhaustive()
+    }
+}
+
+/// The inputs of one stage.
+#[doc(hidden)]
+#[allow(private_interfaces)]
+pub trait Intake: Sized + 'static {
+    type Taken;
+    fn build(parts: IntakeParts) -> Self;
+    /// What a [`Burst`] must hold, so that swapping it never leads to an allocation.
+    fn buffer(&self) -> usize;
+    /// How many calls' worth there is, at most `limit`.
+    fn ready(&mut self, limit: usize) -> usize;
+    /// Moves `n` calls' worth into an empty burst.
+    fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>);
+    /// How many more calls the node can be given for lack of copies' slots.
+    fn room(&mut self, calls: usize) -> usize {
+        calls
+    }
+    /// Counts calls' worth as received.
+    fn received(&mut self, calls: u64);
+    /// Counts calls' worth, taken but never given to the node, as lost.
+    fn lose(&mut self, reason: Reason, calls: u64);
+    fn state(&self) -> State;
+    /// Empties the inputs: the node is gone.
+    fn discard(&mut self, reason: Reason);
+    fn ring(&mut self);
+    fn is_perishable(&self) -> bool;
+    /// The header whose origin the outputs inherit.
+    fn header(taken: &Self::Taken) -> &Header;
+    fn left(self) -> Vec<Left>;
+}
+
+fn left_of<T: Payload>(rx: Rx<T>, queued: u64) -> Left {
+    let edge = rx.index();
+    match rx.into_remains() {
+        Ok(remains) => Left { edge, counted: queued, remains: Some(remains) },
+        Err(n) => Left { edge, counted: queued + n, remains: None },
+    }
+}
+
+/// One input.
+#[doc(hidden)]
+pub struct Single<T: Payload> {
+    rx: Rx<T>,
+    runs: Vec<Run>,
+}
+
+impl<T: Payload> fmt::Debug for Single<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Single")
+    }
+}
+
+#[allow(private_interfaces)]
+impl<T: Payload> Intake for Single<T> {
+    type Taken = Message<T>;
+    fn build(mut parts: IntakeParts) -> Self {
+        Single { rx: rx(parts.edges.remove(0)), runs: Vec::with_capacity(BURST + 1) }
+    }
+    fn buffer(&self) -> usize {
+        self.rx.buffer()
+    }
+    #[inline]
+    fn ready(&mut self, limit: usize) -> usize {
+        self.rx.len().min(limit)
+    }
+    #[inline]
+    fn fill(&mut self, n: usize, into: &mut Burst<Message<T>>) {
+        self.rx.fill(n, &mut into.items, &mut self.runs);
+        into.portions.extend(self.runs.drain(..).map(|run| Portion { run, hold: 0 }));
+    }
+    #[inline]
+    fn received(&mut self, calls: u64) {
+        self.rx.received(calls);
+    }
+    fn lose(&mut self, reason: Reason, calls: u64) {
+        self.rx.lose(reason, calls);
+    }
+    #[inline]
+    fn state(&self) -> State {
+        self.rx.state()
+    }
+    fn discard(&mut self, reason: Reason) {
+        self.rx.discard(reason);
+    }
+    #[inline]
+    fn ring(&mut self) {
+        self.rx.ring();
+    }
+    fn is_perishable(&self) -> bool {
+        self.rx.is_perishable()
+    }
+    #[inline]
+    fn header(taken: &Message<T>) -> &Header {
+        taken.header()
+    }
+    fn left(self) -> Vec<Left> {
+        vec![left_of(self.rx, 0)]
+    }
+}
+
+impl<T: Payload> Inputs for T {
+    type Taken = Message<T>;
+    type Intake = Single<T>;
+    const COUNT: Option<usize> = Some(1);
+    fn types(_: usize) -> Vec<PortType> {
+        vec![PortType::of::<T>()]
+    }
+}
+
+/// One input of tensors that the node writes.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Mutable {
+    single: Single<Tensor>,
+    copies: Option<Pool>,
+    burst: Burst<Message<Tensor>>,
+}
+
+impl Mutable {
+    fn own(&mut self, message: Message<Tensor>) -> Option<TensorMut> {
+        match &mut self.copies {
+            None => message.body.into_mut().ok(),
+            Some(pool) => {
+                let mut copy = pool.take().ok()?;
+                *copy.header_mut() = *message.header();
+                for (dim, length) in message.body.shape().iter().enumerate() {
+                    copy.set_len(dim, *length).ok()?;
+                }
+                copy.bytes_mut().copy_from_slice(message.body.bytes());
+                Some(copy)
+            }
+        }
+    }
+}
+
+#[allow(private_interfaces)]
+impl Intake for Mutable {
+    type Taken = TensorMut;
+    fn build(mut parts: IntakeParts) -> Self {
+        let copies = parts.copies.take();
+        let single = Single::build(parts);
+        let burst = Burst::with_capacity(single.buffer());
+        Mutable { single, copies, burst }
+    }
+    fn buffer(&self) -> usize {
+        self.single.buffer()
+    }
+    fn ready(&mut self, limit: usize) -> usize {
+        self.single.ready(limit)
+    }
+    fn room(&mut self, calls: usize) -> usize {
+        let Some(pool) = &mut self.copies else { return calls };
+        let mut room = calls;
+        while room > 0 && !pool.has_free(room) {
+            room /= 2;
+        }
+        room
+    }
+    fn fill(&mut self, n: usize, into: &mut Burst<TensorMut>) {
+        let mut burst = std::mem::replace(&mut self.burst, Burst { items: Vec::new(), portions: Vec::new() });
+        self.single.fill(n, &mut burst);
+        for message in burst.items.drain(..) {
+            // The plan decided between moving and copying, and `room` saw a slot: neither can fail.
+            into.items.push(self.own(message).expect("the plan made the buffer exclusive or gave it a copy's slot"));
+        }
+        into.portions.append(&mut burst.portions);
+        self.burst = burst;
+    }
+    fn received(&mut self, calls: u64) {
+        self.single.received(calls);
+    }
+    fn lose(&mut self, reason: Reason, calls: u64) {
+        self.single.lose(reason, calls);
+    }
+    fn state(&self) -> State {
+        self.single.state()
+    }
+    fn discard(&mut self, reason: Reason) {
+        self.single.discard(reason);
+    }
+    fn ring(&mut self) {
+        self.single.ring();
+    }
+    fn is_perishable(&self) -> bool {
+        self.single.is_perishable()
+    }
+    fn header(taken: &TensorMut) -> &Header {
+        taken.header()
+    }
+    fn left(self) -> Vec<Left> {
+        self.single.left()
+    }
+}
+
+impl Inputs for TensorMut {
+    type Taken = TensorMut;
+    type Intake = Mutable;
+    const COUNT: Option<usize> = Some(1);
+    const WRITES: bool = true;
+    fn types(_: usize) -> Vec<PortType> {
+        vec![PortType::of::<Tensor>()]
+    }
+}
+
+/// One side of a join: an edge and what was taken from it and not yet matched.
+struct Side<T: Payload> {
+    rx: Rx<T>,
+    queue: VecDeque<(Message<T>, Run)>,
+    items: Vec<Message<T>>,
+    runs: Vec<Run>,
+}
+
+/// What matching needs of a side, whatever its payload.
+trait AnySide {
+    /// Sequence and part of the oldest message, looking at the edge if need be.
+    fn head(&mut self) -> Option<(u64, u32)>;
+    fn lose_head(&mut self, reason: Reason);
+    fn waiting(&self) -> usize;
+    fn is_open(&self) -> bool;
+}
+
+impl<T: Payload> Side<T> {
+    fn new(end: Box<dyn Any>) -> Self {
+        let rx: Rx<T> = rx(end);
+        let buffer = rx.buffer();
+        Side {
+            queue: VecDeque::with_capacity(buffer),
+            items: Vec::with_capacity(buffer),
+            runs: Vec::with_capacity(BURST + 1),
+            rx,
+        }
+    }
+
+    fn pop(&mut self) -> (Message<T>, Run) {
+        self.queue.pop_front().expect("a match has a head on every side")
+    }
+
+    fn discard(&mut self, reason: Reason) {
+        let queued = self.queue.len() as u64;
+        self.queue.clear();
+        self.rx.lose(reason, queued);
+        self.rx.discard(reason);
+    }
+
+    fn left(self) -> Left {
+        left_of(self.rx, self.queue.len() as u64)
+    }
+}
+
+impl<T: Payload> AnySide for Side<T> {
+    fn head(&mut self) -> Option<(u64, u32)> {
+        if self.queue.is_empty() {
+            // What is taken early can no longer be replaced by something fresher.
+            let n = if self.rx.is_perishable() { 1 } else { BURST };
+            self.rx.fill(n, &mut self.items, &mut self.runs);
+            let mut items = self.items.drain(..);
+            for run in self.runs.drain(..) {
+                self.queue.extend(items.by_ref().take(run.n as usize).map(|m| (m, Run { n: 1, ..run })));
+            }
+        }
+        self.queue.front().map(|(message, _)| (message.header().seq, message.header().part))
+    }
+    fn lose_head(&mut self, reason: Reason) {
+        if self.queue.pop_front().is_some() {
+            self.rx.lose(reason, 1);
+        }
+    }
+    fn waiting(&self) -> usize {
+        self.queue.len() + self.rx.len()
+    }
+    fn is_open(&self) -> bool {
+        !self.queue.is_empty() || self.rx.state() == State::Open
+    }
+}
+
+/// Brings every side to the same sequence, losing what cannot be matched. True when there is a match.
+fn align(sides: &mut [&mut dyn AnySide], patience: Option<usize>) -> bool {
+    loop {
+        let mut newest = None;
+        let mut complete = true;
+        for side in sides.iter_mut() {
+            let head = side.head();
+            complete &= head.is_some();
+            newest = newest.max(head);
+        }
+        let Some(newest) = newest else { return false };
+        let mut lost = false;
+        for side in sides.iter_mut() {
+            while side.head().is_some_and(|head| head < newest) {
+                side.lose_head(Reason::Unmatched);
+                lost = true;
+            }
+        }
+        if lost {
+            continue;
+        }
+        if complete {
+            return true;
+        }
+        // A partner that has ended sends no more; one that is merely late is waited for, but not for ever.
+        let ended = sides.iter_mut().any(|side| side.head().is_none() && !side.is_open());
+        let longest = sides.iter().map(|s| s.waiting()).max().unwrap_or(0);
+        if ended || patience.is_some_and(|p| longest > p) {
+            for side in sides.iter_mut().filter(|s| s.waiting() > 0) {
+                side.lose_head(Reason::Unmatched);
+            }
+            continue;
+        }
+        return false;
+    }
+}
+
+/// The ledger of a set: that of its oldest message, which waited for the newest.
+fn combine<'a>(parts: impl Iterator<Item = (&'a Header, Run)>) -> Portion {
+    let mut oldest: Option<(u64, Run)> = None;
+    let mut complete = 0;
+    let mut recorded = true;
+    for (header, run) in parts {
+        recorded &= run.is_recorded();
+        complete = complete.max(run.sent);
+        if oldest.is_none_or(|(origin, _)| header.origin.0 < origin) {
+            oldest = Some((header.origin.0, run));
+        }
+    }
+    let run = oldest.map_or(Run::default(), |(_, run)| run);
+    if !recorded {
+        return Portion { run: Run { n: 1, ..Run::default() }, hold: 0 };
+    }
+    Portion { hold: complete.saturating_sub(run.sent), run: Run { n: 1, ..run } }
+}
+
+fn joined_state(open: bool, states: impl Iterator<Item = State>) -> State {
+    if open {
+        State::Open
+    } else if states.into_iter().any(|s| s == State::Failed) {
+        State::Failed
+    } else {
+        State::Finished
+    }
+}
+
+macro_rules! tuple_inputs {
+    ($name:ident: $($t:ident $s:ident $i:tt),+) => {
+        /// Several inputs of different payloads, zipped.
+        #[doc(hidden)]
+        pub struct $name<$($t: Payload),+> {
+            $($s: Side<$t>,)+
+            sets: Vec<(($(Message<$t>,)+), Portion)>,
+            patience: Option<usize>,
+        }
+
+        impl<$($t: Payload),+> fmt::Debug for $name<$($t),+> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+
+        #[allow(private_interfaces)]
+        impl<$($t: Payload),+> Intake for $name<$($t),+> {
+            type Taken = ($(Message<$t>,)+);
+            fn build(parts: IntakeParts) -> Self {
+                let mut edges = parts.edges.into_iter();
+                $name {
+                    $($s: Side::new(edges.next().expect("an edge for each input")),)+
+                    sets: Vec::with_capacity(BURST),
+                    patience: parts.patience,
+                }
+            }
+            fn buffer(&self) -> usize {
+                BURST
+            }
+            fn ready(&mut self, limit: usize) -> usize {
+                while self.sets.len() < limit && align(&mut [$(&mut self.$s),+], self.patience) {
+                    $(let $s = self.$s.pop();)+
+                    let portion = combine([$(($s.0.header(), $s.1)),+].into_iter());
+                    self.sets.push((($($s.0,)+), portion));
+                }
+                self.sets.len().min(limit)
+            }
+            fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>) {
+                for (set, portion) in self.sets.drain(..n) {
+                    into.items.push(set);
+                    push_portion(&mut into.portions, portion);
+                }
+            }
+            fn received(&mut self, calls: u64) {
+                $(self.$s.rx.received(calls);)+
+            }
+            fn lose(&mut self, reason: Reason, calls: u64) {
+                $(self.$s.rx.lose(reason, calls);)+
+            }
+            fn state(&self) -> State {
+                let open = !self.sets.is_empty() $(|| self.$s.is_open())+;
+                joined_state(open, [$(self.$s.rx.state()),+].into_iter())
+            }
+            fn discard(&mut self, reason: Reason) {
+                self.lose(reason, self.sets.len() as u64);
+                self.sets.clear();
+                $(self.$s.discard(reason);)+
+            }
+            fn ring(&mut self) {
+                $(self.$s.rx.ring();)+
+            }
+            fn is_perishable(&self) -> bool {
+                false
+            }
+            fn header(taken: &Self::Taken) -> &Header {
+                let mut oldest = taken.0.header();
+                $(if taken.$i.header().origin < oldest.origin {
+                    oldest = taken.$i.header();
+                })+
+                oldest
+            }
+            fn left(self) -> Vec<Left> {
+                let sets = self.sets.len() as u64;
+                vec![$({
+                    let mut left = self.$s.left();
+                    left.counted += sets;
+                    left
+                }),+]
+            }
+        }
+
+        impl<$($t: Payload),+> Inputs for ($($t,)+) {
+            type Taken = ($(Message<$t>,)+);
+            type Intake = $name<$($t),+>;
+            const COUNT: Option<usize> = Some([$($i),+].len());
+            fn types(_: usize) -> Vec<PortType> {
+                vec![$(PortType::of::<$t>()),+]
+            }
+        }
+    };
+}
+tuple_inputs!(Zip2: A a 0, B b 1);
+tuple_inputs!(Zip3: A a 0, B b 1, C c 2);
+tuple_inputs!(Zip4: A a 0, B b 1, C c 2, D d 3);
+
+fn push_portion(portions: &mut Vec<Portion>, portion: Portion) {
+    match portions.last_mut() {
+        Some(last) if !last.run.is_recorded() && !portion.run.is_recorded() => last.run.n += portion.run.n,
+        _ => portions.push(portion),
+    }
+}
+
+/// Any number of inputs of one payload, zipped.
+#[doc(hidden)]
+pub struct ZipMany<T: Payload> {
+    sides: Vec<Side<T>>,
+    sets: VecDeque<(Set<T>, Portion)>,
+    patience: Option<usize>,
+}
+
+impl<T: Payload> fmt::Debug for ZipMany<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ZipMany")
+    }
+}
+
+impl<T: Payload> ZipMany<T> {
+    fn align(&mut self) -> bool {
+        // At most `MAX_PORTS` sides, so the list of borrows needs no allocation.
+        let mut sides: arrayvec::ArrayVec<&mut dyn AnySide, MAX_PORTS> =
+            self.sides.iter_mut().map(|s| s as &mut dyn AnySide).collect();
+        align(&mut sides, self.patience)
+    }
+}
+
+#[allow(private_interfaces)]
+impl<T: Payload> Intake for ZipMany<T> {
+    type Taken = Set<T>;
+    fn build(parts: IntakeParts) -> Self {
+        ZipMany {
+            sides: parts.edges.into_iter().map(Side::new).collect(),
+            sets: VecDeque::with_capacity(BURST),
+            patience: parts.patience,
+        }
+    }
+    fn buffer(&self) -> usize {
+        BURST
+    }
+    fn ready(&mut self, limit: usize) -> usize {
+        while self.sets.len() < limit && self.align() {
+            let mut set = Set::new();
+            let mut runs = arrayvec::ArrayVec::<Run, MAX_PORTS>::new();
+            for side in &mut self.sides {
+                let (message, run) = side.pop();
+                set.push(message);
+                runs.push(run);
+            }
+            let portion = combine(set.iter().map(Message::header).zip(runs));
+            self.sets.push_back((set, portion));
+        }
+        self.sets.len().min(limit)
+    }
+    fn fill(&mut self, n: usize, into: &mut Burst<Set<T>>) {
+        for (set, portion) in self.sets.drain(..n) {
+            into.items.push(set);
+            push_portion(&mut into.portions, portion);
+        }
+    }
+    fn received(&mut self, calls: u64) {
+        self.sides.iter().for_each(|s| s.rx.received(calls));
+    }
+    fn lose(&mut self, reason: Reason, calls: u64) {
+        self.sides.iter().for_each(|s| s.rx.lose(reason, calls));
+    }
+    fn state(&self) -> State {
+        let open = !self.sets.is_empty() || self.sides.iter().any(AnySide::is_open);
+        joined_state(open, self.sides.iter().map(|s| s.rx.state()))
+    }
+    fn discard(&mut self, reason: Reason) {
+        self.lose(reason, self.sets.len() as u64);
+        self.sets.clear();
+        self.sides.iter_mut().for_each(|s| s.discard(reason));
+    }
+    fn ring(&mut self) {
+        self.sides.iter_mut().for_each(|s| s.rx.ring());
+    }
+    fn is_perishable(&self) -> bool {
+        // A single perishable input is taken late; a join has to take to match.
+        self.sides.len() == 1 && self.sides[0].rx.is_perishable()
+    }
+    fn header(taken: &Set<T>) -> &Header {
+        let mut oldest = taken[0].header();
+        for message in &taken[1..] {
+            if message.header().origin < oldest.origin {
+                oldest = message.header();
+            }
+        }
+        oldest
+    }
+    fn left(self) -> Vec<Left> {
+        let sets = self.sets.len() as u64;
+        let add = |mut left: Left| {
+            left.counted += sets;
+            left
+        };
+        self.sides.into_iter().map(|side| add(side.left())).collect()
+    }
+}
+
+impl<T: Payload> Inputs for Many<T> {
+    type Taken = Set<T>;
+    type Intake = ZipMany<T>;
+    const COUNT: Option<usize> = None;
+    fn types(ports: usize) -> Vec<PortType> {
+        vec![PortType::of::<T>(); ports.min(MAX_PORTS)]
+    }
+}
+

@@ -1,0 +1,79 @@
+//! limen: a streaming dataflow engine for robotics and edge machines.
+//!
+//! A graph file declares nodes; lock-free rings connect them; each core has one worker that runs its nodes to
+//! completion; models run on a backend chosen when the graph is loaded; every message and every microsecond is accounted
+//! for. This crate is the engine: it knows no node, backend or file format but YAML.
+//!
+//! Five nouns, in the order data meets them: [`Spec`] (what the file says) → [`Plan`] (what it means) → [`Wired`] (rings
+//! and pools exist) → [`Running`] (threads run) → [`Report`] (what moved, what was lost, where the time went). Each
+//! consumes the one before.
+//!
+//! ```no_run
+//! use limen::{Drain, Plan, Registry, Spec};
+//! use std::time::Duration;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let registry = Registry::new(); // `.with(limen_nodes::register)` for the stock nodes
+//! let plan = Plan::new(Spec::from_file("graph.yaml")?, &registry)?;
+//! let running = plan.wire()?.start()?;
+//! let report = running.stop(Drain::within(Duration::from_secs(2)));
+//! assert!(report.bugs.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+
+#![deny(unsafe_code)]
+
+pub mod backend;
+mod clock;
+mod document;
+mod edge;
+mod error;
+pub mod infer;
+mod intake;
+mod meter;
+mod node;
+mod payload;
+mod place;
+mod plan;
+#[allow(unsafe_code, reason = "slots are handed out under a counting protocol that loom checks")]
+mod pool;
+mod port;
+mod registry;
+mod report;
+mod running;
+mod spec;
+mod stage;
+mod sync;
+#[allow(unsafe_code, reason = "handles give access to the pool's slots")]
+mod tensor;
+pub mod unit;
+mod wait;
+mod wire;
+mod worker;
+
+pub use clock::{Clock, SimulatedClock, Time};
+pub use edge::{Reason, WhenFull};
+pub use error::{Escaped, FieldError, NodeError, Place, PlanErrors, Problem, Problems, RunError};
+pub use meter::{Telemetry, Term};
+pub use node::{
+    Building, Claim, Cost, Folders, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning,
+    PortType, Ports, Reset, Set, Sink, Source, Taken, Transform,
+};
+pub use payload::{Header, Message, Payload, Plain};
+pub use place::WorkerPlan;
+pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan, PathPlan, Plan};
+pub use pool::Pool;
+pub use port::{Emit, Outputs, Port, PortList};
+pub use registry::{Kind, Registry, Role};
+pub use report::{
+    EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport, quantile,
+};
+pub use running::{Drain, NodeStats, Running, Stopper, panic_hook};
+pub use spec::Spec;
+pub use stage::OnError;
+pub use tensor::{
+    DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
+};
+pub use wait::Wait;
+pub use wire::Wired;
+pub use worker::Pinned;

@@ -1,0 +1,239 @@
+//! The ledger of one worker: histograms without atomics, and a log that keeps recording off the messages' path.
+//!
+//! A stage says how long something took and for how many messages; that goes to a log of fixed size, and is folded into
+//! the histograms after publishing or when there is nothing else to do. Stamps travel with runs of messages
+//! ([`Run`]), not with messages.
+
+use hdrhistogram::Histogram;
+
+/// Messages published together: when, and how much of their life is accounted for.
+///
+/// `accounted` is a clock of its own: it starts at the first publication and is moved forward by every recorded term.
+/// At the sink its distance to the real clock is the closure error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// When they were published; 0 where the run is not recorded.
+    pub(crate) sent: u64,
+    /// The ledger's clock at that moment.
+    pub(crate) accounted: u64,
+    /// How many messages.
+    pub(crate) n: u32,
+    /// How many runs this one stands for; 1 unless sampled.
+    pub(crate) weight: u32,
+}
+
+impl Run {
+    #[inline]
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.sent != 0
+    }
+
+    /// Messages counted as many times as the run stands for.
+    #[inline]
+    pub(crate) fn weighted(&self) -> u32 {
+        self.n.saturating_mul(self.weight)
+    }
+}
+
+/// Adds a run to a list, joining runs that are not recorded.
+#[inline]
+pub(crate) fn push_run(runs: &mut Vec<Run>, run: Run) {
+    match runs.last_mut() {
+        Some(last) if !last.is_recorded() && !run.is_recorded() => last.n += run.n,
+        _ => runs.push(run),
+    }
+}
+
+/// What a histogram counts. The term is part of its tag in the dumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Term {
+    /// Origin to the first publication.
+    Source,
+    /// Published to taken.
+    Queue,
+    /// Waiting for partners of a join or a batch.
+    Hold,
+    /// Ready, but an output or pool had no room.
+    Blocked,
+    /// Inside the node's call.
+    Compute,
+    /// Computed to published.
+    Emit,
+    /// Origin to the end of the sink's call.
+    EndToEnd,
+    /// What the other terms leave unexplained of an end-to-end latency.
+    Closure,
+    /// Messages in one call of a model.
+    Batch,
+}
+
+impl Term {
+    /// The word used in tags and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Term::Source => "source",
+            Term::Queue => "queue",
+            Term::Hold => "hold",
+            Term::Blocked => "blocked",
+            Term::Compute => "compute",
+            Term::Emit => "emit",
+            Term::EndToEnd => "e2e",
+            Term::Closure => "closure",
+            Term::Batch => "batch",
+        }
+    }
+}
+
+/// Longest value told apart; longer ones count as this.
+const MAX_NS: u64 = 60_000_000_000;
+
+/// Bytes of a histogram with 2 or 3 digits, for the plan's sum.
+pub(crate) fn histogram_bytes(digits: u8) -> usize {
+    histogram(digits).distinct_values() * size_of::<u64>()
+}
+
+fn histogram(digits: u8) -> Histogram<u64> {
+    // The bounds and digits are constants that the library accepts.
+    Histogram::new_with_bounds(1, MAX_NS, digits).expect("bounds within the library's limits")
+}
+
+/// A histogram of a worker, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hist(u32);
+
+#[derive(Clone, Copy)]
+struct Entry {
+    hist: u32,
+    n: u32,
+    value: u64,
+}
+
+/// Entries the log holds before it is folded: 16 KiB.
+const LOG: usize = 1024;
+
+/// What a worker has recorded.
+pub(crate) struct Meter {
+    hists: Vec<Histogram<u64>>,
+    log: Vec<Entry>,
+}
+
+impl Meter {
+    pub(crate) fn new() -> Self {
+        Meter { hists: Vec::new(), log: Vec::with_capacity(LOG) }
+    }
+
+    /// A new histogram; only while the worker is built.
+    pub(crate) fn histogram(&mut self, digits: u8) -> Hist {
+        self.hists.push(histogram(digits));
+        Hist(self.hists.len() as u32 - 1)
+    }
+
+    /// Notes `n` messages of one value.
+    #[inline]
+    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32) {
+        if self.log.len() == LOG {
+            self.fold();
+        }
+        self.log.push(Entry { hist: hist.0, n, value });
+    }
+
+    /// Moves the log into the histograms.
+    pub(crate) fn fold(&mut self) {
+        for Entry { hist, n, value } in self.log.drain(..) {
+            self.hists[hist as usize].saturating_record_n(value, n.into());
+        }
+    }
+
+    /// True when there is little to fold, so that it need not be done now.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.log.is_empty()
+    }
+
+    /// Forgets everything recorded so far: the end of the warm-up.
+    pub(crate) fn clear(&mut self) {
+        self.log.clear();
+        for hist in &mut self.hists {
+            hist.reset();
+        }
+    }
+
+    pub(crate) fn take(&mut self, hist: Hist) -> Histogram<u64> {
+        self.fold();
+        self.hists[hist.0 as usize].clone()
+    }
+}
+
+/// Which passes are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Telemetry {
+    /// Everything after idleness, one saturated burst in sixteen.
+    #[default]
+    Auto,
+    /// Everything.
+    Full,
+    /// One burst in sixteen.
+    Sampled,
+    /// Nothing; counters and laws stay exact.
+    Off,
+}
+
+/// Of saturated bursts, one in so many is recorded and counts as so many.
+const ONE_IN: u32 = 16;
+
+/// A source's decision which of its bursts are recorded; the messages carry it through the graph.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    telemetry: Telemetry,
+    count: u32,
+}
+
+impl Sampler {
+    pub(crate) fn new(telemetry: Telemetry) -> Self {
+        Sampler { telemetry, count: 0 }
+    }
+
+    /// The weight of the next burst; 0 where it is not recorded.
+    #[inline]
+    pub(crate) fn weight(&mut self, after_idle: bool) -> u32 {
+        match self.telemetry {
+            Telemetry::Full => 1,
+            Telemetry::Off => 0,
+            Telemetry::Auto if after_idle => {
+                self.count = 1;
+                1
+            }
+            _ => {
+                let due = self.count == 0;
+                self.count = (self.count + 1) % ONE_IN;
+                if due { ONE_IN } else { 0 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saturated_source_records_one_burst_in_sixteen_for_sixteen() {
+        let mut sampler = Sampler::new(Telemetry::Auto);
+        assert_eq!(sampler.weight(true), 1);
+        let weights: Vec<u32> = (0..32).map(|_| sampler.weight(false)).collect();
+        assert_eq!(weights.iter().sum::<u32>(), 32);
+        assert_eq!(weights.iter().filter(|w| **w > 0).count(), 2);
+        assert_eq!(Sampler::new(Telemetry::Off).weight(true), 0);
+    }
+
+    #[test]
+    fn a_full_log_loses_nothing() {
+        let mut meter = Meter::new();
+        let hist = meter.histogram(2);
+        for _ in 0..3 * LOG + 1 {
+            meter.record(hist, 1000, 2);
+        }
+        assert_eq!(meter.take(hist).len(), 2 * (3 * LOG as u64 + 1));
+    }
+}

@@ -1,0 +1,551 @@
+//! The traits node authors implement, and what a node says of itself while planning.
+//!
+//! An author writes a config struct and one short `impl` of [`Source`], [`Transform`] or [`Sink`]; the engine owns the
+//! loop, the ports, back-pressure, timing, counting, panics and stopping. What a node takes and gives is a type:
+//! one payload, a tuple of payloads, or [`Many`] for ports named by the graph file. A node with several inputs is a
+//! join: the engine pairs the messages of one sequence before it calls the node.
+
+use crate::clock::{Clock, Time};
+use crate::error::{NodeError, PlanErrors};
+use crate::payload::{Message, Payload};
+use crate::port::{Emit, Outputs};
+use crate::tensor::PortSpec;
+use arrayvec::ArrayVec;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A node has at most this many inputs, and at most this many outputs.
+pub const MAX_PORTS: usize = 16;
+
+/// The common half of every kind of node.
+pub trait Node: Sized + 'static {
+    /// What `config:` holds. `#[serde(deny_unknown_fields)]` is not needed: unknown keys are always errors.
+    type Config: DeserializeOwned + JsonSchema + Send + 'static;
+
+    /// What the node takes and gives, worked out while planning. May depend on the config, on the specs of what is
+    /// connected, and on files of the graph's folder; nothing is running yet.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the config or with what is connected, naming fields and ports.
+    fn ports(config: &Self::Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors>;
+
+    /// Makes the node, on the thread that will run it.
+    ///
+    /// # Errors
+    /// Whatever stops the node from working; the graph then does not start.
+    fn build(config: Self::Config, cx: &mut Building<'_>) -> Result<Self, NodeError>;
+
+    /// Changes a setting between turns.
+    ///
+    /// # Errors
+    /// [`NodeError::UnknownSetting`] by default.
+    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
+        let _ = value;
+        Err(NodeError::UnknownSetting { name: name.to_string() })
+    }
+
+    /// Forgets what was seen: a gap, a new stream, a restart.
+    fn reset(&mut self, why: Reset) {
+        let _ = why;
+    }
+
+    /// Figures of the run, asked for once when the node has ended; `--fail-on` can test them.
+    fn metrics(&self, to: &mut Metrics) {
+        let _ = to;
+    }
+}
+
+/// Why a node should forget what it saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reset {
+    /// Messages are missing.
+    Gap,
+    /// Another stream begins.
+    NewStream,
+    /// The node failed and was built again.
+    Restart,
+}
+
+/// A node that begins messages.
+pub trait Source: Node {
+    /// The payloads of its outputs.
+    type Out: Outputs;
+
+    /// Emits what there is to emit, at most the declared bound, and says when to be called again. Called only while
+    /// every blocking output has room. Each call has a sequence number of its own: [`Emit::header`].
+    ///
+    /// # Errors
+    /// The call counts as failed and nothing of it is published; `on_error` decides what follows.
+    fn next(&mut self, out: &mut Emit<Self::Out>) -> Result<Next, NodeError>;
+}
+
+/// When a source wants its next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At once: there is more.
+    More,
+    /// At a time of the run's clock; something was emitted or not.
+    At(Time),
+    /// Never: the stream has ended.
+    Done,
+}
+
+/// A node that turns messages into messages.
+pub trait Transform: Node {
+    /// The payload of its input, or a tuple, or [`Many`], or `TensorMut` to write in place.
+    type In: Inputs;
+    /// The payloads of its outputs.
+    type Out: Outputs;
+
+    /// Works on one message (or one set, with several inputs) and emits at most the declared bound.
+    ///
+    /// # Errors
+    /// The inputs count as failed and nothing of the call is published; `on_error` decides what follows.
+    fn apply(&mut self, input: Taken<Self::In>, out: &mut Emit<Self::Out>) -> Result<(), NodeError>;
+
+    /// Called at the time last asked for with [`Emit::wake_at`].
+    ///
+    /// # Errors
+    /// As [`Transform::apply`].
+    fn wake(&mut self, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
+        let _ = out;
+        Ok(())
+    }
+
+    /// The stream has ended: emit what is still held.
+    ///
+    /// # Errors
+    /// As [`Transform::apply`].
+    fn finish(&mut self, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
+        let _ = out;
+        Ok(())
+    }
+}
+
+/// A node that ends messages.
+pub trait Sink: Node {
+    /// The payload of its input, or a tuple, or [`Many`].
+    type In: Inputs;
+
+    /// Takes one message, or one set.
+    ///
+    /// # Errors
+    /// The inputs count as failed; `on_error` decides what follows.
+    fn take(&mut self, input: Taken<Self::In>) -> Result<(), NodeError>;
+
+    /// Called when there is nothing to take at the moment: write out what is buffered.
+    ///
+    /// # Errors
+    /// The node fails.
+    fn flush(&mut self) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    /// The stream has ended: complete what is open.
+    ///
+    /// # Errors
+    /// The node fails.
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.flush()
+    }
+}
+
+/// What one call of a node is given: a message, a tuple of messages, or a [`Set`].
+pub type Taken<I> = <I as Inputs>::Taken;
+
+/// What a node takes: a payload, a tuple of payloads, [`Many`], or `TensorMut`.
+pub trait Inputs: 'static {
+    /// What one call is given.
+    type Taken;
+    #[doc(hidden)]
+    type Intake: crate::intake::Intake<Taken = Self::Taken>;
+    #[doc(hidden)]
+    fn types(ports: usize) -> Vec<PortType>;
+    /// How many inputs there are; `None` where the graph file names them.
+    #[doc(hidden)]
+    const COUNT: Option<usize>;
+    /// Whether the node writes into what it takes.
+    #[doc(hidden)]
+    const WRITES: bool = false;
+}
+
+/// Any number of inputs or outputs of one payload, named by the graph file or by the node while planning.
+#[derive(Debug)]
+pub struct Many<T>(std::marker::PhantomData<T>);
+
+/// The messages of one sequence, one for each input of a [`Many`], in the order of [`Ports`].
+pub type Set<T> = ArrayVec<Message<T>, MAX_PORTS>;
+
+/// A payload's type, compared while planning.
+#[derive(Clone, Copy)]
+pub struct PortType {
+    pub(crate) id: TypeId,
+    pub(crate) name: &'static str,
+    pub(crate) connect: crate::edge::Connect,
+}
+
+impl PortType {
+    /// The type of a payload.
+    pub fn of<T: Payload>() -> Self {
+        PortType { id: TypeId::of::<T>(), name: short_name::<T>(), connect: crate::edge::connect::<T>() }
+    }
+}
+
+impl PartialEq for PortType {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl std::fmt::Debug for PortType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A type's name without its path.
+pub(crate) fn short_name<T>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// How long one call of a node takes, roughly; decides which nodes share a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Cost {
+    /// Below 1 µs.
+    #[default]
+    Light,
+    /// Between.
+    Medium,
+    /// Above 50 µs: decoding, large resizes.
+    Heavy,
+    /// A model: a core of its own while cores last.
+    Infer,
+}
+
+impl Cost {
+    /// The word printed in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cost::Light => "light",
+            Cost::Medium => "medium",
+            Cost::Heavy => "heavy",
+            Cost::Infer => "infer",
+        }
+    }
+}
+
+/// An input port as the node declares it.
+#[derive(Clone, Debug)]
+pub struct InPort {
+    /// Its name in the graph file.
+    pub name: String,
+    /// What it takes; `None` takes any tensor, and is the only choice for plain payloads.
+    pub spec: Option<PortSpec>,
+    /// Messages the node keeps beyond a call.
+    pub holds: usize,
+}
+
+/// An output port as the node declares it.
+#[derive(Clone, Debug)]
+pub struct OutPort {
+    /// Its name in the graph file.
+    pub name: String,
+    /// What it gives; `None` for plain payloads.
+    pub spec: Option<PortSpec>,
+    /// Most messages one call emits.
+    pub emits: usize,
+    /// Messages that share a slot (a batch's outputs).
+    pub rows: usize,
+    /// The input whose very buffers come out here, so that this port needs no pool.
+    pub forwards: Option<String>,
+}
+
+/// What a node takes and gives.
+///
+/// ```
+/// use limen::{DType, Dim, PortSpec, Ports, Cost};
+/// let ports = Ports::new()
+///     .input("in", PortSpec::fixed(DType::F32, [10]))
+///     .output("out", PortSpec::fixed(DType::I32, []))
+///     .cost(Cost::Light);
+/// # let _ = ports;
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    pub(crate) inputs: Vec<InPort>,
+    pub(crate) outputs: Vec<OutPort>,
+    pub(crate) cost: Cost,
+    pub(crate) blocking: bool,
+    pub(crate) live: bool,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Something outside the process that two nodes must not both have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// A file that is written.
+    File(PathBuf),
+    /// A device or port, by any name that is unique on the machine.
+    Device(String),
+}
+
+impl Ports {
+    /// No ports.
+    pub fn new() -> Self {
+        Ports::default()
+    }
+
+    /// Adds an input that takes tensors of a spec.
+    #[must_use]
+    pub fn input(self, name: impl Into<String>, spec: PortSpec) -> Self {
+        self.in_port(InPort { name: name.into(), spec: Some(spec), holds: 0 })
+    }
+
+    /// Adds an input that takes any tensor, or a plain payload.
+    #[must_use]
+    pub fn input_any(self, name: impl Into<String>) -> Self {
+        self.in_port(InPort { name: name.into(), spec: None, holds: 0 })
+    }
+
+    /// Adds an input.
+    #[must_use]
+    pub fn in_port(mut self, port: InPort) -> Self {
+        self.inputs.push(port);
+        self
+    }
+
+    /// Adds an output that gives one tensor of a spec per call.
+    #[must_use]
+    pub fn output(self, name: impl Into<String>, spec: PortSpec) -> Self {
+        self.out_port(OutPort { name: name.into(), spec: Some(spec), emits: 1, rows: 1, forwards: None })
+    }
+
+    /// Adds an output that gives one plain payload per call.
+    #[must_use]
+    pub fn output_plain(self, name: impl Into<String>) -> Self {
+        self.out_port(OutPort { name: name.into(), spec: None, emits: 1, rows: 1, forwards: None })
+    }
+
+    /// Adds an output on which the messages of an input go on as they are.
+    #[must_use]
+    pub fn output_forwarding(self, name: impl Into<String>, spec: Option<PortSpec>, input: impl Into<String>) -> Self {
+        self.out_port(OutPort { name: name.into(), spec, emits: 1, rows: 1, forwards: Some(input.into()) })
+    }
+
+    /// Adds an output.
+    #[must_use]
+    pub fn out_port(mut self, port: OutPort) -> Self {
+        self.outputs.push(port);
+        self
+    }
+
+    /// How long a call takes.
+    #[must_use]
+    pub fn cost(mut self, cost: Cost) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// Calls may wait in the kernel (sockets, disks): the node runs on a helper thread.
+    #[must_use]
+    pub fn blocking(mut self) -> Self {
+        self.blocking = true;
+        self
+    }
+
+    /// A source that cannot be slowed down.
+    #[must_use]
+    pub fn live(mut self) -> Self {
+        self.live = true;
+        self
+    }
+
+    /// Claims something outside the process for this node alone.
+    #[must_use]
+    pub fn claim(mut self, claim: Claim) -> Self {
+        self.claims.push(claim);
+        self
+    }
+
+    /// A line for `--plan`.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+}
+
+/// What is connected to a node's inputs, as far as it is known while planning.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
+    pub(crate) outputs: Vec<String>,
+}
+
+impl Given {
+    /// The spec of what is connected to an input; `None` where nothing is, or where it is not known yet (a cycle, a
+    /// plain payload).
+    pub fn input(&self, port: &str) -> Option<&PortSpec> {
+        self.inputs.iter().find(|(name, _)| name == port)?.1.as_ref()
+    }
+
+    /// The spec of the only input of a node that has one.
+    pub fn single(&self) -> Option<&PortSpec> {
+        self.inputs.first()?.1.as_ref()
+    }
+
+    /// The connected inputs, in the order of the graph file.
+    pub fn inputs(&self) -> impl Iterator<Item = (&str, Option<&PortSpec>)> {
+        self.inputs.iter().map(|(name, spec)| (name.as_str(), spec.as_ref()))
+    }
+
+    /// The outputs that something takes from.
+    pub fn outputs(&self) -> impl Iterator<Item = &str> {
+        self.outputs.iter().map(String::as_str)
+    }
+}
+
+/// Where a graph may read and write.
+#[derive(Clone, Debug, Default)]
+pub struct Folders {
+    /// The graph file's folder; relative paths begin here.
+    pub graph: PathBuf,
+    /// Where outputs go instead of the graph's folder.
+    pub out: Option<PathBuf>,
+    /// Folders outside the graph's own that were allowed.
+    pub allowed: Vec<PathBuf>,
+}
+
+impl Folders {
+    /// An input path of the graph: below its folder, or below an allowed one, after following links.
+    ///
+    /// # Errors
+    /// A sentence that says what to allow, when it leads elsewhere.
+    pub fn input(&self, path: &str) -> Result<PathBuf, String> {
+        let joined = self.graph.join(path);
+        self.confine(&joined, path)
+    }
+
+    /// An output path: below the output folder where one was given, else below the graph's.
+    ///
+    /// # Errors
+    /// As [`Folders::input`].
+    pub fn output(&self, path: &str) -> Result<PathBuf, String> {
+        match &self.out {
+            Some(out) if Path::new(path).is_relative() => {
+                let joined = out.join(path);
+                if Path::new(path).components().any(|c| matches!(c, std::path::Component::ParentDir)) {
+                    return Err(format!("`{path}` leaves the output folder; write a path without `..`"));
+                }
+                Ok(joined)
+            }
+            _ => self.confine(&self.graph.join(path), path),
+        }
+    }
+
+    fn confine(&self, joined: &Path, written: &str) -> Result<PathBuf, String> {
+        let real = real_path(joined);
+        let root = real_path(&self.graph);
+        let inside = |folder: &PathBuf| real.starts_with(real_path(folder));
+        if real.starts_with(&root) || self.allowed.iter().any(inside) {
+            return Ok(joined.to_path_buf());
+        }
+        let folder = real.parent().unwrap_or(&real).display();
+        Err(format!("`{written}` leaves the graph's folder; allow it with `--allow-path {folder}`"))
+    }
+}
+
+/// The path after following links, step by step, for as much of it as exists.
+fn real_path(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut real = PathBuf::new();
+    for part in absolute.components() {
+        match part {
+            std::path::Component::ParentDir => {
+                real.pop();
+            }
+            std::path::Component::CurDir => {}
+            other => {
+                real.push(other);
+                if let Ok(followed) = real.canonicalize() {
+                    real = followed;
+                }
+            }
+        }
+    }
+    real
+}
+
+/// What a node may use while planning.
+#[derive(Debug)]
+pub struct Planning<'a> {
+    /// The node's name.
+    pub node: &'a str,
+    /// Where the graph may read and write.
+    pub folders: &'a Folders,
+}
+
+/// What a node may use while it is built.
+#[derive(Debug)]
+pub struct Building<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) folders: &'a Folders,
+    pub(crate) clock: &'a Clock,
+    pub(crate) ports: &'a PlannedPorts,
+}
+
+impl Building<'_> {
+    /// The node's name.
+    pub fn node(&self) -> &str {
+        self.node
+    }
+
+    /// Where the graph may read and write.
+    pub fn folders(&self) -> &Folders {
+        self.folders
+    }
+
+    /// Now.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Name and spec of every input, in the order in which messages are given to the node.
+    pub fn inputs(&self) -> &[(String, Option<PortSpec>)] {
+        &self.ports.inputs
+    }
+
+    /// Name and spec of every output, in the order of the node's output ports.
+    pub fn outputs(&self) -> &[(String, Option<PortSpec>)] {
+        &self.ports.outputs
+    }
+}
+
+/// A node's ports as planned.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlannedPorts {
+    pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
+    pub(crate) outputs: Vec<(String, Option<PortSpec>)>,
+}
+
+/// Figures a node gives when it has ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics(pub(crate) BTreeMap<String, f64>);
+
+impl Metrics {
+    /// Sets a figure.
+    pub fn set(&mut self, name: impl Into<String>, value: f64) {
+        self.0.insert(name.into(), value);
+    }
+
+    /// The figures by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().map(|(k, v)| (k.as_str(), *v))
+    }
+}

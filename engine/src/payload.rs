@@ -1,0 +1,117 @@
+//! What travels on an edge: a header and a body.
+//!
+//! The payload of all stock nodes is [`Tensor`](crate::Tensor), a 16-byte handle whose header lies in its slot. A
+//! program that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
+
+use crate::clock::Time;
+
+/// What the engine knows about a message. 48 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// Number of the source's call that began this message, from 0; parts of one message share it.
+    pub seq: u64,
+    /// When the source says it began; the start of every end-to-end latency.
+    pub origin: Time,
+    /// When it is worth nothing any more; [`Time::NEVER`] by default.
+    pub deadline: Time,
+    /// The same for everything that descends from one message of one source.
+    pub trace: u64,
+    /// Which part of `parts` this is, from 0.
+    pub part: u32,
+    /// How many parts the message was split into; 1 if it was not.
+    pub parts: u32,
+    /// Quality-of-service class; 0 is ordinary.
+    pub qos: u8,
+    /// Reserved bits.
+    pub flags: u8,
+    /// Index of the source in the plan.
+    pub source: u16,
+    pub(crate) reserved: u32,
+}
+
+impl Header {
+    /// The header of message `seq`, begun at `origin`.
+    pub const fn new(seq: u64, origin: Time) -> Self {
+        Header {
+            seq,
+            origin,
+            deadline: Time::NEVER,
+            trace: seq,
+            part: 0,
+            parts: 1,
+            qos: 0,
+            flags: 0,
+            source: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// A message: a body and, through [`Message::header`], its header.
+#[derive(Debug)]
+pub struct Message<T: Payload> {
+    pub(crate) head: T::Head,
+    /// What is carried.
+    pub body: T,
+}
+
+impl<T: Payload> Message<T> {
+    /// What the engine knows about it.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        T::header(self)
+    }
+
+    /// The same message once more: tensors share their buffer, plain values are cloned.
+    #[inline]
+    pub fn share(&self) -> Self {
+        T::share(self)
+    }
+}
+
+impl<T: Plain> Message<T> {
+    /// A message of a plain value; `header` is usually that of the message it was made from.
+    #[inline]
+    pub fn new(header: Header, body: T) -> Self {
+        Message { head: header, body }
+    }
+}
+
+/// What may be the body of a message. Implemented by [`Tensor`](crate::Tensor) and, through [`Plain`], by small values.
+pub trait Payload: Send + Sized + 'static {
+    /// What travels beside the body: the header, or nothing where the body knows it.
+    #[doc(hidden)]
+    type Head: Send + std::fmt::Debug + 'static;
+    #[doc(hidden)]
+    fn header(message: &Message<Self>) -> &Header;
+    #[doc(hidden)]
+    fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
+    #[doc(hidden)]
+    fn share(message: &Message<Self>) -> Message<Self>;
+}
+
+/// A small value that travels by value, for programs that embed the engine. At most 64 bytes, checked when compiled.
+///
+/// ```
+/// #[derive(Clone, Debug)]
+/// struct Pose { x: f32, y: f32, heading: f32 }
+/// impl limen::Plain for Pose {}
+/// ```
+pub trait Plain: Clone + Send + std::fmt::Debug + 'static {}
+
+impl<T: Plain> Payload for T {
+    type Head = Header;
+    #[inline]
+    fn header(message: &Message<Self>) -> &Header {
+        &message.head
+    }
+    fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
+        (message.head.part, message.head.parts) = (part, parts);
+    }
+    #[inline]
+    fn share(message: &Message<Self>) -> Message<Self> {
+        const { assert!(size_of::<T>() <= 64, "a plain payload is at most 64 bytes; use a tensor") };
+        Message { head: message.head, body: message.body.clone() }
+    }
+}

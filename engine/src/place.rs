@@ -1,0 +1,199 @@
+//! Placement: which node runs on which thread.
+//!
+//! One worker per core, never a thread per node. Nodes named a core go there. Of the rest, heavy ones get a core each
+//! while cores last, in the order of the graph, models before others; light ones join the node they feed. Nodes that
+//! may wait in the kernel run on helper threads of their own.
+
+use crate::error::{Problem, Problems};
+use crate::node::Cost;
+use crate::plan::{EdgePlan, NodePlan};
+use crate::spec::{CoreSpec, NodeSpec};
+use crate::wait::Wait;
+use crate::worker::Place;
+use std::collections::BTreeMap;
+
+/// A thread of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerPlan {
+    /// Its name, also the thread's.
+    pub name: String,
+    /// Its nodes, in the order in which they are turned.
+    pub nodes: Vec<usize>,
+    pub(crate) place: Place,
+}
+
+impl WorkerPlan {
+    /// The CPU it is pinned to, by the kernel's number; `None` for a helper.
+    pub fn cpu(&self) -> Option<usize> {
+        self.place.cpu
+    }
+
+    /// How it waits.
+    pub fn wait(&self) -> Wait {
+        self.place.wait
+    }
+}
+
+/// Where a node goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Seat {
+    Cpu(usize),
+    Helper(usize),
+}
+
+/// A node that a 20 µs turn cannot hold is heavy, whatever its kind says.
+fn cost(node: &NodePlan, spec: &NodeSpec) -> Cost {
+    match spec.budget {
+        None => node.cost,
+        Some(_) if node.cost == Cost::Infer => Cost::Infer,
+        Some(budget) => match budget.as_nanos() {
+            0..1_000 => Cost::Light,
+            1_000..50_000 => Cost::Medium,
+            _ => Cost::Heavy,
+        },
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "called once, with everything planning knows")]
+pub(crate) fn place(
+    nodes: &mut [NodePlan],
+    edges: &[EdgePlan],
+    specs: &[&NodeSpec],
+    cores: &BTreeMap<usize, CoreSpec>,
+    cpus: &[usize],
+    strict: bool,
+    problems: &mut Problems,
+    notes: &mut Vec<String>,
+) -> Vec<WorkerPlan> {
+    let online = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(cpus.len());
+    for (node, spec) in nodes.iter_mut().zip(specs) {
+        node.cost = cost(node, spec);
+    }
+    let mut seats: Vec<Option<Seat>> = vec![None; nodes.len()];
+    for (at, spec) in specs.iter().enumerate() {
+        if let Some(cpu) = &spec.cpu {
+            if cpus.contains(&cpu.value) {
+                seats[at] = Some(Seat::Cpu(cpu.value));
+            } else {
+                let message = format!("CPU {} is not among those of this run", cpu.value);
+                problems.push(Problem::new("E0141", cpu.place.clone(), message).help(format!("choose from {cpus:?}")));
+            }
+        }
+        if let Some(core) = &spec.core {
+            if core.value >= online || (core.value >= cpus.len() && strict) {
+                let message = format!("core {} does not exist: this run has {} (CPUs {cpus:?})", core.value, cpus.len());
+                let help = format!("write a core from 0 to {}", cpus.len().saturating_sub(1));
+                problems.push(Problem::new("E0141", core.place.clone(), message).help(help));
+            } else {
+                if core.value >= cpus.len() {
+                    let folded = core.value % cpus.len();
+                    notes.push(format!("`{}` asks for core {} and runs on core {folded} of {}", spec.name, core.value, cpus.len()));
+                }
+                seats[at] = Some(Seat::Cpu(cpus[core.value % cpus.len()]));
+            }
+        }
+        if nodes[at].blocking && seats[at].is_none() {
+            seats[at] = Some(Seat::Helper(at));
+        }
+    }
+    seat_heavy(nodes, &mut seats, cpus);
+    seat_light(nodes, edges, &mut seats, cpus);
+    for (core, spec) in cores {
+        if *core >= online {
+            notes.push(format!("`cores: {core}` is not used: this run has {} cores", cpus.len()));
+        }
+        let _ = spec;
+    }
+    workers(nodes, &seats, cores, cpus, problems)
+}
+
+/// Heavy nodes in runs that follow the graph, so that as few edges as possible cross, the largest run being as small as
+/// it can be.
+fn seat_heavy(nodes: &[NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
+    // A core that was named for a heavy node is no longer free for others, as long as there are others.
+    let taken: Vec<usize> = (0..nodes.len())
+        .filter(|i| nodes[*i].cost >= Cost::Heavy)
+        .filter_map(|i| if let Some(Seat::Cpu(cpu)) = seats[i] { Some(cpu) } else { None })
+        .collect();
+    let free: Vec<usize> = cpus.iter().copied().filter(|c| !taken.contains(c)).collect();
+    let free = if free.is_empty() { cpus.to_vec() } else { free };
+    let heavy: Vec<usize> = (0..nodes.len()).filter(|i| seats[*i].is_none() && nodes[*i].cost >= Cost::Heavy).collect();
+    let weight = |i: usize| if nodes[i].cost == Cost::Infer { 8u64 } else { 3 };
+    // The smallest bound for which the runs fit the cores; runs are then filled greedily.
+    let total: u64 = heavy.iter().map(|i| weight(*i)).sum();
+    let split = |bound: u64| {
+        let (mut groups, mut sum) = (vec![Vec::new()], 0);
+        for i in &heavy {
+            if sum + weight(*i) > bound && sum > 0 {
+                groups.push(Vec::new());
+                sum = 0;
+            }
+            sum += weight(*i);
+            groups.last_mut().expect("there is always a group").push(*i);
+        }
+        groups
+    };
+    let groups = (1..=total.max(1)).map(split).find(|groups| groups.len() <= free.len()).unwrap_or_default();
+    for (group, cpu) in groups.iter().zip(&free) {
+        for i in group {
+            seats[*i] = Some(Seat::Cpu(*cpu));
+        }
+    }
+}
+
+/// Light nodes join the first node they feed that has a core, else the node they take from, else the first core.
+fn seat_light(nodes: &[NodePlan], edges: &[EdgePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
+    let on_cpu = |seat: &Option<Seat>| seat.filter(|s| matches!(s, Seat::Cpu(_)));
+    for at in (0..nodes.len()).rev() {
+        if seats[at].is_none() {
+            seats[at] = edges.iter().filter(|e| e.from == at).find_map(|e| on_cpu(&seats[e.to]));
+        }
+    }
+    for at in 0..nodes.len() {
+        if seats[at].is_none() {
+            seats[at] = edges.iter().filter(|e| e.to == at).find_map(|e| on_cpu(&seats[e.from]));
+        }
+        seats[at].get_or_insert(Seat::Cpu(cpus[0]));
+    }
+}
+
+fn workers(
+    nodes: &mut [NodePlan],
+    seats: &[Option<Seat>],
+    cores: &BTreeMap<usize, CoreSpec>,
+    cpus: &[usize],
+    problems: &mut Problems,
+) -> Vec<WorkerPlan> {
+    let mut members: BTreeMap<Seat, Vec<usize>> = BTreeMap::new();
+    for (at, seat) in seats.iter().enumerate() {
+        members.entry(seat.unwrap_or(Seat::Cpu(cpus[0]))).or_default().push(at);
+    }
+    let mut workers = Vec::new();
+    for (seat, members) in members {
+        let (cpu, wait, name) = match seat {
+            Seat::Cpu(cpu) => {
+                let core = cpus.iter().position(|c| *c == cpu).unwrap_or(0);
+                (Some(cpu), cores.get(&core).map_or(Wait::default(), |c| c.wait), format!("limen-{cpu}"))
+            }
+            Seat::Helper(at) => {
+                // Linux keeps 15 bytes of a thread's name.
+                let name: String = format!("limen-{}", nodes[at].name).chars().take(15).collect();
+                (None, Wait::Park, name)
+            }
+        };
+        for at in &members {
+            nodes[*at].worker = workers.len();
+        }
+        let place = Place { cpu, allowed: cpus.to_vec(), wait, may_spin: true };
+        workers.push(WorkerPlan { name, nodes: members, place });
+    }
+    let spinning = workers.iter().filter(|w| w.place.wait == Wait::Spin).count();
+    let helpers = workers.iter().filter(|w| w.place.cpu.is_none()).count();
+    if helpers > 0 && spinning >= cpus.len() {
+        let helper = workers.iter().find(|w| w.place.cpu.is_none()).map_or(0, |w| w.nodes[0]);
+        let message = format!("`{}` needs a helper thread, and every core of this run spins", nodes[helper].name);
+        let place = crate::error::Place::default();
+        problems.push(Problem::new("E0142", place, message).help("give one core `wait: adaptive` or `park`"));
+    }
+    workers
+}

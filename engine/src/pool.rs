@@ -1,0 +1,447 @@
+//! Pools: the buffers behind tensors, counted while planning, allocated and touched once, never grown.
+//!
+//! A slot is free when its reference count is zero; there is no free list. Only the owner (one [`Pool`], used by one
+//! stage) takes slots, with a cursor that skips those still held; any thread shares or drops. The count is the whole
+//! protocol:
+//!
+//! - taking: the owner sees 0 with Acquire, which orders it after every earlier reader's Release, and stores 1; nobody
+//!   else turns a 0 into anything;
+//! - sharing: a holder adds 1, Relaxed: its own reference keeps the count above zero;
+//! - dropping: a holder that sees 1 is the only one left and stores 0 with Release; otherwise it subtracts 1 with
+//!   Release.
+//!
+//! `tests::loom_*` check it. A pool dropped while tensors are alive leaves its memory to them.
+
+use crate::clock::Time;
+use crate::payload::Header;
+use crate::sync::{Arc, AtomicU32, Ordering};
+use crate::tensor::{DType, Dim, PortSpec, Shape, Tensor, TensorError, TensorMut};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ptr::NonNull;
+
+/// Run-time lengths a row can hold.
+pub(crate) const MAX_DYNAMIC: usize = 4;
+/// Slots begin on cache lines of their own, in pairs, because the prefetcher fetches pairs.
+const ALIGN: usize = 128;
+
+/// What a row's message says of itself; one cache line.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) header: Header,
+    pub(crate) lens: [u32; MAX_DYNAMIC],
+}
+
+pub(crate) struct Inner {
+    name: String,
+    pub(crate) dtype: DType,
+    /// Greatest length of every dim.
+    pub(crate) dims: Vec<usize>,
+    /// The dims that have a run-time length.
+    pub(crate) dynamic: Vec<usize>,
+    rows: u32,
+    row_bytes: usize,
+    slot_bytes: usize,
+    refs: Box<[AtomicU32]>,
+    meta: Box<[UnsafeCell<Row>]>,
+    data: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: `data` and `meta` are written only by the single holder of a slot and read only by holders; the counts that
+// say who holds are atomics (see the module's protocol).
+unsafe impl Send for Inner {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    pub(crate) fn shape(&self, slot: u32, row: u32) -> Shape {
+        let mut shape = Shape::from_iter(self.dims.iter().copied());
+        if !self.dynamic.is_empty() {
+            // SAFETY: callers hold a reference to the slot, so its row is not being written by another thread.
+            let lens = unsafe { &self.row(slot, row).lens };
+            shape = Shape::from_iter(self.dims.iter().enumerate().map(|(d, n)| {
+                self.dynamic.iter().position(|x| *x == d).map_or(*n, |i| lens[i] as usize)
+            }));
+        }
+        shape
+    }
+
+    /// # Safety
+    /// The caller holds a reference to the slot and nobody writes the row.
+    #[inline]
+    pub(crate) unsafe fn row(&self, slot: u32, row: u32) -> &Row {
+        // SAFETY: the index is in range for every handle this pool gave out; the rest is the caller's promise.
+        unsafe { &*self.meta[(slot * self.rows + row) as usize].get() }
+    }
+
+    /// # Safety
+    /// The caller holds the only reference to the slot and borrows it mutably for as long as the result lives.
+    #[allow(clippy::mut_from_ref)]
+    #[inline]
+    pub(crate) unsafe fn row_mut(&self, slot: u32, row: u32) -> &mut Row {
+        // SAFETY: as `row`, with the caller's promise of uniqueness.
+        unsafe { &mut *self.meta[(slot * self.rows + row) as usize].get() }
+    }
+
+    #[inline]
+    fn row_len(&self, slot: u32, row: u32) -> usize {
+        if self.dynamic.is_empty() {
+            self.row_bytes
+        } else {
+            self.shape(slot, row).elements() * self.dtype.size()
+        }
+    }
+
+    #[inline]
+    fn row_start(&self, slot: u32, row: u32) -> *mut u8 {
+        // SAFETY: slot and row are in range for every handle this pool gave out, so the offset lies in the allocation.
+        unsafe { self.data.as_ptr().add(slot as usize * self.slot_bytes + row as usize * self.row_bytes) }
+    }
+
+    /// # Safety
+    /// As [`Inner::row`].
+    #[inline]
+    pub(crate) unsafe fn row_bytes(&self, slot: u32, row: u32) -> &[u8] {
+        // SAFETY: the bytes were zeroed at allocation, the length is at most the row's, nobody writes (caller).
+        unsafe { std::slice::from_raw_parts(self.row_start(slot, row), self.row_len(slot, row)) }
+    }
+
+    /// # Safety
+    /// As [`Inner::row_mut`].
+    #[allow(clippy::mut_from_ref)]
+    #[inline]
+    pub(crate) unsafe fn row_bytes_mut(&self, slot: u32, row: u32) -> &mut [u8] {
+        // SAFETY: as `row_bytes`, with the caller's promise of uniqueness.
+        unsafe { std::slice::from_raw_parts_mut(self.row_start(slot, row), self.row_len(slot, row)) }
+    }
+
+    #[inline]
+    pub(crate) fn share(&self, slot: u32) {
+        self.refs[slot as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_unique(&self, slot: u32) -> bool {
+        // Acquire: what other holders did before they dropped theirs happens before what this one does next.
+        self.refs[slot as usize].load(Ordering::Acquire) == 1
+    }
+
+    #[inline]
+    pub(crate) fn release(&self, slot: u32) {
+        release(&self.refs[slot as usize]);
+    }
+}
+
+/// The dropping half of the protocol. A plain store where this is the last holder saves the read-modify-write.
+#[inline]
+fn release(count: &AtomicU32) {
+    if count.load(Ordering::Acquire) == 1 {
+        count.store(0, Ordering::Release);
+    } else {
+        count.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The taking half of the protocol.
+#[inline]
+fn is_free(count: &AtomicU32) -> bool {
+    count.load(Ordering::Acquire) == 0
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: `data` was allocated with this layout and `Guard::drop` frees `Inner` only once nothing refers to it.
+        unsafe { dealloc(self.data.as_ptr(), self.layout) };
+    }
+}
+
+/// Frees the pool when its owners are gone and no tensor is left; otherwise leaves it to the tensors.
+struct Guard(NonNull<Inner>);
+
+// SAFETY: `Guard` only frees `Inner`, which is `Send` and `Sync`.
+unsafe impl Send for Guard {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Guard {}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from a leaked box and is freed here only.
+        let inner = unsafe { self.0.as_ref() };
+        // Every owner is gone, so no slot can be taken; a count of zero stays zero. Where a tensor is alive the
+        // memory is left to it: a library cannot take it back.
+        if inner.refs.iter().all(is_free) {
+            // SAFETY: no handle exists and none can be made, so this is the last use of the pointer.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+/// A fixed set of equal slots and the right to take them.
+///
+/// ```
+/// use limen::{DType, Pool, PortSpec};
+/// let mut pool = Pool::new("pixels", &PortSpec::fixed(DType::F32, [2, 3]), 2, 1).unwrap();
+/// let mut a = pool.take().unwrap();
+/// a.as_mut_slice::<f32>().unwrap()[5] = 1.5;
+/// let a = a.freeze();
+/// assert_eq!(a.share().as_slice::<f32>().unwrap()[5], 1.5);
+/// ```
+pub struct Pool {
+    inner: NonNull<Inner>,
+    guard: Arc<Guard>,
+    cursor: u32,
+}
+
+// SAFETY: the pool's owner takes slots from one thread at a time (`&mut self`); everything else is in `Inner`.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    /// Allocates and touches `slots` slots of `rows` messages each.
+    ///
+    /// # Errors
+    /// A sentence, when a dim is not bound, there are more than four run-time lengths, or the size does not fit.
+    ///
+    /// # Panics
+    /// Aborts as `Vec` does when the memory cannot be had; plans are bounded by `run.max_memory` before.
+    pub fn new(name: &str, spec: &PortSpec, slots: usize, rows: usize) -> Result<Pool, String> {
+        let slot_bytes = slot_bytes(spec, rows).ok_or_else(|| format!("{spec} × {rows} has no bounded size"))?;
+        let dynamic: Vec<usize> =
+            (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
+        let total = slot_bytes.checked_mul(slots).filter(|b| *b <= isize::MAX as usize - ALIGN);
+        let total = total.ok_or_else(|| format!("{slots} slots of {slot_bytes} bytes do not fit"))?;
+        if dynamic.len() > MAX_DYNAMIC || slots == 0 || rows == 0 || slots.saturating_mul(rows) > u32::MAX as usize {
+            return Err(format!("{slots} slots of {rows} rows of {spec} cannot be pooled"));
+        }
+        let layout = Layout::from_size_align(total.max(ALIGN), ALIGN).map_err(|e| e.to_string())?;
+        // SAFETY: the layout has a size above zero.
+        let data = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        // Touch every page now, so that none is faulted in while messages move.
+        for at in (0..total).step_by(4096) {
+            // SAFETY: `at` lies in the allocation, which nobody else has seen yet.
+            unsafe { data.as_ptr().add(at).write_volatile(0) };
+        }
+        let blank = Row { header: Header::new(0, Time::ZERO), lens: [0; MAX_DYNAMIC] };
+        let inner = Inner {
+            name: name.to_string(),
+            dtype: spec.dtype,
+            dims: spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect(),
+            dynamic,
+            rows: rows as u32,
+            row_bytes: spec.max_bytes().unwrap_or(0),
+            slot_bytes,
+            refs: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            meta: (0..slots * rows).map(|_| UnsafeCell::new(blank)).collect(),
+            data,
+            layout,
+        };
+        let inner = NonNull::from(Box::leak(Box::new(inner)));
+        Ok(Pool { inner, guard: Arc::new(Guard(inner)), cursor: 0 })
+    }
+
+    #[inline]
+    fn inner(&self) -> &Inner {
+        // SAFETY: `guard` keeps `Inner` alive.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// Free slots from the cursor on, looking no further than `want`: enough to know whether a call has its room.
+    #[inline]
+    pub(crate) fn has_free(&mut self, want: usize) -> bool {
+        let mut found = 0;
+        for i in 0..self.slots() {
+            if found == want {
+                return true;
+            }
+            found += usize::from(is_free(&self.inner().refs[self.wrapped(i)]));
+        }
+        found >= want
+    }
+
+    /// Slots nobody holds, for reports.
+    pub fn free(&self) -> usize {
+        self.inner().refs.iter().filter(|c| is_free(c)).count()
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> usize {
+        self.inner().refs.len()
+    }
+
+    #[inline]
+    fn wrapped(&self, offset: usize) -> usize {
+        let at = self.cursor as usize + offset;
+        if at >= self.slots() { at - self.slots() } else { at }
+    }
+
+    /// Takes a free slot; its first row is blank except for the bytes an earlier message left.
+    ///
+    /// # Errors
+    /// [`TensorError::PoolEmpty`] when every slot is held.
+    #[inline]
+    pub fn take(&mut self) -> Result<TensorMut, TensorError> {
+        for i in 0..self.slots() {
+            let slot = self.wrapped(i);
+            if is_free(&self.inner().refs[slot]) {
+                // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which
+                // orders it.
+                self.inner().refs[slot].store(1, Ordering::Relaxed);
+                self.cursor = slot as u32;
+                self.cursor = self.wrapped(1) as u32;
+                return Ok(TensorMut(Tensor { pool: self.inner, slot: slot as u32, row: 0 }));
+            }
+        }
+        Err(TensorError::PoolEmpty { pool: self.inner().name.clone(), slots: self.slots() })
+    }
+
+    /// Bytes of all slots and headers.
+    pub fn bytes(&self) -> usize {
+        self.inner().layout.size() + self.inner().meta.len() * size_of::<Row>()
+    }
+
+    /// The dense bytes of the first `rows` rows of a slot just taken, to be written by a backend.
+    pub(crate) fn batch_bytes(slot: &mut TensorMut, rows: usize) -> &mut [u8] {
+        let inner = slot.0.pool;
+        // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows lie one behind the other.
+        unsafe {
+            let inner = inner.as_ref();
+            let rows = rows.min(inner.rows as usize);
+            std::slice::from_raw_parts_mut(inner.row_start(slot.0.slot, 0), rows * inner.row_bytes)
+        }
+    }
+
+    /// Turns a written slot into one tensor a row, each with its header; the slot is free when all are dropped.
+    pub(crate) fn rows(
+        slot: TensorMut,
+        headers: impl ExactSizeIterator<Item = Header>,
+    ) -> impl Iterator<Item = Tensor> {
+        let inner = slot.0.pool;
+        let at = slot.0.slot;
+        let count = headers.len() as u32;
+        for (row, header) in headers.enumerate() {
+            // SAFETY: `slot` is still the only handle to its slot.
+            unsafe { (*inner.as_ref().meta[(at * inner.as_ref().rows) as usize + row].get()).header = header };
+        }
+        if count > 0 {
+            // SAFETY: the pool is alive, because `slot` is a reference. Relaxed: nobody else holds the slot yet.
+            unsafe { inner.as_ref().refs[at as usize].store(count, Ordering::Relaxed) };
+            std::mem::forget(slot);
+        }
+        (0..count).map(move |row| Tensor { pool: inner, slot: at, row })
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owners = Arc::strong_count(&self.guard);
+        f.debug_struct("Pool").field("name", &self.inner().name).field("slots", &self.slots()).field("owners", &owners).finish()
+    }
+}
+
+/// Bytes of a slot with `rows` messages: rows are dense, slots begin on lines of their own.
+pub(crate) fn slot_bytes(spec: &PortSpec, rows: usize) -> Option<usize> {
+    spec.max_bytes()?.checked_mul(rows)?.checked_next_multiple_of(ALIGN)
+}
+
+/// Bytes of a whole pool, as the plan prints it.
+pub(crate) fn pool_bytes(spec: &PortSpec, slots: usize, rows: usize) -> Option<usize> {
+    let meta = slots.checked_mul(rows)?.checked_mul(size_of::<Row>())?;
+    slot_bytes(spec, rows)?.checked_mul(slots)?.max(ALIGN).checked_add(meta)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn pool(slots: usize, rows: usize) -> Pool {
+        Pool::new("p", &PortSpec::new(DType::I32, [Dim::AtMost(4), Dim::Fixed(2)]), slots, rows).unwrap()
+    }
+
+    #[test]
+    fn a_slot_is_taken_again_only_when_every_handle_is_gone() {
+        let mut pool = pool(2, 1);
+        let a = pool.take().unwrap().freeze();
+        let b = a.share();
+        let c = pool.take().unwrap();
+        assert!(matches!(pool.take(), Err(TensorError::PoolEmpty { slots: 2, .. })));
+        drop(a);
+        assert!(pool.take().is_err() && !pool.has_free(1));
+        drop(b);
+        assert!(pool.has_free(1) && !pool.has_free(2));
+        let d = pool.take().unwrap();
+        drop((c, d));
+        assert_eq!(pool.free(), 2);
+    }
+
+    #[test]
+    fn run_time_lengths_bound_the_elements() {
+        let mut pool = pool(1, 1);
+        let mut t = pool.take().unwrap();
+        t.set_len(0, 3).unwrap();
+        assert_eq!(t.as_mut_slice::<i32>().unwrap().len(), 6);
+        assert_eq!(t.set_len(0, 5), Err(TensorError::TooLong { dim: 0, length: 5, bound: 4 }));
+        assert_eq!(t.set_len(1, 1), Err(TensorError::FixedDim { dim: 1, length: 2 }));
+        assert_eq!(&*t.freeze().shape(), [3, 2]);
+    }
+
+    #[test]
+    fn rows_of_a_batch_share_their_slot() {
+        let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [3]), 1, 4).unwrap();
+        let mut slot = pool.take().unwrap();
+        Pool::batch_bytes(&mut slot, 2).copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+        let headers = (7..9).map(|n| Header::new(n, Time(n)));
+        let rows: Vec<Tensor> = Pool::rows(slot, headers.collect::<Vec<_>>().into_iter()).collect();
+        assert_eq!(rows[1].bytes(), [4, 5, 6]);
+        assert_eq!(rows[1].header().seq, 8);
+        assert_eq!(pool.free(), 0);
+        drop(rows);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn tensors_outlive_their_pool() {
+        let tensor = pool(1, 1).take().unwrap().freeze();
+        assert_eq!(tensor.dtype(), DType::I32);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::cell::UnsafeCell;
+
+    /// A slot is written by its owner, shared to two readers on other threads, and taken again: no read may overlap
+    /// the second write, whatever the order of the drops.
+    #[test]
+    fn loom_a_slot_is_rewritten_only_after_its_last_reader() {
+        loom::model(|| {
+            struct Slot(AtomicU32, UnsafeCell<u32>);
+            // SAFETY: the protocol under test is what makes this true; loom reports where it does not.
+            unsafe impl Sync for Slot {}
+            let slot = loom::sync::Arc::new(Slot(AtomicU32::new(1), UnsafeCell::new(1)));
+            slot.0.fetch_add(1, Ordering::Relaxed);
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    let slot = slot.clone();
+                    loom::thread::spawn(move || {
+                        // SAFETY: this thread holds a counted reference.
+                        slot.1.with(|p| assert_eq!(unsafe { *p }, 1));
+                        release(&slot.0);
+                    })
+                })
+                .collect();
+            if is_free(&slot.0) {
+                slot.0.store(1, Ordering::Relaxed);
+                // SAFETY: the count was zero, so the owner alone has the slot.
+                slot.1.with_mut(|p| unsafe { *p = 2 });
+            }
+            for reader in readers {
+                reader.join().unwrap();
+            }
+            let count = slot.0.load(Ordering::Relaxed);
+            assert!(count <= 1, "{count}");
+        });
+    }
+}

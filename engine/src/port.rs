@@ -1,0 +1,486 @@
+//! Output ports: what a node is handed to emit through, and how that reaches the edges.
+//!
+//! A call's messages are staged. When the call succeeds they count; when it fails they are taken back, so that nothing
+//! of a failed call is ever published. When the turn ends, the staged messages of every port go to its edges: shared
+//! into all but the last, moved into the last.
+
+use crate::clock::{Clock, Time};
+use crate::edge::{Tx, tx};
+use crate::error::NodeError;
+use crate::meter::{Run, push_run};
+use crate::node::{MAX_PORTS, Many, PortType};
+use crate::payload::{Header, Message, Payload};
+use crate::pool::Pool;
+use crate::tensor::{Tensor, TensorMut};
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// What a node gives: a payload, a tuple of payloads, or [`Many`].
+pub trait Outputs: 'static {
+    /// One [`Port`], a tuple of them, or a list.
+    type Ports: PortSet;
+    #[doc(hidden)]
+    fn types(ports: usize) -> Vec<PortType>;
+    /// How many outputs there are; `None` where the node names them while planning.
+    #[doc(hidden)]
+    const COUNT: Option<usize>;
+}
+
+/// What it takes to make an output port on its thread.
+#[doc(hidden)]
+pub struct PortParts {
+    pub(crate) name: String,
+    pub(crate) emits: usize,
+    /// Messages that share a slot of the pool.
+    pub(crate) rows: usize,
+    pub(crate) edges: Vec<Box<dyn Any>>,
+    pub(crate) pool: Option<Pool>,
+}
+
+impl fmt::Debug for PortParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortParts").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The ports of one node.
+#[doc(hidden)]
+pub trait PortSet: Sized + 'static {
+    fn build(parts: Vec<PortParts>) -> Self;
+    /// Runs a step on every port.
+    fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort));
+    /// How many calls every blocking edge and every pool have room for, at most `calls`.
+    fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize;
+    /// Begins a call.
+    fn begin(&mut self);
+    /// Whether the call has sent anything.
+    fn has_emitted(&self) -> bool;
+    /// Takes the call's messages back.
+    fn rollback(&mut self);
+    /// Checks the call against the declared bounds.
+    ///
+    /// # Errors
+    /// [`NodeError::EmitsBound`].
+    fn commit(&mut self) -> Result<(), NodeError>;
+    /// The messages staged since the last portion have this ledger.
+    fn portion(&mut self, accounted: u64, weight: u32);
+    /// Sends what is staged.
+    ///
+    /// # Errors
+    /// [`NodeError::EdgeFull`] with `when_full: fail`.
+    fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError>;
+}
+
+/// What every port can do, whatever its payload.
+#[doc(hidden)]
+pub trait AnyPort {
+    fn ring(&mut self);
+    fn close(&mut self, failed: bool);
+    fn is_settling(&self) -> bool;
+    fn origins(&self, into: &mut Vec<(u64, u32)>);
+    fn pool_is_empty(&mut self) -> bool;
+}
+
+/// One output port.
+pub struct Port<T: Payload> {
+    name: String,
+    emits: usize,
+    /// Slots one call takes from the pool.
+    slots: usize,
+    staged: Vec<Message<T>>,
+    runs: Vec<Run>,
+    /// Staged messages before the current call.
+    mark: usize,
+    /// Staged messages that belong to a run already.
+    in_runs: usize,
+    edges: Vec<Tx<T>>,
+    pool: Option<Pool>,
+}
+
+impl<T: Payload> Port<T> {
+    fn new(parts: PortParts) -> Self {
+        let mut edges: Vec<Tx<T>> = parts.edges.into_iter().map(tx).collect();
+        let buffer = edges.iter().map(Tx::buffer).max().unwrap_or(parts.emits * crate::stage::BURST);
+        if let Some((_, others)) = edges.split_last_mut() {
+            others.iter_mut().for_each(Tx::prepare_to_share);
+        }
+        Port {
+            name: parts.name,
+            emits: parts.emits,
+            slots: parts.emits.div_ceil(parts.rows.max(1)),
+            staged: Vec::with_capacity(buffer),
+            runs: Vec::with_capacity(crate::stage::BURST.max(parts.emits) + 1),
+            mark: 0,
+            in_runs: 0,
+            edges,
+            pool: parts.pool,
+        }
+    }
+
+    /// The port's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether anything takes from this port; what is sent to one that is not connected is dropped, and need not be
+    /// computed.
+    pub fn is_connected(&self) -> bool {
+        !self.edges.is_empty()
+    }
+
+    /// Sends a message when the call has succeeded.
+    #[inline]
+    pub fn send(&mut self, message: impl Into<Message<T>>) {
+        self.staged.push(message.into());
+    }
+
+    #[inline]
+    fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize {
+        let mut room = calls;
+        for edge in &mut self.edges {
+            room = room.min(edge.room(self.emits, &mut *now) / self.emits.max(1));
+        }
+        if room > 0
+            && let Some(pool) = &mut self.pool
+        {
+            // One call needs one slot a message; a whole burst takes what there is and stops when it runs out.
+            while room > 0 && !pool.has_free(room.saturating_mul(self.slots)) {
+                room /= 2;
+            }
+        }
+        room
+    }
+
+    #[inline]
+    fn commit(&mut self) -> Result<(), NodeError> {
+        let emitted = self.staged.len() - self.mark;
+        if emitted > self.emits {
+            return Err(NodeError::EmitsBound { port: self.name.clone(), bound: self.emits });
+        }
+        if self.emits > 1 {
+            let parts = emitted as u32;
+            for (part, message) in self.staged[self.mark..].iter_mut().enumerate() {
+                T::set_part(message, part as u32, parts);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        self.portion_of(self.staged.len() - self.in_runs, accounted, weight);
+    }
+
+    #[inline]
+    fn portion_of(&mut self, n: usize, accounted: u64, weight: u32) {
+        let n = n.min(self.staged.len() - self.in_runs) as u32;
+        if n > 0 {
+            self.in_runs += n as usize;
+            // `sent` is filled in when it is known; until then it says only whether the run is recorded.
+            push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, n, weight });
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        for run in &mut self.runs {
+            if run.is_recorded() {
+                (run.sent, run.accounted) = (sent, run.accounted + emit);
+            }
+        }
+        let mut full = None;
+        match self.edges.split_last_mut() {
+            Some((last, others)) => {
+                for edge in others {
+                    if edge.publish_shared(&self.staged, &self.runs).is_err() {
+                        full = Some(edge.name().to_string());
+                    }
+                }
+                if last.publish(&mut self.staged, &self.runs).is_err() {
+                    full = Some(last.name().to_string());
+                }
+            }
+            None => self.staged.clear(),
+        }
+        self.runs.clear();
+        (self.mark, self.in_runs) = (0, 0);
+        full.map_or(Ok(()), |edge| Err(NodeError::EdgeFull { edge }))
+    }
+}
+
+impl Port<Tensor> {
+    /// A free slot of this port's pool, to be written and sent; its header is that of the message it is made from.
+    ///
+    /// # Errors
+    /// When the call takes more slots than it declared messages.
+    #[inline]
+    pub fn loan(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
+        let Some(pool) = &mut self.pool else {
+            return Err(NodeError::input(&*self.name, "this output forwards its input and has no pool to take from"));
+        };
+        let mut tensor = pool.take()?;
+        *tensor.header_mut() = *header;
+        Ok(tensor)
+    }
+
+    /// A whole batch slot.
+    pub(crate) fn pool(&mut self) -> Option<&mut Pool> {
+        self.pool.as_mut()
+    }
+}
+
+impl<T: Payload> fmt::Debug for Port<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("name", &self.name).field("staged", &self.staged.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Payload> AnyPort for Port<T> {
+    fn ring(&mut self) {
+        self.edges.iter_mut().for_each(Tx::ring);
+    }
+    fn close(&mut self, failed: bool) {
+        self.edges.iter_mut().for_each(|e| e.close(failed));
+    }
+    fn is_settling(&self) -> bool {
+        self.edges.iter().any(Tx::is_settling)
+    }
+    fn origins(&self, into: &mut Vec<(u64, u32)>) {
+        for message in &self.staged {
+            push_origin(into, message.header().origin);
+        }
+    }
+    fn pool_is_empty(&mut self) -> bool {
+        let slots = self.slots;
+        self.pool.as_mut().is_some_and(|p| !p.has_free(slots))
+    }
+}
+
+/// Counts a message's origin, together with the one before where they are the same.
+#[inline]
+pub(crate) fn push_origin(into: &mut Vec<(u64, u32)>, origin: Time) {
+    match into.last_mut() {
+        Some((last, n)) if *last == origin.0 => *n += 1,
+        _ => into.push((origin.0, 1)),
+    }
+}
+
+impl<T: Payload> PortSet for Port<T> {
+    fn build(mut parts: Vec<PortParts>) -> Self {
+        Port::new(parts.remove(0))
+    }
+    fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
+        step(self);
+    }
+    #[inline]
+    fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize {
+        Port::room(self, calls, now)
+    }
+    #[inline]
+    fn begin(&mut self) {
+        self.mark = self.staged.len();
+    }
+    #[inline]
+    fn has_emitted(&self) -> bool {
+        self.staged.len() > self.mark
+    }
+    #[inline]
+    fn rollback(&mut self) {
+        self.staged.truncate(self.mark);
+    }
+    #[inline]
+    fn commit(&mut self) -> Result<(), NodeError> {
+        Port::commit(self)
+    }
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        Port::portion(self, accounted, weight);
+    }
+    #[inline]
+    fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
+        Port::publish(self, sent, emit)
+    }
+}
+
+impl<T: Payload> Outputs for T {
+    type Ports = Port<T>;
+    const COUNT: Option<usize> = Some(1);
+    fn types(_: usize) -> Vec<PortType> {
+        vec![PortType::of::<T>()]
+    }
+}
+
+macro_rules! tuple_outputs {
+    ($($t:ident $i:tt),+) => {
+        impl<$($t: Payload),+> Outputs for ($($t,)+) {
+            type Ports = ($(Port<$t>,)+);
+            const COUNT: Option<usize> = Some([$($i),+].len());
+            fn types(_: usize) -> Vec<PortType> {
+                vec![$(PortType::of::<$t>()),+]
+            }
+        }
+
+        impl<$($t: Payload),+> PortSet for ($(Port<$t>,)+) {
+            fn build(parts: Vec<PortParts>) -> Self {
+                let mut parts = parts.into_iter();
+                // One part for each port: the plan made them from `types`.
+                ($(Port::<$t>::new(parts.next().expect("a part for each port")),)+)
+            }
+            fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
+                $(step(&mut self.$i);)+
+            }
+            fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize {
+                let mut room = calls;
+                $(room = self.$i.room(room, now);)+
+                room
+            }
+            fn begin(&mut self) {
+                $(self.$i.begin();)+
+            }
+            fn has_emitted(&self) -> bool {
+                $(self.$i.has_emitted() ||)+ false
+            }
+            fn rollback(&mut self) {
+                $(self.$i.rollback();)+
+            }
+            fn commit(&mut self) -> Result<(), NodeError> {
+                $(self.$i.commit()?;)+
+                Ok(())
+            }
+            fn portion(&mut self, accounted: u64, weight: u32) {
+                $(self.$i.portion(accounted, weight);)+
+            }
+            fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
+                let results = [$(self.$i.publish(sent, emit)),+];
+                results.into_iter().collect()
+            }
+        }
+    };
+}
+tuple_outputs!(A 0, B 1);
+tuple_outputs!(A 0, B 1, C 2);
+tuple_outputs!(A 0, B 1, C 2, D 3);
+
+impl<T: Payload> Outputs for Many<T> {
+    type Ports = PortList<T>;
+    const COUNT: Option<usize> = None;
+    fn types(ports: usize) -> Vec<PortType> {
+        vec![PortType::of::<T>(); ports.min(MAX_PORTS)]
+    }
+}
+
+/// The outputs of a [`Many`], in the order of the node's ports.
+#[derive(Debug)]
+pub struct PortList<T: Payload>(Vec<Port<T>>);
+
+impl<T: Payload> Deref for PortList<T> {
+    type Target = [Port<T>];
+    fn deref(&self) -> &[Port<T>] {
+        &self.0
+    }
+}
+
+impl<T: Payload> DerefMut for PortList<T> {
+    fn deref_mut(&mut self) -> &mut [Port<T>] {
+        &mut self.0
+    }
+}
+
+impl<T: Payload> PortList<T> {
+    /// The next `n` staged messages of every port have this ledger.
+    pub(crate) fn portion_of(&mut self, n: usize, accounted: u64, weight: u32) {
+        self.0.iter_mut().for_each(|p| p.portion_of(n, accounted, weight));
+    }
+}
+
+impl<T: Payload> PortSet for PortList<T> {
+    fn build(parts: Vec<PortParts>) -> Self {
+        PortList(parts.into_iter().map(Port::new).collect())
+    }
+    fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
+        self.0.iter_mut().for_each(|p| step(p));
+    }
+    fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize {
+        self.0.iter_mut().fold(calls, |room, p| p.room(room, now))
+    }
+    fn begin(&mut self) {
+        self.0.iter_mut().for_each(PortSet::begin);
+    }
+    fn has_emitted(&self) -> bool {
+        self.0.iter().any(PortSet::has_emitted)
+    }
+    fn rollback(&mut self) {
+        self.0.iter_mut().for_each(PortSet::rollback);
+    }
+    fn commit(&mut self) -> Result<(), NodeError> {
+        self.0.iter_mut().try_for_each(Port::commit)
+    }
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        self.0.iter_mut().for_each(|p| p.portion(accounted, weight));
+    }
+    fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
+        self.0.iter_mut().map(|p| p.publish(sent, emit)).fold(Ok(()), Result::and)
+    }
+}
+
+/// What a call is handed to emit through. It is the node's port, the tuple of its ports, or their list:
+/// `out.send(..)`, `out.1.send(..)`, `out[2].send(..)`.
+pub struct Emit<O: Outputs> {
+    pub(crate) ports: O::Ports,
+    pub(crate) now: Time,
+    pub(crate) seq: u64,
+    pub(crate) source: u16,
+    pub(crate) wake: Time,
+    pub(crate) clock: Clock,
+}
+
+impl<O: Outputs> Emit<O> {
+    pub(crate) fn new(parts: Vec<PortParts>, source: u16, clock: Clock) -> Self {
+        Emit { ports: PortSet::build(parts), now: Time::ZERO, seq: 0, source, wake: Time::NEVER, clock }
+    }
+
+    /// When this turn began. Costs nothing; at most one turn old.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The time at this moment; reads the clock.
+    pub fn clock(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// The header for what this call of a source emits: its sequence number, begun at `origin`.
+    pub fn header(&self, origin: Time) -> Header {
+        Header { trace: u64::from(self.source) << 48 | self.seq, source: self.source, ..Header::new(self.seq, origin) }
+    }
+
+    /// Asks for a call of `wake` at a time; the last call counts.
+    pub fn wake_at(&mut self, time: Time) {
+        self.wake = time;
+    }
+}
+
+impl<O: Outputs> Deref for Emit<O> {
+    type Target = O::Ports;
+    #[inline]
+    fn deref(&self) -> &O::Ports {
+        &self.ports
+    }
+}
+
+impl<O: Outputs> DerefMut for Emit<O> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut O::Ports {
+        &mut self.ports
+    }
+}
+
+impl<O: Outputs> fmt::Debug for Emit<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Emit").field("now", &self.now).field("seq", &self.seq).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,284 @@
+//! What a run came to: what moved, what was lost and why, where the time went.
+//!
+//! Knows counters and histograms, no file formats. The two laws are checked here, once, at every exit; a mismatch is a
+//! bug of the engine and is said so.
+
+use crate::edge::{Reason, WhenFull};
+use crate::meter::Term;
+use crate::node::Metrics;
+use crate::running::Failure;
+use crate::wait::Wait;
+use crate::worker::Pinned;
+use hdrhistogram::Histogram;
+use std::time::{Duration, SystemTime};
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every source ended and everything arrived.
+    Finished,
+    /// It was asked to stop, and everything that was on its way arrived.
+    Stopped,
+    /// A node failed and its `on_error` is `stop`.
+    Failed,
+    /// Something did not end in time.
+    DeadlinePassed,
+}
+
+impl Outcome {
+    /// The word used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Finished => "finished",
+            Outcome::Stopped => "stopped",
+            Outcome::Failed => "failed",
+            Outcome::DeadlinePassed => "deadline passed",
+        }
+    }
+}
+
+/// One run.
+#[derive(Debug)]
+pub struct Report {
+    /// The graph's name.
+    pub graph: String,
+    /// When it began, by the wall clock.
+    pub started: SystemTime,
+    /// How long it took.
+    pub wall: Duration,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The nodes, in topological order.
+    pub nodes: Vec<NodeReport>,
+    /// The edges, in the order of the graph.
+    pub edges: Vec<EdgeReport>,
+    /// The threads.
+    pub workers: Vec<WorkerReport>,
+    /// Everything recorded; empty histograms are left out.
+    pub histograms: Vec<HistogramReport>,
+    /// The first failures, word for word.
+    pub failures: Vec<FailureReport>,
+    /// How many calls failed in all.
+    pub failed_calls: u64,
+    /// What the engine did wrong: broken laws, panics outside of nodes. Empty, or please report it.
+    pub bugs: Vec<String>,
+    /// What else is worth knowing: refused pinning, folded cores.
+    pub notes: Vec<String>,
+}
+
+/// What one node did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its worker, as an index of [`Report::workers`].
+    pub worker: usize,
+    /// Calls that were given something; of a source, calls made.
+    pub taken: u64,
+    /// Calls that succeeded.
+    pub done: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// Messages still in a batch at the end.
+    pub held: u64,
+    /// Turns it had.
+    pub turns: u64,
+    /// Turns on which its pool had no free slot.
+    pub pool_empty: u64,
+    /// Batched calls of a model.
+    pub batches: u64,
+    /// Its thread did not answer; its figures are those of the last moment.
+    pub abandoned: bool,
+    /// Figures of its own.
+    pub metrics: Metrics,
+}
+
+/// What moved over one edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeReport {
+    /// Producer, `node/port`.
+    pub from: String,
+    /// Consumer, `node/port`.
+    pub to: String,
+    /// Messages it holds.
+    pub capacity: usize,
+    /// What happens when it is full.
+    pub when_full: WhenFull,
+    /// Whether it goes from one thread to another.
+    pub crossing: bool,
+    /// Messages the producer sent.
+    pub sent: u64,
+    /// Messages the consumer was given.
+    pub received: u64,
+    /// Messages lost, by reason.
+    pub lost: Vec<(Reason, u64)>,
+    /// Messages found in it at the end.
+    pub left: u64,
+    /// Whether both ends answered, so that `left` is exact.
+    pub counted: bool,
+}
+
+impl EdgeReport {
+    /// Messages lost for any reason.
+    pub fn lost_total(&self) -> u64 {
+        self.lost.iter().map(|(_, n)| n).sum()
+    }
+}
+
+/// One thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerReport {
+    /// Its name.
+    pub name: String,
+    /// The CPU it was asked to run on; `None` for a helper thread.
+    pub cpu: Option<usize>,
+    /// How it waits.
+    pub wait: Wait,
+    /// What the kernel made of that.
+    pub pinned: Pinned,
+    /// It did not answer.
+    pub abandoned: bool,
+}
+
+/// What was recorded of one term at one node, or of one path.
+#[derive(Clone, Debug)]
+pub struct HistogramReport {
+    /// The node; of a path, its source.
+    pub node: String,
+    /// Of a path, its sink.
+    pub to: Option<String>,
+    /// What is counted.
+    pub term: Term,
+    /// Nanoseconds; of [`Term::Batch`], messages.
+    pub histogram: Histogram<u64>,
+}
+
+impl HistogramReport {
+    /// `camera.queue`, or `camera->labels.e2e`.
+    pub fn tag(&self) -> String {
+        match &self.to {
+            Some(to) => format!("{}->{}.{}", self.node, to, self.term.name()),
+            None => format!("{}.{}", self.node, self.term.name()),
+        }
+    }
+}
+
+/// A value of a histogram at a quantile, only where at least ten samples lie beyond it.
+pub fn quantile(histogram: &Histogram<u64>, q: f64) -> Option<u64> {
+    let beyond = (histogram.len() as f64 * (1.0 - q)).floor();
+    (beyond >= 10.0).then(|| histogram.value_at_quantile(q))
+}
+
+/// How one call failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureReport {
+    /// The node.
+    pub node: String,
+    /// Which of its calls: `call`, `next`, `infer`, `finish`, `drop`.
+    pub call: &'static str,
+    /// How many calls of the node had ended before.
+    pub number: u64,
+    /// What it said.
+    pub text: String,
+    /// Whether it panicked.
+    pub panicked: bool,
+}
+
+impl FailureReport {
+    pub(crate) fn new(node: String, failure: &Failure) -> Self {
+        FailureReport {
+            node,
+            call: failure.call,
+            number: failure.number,
+            text: failure.text.clone(),
+            panicked: failure.panicked,
+        }
+    }
+}
+
+impl std::fmt::Display for FailureReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node `{}` failed in `{}` after {} calls: {}", self.node, self.call, self.number, self.text)
+    }
+}
+
+impl Report {
+    /// Calls failed, messages were lost to a failure, or a node was taken out, and the run went on.
+    pub fn is_degraded(&self) -> bool {
+        self.failed_calls > 0 || self.nodes.iter().any(|n| n.abandoned)
+    }
+
+    /// The exit code of a program that only ran this graph: 0 done, 1 a node failed, 3 a law is broken, 70 the stop's
+    /// deadline passed.
+    pub fn exit_code(&self) -> u8 {
+        if !self.bugs.is_empty() {
+            return 3;
+        }
+        match self.outcome {
+            Outcome::Finished | Outcome::Stopped => 0,
+            Outcome::Failed => 1,
+            Outcome::DeadlinePassed => 70,
+        }
+    }
+
+    /// A figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` where only one
+    /// node has it), `lost`, `left`, `failed`.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        match name {
+            "lost" | "drops" => return Some(self.edges.iter().map(|e| e.lost_total()).sum::<u64>() as f64),
+            "left" => return Some(self.edges.iter().map(|e| e.left).sum::<u64>() as f64),
+            "failed" => return Some(self.failed_calls as f64),
+            _ => {}
+        }
+        if let Some((node, metric)) = name.split_once('.') {
+            let node = self.nodes.iter().find(|n| n.name == node)?;
+            return node.metrics.iter().find(|(k, _)| *k == metric).map(|(_, v)| v);
+        }
+        let mut found = self.nodes.iter().flat_map(|n| n.metrics.iter()).filter(|(k, _)| *k == name);
+        let (_, value) = found.next()?;
+        found.next().is_none().then_some(value)
+    }
+
+    /// The histogram of a node's term.
+    pub fn histogram(&self, node: &str, term: Term) -> Option<&Histogram<u64>> {
+        let mut all = self.histograms.iter();
+        all.find(|h| h.node == node && h.to.is_none() && h.term == term).map(|h| &h.histogram)
+    }
+
+    /// End-to-end histograms as (source, sink, histogram).
+    pub fn paths(&self) -> impl Iterator<Item = (&str, &str, &Histogram<u64>)> {
+        self.histograms.iter().filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.histogram)))
+    }
+
+    /// Checks both laws; what does not add up is a bug of the engine.
+    pub(crate) fn check_laws(&mut self) {
+        for edge in self.edges.iter().filter(|e| e.counted) {
+            let right = edge.received + edge.lost_total() + edge.left;
+            if edge.sent != right {
+                self.bugs.push(format!(
+                    "edge {} -> {}: sent {} is not received {} + lost {} + left {}",
+                    edge.from,
+                    edge.to,
+                    edge.sent,
+                    edge.received,
+                    edge.lost_total(),
+                    edge.left
+                ));
+            }
+            let drained = matches!(self.outcome, Outcome::Finished | Outcome::Stopped);
+            if drained && edge.left > 0 {
+                self.bugs.push(format!("edge {} -> {}: {} left after a drained run", edge.from, edge.to, edge.left));
+            }
+        }
+        for node in self.nodes.iter().filter(|n| !n.abandoned) {
+            if node.taken != node.done + node.failed + node.held {
+                self.bugs.push(format!(
+                    "node {}: taken {} is not done {} + failed {} + held {}",
+                    node.name, node.taken, node.done, node.failed, node.held
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! A graph at work: handles to stop it, watch it, wait for it.
+
+use crate::clock::Clock;
+use crate::edge::{Reason, Shared};
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::report::{EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
+use crate::stage::{Counts, OnError};
+use crate::sync::{Arc, AtomicU8, AtomicU64, Ordering};
+use crate::wait::Bell;
+use crate::worker::{self, Pinned, Subject};
+use crossbeam_queue::ArrayQueue;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const RUN: u8 = 0;
+const STOPPING: u8 = 1;
+const ABORTED: u8 = 2;
+
+/// Failures kept word for word; more are counted only.
+const FAILURES_KEPT: usize = 64;
+/// Settings waiting for one worker.
+const COMMANDS: usize = 64;
+
+/// How a call of a node failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) node: usize,
+    pub(crate) call: &'static str,
+    pub(crate) number: u64,
+    pub(crate) text: String,
+    pub(crate) panicked: bool,
+}
+
+/// A setting on its way to a node.
+pub(crate) struct Command {
+    pub(crate) node: usize,
+    pub(crate) name: String,
+    pub(crate) value: f64,
+}
+
+/// What all workers of a run share.
+pub(crate) struct RunShared {
+    state: AtomicU8,
+    /// When the stop was asked for, ns of the process's clock; 0 before.
+    stop_at: AtomicU64,
+    bells: Vec<Arc<Bell>>,
+    started: Gate,
+    failures: Mutex<Failures>,
+    commands: Vec<ArrayQueue<Command>>,
+    notes: Mutex<Vec<String>>,
+}
+
+#[derive(Default)]
+struct Failures {
+    kept: Vec<Failure>,
+    counts: BTreeMap<usize, u64>,
+    stop: bool,
+}
+
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    built: usize,
+    pinned: Vec<Option<Pinned>>,
+    errors: Vec<(usize, String)>,
+    go: Option<bool>,
+}
+
+/// A lock that a panicking holder left behind still guards plain data.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RunShared {
+    pub(crate) fn new(bells: Vec<Arc<Bell>>) -> Self {
+        let workers = bells.len();
+        let gate = GateState { pinned: vec![None; workers], ..GateState::default() };
+        RunShared {
+            state: AtomicU8::new(RUN),
+            stop_at: AtomicU64::new(0),
+            bells,
+            started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
+            failures: Mutex::default(),
+            commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
+            notes: Mutex::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != RUN
+    }
+
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ABORTED
+    }
+
+    pub(crate) fn bell(&self, worker: usize) -> Arc<Bell> {
+        self.bells[worker].clone()
+    }
+
+    fn ring_all(&self) {
+        self.bells.iter().for_each(|bell| bell.ring());
+    }
+
+    /// Sources end; what is on its way is still done.
+    pub(crate) fn stop(&self) {
+        let now = Clock::Monotonic.now().0;
+        // The first request counts for the deadline.
+        let _ = self.stop_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.state.compare_exchange(RUN, STOPPING, Ordering::Release, Ordering::Relaxed);
+        self.ring_all();
+    }
+
+    /// Everything ends at the end of its turn.
+    pub(crate) fn abort(&self) {
+        let now = Clock::Monotonic.now().0;
+        let _ = self.stop_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        self.state.store(ABORTED, Ordering::Release);
+        self.ring_all();
+    }
+
+    /// How long ago a stop was asked for.
+    fn stopping_for(&self) -> Option<Duration> {
+        match self.stop_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(Duration::from_nanos(Clock::Monotonic.now().0.saturating_sub(at))),
+        }
+    }
+
+    pub(crate) fn fail(&self, failure: Failure, on_error: OnError) {
+        let mut failures = lock(&self.failures);
+        *failures.counts.entry(failure.node).or_default() += 1;
+        if failures.kept.len() < FAILURES_KEPT {
+            failures.kept.push(failure);
+        }
+        if on_error == OnError::Stop {
+            failures.stop = true;
+            drop(failures);
+            self.stop();
+        }
+    }
+
+    pub(crate) fn note(&self, note: String) {
+        let mut notes = lock(&self.notes);
+        if notes.len() < FAILURES_KEPT {
+            notes.push(note);
+        }
+    }
+
+    /// A worker has built its nodes, or not; waits for all others and says whether the run begins.
+    pub(crate) fn built(&self, worker: usize, pinned: Pinned, error: Option<(usize, String)>) -> bool {
+        let mut state = lock(&self.started.state);
+        state.built += 1;
+        state.pinned[worker] = Some(pinned);
+        state.errors.extend(error);
+        self.started.changed.notify_all();
+        loop {
+            if let Some(go) = state.go {
+                return go;
+            }
+            state = self.started.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for every worker and lets them begin, unless one could not build its nodes or `refuse` says no.
+    pub(crate) fn begin(
+        &self,
+        workers: usize,
+        refuse: impl FnOnce(&[Option<Pinned>]) -> Option<String>,
+    ) -> Result<Vec<Pinned>, Result<(usize, String), String>> {
+        let mut state = lock(&self.started.state);
+        while state.built < workers {
+            state = self.started.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let refused = refuse(&state.pinned);
+        let error = state.errors.first().cloned();
+        state.go = Some(error.is_none() && refused.is_none());
+        let pinned = state.pinned.iter().cloned().map(Option::unwrap_or_default).collect();
+        self.started.changed.notify_all();
+        match (error, refused) {
+            (Some(error), _) => Err(Ok(error)),
+            (None, Some(refused)) => Err(Err(refused)),
+            (None, None) => Ok(pinned),
+        }
+    }
+
+    /// Tells workers that will never all come that the run does not begin.
+    pub(crate) fn call_off(&self) {
+        lock(&self.started.state).go = Some(false);
+        self.started.changed.notify_all();
+    }
+
+    #[inline]
+    pub(crate) fn has_commands(&self, worker: usize) -> bool {
+        !self.commands[worker].is_empty()
+    }
+
+    pub(crate) fn next_command(&self, worker: usize) -> Option<Command> {
+        self.commands[worker].pop()
+    }
+}
+
+/// How long a stop may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain(Duration);
+
+impl Drain {
+    /// What is on its way may take so long to arrive; what has not by then is counted as left.
+    pub fn within(time: Duration) -> Self {
+        Drain(time)
+    }
+}
+
+/// A graph at work. Dropping it aborts the run.
+pub struct Running {
+    pub(crate) plan: Plan,
+    pub(crate) shared: Arc<RunShared>,
+    pub(crate) edges: Vec<Arc<Shared>>,
+    pub(crate) counts: Vec<Arc<Counts>>,
+    pub(crate) pinned: Vec<Pinned>,
+    pub(crate) done: Receiver<worker::Outcome>,
+    pub(crate) outcomes: Vec<Option<worker::Outcome>>,
+    pub(crate) started: Instant,
+    pub(crate) started_at: std::time::SystemTime,
+    pub(crate) stop_within: Duration,
+    pub(crate) finished: bool,
+}
+
+/// A handle that asks a running graph to stop, from any thread or signal handler's thread.
+#[derive(Clone)]
+pub struct Stopper(Arc<RunShared>);
+
+impl std::fmt::Debug for Stopper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stopper")
+    }
+}
+
+impl Stopper {
+    /// Sources end, what is on its way is done.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+
+    /// Every node ends with the call it is in.
+    pub fn abort(&self) {
+        self.0.abort();
+    }
+}
+
+/// What one node has done so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStats {
+    /// The node's name.
+    pub node: String,
+    /// Calls given something.
+    pub taken: u64,
+    /// Calls that succeeded.
+    pub done: u64,
+    /// Calls that failed.
+    pub failed: u64,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("nodes", &self.counts.len()).finish_non_exhaustive()
+    }
+}
+
+/// Beyond the deadline of a stop, threads get this long to notice before they are given up.
+const GRACE: Duration = Duration::from_millis(200);
+
+impl Running {
+    /// A handle that can stop this run from elsewhere.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.shared.clone())
+    }
+
+    /// Counters of every node at this moment.
+    pub fn stats(&self) -> Vec<NodeStats> {
+        let nodes = self.plan.nodes().iter().zip(&self.counts);
+        nodes
+            .map(|(node, counts)| NodeStats {
+                node: node.name.clone(),
+                taken: counts.taken.get(),
+                done: counts.done.get(),
+                failed: counts.failed.get(),
+            })
+            .collect()
+    }
+
+    /// Changes a setting of a node between two of its turns. A node that does not know the setting says so in the
+    /// report's notes.
+    ///
+    /// # Errors
+    /// [`RunError::NoSuch`] where there is no such node; [`RunError::Refused`] while too many settings wait.
+    pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
+        let nodes = self.plan.nodes();
+        let index = nodes.iter().position(|n| n.name == node);
+        let index = index.ok_or_else(|| RunError::NoSuch(format!("no node `{node}`")))?;
+        let command = Command { node: index, name: name.to_string(), value };
+        if self.shared.commands[nodes[index].worker].push(command).is_err() {
+            return Err(RunError::Refused(format!("{COMMANDS} settings wait for the worker of `{node}` already")));
+        }
+        self.shared.bell(nodes[index].worker).ring();
+        Ok(())
+    }
+
+    /// Waits until the graph ends by itself or a time has passed; true when it has ended.
+    pub fn wait_for(&mut self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        loop {
+            if self.outcomes.iter().all(Option::is_some) {
+                return true;
+            }
+            let mut wait = end.saturating_duration_since(Instant::now());
+            if let Some(stopping) = self.shared.stopping_for() {
+                let left = self.stop_within.saturating_sub(stopping);
+                if left.is_zero() {
+                    return true;
+                }
+                wait = wait.min(left);
+            } else {
+                // A stop asked for from elsewhere has to be noticed.
+                wait = wait.min(Duration::from_millis(50));
+            }
+            match self.done.recv_timeout(wait) {
+                Ok(outcome) => self.arrived(outcome),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+                Err(_) => return self.outcomes.iter().all(Option::is_some),
+            }
+        }
+    }
+
+    fn arrived(&mut self, outcome: worker::Outcome) {
+        let worker = outcome.worker;
+        self.outcomes[worker] = Some(outcome);
+    }
+
+    /// Waits until the graph ends by itself, or, when it is asked to stop, until its deadline.
+    pub fn wait(mut self) -> Report {
+        while !self.wait_for(Duration::from_secs(3600)) {}
+        self.finish()
+    }
+
+    /// Asks the graph to stop, and waits for it.
+    pub fn stop(mut self, drain: Drain) -> Report {
+        self.stop_within = drain.0;
+        self.shared.stop();
+        self.wait()
+    }
+
+    /// Gathers what the workers left, giving up those that do not answer.
+    fn finish(mut self) -> Report {
+        let late = !self.outcomes.iter().all(Option::is_some);
+        if late {
+            self.shared.abort();
+            let end = Instant::now() + GRACE;
+            while self.outcomes.iter().any(Option::is_none) {
+                match self.done.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                    Ok(outcome) => self.arrived(outcome),
+                    Err(_) => break,
+                }
+            }
+        }
+        self.finished = true;
+        self.report(late)
+    }
+
+    fn report(&mut self, late: bool) -> Report {
+        let wall = self.started.elapsed();
+        let outcomes = std::mem::take(&mut self.outcomes);
+        let abandoned: Vec<bool> = outcomes.iter().map(Option::is_none).collect();
+        let mut metrics = BTreeMap::new();
+        let mut left: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut remains = Vec::new();
+        let mut histograms = Vec::new();
+        let mut bugs = Vec::new();
+        for outcome in outcomes.into_iter().flatten() {
+            bugs.extend(outcome.bug);
+            histograms.extend(outcome.histograms);
+            for ended in outcome.ended {
+                metrics.insert(ended.node, ended.metrics);
+                for one in ended.left {
+                    *left.entry(one.edge).or_default() += one.counted;
+                    remains.extend(one.remains.map(|r| (one.edge, r)));
+                }
+            }
+        }
+        // Every thread that will end has ended: what is in the rings now stays there.
+        for (edge, end) in remains {
+            *left.entry(edge).or_default() += end.count();
+        }
+        let failures = std::mem::take(&mut *lock(&self.shared.failures));
+        let plan = &self.plan;
+        let nodes: Vec<NodeReport> = plan
+            .nodes()
+            .iter()
+            .enumerate()
+            .map(|(i, node)| {
+                let counts = &self.counts[i];
+                NodeReport {
+                    name: node.name.clone(),
+                    kind: node.kind.clone(),
+                    worker: node.worker,
+                    taken: counts.taken.get(),
+                    done: counts.done.get(),
+                    failed: counts.failed.get(),
+                    held: counts.held.get(),
+                    turns: counts.turns.get(),
+                    pool_empty: counts.pool_empty.get(),
+                    batches: counts.batches.get(),
+                    abandoned: abandoned[node.worker],
+                    metrics: metrics.remove(&i).unwrap_or_default(),
+                }
+            })
+            .collect();
+        let edges: Vec<EdgeReport> = plan
+            .edges()
+            .iter()
+            .enumerate()
+            .map(|(i, edge)| {
+                let shared = &self.edges[i];
+                EdgeReport {
+                    from: edge.from_name.clone(),
+                    to: edge.to_name.clone(),
+                    capacity: edge.capacity,
+                    when_full: edge.when_full,
+                    crossing: edge.crossing,
+                    sent: shared.producer.moved.get(),
+                    received: shared.consumer.moved.get(),
+                    lost: Reason::ALL.iter().map(|r| (*r, shared.lost(*r))).filter(|(_, n)| *n > 0).collect(),
+                    left: left.get(&i).copied().unwrap_or(0),
+                    counted: !abandoned[plan.nodes()[edge.from].worker] && !abandoned[plan.nodes()[edge.to].worker],
+                }
+            })
+            .collect();
+        let workers = plan
+            .workers()
+            .iter()
+            .enumerate()
+            .map(|(i, w)| WorkerReport {
+                name: w.name.clone(),
+                cpu: w.place.cpu,
+                wait: w.place.wait,
+                pinned: self.pinned.get(i).cloned().unwrap_or_default(),
+                abandoned: abandoned[i],
+            })
+            .collect();
+        let name = |i: usize| plan.nodes()[i].name.clone();
+        let histograms = histograms
+            .into_iter()
+            .filter(|(_, _, h)| !h.is_empty())
+            .map(|(subject, term, histogram)| {
+                let (node, to) = match subject {
+                    Subject::Node(node) => (name(node), None),
+                    Subject::Path(from, to) => (name(from), Some(name(to))),
+                };
+                HistogramReport { node, to, term, histogram }
+            })
+            .collect();
+        let outcome = if late {
+            Outcome::DeadlinePassed
+        } else if failures.stop {
+            Outcome::Failed
+        } else if self.shared.is_stopping() {
+            Outcome::Stopped
+        } else {
+            Outcome::Finished
+        };
+        let mut report = Report {
+            graph: plan.graph().to_string(),
+            started: self.started_at,
+            wall,
+            outcome,
+            nodes,
+            edges,
+            workers,
+            histograms,
+            failures: failures.kept.iter().map(|f| crate::report::FailureReport::new(name(f.node), f)).collect(),
+            failed_calls: failures.counts.values().sum(),
+            bugs,
+            notes: plan.notes().iter().cloned().chain(std::mem::take(&mut *lock(&self.shared.notes))).collect(),
+        };
+        report.check_laws();
+        report
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.shared.abort();
+        }
+    }
+}
+
+/// What went wrong when a graph was started.
+pub(crate) fn build_error(plan: &Plan, error: (usize, String)) -> RunError {
+    RunError::Build { node: plan.nodes()[error.0].name.clone(), error: error.1 }
+}
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// A panic hook that notes where a node panicked, so that the report can say so, and keeps the thread's usual output
+/// quiet. The engine installs none by itself; `limen-run` installs this one:
+///
+/// ```
+/// std::panic::set_hook(Box::new(limen::panic_hook));
+/// # let _ = std::panic::take_hook();
+/// ```
+pub fn panic_hook(info: &std::panic::PanicHookInfo<'_>) {
+    let place = info.location().map(|l| format!("{}:{}:{}", l.file(), l.line(), l.column()));
+    PANIC.with_borrow_mut(|slot| *slot = place);
+    if std::thread::current().name().is_none_or(|name| !name.starts_with("limen-")) {
+        eprintln!("{info}");
+    }
+}
+
+/// A panic's text and, where [`panic_hook`] is installed, its place.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a value that is not text".into());
+    match PANIC.with_borrow_mut(Option::take) {
+        Some(place) => format!("panicked at {place}: {text}"),
+        None => format!("panicked: {text}"),
+    }
+}

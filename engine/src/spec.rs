@@ -1,0 +1,455 @@
+//! What a graph file says, with the place of everything that a later check may reject.
+//!
+//! Knows the file's own structure, units and names; knows no node kinds and opens no other file. Every problem of the
+//! file is found in one reading.
+
+use crate::document::{Key, Tree, Value};
+use crate::edge::WhenFull;
+use crate::error::{Place, Problem, Problems, suggest};
+use crate::meter::Telemetry;
+use crate::node::Folders;
+use crate::stage::OnError;
+use crate::unit::{Bytes, Span};
+use crate::wait::Wait;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// A graph as written.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The graph's name; the file's stem where it gives none.
+    pub name: String,
+    /// The file, as given.
+    pub file: String,
+    /// Where the graph may read and write.
+    pub folders: Folders,
+    pub(crate) nodes: Vec<NodeSpec>,
+    pub(crate) paths: Vec<PathSpec>,
+    pub(crate) cores: BTreeMap<usize, CoreSpec>,
+    pub(crate) run: RunSpec,
+    pub(crate) place: Place,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NodeSpec {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    pub(crate) kind: Placed<String>,
+    pub(crate) config: Tree,
+    pub(crate) inputs: Vec<InputSpec>,
+    pub(crate) core: Option<Placed<usize>>,
+    pub(crate) cpu: Option<Placed<usize>>,
+    pub(crate) on_error: OnError,
+    pub(crate) join: Option<Placed<JoinSpec>>,
+    pub(crate) budget: Option<Span>,
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placed<T> {
+    pub(crate) value: T,
+    pub(crate) place: Place,
+}
+
+/// One connection, as its consumer writes it.
+#[derive(Clone, Debug)]
+pub(crate) struct InputSpec {
+    /// The consumer's port; `None` for `from:`, which means its only one.
+    pub(crate) port: Option<String>,
+    pub(crate) place: Place,
+    pub(crate) node: String,
+    pub(crate) output: Option<String>,
+    pub(crate) capacity: Option<Placed<usize>>,
+    pub(crate) when_full: Placed<WhenFull>,
+}
+
+/// `join:` of a node with several inputs.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct JoinSpec {
+    #[serde(default)]
+    #[allow(dead_code, reason = "one policy so far; the key is read so that a wrong one is refused")]
+    pub(crate) policy: JoinPolicy,
+    pub(crate) patience: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JoinPolicy {
+    /// By sequence.
+    #[default]
+    Zip,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PathSpec {
+    pub(crate) place: Place,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) deadline: Option<Span>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct CoreSpec {
+    #[serde(default)]
+    pub(crate) wait: Wait,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RunSpec {
+    #[serde(default = "RunSpec::default_stop")]
+    pub(crate) stop: Span,
+    #[serde(default)]
+    pub(crate) strict: bool,
+    pub(crate) max_memory: Option<Bytes>,
+    pub(crate) warmup: Option<Span>,
+    #[serde(default)]
+    pub(crate) telemetry: Telemetry,
+}
+
+impl RunSpec {
+    fn default_stop() -> Span {
+        Span(Duration::from_secs(2))
+    }
+}
+
+impl Default for RunSpec {
+    fn default() -> Self {
+        RunSpec {
+            stop: Self::default_stop(),
+            strict: false,
+            max_memory: None,
+            warmup: None,
+            telemetry: Telemetry::default(),
+        }
+    }
+}
+
+/// Largest number of messages an edge may hold.
+const MAX_CAPACITY: i128 = 1 << 24;
+
+impl Spec {
+    /// Reads a graph file.
+    ///
+    /// # Errors
+    /// Every problem of the file: unreadable, not YAML, unknown keys, wrong values, wrong names.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Spec, Problems> {
+        let path = path.as_ref();
+        let file = path.display().to_string();
+        let fail = |message: String, help: &str| {
+            let place = Place { file: file.as_str().into(), line: 0, column: 0 };
+            Problems(vec![Problem::new("E0100", place, message).help(help)])
+        };
+        match std::fs::metadata(path) {
+            Ok(meta) if !meta.is_file() => {
+                return Err(fail("not a regular file".into(), "name a graph file"));
+            }
+            Ok(meta) if meta.len() > 64 << 20 => {
+                return Err(fail(format!("{} bytes is too large for a graph", meta.len()), "split it"));
+            }
+            _ => {}
+        }
+        let bytes = std::fs::read(path).map_err(|e| fail(format!("cannot be read: {e}"), "check the path"))?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+            fail(format!("not UTF-8 from line {line} on"), "save it as UTF-8")
+        })?;
+        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned());
+        let mut spec = Spec::from_text(&text, &file)?;
+        spec.folders.graph = if folder.as_os_str().is_empty() { ".".into() } else { folder };
+        if spec.name.is_empty() {
+            spec.name = stem.unwrap_or_default();
+        }
+        Ok(spec)
+    }
+
+    /// Reads a graph from text; relative paths begin in the current folder. `file` is the name used in messages.
+    ///
+    /// # Errors
+    /// As [`Spec::from_file`].
+    ///
+    /// ```
+    /// let error = limen::Spec::from_text("version: 1\nnodes: {}\nspeed: 3", "g.yaml").unwrap_err();
+    /// assert!(error.to_string().starts_with("g.yaml:2:8: error[E0113]: the graph has no nodes"));
+    /// assert!(error.to_string().contains("g.yaml:3:1: error[E0103]: unknown key `speed`"));
+    /// ```
+    pub fn from_text(text: &str, file: &str) -> Result<Spec, Problems> {
+        let tree = Tree::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
+        let mut problems = Problems::default();
+        let spec = Reader { problems: &mut problems }.graph(&tree);
+        problems.into_result(spec)
+    }
+}
+
+struct Reader<'a> {
+    problems: &'a mut Problems,
+}
+
+impl Reader<'_> {
+    fn wrong(&mut self, code: &'static str, place: &Place, message: impl Into<String>, help: impl Into<String>) {
+        self.problems.push(Problem::new(code, place.clone(), message).help(help));
+    }
+
+    /// The entries of a map, with a problem for every key that is not known.
+    fn map<'t>(&mut self, tree: &'t Tree, what: &str, known: &[&str]) -> &'t [(Key, Tree)] {
+        match &tree.value {
+            Value::Map(entries) => {
+                for (key, _) in entries.iter().filter(|(k, _)| !known.contains(&k.name.as_str())) {
+                    let help = suggest(&key.name, known.iter().copied());
+                    self.wrong("E0103", &key.place, format!("unknown key `{}` in {what}", key.name), help);
+                }
+                entries
+            }
+            other => {
+                let keys = known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
+                let message = format!("{what} is a map, not {}", other.describe());
+                self.wrong("E0105", &tree.place, message, format!("keys: {keys}"));
+                &[]
+            }
+        }
+    }
+
+    fn text(&mut self, tree: &Tree, what: &str) -> Option<String> {
+        match &tree.value {
+            Value::Text(text) => Some(text.clone()),
+            other => {
+                let message = format!("{what} is a name, not {}", other.describe());
+                self.wrong("E0105", &tree.place, message, "write it as text, in quotes if need be");
+                None
+            }
+        }
+    }
+
+    fn number(&mut self, tree: &Tree, what: &str, range: std::ops::RangeInclusive<i128>) -> Option<Placed<usize>> {
+        match &tree.value {
+            Value::Int(n) if range.contains(n) => Some(Placed { value: *n as usize, place: tree.place.clone() }),
+            other => {
+                let message = format!("{what} is a whole number from {} to {}, not {}", range.start(), range.end(), other.describe());
+                self.wrong("E0106", &tree.place, message, "write such a number");
+                None
+            }
+        }
+    }
+
+    fn name(&mut self, key: &Key, what: &str) {
+        if !is_name(&key.name) {
+            let message = format!("`{}` cannot be the name of {what}", key.name);
+            self.wrong("E0110", &key.place, message, "names begin with a-z and go on with a-z, 0-9, `_`, `-`");
+        }
+    }
+
+    fn graph(&mut self, tree: &Tree) -> Spec {
+        let mut spec = Spec {
+            name: String::new(),
+            file: tree.place.file.to_string(),
+            folders: Folders { graph: ".".into(), ..Folders::default() },
+            nodes: Vec::new(),
+            paths: Vec::new(),
+            cores: BTreeMap::new(),
+            run: RunSpec::default(),
+            place: tree.place.clone(),
+        };
+        if tree.value == Value::Null {
+            self.wrong("E0113", &tree.place, "the file is empty", "begin with `version: 1` and `nodes:`");
+            return spec;
+        }
+        for (key, value) in self.map(tree, "a graph", &["version", "graph", "nodes", "paths", "cores", "run"]) {
+            match key.name.as_str() {
+                "version" if value.value != Value::Int(1) => {
+                    let message = format!("version {} is not known", value.value.describe());
+                    self.wrong("E0111", &value.place, message, "this program reads `version: 1`");
+                }
+                "graph" => {
+                    if let Some(name) = self.text(value, "a graph's name") {
+                        self.name(&Key { place: value.place.clone(), name: name.clone() }, "a graph");
+                        spec.name = name;
+                    }
+                }
+                "nodes" => spec.nodes = self.nodes(value),
+                "paths" => spec.paths = self.paths(value),
+                "cores" => spec.cores = self.cores(value),
+                "run" => spec.run = value.read(self.problems).unwrap_or_default(),
+                _ => {}
+            }
+        }
+        if tree.get("version").is_none() && matches!(tree.value, Value::Map(_)) {
+            self.wrong("E0111", &tree.place, "`version` is missing", "write `version: 1`");
+        }
+        match tree.get("nodes") {
+            Some(nodes) if matches!(&nodes.value, Value::Map(entries) if entries.is_empty()) => {
+                self.wrong("E0113", &nodes.place, "the graph has no nodes", "add a source and a sink");
+            }
+            None if matches!(tree.value, Value::Map(_)) => {
+                self.wrong("E0113", &tree.place, "the graph has no nodes", "add `nodes:` with a source and a sink");
+            }
+            _ => {}
+        }
+        spec
+    }
+
+    fn nodes(&mut self, tree: &Tree) -> Vec<NodeSpec> {
+        let Value::Map(entries) = &tree.value else {
+            let message = format!("`nodes` is a map from names to nodes, not {}", tree.value.describe());
+            self.wrong("E0105", &tree.place, message, "write `nodes:` and below it `camera: { kind: .. }`");
+            return Vec::new();
+        };
+        entries.iter().filter_map(|(key, value)| self.node(key, value)).collect()
+    }
+
+    fn node(&mut self, key: &Key, tree: &Tree) -> Option<NodeSpec> {
+        self.name(key, "a node");
+        let known = ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget"];
+        let mut kind = None;
+        let mut node = NodeSpec {
+            name: key.name.clone(),
+            place: key.place.clone(),
+            kind: Placed { value: String::new(), place: tree.place.clone() },
+            config: Tree { place: tree.place.clone(), value: Value::Null },
+            inputs: Vec::new(),
+            core: None,
+            cpu: None,
+            on_error: OnError::default(),
+            join: None,
+            budget: None,
+        };
+        for (key, value) in self.map(tree, &format!("node `{}`", key.name), &known) {
+            match key.name.as_str() {
+                "kind" => {
+                    kind = self.text(value, "a kind").map(|value_| Placed { value: value_, place: value.place.clone() });
+                    kind.as_ref()?;
+                }
+                "config" => node.config = value.clone(),
+                "from" => node.inputs.extend(self.input(None, value)),
+                "inputs" => match &value.value {
+                    Value::Map(inputs) => {
+                        for (port, value) in inputs {
+                            self.name(port, "an input");
+                            node.inputs.extend(self.input(Some(port.name.clone()), value));
+                        }
+                    }
+                    other => {
+                        let message = format!("`inputs` is a map from ports to `node/port`, not {}", other.describe());
+                        self.wrong("E0105", &value.place, message, "write `inputs: { image: camera/image }`");
+                    }
+                },
+                "core" => node.core = self.number(value, "a core", 0..=1023),
+                "cpu" => node.cpu = self.number(value, "a CPU", 0..=1023),
+                "on_error" => node.on_error = value.read(self.problems).unwrap_or_default(),
+                "join" => {
+                    node.join = value.read(self.problems).map(|j| Placed { value: j, place: value.place.clone() });
+                }
+                "budget" => node.budget = value.read(self.problems),
+                _ => {}
+            }
+        }
+        if node.core.is_some() && node.cpu.is_some() {
+            self.wrong("E0117", &node.place, "both `core` and `cpu` are given", "keep one of them");
+        }
+        let Some(kind) = kind else {
+            if matches!(tree.value, Value::Map(_)) {
+                let message = format!("node `{}` has no kind", key.name);
+                self.wrong("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists what there is");
+            }
+            return None;
+        };
+        node.kind = kind;
+        Some(node)
+    }
+
+    /// `camera`, `camera/image`, or `{ from: camera/image, capacity: 64, when_full: latest }`.
+    fn input(&mut self, port: Option<String>, tree: &Tree) -> Option<InputSpec> {
+        let mut capacity = None;
+        let mut when_full = Placed { value: WhenFull::default(), place: tree.place.clone() };
+        let from = match &tree.value {
+            Value::Map(_) => {
+                let mut from = None;
+                for (key, value) in self.map(tree, "a connection", &["from", "capacity", "when_full"]) {
+                    match key.name.as_str() {
+                        "from" => from = Some(value),
+                        "capacity" => capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
+                        "when_full" => {
+                            when_full = Placed {
+                                value: value.read(self.problems).unwrap_or_default(),
+                                place: value.place.clone(),
+                            };
+                        }
+                        _ => {}
+                    }
+                }
+                if from.is_none() {
+                    self.wrong("E0114", &tree.place, "the connection does not say `from` where", "write `from: node/port`");
+                }
+                from?
+            }
+            _ => tree,
+        };
+        let text = self.text(from, "what a connection comes from")?;
+        let (node, output) = match text.split_once('/') {
+            Some((node, output)) => (node.to_string(), Some(output.to_string())),
+            None => (text.clone(), None),
+        };
+        if !is_name(&node) || !output.as_deref().is_none_or(is_name) {
+            let message = format!("`{text}` is not `node` or `node/port`");
+            self.wrong("E0114", &from.place, message, "name a node of this graph");
+            return None;
+        }
+        Some(InputSpec { port, place: from.place.clone(), node, output, capacity, when_full })
+    }
+
+    fn paths(&mut self, tree: &Tree) -> Vec<PathSpec> {
+        #[derive(Deserialize)]
+        struct Written {
+            from: String,
+            to: String,
+            deadline: Option<Span>,
+            #[allow(dead_code, reason = "one policy so far; the key is read so that a wrong one is refused")]
+            on_miss: Option<OnMiss>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum OnMiss {
+            Count,
+        }
+        let Value::List(items) = &tree.value else {
+            let message = format!("`paths` is a list, not {}", tree.value.describe());
+            self.wrong("E0105", &tree.place, message, "write `paths: [{ from: camera, to: labels, deadline: 10ms }]`");
+            return Vec::new();
+        };
+        let mut paths = Vec::new();
+        for item in items {
+            if let Some(w) = item.read::<Written>(self.problems) {
+                paths.push(PathSpec { place: item.place.clone(), from: w.from, to: w.to, deadline: w.deadline });
+            }
+        }
+        paths
+    }
+
+    fn cores(&mut self, tree: &Tree) -> BTreeMap<usize, CoreSpec> {
+        let Value::Map(entries) = &tree.value else {
+            let message = format!("`cores` is a map from core numbers, not {}", tree.value.describe());
+            self.wrong("E0105", &tree.place, message, "write `cores: { 1: { wait: spin } }`");
+            return BTreeMap::new();
+        };
+        let mut cores = BTreeMap::new();
+        for (key, value) in entries {
+            match key.name.parse::<usize>() {
+                Ok(core) if core < 1024 => {
+                    cores.insert(core, value.read(self.problems).unwrap_or_default());
+                }
+                _ => {
+                    let message = format!("`{}` is not a core", key.name);
+                    self.wrong("E0106", &key.place, message, "a core is a number from 0 to 1023");
+                }
+            }
+        }
+        cores
+    }
+}
+
+/// `[a-z][a-z0-9_-]*`, at most 64 characters.
+fn is_name(name: &str) -> bool {
+    let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(rest)
+}

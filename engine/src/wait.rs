@@ -1,0 +1,251 @@
+//! Waiting: how a worker with nothing to do passes the time, and the doorbell that ends it.
+//!
+//! One [`Bell`] per worker, not per ring. Before it sleeps, the worker arms its bell and looks at all its inputs once
+//! more; whoever published something (or freed a slot, or asked for a stop) issues one fence and wakes the worker only
+//! if its bell is armed. Store–fence–load on both sides: one of the two sees the other, so no wake is lost.
+//! `tests::loom_*` check it.
+
+use crate::sync::{AtomicU32, Ordering, Padded, fence, thread};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How a worker waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// Never sleeps. For a core of its own.
+    Spin,
+    /// Spins when the next message is expected sooner than a wake would take, sleeps otherwise.
+    #[default]
+    Adaptive,
+    /// Sleeps as soon as there is nothing to do.
+    Park,
+}
+
+impl Wait {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::Spin => "spin",
+            Wait::Adaptive => "adaptive",
+            Wait::Park => "park",
+        }
+    }
+}
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// A worker's doorbell.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    state: Padded<AtomicU32>,
+    sleeper: OnceLock<thread::Thread>,
+}
+
+impl Bell {
+    /// Makes the calling thread the one that sleeps here.
+    pub(crate) fn answer_here(&self) {
+        // A bell has one sleeper for its whole life; a second call changes nothing.
+        let _ = self.sleeper.set(thread::current());
+    }
+
+    /// Announces sleep. The caller then looks for work once more before it sleeps.
+    pub(crate) fn arm(&self) {
+        self.state.store(ASLEEP, Ordering::Relaxed);
+        // Pairs with the fence of `ring`: either the ringer sees ASLEEP, or this worker's second look sees its message.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes the announcement back.
+    pub(crate) fn disarm(&self) {
+        self.state.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Sleeps until rung or for a time; the bell is armed before and disarmed after.
+    #[cfg(not(loom))]
+    pub(crate) fn sleep(&self, at_most: Option<Duration>) {
+        let end = at_most.map(|d| std::time::Instant::now() + d);
+        // A stale unpark token makes `park` return early, so the state decides.
+        while self.state.load(Ordering::Acquire) == ASLEEP {
+            match end {
+                None => thread::park(),
+                Some(end) => {
+                    let now = std::time::Instant::now();
+                    if now >= end {
+                        break;
+                    }
+                    std::thread::park_timeout(end - now);
+                }
+            }
+        }
+        self.disarm();
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn sleep(&self, _: Option<Duration>) {
+        while self.state.load(Ordering::Acquire) == ASLEEP {
+            thread::park();
+        }
+        self.disarm();
+    }
+
+    /// Wakes the worker if it sleeps. What it shall find was published before.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Relaxed) == ASLEEP {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // Of several ringers one pays for the wake.
+        if self.state.swap(AWAKE, Ordering::AcqRel) == ASLEEP
+            && let Some(sleeper) = self.sleeper.get()
+        {
+            sleeper.unpark();
+        }
+    }
+}
+
+/// Waking a sleeping core costs its sleeper 40–60 µs on the machines measured (docs/performance.md): spinning for less
+/// than this is cheaper for the message, and on a shared host for everybody.
+const WAKE_NS: u64 = 60_000;
+/// Spin rounds before the first look at the clock; about 10 ns each.
+const SPIN_ROUNDS: u32 = 64;
+
+/// Decides how long to spin before sleeping, from the intervals between arrivals.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    wait: Wait,
+    /// Whether this worker may keep its core busy while idle: false when workers outnumber cores.
+    may_spin: bool,
+    rounds: u32,
+    idle_since: u64,
+    last_work: u64,
+    /// Mean interval between arrivals, ns; starts high, so that nothing spins before it has learned.
+    interval: u64,
+}
+
+/// What an idle worker does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// Look again at once.
+    Spin,
+    /// Let others run, then look again.
+    Yield,
+    /// Sleep.
+    Sleep,
+}
+
+impl Patience {
+    pub(crate) fn new(wait: Wait, may_spin: bool) -> Self {
+        Patience { wait, may_spin, rounds: 0, idle_since: 0, last_work: 0, interval: u64::MAX / 2 }
+    }
+
+    pub(crate) fn may_spin(&self) -> bool {
+        self.may_spin
+    }
+
+    /// Work was found: resets the spin and learns the interval since the last time idleness ended.
+    #[inline]
+    pub(crate) fn worked(&mut self, now: impl FnOnce() -> u64) {
+        if self.rounds > 0 {
+            self.learn(now());
+            self.rounds = 0;
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, now: u64) {
+        if self.last_work != 0 {
+            let seen = now.saturating_sub(self.last_work);
+            // A weight of 1/4 follows a change of rate within a few messages and forgives a single late one.
+            self.interval = if self.interval > u64::MAX / 4 { seen } else { self.interval - self.interval / 4 + seen / 4 };
+        }
+        self.last_work = now;
+    }
+
+    /// Nothing was found. `wake` is when a timer is due, if one is.
+    pub(crate) fn idle(&mut self, now: impl FnOnce() -> u64, wake: u64) -> Idle {
+        self.rounds = self.rounds.saturating_add(1);
+        match self.wait {
+            Wait::Spin => return Idle::Spin,
+            Wait::Park => return Idle::Sleep,
+            Wait::Adaptive => {}
+        }
+        if !self.may_spin {
+            // A yield lets the worker this one waits for run; a few of them bridge a busy neighbour's turn.
+            return if self.rounds < 4 { Idle::Yield } else { Idle::Sleep };
+        }
+        if self.rounds < SPIN_ROUNDS {
+            return Idle::Spin;
+        }
+        let now = now();
+        if self.rounds == SPIN_ROUNDS {
+            self.idle_since = now;
+        }
+        let soon = self.interval < WAKE_NS || wake.saturating_sub(now) < WAKE_NS;
+        if soon && now.saturating_sub(self.idle_since) < WAKE_NS { Idle::Spin } else { Idle::Sleep }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adaptive_spins_only_for_what_is_expected_sooner_than_a_wake() {
+        let mut slow = Patience::new(Wait::Adaptive, true);
+        let mut fast = Patience::new(Wait::Adaptive, true);
+        for n in 1..20u64 {
+            for (patience, interval) in [(&mut slow, 100_000), (&mut fast, 5_000)] {
+                patience.idle(|| n * interval, u64::MAX);
+                patience.worked(|| n * interval);
+            }
+        }
+        let after = |p: &mut Patience| (0..=SPIN_ROUNDS).map(|_| p.idle(|| 2_000_000, u64::MAX)).last();
+        assert_eq!(after(&mut slow), Some(Idle::Sleep));
+        assert_eq!(after(&mut fast), Some(Idle::Spin));
+    }
+
+    #[test]
+    fn a_worker_that_shares_its_core_never_spins() {
+        let mut patience = Patience::new(Wait::Adaptive, false);
+        let seen: Vec<_> = (0..5).map(|_| patience.idle(|| 0, u64::MAX)).collect();
+        assert!(!seen.contains(&Idle::Spin) && seen.last() == Some(&Idle::Sleep), "{seen:?}");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::Arc;
+
+    /// A publisher and a worker that goes to sleep: the worker always finds the message.
+    #[test]
+    fn loom_no_wake_is_lost() {
+        loom::model(|| {
+            let shared = Arc::new((Bell::default(), AtomicU32::new(0)));
+            shared.0.answer_here();
+            let publisher = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.1.store(1, Ordering::Release);
+                    shared.0.ring();
+                })
+            };
+            while shared.1.load(Ordering::Acquire) == 0 {
+                shared.0.arm();
+                if shared.1.load(Ordering::Acquire) == 1 {
+                    shared.0.disarm();
+                    break;
+                }
+                shared.0.sleep(None);
+            }
+            publisher.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,252 @@
+//! Rings and pools exist; no thread does.
+
+use crate::clock::Clock;
+use crate::edge::{Params, Shared};
+use crate::error::RunError;
+use crate::intake::IntakeParts;
+use crate::node::{Building, Cost, Folders, PlannedPorts};
+use crate::plan::Plan;
+use crate::pool::Pool;
+use crate::port::PortParts;
+use crate::registry::{NodeParts, PlannedNode};
+use crate::running::{RunShared, Running, build_error};
+use crate::stage::{BURST, Common, Counts, OnError, Stage};
+use crate::sync::Arc;
+use crate::wait::Bell;
+use crate::worker::{self, Cx};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime};
+
+/// A graph whose rings and pools exist.
+pub struct Wired {
+    plan: Plan,
+    shared: Arc<RunShared>,
+    edges: Vec<Arc<Shared>>,
+    counts: Vec<Arc<Counts>>,
+    workers: Vec<worker::Plan>,
+}
+
+impl std::fmt::Debug for Wired {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wired").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
+}
+
+/// Everything one node needs on its thread.
+struct Kit {
+    node: usize,
+    name: String,
+    planned: Box<dyn PlannedNode>,
+    ports: PlannedPorts,
+    on_error: OnError,
+    counts: Arc<Counts>,
+    first_limit: usize,
+    in_edges: Vec<usize>,
+    outputs: Vec<OutputKit>,
+    copies: Option<Pool>,
+    patience: Option<usize>,
+    sources: Vec<usize>,
+    source: u16,
+}
+
+struct OutputKit {
+    name: String,
+    emits: usize,
+    rows: usize,
+    edges: Vec<usize>,
+    pool: Option<Pool>,
+}
+
+/// Ends of the edges of one worker, by edge; local ones are made on its thread.
+#[derive(Default)]
+struct Ends {
+    producers: BTreeMap<usize, Box<dyn Any + Send>>,
+    consumers: BTreeMap<usize, Box<dyn Any + Send>>,
+    local: BTreeMap<usize, (Params, crate::edge::Connect)>,
+}
+
+impl Plan {
+    /// Allocates rings and pools.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`] where a pool cannot be allocated.
+    pub fn wire(mut self) -> Result<Wired, RunError> {
+        let bells: Vec<Arc<Bell>> = self.workers().iter().map(|_| Arc::default()).collect();
+        let edges: Vec<Arc<Shared>> = self.edges().iter().map(|_| Arc::default()).collect();
+        let counts: Vec<Arc<Counts>> = self.nodes().iter().map(|_| Arc::default()).collect();
+        let mut ends: Vec<Ends> = self.workers().iter().map(|_| Ends::default()).collect();
+        for (i, edge) in self.edges().iter().enumerate() {
+            let (from, to) = (self.nodes()[edge.from].worker, self.nodes()[edge.to].worker);
+            let params = Params {
+                index: i,
+                name: format!("{} -> {}", edge.from_name, edge.to_name),
+                capacity: edge.capacity,
+                when_full: edge.when_full,
+                buffer: edge.buffer,
+                shared: edges[i].clone(),
+                producer_bell: bells[from].clone(),
+                consumer_bell: bells[to].clone(),
+            };
+            if edge.crossing {
+                let (tx, rx) = (edge.ty.connect.crossing)(&params);
+                ends[from].producers.insert(i, tx);
+                ends[to].consumers.insert(i, rx);
+            } else {
+                ends[from].local.insert(i, (params, edge.ty.connect));
+            }
+        }
+        let shared = Arc::new(RunShared::new(bells));
+        let mut workers = Vec::new();
+        for (index, ends) in ends.into_iter().enumerate() {
+            let members = self.workers()[index].nodes.clone();
+            let kits = members.iter().map(|node| self.kit(*node, &counts)).collect::<Result<Vec<_>, _>>()?;
+            let folders = self.folders.clone();
+            let place = self.workers()[index].place.clone();
+            let name = self.workers()[index].name.clone();
+            let build = Box::new(move |cx: &mut Cx| build(kits, ends, &folders, cx));
+            workers.push(worker::Plan { index, name, place, nodes: members, build });
+        }
+        Ok(Wired { plan: self, shared, edges, counts, workers })
+    }
+
+    fn kit(&mut self, node: usize, counts: &[Arc<Counts>]) -> Result<Kit, RunError> {
+        let ports = self.planned_ports(node);
+        let planned = self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan is wired once".into()))?;
+        let plan = &self.nodes()[node];
+        let pool = |name: &str, spec: &crate::PortSpec, slots: usize, rows: usize| {
+            Pool::new(name, spec, slots, rows).map_err(|why| RunError::Refused(format!("pool of `{name}`: {why}")))
+        };
+        let mut copies = None;
+        let mut outputs = Vec::new();
+        for (out, declared) in plan.outputs.iter().zip(&planned.ports().outputs) {
+            let name = format!("{}/{}", plan.name, out.name);
+            let mut made = match &out.spec {
+                Some(spec) if out.slots > 0 => Some(pool(&name, spec, out.slots, out.rows)?),
+                _ => None,
+            };
+            if declared.forwards.is_some() && plan.copies.is_some() {
+                copies = made.take();
+            }
+            outputs.push(OutputKit {
+                name: out.name.clone(),
+                emits: out.emits,
+                rows: out.rows,
+                edges: out.edges.clone(),
+                pool: made,
+            });
+        }
+        let first_limit = match plan.cost {
+            Cost::Light => BURST,
+            Cost::Medium => 8,
+            Cost::Heavy | Cost::Infer => 1,
+        };
+        Ok(Kit {
+            node,
+            name: plan.name.clone(),
+            ports,
+            on_error: plan.on_error,
+            counts: counts[node].clone(),
+            first_limit,
+            in_edges: plan.in_edges.clone(),
+            outputs,
+            copies,
+            patience: plan.patience,
+            sources: plan.reached_by.clone(),
+            source: plan.source,
+            planned,
+        })
+    }
+}
+
+/// Builds a worker's nodes, on its thread. `Err` names the node that could not be built.
+fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<Vec<Box<dyn Stage>>, (usize, String)> {
+    let Ends { producers, consumers, local } = ends;
+    let mut producers: BTreeMap<usize, Box<dyn Any>> = producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
+    let mut consumers: BTreeMap<usize, Box<dyn Any>> = consumers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
+    for (i, (params, connect)) in local {
+        let (tx, rx) = (connect.local)(&params);
+        producers.insert(i, tx);
+        consumers.insert(i, rx);
+    }
+    let mut stages = Vec::new();
+    for kit in kits {
+        let node = kit.node;
+        let take = |from: &mut BTreeMap<usize, Box<dyn Any>>, edges: &[usize]| -> Vec<Box<dyn Any>> {
+            edges.iter().filter_map(|e| from.remove(e)).collect()
+        };
+        let outputs = kit
+            .outputs
+            .into_iter()
+            .map(|o| PortParts {
+                name: o.name,
+                emits: o.emits,
+                rows: o.rows,
+                edges: take(&mut producers, &o.edges),
+                pool: o.pool,
+            })
+            .collect();
+        let intake =
+            IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, patience: kit.patience };
+        let common = Common::new(node, kit.on_error, kit.counts, kit.first_limit, cx);
+        let parts = NodeParts { common, intake, outputs, sources: kit.sources, source: kit.source };
+        let clock = cx.clock().clone();
+        let mut building = Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports };
+        let planned = kit.planned;
+        match crate::stage::guarded(|| planned.make(parts, &mut building, cx)) {
+            Ok(stage) => stages.push(stage),
+            Err(crate::stage::Trouble::Error(error)) => return Err((node, error.to_string())),
+            Err(crate::stage::Trouble::Panic(text)) => return Err((node, text)),
+        }
+    }
+    Ok(stages)
+}
+
+impl Wired {
+    /// Starts the threads; returns when every node is built.
+    ///
+    /// # Errors
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where the system refuses
+    /// what `strict` demands; [`RunError::Thread`] where a thread cannot be had. Nothing has run then.
+    pub fn start(self) -> Result<Running, RunError> {
+        let Wired { plan, shared, edges, counts, workers } = self;
+        let n = workers.len();
+        let (send, done) = std::sync::mpsc::sync_channel(n.max(1));
+        let sources: Arc<[usize]> = plan.sources.clone().into();
+        let warmup = u64::try_from(plan.warmup.as_nanos()).unwrap_or(u64::MAX);
+        for worker in workers {
+            let index = worker.index;
+            let cx = Cx::new(index, Clock::Monotonic, shared.clone(), plan.telemetry, plan.frames, sources.clone());
+            if let Err(source) = worker::spawn(worker, cx, warmup, send.clone()) {
+                shared.call_off();
+                return Err(RunError::Thread { worker: index, source });
+            }
+        }
+        let strict = plan.strict;
+        let refused = |pinned: &[Option<worker::Pinned>]| {
+            let first = pinned.iter().flatten().find_map(|p| p.refused.clone());
+            first.filter(|_| strict)
+        };
+        let pinned = match shared.begin(n, refused) {
+            Ok(pinned) => pinned,
+            Err(Ok(error)) => return Err(build_error(&plan, error)),
+            Err(Err(refused)) => return Err(RunError::Refused(format!("{refused} (`strict` is set)"))),
+        };
+        for refused in pinned.iter().filter_map(|p| p.refused.clone()) {
+            shared.note(refused);
+        }
+        Ok(Running {
+            stop_within: plan.stop,
+            plan,
+            shared,
+            edges,
+            counts,
+            pinned,
+            done,
+            outcomes: (0..n).map(|_| None).collect(),
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            finished: false,
+        })
+    }
+}

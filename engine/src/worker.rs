@@ -1,0 +1,446 @@
+//! Workers: one thread per core, which turns its stages in topological order.
+//!
+//! The only module that starts threads. A worker builds its nodes on its own thread after pinning, waits behind the
+//! start barrier until every node of the graph is built, then passes over its stages again and again. When nothing
+//! moved it folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass.
+
+use crate::clock::Clock;
+use crate::error::NodeError;
+use crate::intake::Portion;
+use crate::meter::{Hist, Meter, Telemetry, Term};
+use crate::running::{Command, RunShared};
+use crate::stage::{Common, Ended, Stage, Turn};
+use crate::sync::Arc;
+use crate::wait::{Bell, Idle, Patience, Wait};
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// What a histogram is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Node(usize),
+    /// From a source to a sink, both as indices of nodes.
+    Path(usize, usize),
+}
+
+/// What a stage may use of its worker during a turn: the clock, the log, the run's state.
+pub(crate) struct Cx {
+    clock: Clock,
+    now: u64,
+    /// Whether `now` is the end of what just happened, so that it may serve as the start of what comes next.
+    fresh: bool,
+    meter: Meter,
+    subjects: Vec<(Subject, Term, Hist)>,
+    pub(crate) shared: Arc<RunShared>,
+    telemetry: Telemetry,
+    frames: Option<u64>,
+    /// When the warm-up ends; 0 when it has.
+    warm_at: u64,
+    /// Node indices of the sources, by source number.
+    sources: Arc<[usize]>,
+    worker: usize,
+}
+
+impl Cx {
+    pub(crate) fn new(
+        worker: usize,
+        clock: Clock,
+        shared: Arc<RunShared>,
+        telemetry: Telemetry,
+        frames: Option<u64>,
+        sources: Arc<[usize]>,
+    ) -> Self {
+        Cx {
+            worker,
+            clock,
+            now: 0,
+            fresh: false,
+            meter: Meter::new(),
+            subjects: Vec::new(),
+            shared,
+            telemetry,
+            frames,
+            warm_at: 0,
+            sources,
+        }
+    }
+
+    /// The end of the last step, if nothing untimed happened since; otherwise now.
+    #[inline]
+    pub(crate) fn mark(&mut self) -> u64 {
+        if self.fresh { self.now } else { self.read() }
+    }
+
+    /// Reads the clock.
+    #[inline]
+    pub(crate) fn read(&mut self) -> u64 {
+        self.now = self.clock.now().0;
+        self.fresh = true;
+        self.now
+    }
+
+    /// The last reading, however old.
+    #[inline]
+    pub(crate) fn latest(&self) -> u64 {
+        self.now
+    }
+
+    /// Something took time that nobody measured.
+    #[inline]
+    pub(crate) fn stale(&mut self) {
+        self.fresh = false;
+    }
+
+    /// A new histogram of a node; only while building.
+    pub(crate) fn histogram(&mut self, node: usize, term: Term, digits: u8) -> Hist {
+        let hist = self.meter.histogram(digits);
+        self.subjects.push((Subject::Node(node), term, hist));
+        hist
+    }
+
+    /// A new end-to-end histogram; only while building. `source` is the source's number, not its node.
+    pub(crate) fn path_histogram(&mut self, source: usize, sink: usize) -> Hist {
+        let hist = self.meter.histogram(3);
+        self.subjects.push((Subject::Path(self.sources[source], sink), Term::EndToEnd, hist));
+        hist
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32) {
+        self.meter.record(hist, value, n);
+    }
+
+    /// Records what a portion waited for until `started`: partners, room, its turn. The sum of the recorded terms.
+    #[inline]
+    pub(crate) fn record_wait(&mut self, common: &Common, portion: &Portion, started: u64) -> u64 {
+        let (run, hold) = (portion.run, portion.hold);
+        let n = run.weighted();
+        let waited = started.saturating_sub(run.sent);
+        let hold = hold.min(waited);
+        let blocked = match common.blocked_since() {
+            0 => 0,
+            since => started.saturating_sub(since).min(waited - hold),
+        };
+        if let (Some(hist), true) = (common.hold, hold > 0) {
+            self.record(hist, hold, n);
+        }
+        if let (Some(hist), true) = (common.blocked, blocked > 0) {
+            self.record(hist, blocked, n);
+        }
+        let queue = waited - hold - blocked;
+        if let Some(hist) = common.queue {
+            self.record(hist, queue, n);
+        }
+        hold + blocked + queue
+    }
+
+    pub(crate) fn telemetry(&self) -> Telemetry {
+        self.telemetry
+    }
+
+    pub(crate) fn frames(&self) -> Option<u64> {
+        self.frames
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Applies the settings that were changed from outside.
+    #[inline]
+    pub(crate) fn obey(&mut self, mut set: impl FnMut(usize, &str, f64) -> Result<(), NodeError>) {
+        if self.shared.has_commands(self.worker) {
+            while let Some(Command { node, name, value }) = self.shared.next_command(self.worker) {
+                if let Err(error) = set(node, &name, value) {
+                    self.shared.note(format!("set {name} = {value}: {error}"));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
+
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.shared.is_aborted()
+    }
+}
+
+/// A worker's idle half: learns how messages arrive, spins or sleeps.
+pub(crate) struct Idler {
+    patience: Patience,
+    bell: Arc<Bell>,
+    armed: bool,
+    folds: u32,
+}
+
+/// Passes between two looks at whether the log is worth folding.
+const FOLD_EVERY: u32 = 64;
+
+impl Idler {
+    pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
+        Idler { patience: Patience::new(wait, may_spin), bell, armed: false, folds: 0 }
+    }
+
+    /// What follows a turn, or a pass over all stages. False when the worker should end.
+    #[inline]
+    pub(crate) fn after(&mut self, cx: &mut Cx, turn: Turn) -> bool {
+        if turn == Turn::Worked {
+            if self.armed {
+                self.bell.disarm();
+                self.armed = false;
+            }
+            self.patience.worked(|| cx.clock.now().0);
+            self.folds += 1;
+            if self.folds >= FOLD_EVERY {
+                self.folds = 0;
+                self.housekeeping(cx);
+            }
+            return true;
+        }
+        self.idle(cx, turn)
+    }
+
+    fn housekeeping(&mut self, cx: &mut Cx) {
+        if !cx.meter.is_quiet() {
+            cx.meter.fold();
+        }
+        if cx.warm_at != 0 && cx.clock.now().0 >= cx.warm_at {
+            cx.warm_at = 0;
+            cx.meter.clear();
+        }
+        cx.stale();
+    }
+
+    #[inline(never)]
+    fn idle(&mut self, cx: &mut Cx, turn: Turn) -> bool {
+        self.housekeeping(cx);
+        if cx.is_aborted() {
+            return false;
+        }
+        let wake = match turn {
+            Turn::Idle(wake) => wake,
+            Turn::Pending => 0,
+            _ => u64::MAX,
+        };
+        if wake <= cx.clock.now().0 {
+            // A timer is due, or a ring is settling: look again at once, but let others on this core run.
+            std::hint::spin_loop();
+            if !self.patience.may_spin() {
+                std::thread::yield_now();
+            }
+            return true;
+        }
+        let clock = &cx.clock;
+        match self.patience.idle(|| clock.now().0, wake) {
+            Idle::Spin => std::hint::spin_loop(),
+            Idle::Yield => std::thread::yield_now(),
+            Idle::Sleep if !self.armed => {
+                self.bell.arm();
+                self.armed = true;
+            }
+            Idle::Sleep => {
+                let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(clock.now().0)));
+                self.bell.sleep(at_most);
+                self.armed = false;
+            }
+        }
+        true
+    }
+}
+
+/// Where and how a worker runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The kernel's number of the CPU; `None` for a helper, which runs wherever the run's CPUs allow.
+    pub(crate) cpu: Option<usize>,
+    /// The CPUs of the run.
+    pub(crate) allowed: Vec<usize>,
+    pub(crate) wait: Wait,
+    pub(crate) may_spin: bool,
+}
+
+/// What a worker found when it pinned itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pinned {
+    /// CPUs the thread may run on, read back from the kernel.
+    pub got: Vec<usize>,
+    /// Why that is not what was asked for.
+    pub refused: Option<String>,
+}
+
+/// The CPUs the calling thread may run on.
+pub(crate) fn allowed_cpus() -> Vec<usize> {
+    match nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {
+        Ok(set) => (0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect(),
+        Err(_) => vec![0],
+    }
+}
+
+/// Pins the calling thread, and reads back what came of it.
+fn pin(place: &Place) -> Pinned {
+    // 1 ns: a timer that is 50 µs late, as by default, would be 50 µs of every paced source's latency.
+    let _ = nix::sys::prctl::set_timerslack(1);
+    let asked: Vec<usize> = place.cpu.map_or_else(|| place.allowed.clone(), |cpu| vec![cpu]);
+    let refused = match place.cpu {
+        // Planning refused every id that is not allowed: core_affinity aborts on some of them.
+        Some(id) => (!core_affinity::set_for_current(core_affinity::CoreId { id })).then(|| "refused".to_string()),
+        None => {
+            let mut set = nix::sched::CpuSet::new();
+            // The kernel gave these numbers, so none is out of range.
+            asked.iter().for_each(|cpu| set.set(*cpu).unwrap_or(()));
+            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).err().map(|e| e.to_string())
+        }
+    };
+    let got = allowed_cpus();
+    let refused = refused.or_else(|| (got != asked).then(|| "the kernel did not keep it".to_string()));
+    Pinned { refused: refused.map(|why| format!("pinning to CPU {asked:?}: {why}; runs on {got:?}")), got }
+}
+
+/// Builds one worker's stages on its thread.
+pub(crate) type BuildStages = Box<dyn FnOnce(&mut Cx) -> Result<Vec<Box<dyn Stage>>, (usize, String)> + Send>;
+
+/// What a worker needs to begin.
+pub(crate) struct Plan {
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) build: BuildStages,
+}
+
+/// What a worker hands back.
+pub(crate) struct Outcome {
+    pub(crate) worker: usize,
+    pub(crate) histograms: Vec<(Subject, Term, Histogram<u64>)>,
+    pub(crate) ended: Vec<Ended>,
+    /// A panic outside any node: a bug of the engine.
+    pub(crate) bug: Option<String>,
+}
+
+/// The stages of a worker, and the pass over them.
+pub(crate) struct Crew {
+    stages: Vec<(Box<dyn Stage>, usize, bool)>,
+}
+
+impl Crew {
+    pub(crate) fn new(stages: Vec<Box<dyn Stage>>, nodes: &[usize]) -> Self {
+        Crew { stages: stages.into_iter().zip(nodes).map(|(stage, node)| (stage, *node, false)).collect() }
+    }
+
+    /// Turns every stage once.
+    pub(crate) fn pass(&mut self, cx: &mut Cx) -> Turn {
+        let (mut worked, mut wake, mut all_done, mut pending) = (false, u64::MAX, true, false);
+        for (stage, _, done) in &mut self.stages {
+            if *done {
+                continue;
+            }
+            match stage.turn(cx) {
+                Turn::Worked => worked = true,
+                Turn::Idle(until) => wake = wake.min(until),
+                Turn::Blocked => {}
+                Turn::Pending => pending = true,
+                Turn::Done => {
+                    *done = true;
+                    worked = true;
+                    continue;
+                }
+            }
+            all_done = false;
+        }
+        if all_done {
+            Turn::Done
+        } else if worked {
+            Turn::Worked
+        } else if pending {
+            Turn::Pending
+        } else {
+            Turn::Idle(wake)
+        }
+    }
+
+    fn run(&mut self, cx: &mut Cx, idler: &mut Idler) {
+        if let [(stage, _, done)] = &mut self.stages[..] {
+            stage.run(cx, idler);
+            *done = true;
+            return;
+        }
+        while !cx.is_aborted() {
+            let turn = self.pass(cx);
+            if turn == Turn::Done || !idler.after(cx, turn) {
+                break;
+            }
+            cx.obey(|node, name, value| {
+                let stage = self.stages.iter_mut().find(|(_, at, _)| *at == node);
+                stage.map_or(Ok(()), |(stage, ..)| stage.set(name, value))
+            });
+        }
+    }
+
+    fn end(self, cx: &mut Cx) -> Vec<Ended> {
+        self.stages.into_iter().map(|(stage, ..)| stage.end(cx)).collect()
+    }
+}
+
+/// Everything of a worker's life that needs its thread.
+pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
+    let shared = cx.shared.clone();
+    let bell = shared.bell(plan.index);
+    bell.answer_here();
+    let pinned = pin(&plan.place);
+    let index = plan.index;
+    let built = crate::stage::guarded(|| Ok((plan.build)(&mut cx)));
+    let mut bug = None;
+    let built = match built {
+        Ok(built) => built,
+        Err(crate::stage::Trouble::Panic(text)) => Err((plan.nodes.first().copied().unwrap_or(0), text)),
+        Err(crate::stage::Trouble::Error(error)) => Err((plan.nodes.first().copied().unwrap_or(0), error.to_string())),
+    };
+    let (stages, error) = match built {
+        Ok(stages) => (stages, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let go = shared.built(index, pinned, error);
+    let mut crew = Crew::new(stages, &plan.nodes);
+    if go {
+        if warmup > 0 {
+            cx.warm_at = cx.read() + warmup;
+        }
+        let mut idler = Idler::new(plan.place.wait, plan.place.may_spin, bell);
+        // Node code is guarded call by call; what panics here is our own, and must not hang the others.
+        if let Err(crate::stage::Trouble::Panic(text)) = crate::stage::guarded(|| {
+            crew.run(&mut cx, &mut idler);
+            Ok(())
+        }) {
+            bug = Some(text);
+            shared.abort();
+        }
+    }
+    let ended = crew.end(&mut cx);
+    let subjects = std::mem::take(&mut cx.subjects);
+    let histograms = subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.take(hist))).collect();
+    Outcome { worker: index, histograms, ended, bug }
+}
+
+/// Starts a worker's thread.
+///
+/// # Errors
+/// What the system answered.
+pub(crate) fn spawn(
+    plan: Plan,
+    cx: Cx,
+    warmup: u64,
+    done: std::sync::mpsc::SyncSender<Outcome>,
+) -> std::io::Result<()> {
+    let name = plan.name.clone();
+    std::thread::Builder::new().name(name).spawn(move || {
+        let outcome = work(plan, cx, warmup);
+        // The receiver is gone only when the run was abandoned.
+        let _ = done.send(outcome);
+    })?;
+    Ok(())
+}
+

@@ -1,0 +1,44 @@
+//! The stock nodes of `limen`: what most graphs begin with, end with, and do to tensors in between.
+//!
+//! One file defines one kind: [`source`] begins messages (image files, generated patterns, tables, a timer),
+//! [`transform`] turns them into others (pixels into model inputs, model outputs into answers), [`sink`] ends them
+//! (tables, JSON lines, the terminal, a score). [`register`] makes them known by the names a graph file uses.
+//!
+//! Every payload is a [`limen::Tensor`]. Nothing here allocates per message once its buffers have grown, except image
+//! decoders; nothing read from a file can panic; there is no unsafe code. Models are not here: they are kinds of
+//! `limen-backends`.
+
+#![forbid(unsafe_code)]
+
+mod boxes;
+mod scene;
+mod shape;
+pub mod sink;
+pub mod source;
+pub mod transform;
+
+use limen::Registry;
+
+/// Adds the stock kinds to a registry.
+pub fn register(registry: Registry) -> Registry {
+    registry
+        .source::<source::image_files::ImageFiles>("image_files")
+        .source::<source::synthetic::Synthetic>("synthetic")
+        .source::<source::csv::Csv>("csv")
+        .source::<source::timer::Timer>("timer")
+        .transform::<transform::to_tensor::ToTensor>("to_tensor")
+        .transform::<transform::normalize::Normalize>("normalize")
+        .transform::<transform::resize::Resize>("resize")
+        .transform::<transform::cast::Cast>("cast")
+        .transform::<transform::argmax::Argmax>("argmax")
+        .transform::<transform::top_k::TopK>("top_k")
+        .transform::<transform::softmax::Softmax>("softmax")
+        .transform::<transform::decode_boxes::DecodeBoxes>("decode_boxes")
+        .transform::<transform::nms::Nms>("nms")
+        .transform::<transform::pass::Pass>("pass")
+        .sink::<sink::csv::Csv>("csv")
+        .sink::<sink::jsonl::Jsonl>("jsonl")
+        .sink::<sink::console::Console>("console")
+        .sink::<sink::null::Null>("null")
+        .sink::<sink::score::Score>("score")
+}

@@ -1,0 +1,42 @@
+//! What nodes say of shapes while planning, and how a loaned tensor gets the shape of the message it is made from.
+//!
+//! Where nothing is known of what arrives (the node upstream has problems of its own, or closes a cycle) a node takes
+//! anything and leaves its output unknown too, so that one mistake is reported once.
+
+use limen::{DType, Dim, Given, NodeError, OutPort, Ports, PortSpec, TensorMut};
+
+/// Height, width and channels of the image a node is given; `None` where no image is known.
+pub(crate) fn image_dims(given: &Given) -> Option<&[Dim; 3]> {
+    given.single().and_then(|spec| <&[Dim; 3]>::try_from(&spec.shape[..]).ok())
+}
+
+/// Three dims of any length, to be compared with what arrives: another rank is then refused by the engine.
+pub(crate) fn any_image() -> [Dim; 3] {
+    ["h", "w", "c"].map(|name| Dim::Symbol(name.into()))
+}
+
+/// What arrives, with the dtype the node works on: the engine then compares the two.
+pub(crate) fn any_shape(given: &Given, dtype: DType) -> Option<PortSpec> {
+    given.single().map(|spec| PortSpec { dtype, ..spec.clone() })
+}
+
+/// Ports with an input `in`.
+pub(crate) fn takes(spec: Option<PortSpec>) -> Ports {
+    match spec {
+        Some(spec) => Ports::new().input("in", spec),
+        None => Ports::new().input_any("in"),
+    }
+}
+
+/// Adds an output `out`.
+pub(crate) fn gives(ports: Ports, spec: Option<PortSpec>) -> Ports {
+    ports.out_port(OutPort { name: "out".into(), spec, emits: 1, rows: 1, forwards: None })
+}
+
+/// Gives a loaned tensor the run-time lengths of another of the same rank. Costs next to nothing where all are fixed.
+pub(crate) fn set_shape(tensor: &mut TensorMut, shape: &[usize]) -> Result<(), NodeError> {
+    for (dim, length) in shape.iter().enumerate() {
+        tensor.set_len(dim, *length)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! The terminal.
+
+use super::text::{Form, Values};
+use limen::{
+    Building, Cost, Given, Many, Message, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io::{ErrorKind, Write};
+
+/// Larger tensors are described instead of printed.
+const MAX_ELEMENTS: usize = 16;
+/// Lines are written together when there are so many bytes of them, or when nothing more comes at the moment.
+const BUFFER: usize = 8 << 10;
+
+/// Prints messages to the standard output: `12 label=7 score=0.98`.
+///
+/// Tensors of more than 16 elements are shown as their type and shape.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Prints one of so many messages; 1 by default.
+    #[serde(default = "one")]
+    pub every: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Console {
+    names: Vec<String>,
+    every: u64,
+    taken: u64,
+    text: Vec<u8>,
+    /// Nobody reads any more, as in `limen-run graph.yaml | head`; the graph goes on.
+    is_closed: bool,
+}
+
+impl Console {
+    fn print(&mut self) -> Result<(), NodeError> {
+        if self.is_closed || self.text.is_empty() {
+            self.text.clear();
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(&self.text).and_then(|()| out.flush());
+        self.text.clear();
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => self.is_closed = true,
+            Err(error) => return Err(NodeError::file("standard output", error)),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Adds ` name=value`.
+fn push_value(name: &str, message: &Message<Tensor>, to: &mut Vec<u8>) -> Result<(), NodeError> {
+    let shape = message.body.shape();
+    let values = Values::of(&message.body)?;
+    to.push(b' ');
+    to.extend_from_slice(name.as_bytes());
+    to.push(b'=');
+    match values {
+        Values::U8(text) if shape.len() == 1 => push_text(text, to),
+        _ if shape.is_empty() => values.list(0..1, Form::Plain, to),
+        _ if values.len() <= MAX_ELEMENTS => {
+            to.push(b'[');
+            values.list(0..values.len(), Form::Plain, to);
+            to.push(b']');
+        }
+        _ => {
+            // Writing to a vector cannot fail.
+            let _ = write!(to, "{}[", message.body.dtype());
+            let shape = shape.iter().map(|n| *n as u64);
+            for (i, length) in shape.enumerate() {
+                let _ = write!(to, "{}{length}", if i > 0 { "," } else { "" });
+            }
+            to.push(b']');
+        }
+    }
+    Ok(())
+}
+
+/// Adds text so that a terminal shows it and never obeys it.
+fn push_text(text: &[u8], to: &mut Vec<u8>) {
+    for c in String::from_utf8_lossy(text).chars() {
+        let _ = if c.is_control() { write!(to, "{}", c.escape_default()) } else { write!(to, "{c}") };
+    }
+}
+
+impl Node for Console {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.every == 0 {
+            errors.at("every", "one of 0 messages is none").help("write 1 or more, or `kind: null` to print nothing");
+        }
+        let mut ports = Ports::new().cost(Cost::Medium).blocking();
+        for (name, spec) in given.inputs() {
+            ports = match spec {
+                Some(spec) => ports.input(name, spec.clone()),
+                None => ports.input_any(name),
+            };
+        }
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let names = cx.inputs().iter().map(|(name, _)| name.clone()).collect();
+        Ok(Console { names, every: config.every.max(1), taken: 0, text: Vec::with_capacity(BUFFER), is_closed: false })
+    }
+}
+
+impl Sink for Console {
+    type In = Many<Tensor>;
+
+    fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
+        let is_due = self.taken.is_multiple_of(self.every);
+        self.taken += 1;
+        if !is_due || self.is_closed {
+            return Ok(());
+        }
+        let _ = write!(self.text, "{}", input[0].header().seq);
+        for (message, name) in input.iter().zip(&self.names) {
+            push_value(name, message, &mut self.text)?;
+        }
+        self.text.push(b'\n');
+        if self.text.len() >= BUFFER { self.print() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), NodeError> {
+        self.print()
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        // The run was cut short; what was to be seen still is, and there is nobody left to tell of an error.
+        let _ = self.print();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::{DType, Dim, Pool, PortSpec, TensorMut};
+
+    fn tensor(spec: PortSpec) -> TensorMut {
+        Pool::new("test", &spec, 1, 1).unwrap().take().unwrap()
+    }
+
+    #[test]
+    fn values_are_short_and_harmless() {
+        let mut scalar = tensor(PortSpec::fixed(DType::F32, []));
+        scalar.as_mut_slice::<f32>().unwrap()[0] = 0.98;
+        let mut name = tensor(PortSpec::new(DType::U8, [Dim::AtMost(20)]));
+        name.set_len(0, 10).unwrap();
+        name.bytes_mut().copy_from_slice("ü\u{1b}[31m\n .".as_bytes());
+        for (value, expected) in [
+            (scalar, " x=0.98"),
+            (tensor(PortSpec::fixed(DType::I32, [2, 2])), " x=[0,0,0,0]"),
+            (tensor(PortSpec::image(4, 5, 3)), " x=u8[4,5,3]"),
+            (name, " x=ü\\u{1b}[31m\\n ."),
+        ] {
+            let mut line = Vec::new();
+            push_value("x", &value.freeze().into(), &mut line).unwrap();
+            assert_eq!(String::from_utf8(line).unwrap(), expected);
+        }
+    }
+}

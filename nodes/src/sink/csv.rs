@@ -1,0 +1,222 @@
+//! Tables.
+
+use super::file::{self, Exists, OutputFile};
+use super::text::{Form, Values, is_text};
+use limen::{
+    Building, Cost, Dim, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink, Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io::{BufRead, BufReader};
+
+/// More columns than this are no table that anybody reads.
+const MAX_COLUMNS: usize = 1024;
+
+/// Writes one row a message to a comma-separated file: its sequence number, then what each input gave.
+///
+/// A scalar input has one column, `<input>`; a vector or a small array of fixed shape has one for each element,
+/// `<input>_0`, `<input>_1` and so on; u8[≤n] is text. Inputs come in the order of the graph file.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    pub path: String,
+    /// What becomes of a file that is there already; `replace` by default.
+    #[serde(default)]
+    pub exists: Exists,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Csv {
+    file: OutputFile,
+    columns: Vec<Column>,
+    line: Vec<u8>,
+    rows: u64,
+}
+
+/// What an input gives to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Text,
+    Numbers,
+}
+
+/// The header of a table, without the end of its line.
+fn header<'a>(inputs: impl Iterator<Item = (&'a str, &'a PortSpec)>) -> String {
+    let mut header = String::from("seq");
+    for (name, spec) in inputs {
+        if spec.shape.is_empty() || is_text(spec) {
+            header.push_str(&format!(",{name}"));
+        } else {
+            (0..spec.max_elements().unwrap_or(0)).for_each(|i| header.push_str(&format!(",{name}_{i}")));
+        }
+    }
+    header
+}
+
+/// Adds text as a field, quoted where it would otherwise be several.
+fn push_text(text: &[u8], line: &mut Vec<u8>) {
+    if !text.iter().any(|b| matches!(b, b',' | b'"' | b'\n' | b'\r')) {
+        return line.extend_from_slice(text);
+    }
+    line.push(b'"');
+    for byte in text {
+        if *byte == b'"' {
+            line.push(b'"');
+        }
+        line.push(*byte);
+    }
+    line.push(b'"');
+}
+
+impl Csv {
+    /// Writes the header, or compares it with that of the file that is continued.
+    fn begin(&mut self, header: &str) -> Result<(), NodeError> {
+        if !self.file.continues {
+            self.file.write(header.as_bytes())?;
+            return self.file.write(b"\n");
+        }
+        let path = self.file.path();
+        let mut first = String::new();
+        let file = std::fs::File::open(path).map_err(|e| NodeError::file(path, e))?;
+        // No header of ours is longer; a file of one endless line is not read to its end.
+        let most = header.len() as u64 + 2;
+        BufReader::new(std::io::Read::take(file, most)).read_line(&mut first).map_err(|e| NodeError::file(path, e))?;
+        let first = first.trim_end_matches(['\r', '\n']);
+        if first != header {
+            let why = format!("its columns begin `{first}`, those of this graph are `{header}`: rows cannot be appended");
+            return Err(NodeError::input(path.display().to_string(), why));
+        }
+        Ok(())
+    }
+}
+
+impl Node for Csv {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let mut ports = Ports::new().cost(Cost::Medium);
+        let mut columns = 1usize;
+        for (name, spec) in given.inputs() {
+            let Some(spec) = spec else {
+                ports = ports.input_any(name);
+                continue;
+            };
+            if let Some(dim) = spec.shape.iter().find(|d| !matches!(d, Dim::Fixed(_))).filter(|_| !is_text(spec)) {
+                let message = format!("{spec} has a dim, {dim}, that differs from message to message; a table's columns are fixed");
+                errors.input(name, message).help("write it with `kind: jsonl`");
+            }
+            columns = columns.saturating_add(if is_text(spec) { 1 } else { spec.max_elements().unwrap_or(1) });
+            if columns > MAX_COLUMNS {
+                let message = format!("with {spec} the table would have {columns} columns, more than {MAX_COLUMNS}");
+                errors.input(name, message).help("write it with `kind: jsonl`, or make it smaller before");
+                break;
+            }
+            ports = ports.input(name, spec.clone());
+        }
+        let ports = file::plan(&config.path, config.exists, cx, ports, &mut errors);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let mut inputs = Vec::new();
+        for (name, spec) in cx.inputs() {
+            let unknown = || NodeError::input(&**name, "its shape is not known while planning, so it has no columns");
+            inputs.push((name.as_str(), spec.as_ref().ok_or_else(unknown)?));
+        }
+        let column = |spec: &PortSpec| if is_text(spec) { Column::Text } else { Column::Numbers };
+        let columns = inputs.iter().map(|(_, spec)| column(spec)).collect();
+        let header = header(inputs.into_iter());
+        let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut node = Csv { file, columns, line: Vec::new(), rows: 0 };
+        node.begin(&header)?;
+        Ok(node)
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("rows", self.rows as f64);
+    }
+}
+
+impl Sink for Csv {
+    type In = Many<Tensor>;
+
+    fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
+        self.line.clear();
+        Values::U64(&[input[0].header().seq]).list(0..1, Form::Plain, &mut self.line);
+        for (message, column) in input.iter().zip(&self.columns) {
+            self.line.push(b',');
+            match column {
+                Column::Text => push_text(message.body.bytes(), &mut self.line),
+                Column::Numbers => {
+                    let values = Values::of(&message.body)?;
+                    values.list(0..values.len(), Form::Plain, &mut self.line);
+                }
+            }
+        }
+        self.line.push(b'\n');
+        self.file.write(&self.line)?;
+        self.rows += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), NodeError> {
+        self.file.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.file.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::{DType, Folders};
+
+    #[test]
+    fn columns_are_named_after_inputs() {
+        let scalar = PortSpec::fixed(DType::I32, []);
+        let vector = PortSpec::fixed(DType::F32, [3]);
+        let array = PortSpec::fixed(DType::F32, [2, 2]);
+        let name = PortSpec::new(DType::U8, [Dim::AtMost(255)]);
+        for (inputs, expected) in [
+            (vec![("label", &scalar), ("score", &scalar)], "seq,label,score"),
+            (vec![("x", &vector)], "seq,x_0,x_1,x_2"),
+            (vec![("name", &name), ("a", &array)], "seq,name,a_0,a_1,a_2,a_3"),
+            (vec![], "seq"),
+        ] {
+            assert_eq!(header(inputs.into_iter()), expected);
+        }
+    }
+
+    #[test]
+    fn text_with_commas_is_one_field() {
+        for (text, expected) in [("a.png", "a.png"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("a\nb", "\"a\nb\""), ("", "")] {
+            let mut line = Vec::new();
+            push_text(text.as_bytes(), &mut line);
+            assert_eq!(String::from_utf8(line).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn rows_are_appended_only_below_the_same_header() {
+        let folder = std::env::temp_dir().join(format!("limen-csv-append-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let folders = Folders { graph: folder.clone(), ..Folders::default() };
+        let begin = |header: &str| {
+            let file = OutputFile::open(&folders, "a.csv", Exists::Append).unwrap();
+            let mut node = Csv { file, columns: Vec::new(), line: Vec::new(), rows: 0 };
+            node.begin(header)
+        };
+        begin("seq,a").unwrap();
+        begin("seq,a").unwrap();
+        assert_eq!(std::fs::read_to_string(folder.join("a.csv")).unwrap(), "seq,a\n");
+        for other in ["seq,ab", "seq", "seq,b"] {
+            let error = begin(other).unwrap_err().to_string();
+            assert!(error.contains("cannot be appended"), "{error}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

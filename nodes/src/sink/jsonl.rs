@@ -1,0 +1,155 @@
+//! JSON, one object a line.
+
+use super::file::{self, Exists, OutputFile};
+use super::text::{Form, Values, is_text};
+use limen::{
+    Building, Cost, Given, Many, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Writes one JSON object a message: `{"seq":0,"<input>":...}`.
+///
+/// A scalar is a number, other tensors are nested arrays of their shape, u8[≤n] is text; numbers that are none are
+/// `null`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    pub path: String,
+    /// What becomes of a file that is there already; `replace` by default.
+    #[serde(default)]
+    pub exists: Exists,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Jsonl {
+    file: OutputFile,
+    /// `,"name":` of every input.
+    keys: Vec<String>,
+    line: Vec<u8>,
+    rows: u64,
+}
+
+/// Adds a string. What is not UTF-8 in it becomes the replacement character.
+pub(crate) fn push_string(text: &[u8], line: &mut Vec<u8>) -> Result<(), NodeError> {
+    serde_json::to_writer(line, &String::from_utf8_lossy(text)).map_err(NodeError::other)
+}
+
+/// Adds the elements as arrays of a shape.
+fn push_nested(values: Values<'_>, shape: &[usize], start: usize, line: &mut Vec<u8>) {
+    let Some((length, inner)) = shape.split_first() else {
+        return values.list(start..start + 1, Form::Json, line);
+    };
+    line.push(b'[');
+    if inner.is_empty() {
+        values.list(start..start + length, Form::Json, line);
+    } else {
+        let size: usize = inner.iter().product();
+        for i in 0..*length {
+            if i > 0 {
+                line.push(b',');
+            }
+            push_nested(values, inner, start + i * size, line);
+        }
+    }
+    line.push(b']');
+}
+
+fn push_tensor(message: &Message<Tensor>, line: &mut Vec<u8>) -> Result<(), NodeError> {
+    let shape = message.body.shape();
+    let values = Values::of(&message.body)?;
+    match values {
+        Values::U8(text) if shape.len() == 1 => push_string(text, line),
+        _ => {
+            push_nested(values, &shape, 0, line);
+            Ok(())
+        }
+    }
+}
+
+impl Node for Jsonl {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let mut ports = Ports::new().cost(Cost::Medium);
+        for (name, spec) in given.inputs() {
+            ports = match spec {
+                Some(spec) => ports.input(name, spec.clone()),
+                None => ports.input_any(name),
+            };
+        }
+        let ports = file::plan(&config.path, config.exists, cx, ports, &mut errors);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        // Names of inputs are plain words, which need no escape.
+        let keys = cx.inputs().iter().map(|(name, _)| format!(",\"{name}\":")).collect();
+        let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        Ok(Jsonl { file, keys, line: Vec::new(), rows: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("rows", self.rows as f64);
+    }
+}
+
+impl Sink for Jsonl {
+    type In = Many<Tensor>;
+
+    fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
+        self.line.clear();
+        self.line.extend_from_slice(b"{\"seq\":");
+        Values::U64(&[input[0].header().seq]).list(0..1, Form::Json, &mut self.line);
+        for (message, key) in input.iter().zip(&self.keys) {
+            self.line.extend_from_slice(key.as_bytes());
+            push_tensor(message, &mut self.line)?;
+        }
+        self.line.extend_from_slice(b"}\n");
+        self.file.write(&self.line)?;
+        self.rows += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), NodeError> {
+        self.file.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.file.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_are_arrays_of_their_shape() {
+        let values = [1.0, 2.5, f32::NAN, 4.0, 5.0, 6.0];
+        for (shape, expected) in [
+            (&[][..], "1"),
+            (&[6], "[1,2.5,null,4,5,6]"),
+            (&[2, 3], "[[1,2.5,null],[4,5,6]]"),
+            (&[3, 2, 1], "[[[1],[2.5]],[[null],[4]],[[5],[6]]]"),
+            (&[0], "[]"),
+            (&[0, 6], "[]"),
+            (&[2, 0], "[[],[]]"),
+        ] {
+            let mut line = Vec::new();
+            push_nested(Values::F32(&values), shape, 0, &mut line);
+            assert_eq!(String::from_utf8(line).unwrap(), expected, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        for (text, expected) in [(&b"a.png"[..], r#""a.png""#), (b"\"\\\n\x1b", r#""\"\\\n\u001b""#), (b"\xff", "\"\u{fffd}\"")] {
+            let mut line = Vec::new();
+            push_string(text, &mut line).unwrap();
+            assert_eq!(String::from_utf8(line).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Tensors as text: for tables, for JSON, and for people.
+
+use half::{bf16, f16};
+use limen::{DType, NodeError, PortSpec, Tensor};
+use std::io::Write;
+
+/// Who is to read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Numbers that are none are `NaN` and `inf`.
+    Plain,
+    /// Numbers that are none are `null`.
+    Json,
+}
+
+/// The elements of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Values<'a> {
+    F32(&'a [f32]),
+    F16(&'a [f16]),
+    BF16(&'a [bf16]),
+    F64(&'a [f64]),
+    I8(&'a [i8]),
+    U8(&'a [u8]),
+    I16(&'a [i16]),
+    U16(&'a [u16]),
+    I32(&'a [i32]),
+    U32(&'a [u32]),
+    I64(&'a [i64]),
+    U64(&'a [u64]),
+}
+
+/// Does the same for whatever type the elements have.
+macro_rules! each {
+    ($values:expr, $v:ident => $body:expr) => {
+        match $values {
+            Values::F32($v) => $body,
+            Values::F16($v) => $body,
+            Values::BF16($v) => $body,
+            Values::F64($v) => $body,
+            Values::I8($v) => $body,
+            Values::U8($v) => $body,
+            Values::I16($v) => $body,
+            Values::U16($v) => $body,
+            Values::I32($v) => $body,
+            Values::U32($v) => $body,
+            Values::I64($v) => $body,
+            Values::U64($v) => $body,
+        }
+    };
+}
+
+impl<'a> Values<'a> {
+    pub(crate) fn of(tensor: &'a Tensor) -> Result<Self, NodeError> {
+        Ok(match tensor.dtype() {
+            DType::F32 => Values::F32(tensor.as_slice()?),
+            DType::F16 => Values::F16(tensor.as_slice()?),
+            DType::BF16 => Values::BF16(tensor.as_slice()?),
+            DType::F64 => Values::F64(tensor.as_slice()?),
+            DType::I8 => Values::I8(tensor.as_slice()?),
+            DType::U8 => Values::U8(tensor.as_slice()?),
+            DType::I16 => Values::I16(tensor.as_slice()?),
+            DType::U16 => Values::U16(tensor.as_slice()?),
+            DType::I32 => Values::I32(tensor.as_slice()?),
+            DType::U32 => Values::U32(tensor.as_slice()?),
+            DType::I64 => Values::I64(tensor.as_slice()?),
+            DType::U64 => Values::U64(tensor.as_slice()?),
+        })
+    }
+
+    pub(crate) fn len(self) -> usize {
+        each!(self, v => v.len())
+    }
+
+    /// Some of the elements, behind one another with commas between them.
+    pub(crate) fn list(self, range: std::ops::Range<usize>, form: Form, to: &mut Vec<u8>) {
+        each!(self, v => for (i, value) in v.get(range).unwrap_or_default().iter().enumerate() {
+            if i > 0 {
+                to.push(b',');
+            }
+            value.write(form, to);
+        });
+    }
+}
+
+/// Whether tensors of a spec are text: the bytes of a name, a line, a document.
+pub(crate) fn is_text(spec: &PortSpec) -> bool {
+    spec.dtype == DType::U8 && spec.shape.len() == 1
+}
+
+/// An element as text.
+trait Element {
+    fn write(&self, form: Form, to: &mut Vec<u8>);
+}
+
+macro_rules! whole {
+    ($($t:ty)*) => { $(impl Element for $t {
+        fn write(&self, _: Form, to: &mut Vec<u8>) {
+            let _ = write!(to, "{self}");
+        }
+    })* };
+}
+whole!(i8 u8 i16 u16 i32 u32 i64 u64);
+
+macro_rules! float {
+    ($($t:ty)*) => { $(impl Element for $t {
+        /// The shortest digits that read back as the same number, with an exponent where they would be many.
+        fn write(&self, form: Form, to: &mut Vec<u8>) {
+            let size = self.abs();
+            // Writing to a vector cannot fail.
+            let _ = if !self.is_finite() && form == Form::Json {
+                write!(to, "null")
+            } else if *self == 0.0 || (1e-5..1e16).contains(&size) || !self.is_finite() {
+                write!(to, "{self}")
+            } else {
+                write!(to, "{self:e}")
+            };
+        }
+    })* };
+}
+float!(f32 f64);
+
+impl Element for f16 {
+    fn write(&self, form: Form, to: &mut Vec<u8>) {
+        self.to_f32().write(form, to);
+    }
+}
+
+impl Element for bf16 {
+    fn write(&self, form: Form, to: &mut Vec<u8>) {
+        self.to_f32().write(form, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_with_the_fewest_digits() {
+        let list = |values: Values<'_>, form| {
+            let mut to = Vec::new();
+            values.list(0..values.len(), form, &mut to);
+            String::from_utf8(to).unwrap()
+        };
+        let floats = [0.1, 1.0, -0.0, 1e-10, 3.4e38, 123_456.0, 1e-5];
+        assert_eq!(list(Values::F32(&floats), Form::Json), "0.1,1,-0,1e-10,3.4e38,123456,0.00001");
+        assert_eq!(list(Values::F64(&[0.1, 1e300]), Form::Plain), "0.1,1e300");
+        let none = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+        assert_eq!(list(Values::F32(&none), Form::Plain), "NaN,inf,-inf");
+        assert_eq!(list(Values::F32(&none), Form::Json), "null,null,null");
+        assert_eq!(list(Values::F16(&[f16::from_f32(0.5)]), Form::Json), "0.5");
+        assert_eq!(list(Values::I64(&[i64::MIN]), Form::Json), "-9223372036854775808");
+        assert_eq!(list(Values::U8(&[]), Form::Json), "");
+    }
+
+    #[test]
+    fn every_finite_number_reads_back_as_itself() {
+        for bits in (0..u32::MAX).step_by(65_521) {
+            let value = f32::from_bits(bits);
+            let mut to = Vec::new();
+            value.write(Form::Json, &mut to);
+            let text = String::from_utf8(to).unwrap();
+            if value.is_finite() {
+                assert_eq!(text.parse::<f32>().unwrap().to_bits(), bits, "{text}");
+                assert!(serde_json::from_str::<f64>(&text).is_ok(), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Nodes that begin messages.
+//!
+//! Those with a `rate` are open loops: message `n` is due at the start plus `n` periods whatever happens downstream,
+//! and its origin is that intended time. A source that falls behind sends at once and keeps the intended origin, so
+//! that the delay shows in every latency that is measured from it.
+
+pub mod csv;
+pub mod image_files;
+mod pace;
+mod pattern;
+mod picture;
+pub mod synthetic;
+pub mod timer;

@@ -1,0 +1,245 @@
+//! Images from files, in the order of their names.
+
+use super::pace::Pace;
+use super::picture::{self, Size};
+use limen::unit::Rate;
+use limen::{
+    Building, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source,
+    Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a file name: what Linux allows.
+const MAX_NAME: usize = 255;
+
+/// Reads images from files and gives their pixels, names and labels.
+///
+/// Outputs: `image` u8[height,width,channels], `name` u8[≤255], and with `label` also `label` i32[]. Every file must
+/// have the size and the channels (1 grey, 3 RGB, 4 RGBA) of the first. A file that cannot be decoded fails one call;
+/// with `on_error: skip` the next file follows.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The files, as a pattern relative to the graph's folder: `data/*.png`, `data/**/*.jpg`. PNG and JPEG.
+    pub path: String,
+    /// How many images a second, such as `30Hz`: image `n` is sent `n` periods after the first, and late ones keep
+    /// their intended time as origin. As fast as they are taken by default.
+    pub rate: Option<Rate>,
+    /// How many times the files are gone through; 1 by default.
+    #[serde(default = "one")]
+    pub repeat: u32,
+    /// Where the label of a file comes from; `none` by default.
+    #[serde(default)]
+    pub label: Label,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Where the label of an image file comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Label {
+    /// There are no labels.
+    #[default]
+    None,
+    /// The number behind the last `-` or `_` of the name: 7 for `0001-7.png`.
+    Stem,
+    /// The name of the folder, which is a number: 7 for `7/0001.png`.
+    Folder,
+}
+
+impl Label {
+    /// The label of a file; `None` where it should have one and has not.
+    fn of(self, path: &Path) -> Option<i32> {
+        let text = match self {
+            Label::None => return Some(0),
+            Label::Stem => path.file_stem()?.to_str()?.rsplit_once(['-', '_'])?.1,
+            Label::Folder => path.parent()?.file_name()?.to_str()?,
+        };
+        text.parse().ok()
+    }
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct ImageFiles {
+    files: Vec<PathBuf>,
+    labels: Vec<i32>,
+    size: Size,
+    pace: Pace,
+    /// Images still to come, over all passes.
+    left: u64,
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+impl Node for ImageFiles {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.repeat == 0 {
+            errors.at("repeat", "0 passes over the files send nothing").help("write 1 or more");
+        }
+        if config.label == Label::None && given.outputs().any(|port| port == "label") {
+            let message = "something takes from `label`, but `label` of the config is `none`";
+            errors.at("label", message).help("write `label: stem` (0001-7.png) or `label: folder` (7/0001.png)");
+        }
+        let mut size = None;
+        match find(&config.path, cx.folders) {
+            Err(message) => {
+                errors.at("path", message);
+            }
+            Ok(files) => {
+                match picture::size_of_file(&files[0]) {
+                    Ok(found) => size = Some(found),
+                    Err(error) => {
+                        errors.at("path", format!("the first file gives the size of all: {error}"));
+                    }
+                }
+                let unlabelled: Vec<_> = files.iter().filter(|f| config.label.of(f).is_none()).collect();
+                if let Some(first) = unlabelled.first() {
+                    let what = if config.label == Label::Stem { "name" } else { "folder's name" };
+                    let (all, none) = (files.len(), unlabelled.len());
+                    let message = format!("{none} of {all} files have no label in their {what}, first `{}`", first.display());
+                    errors.at("label", message).help("name them as in `0001-7.png` or `7/0001.png`, or write `label: none`");
+                }
+            }
+        }
+        let Some(size) = size else { return errors.into_result(Ports::new()) };
+        let ports = Ports::new()
+            .output("image", PortSpec::image(size.height, size.width, size.channels))
+            .output("name", PortSpec::new(DType::U8, [Dim::AtMost(MAX_NAME)]))
+            .output("label", PortSpec::fixed(DType::I32, []))
+            .cost(Cost::Heavy);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let files = find(&config.path, cx.folders()).map_err(|why| NodeError::input(&*config.path, why))?;
+        let size = picture::size_of_file(&files[0])?;
+        let labels = files.iter().map(|f| config.label.of(f).unwrap_or_default()).collect();
+        let left = files.len() as u64 * u64::from(config.repeat);
+        Ok(ImageFiles { files, labels, size, pace: Pace::new(config.rate), left, at: 0, bytes: Vec::new() })
+    }
+}
+
+impl Source for ImageFiles {
+    type Out = (Tensor, Tensor, Tensor);
+
+    fn next(&mut self, out: &mut Emit<Self::Out>) -> Result<Next, NodeError> {
+        if self.left == 0 {
+            return Ok(Next::Done);
+        }
+        let origin = match self.pace.begin(out.now(), || out.clock()) {
+            Ok(origin) => origin,
+            Err(early) => return Ok(early),
+        };
+        let header = out.header(origin);
+        // Moved on before anything can fail, so that a bad file is not tried again.
+        let at = self.at;
+        self.left -= 1;
+        self.at = (at + 1) % self.files.len();
+        let path = &self.files[at];
+        if out.0.is_connected() {
+            picture::read(path, self.size, &mut self.bytes)?;
+            let mut image = out.0.loan(&header)?;
+            picture::decode(&self.bytes, self.size, image.bytes_mut())
+                .map_err(|why| NodeError::input(path.display().to_string(), why))?;
+            out.0.send(image);
+        }
+        if out.1.is_connected() {
+            let name = path.file_name().map_or(&[][..], |name| name.as_encoded_bytes());
+            let name = &name[..name.len().min(MAX_NAME)];
+            let mut text = out.1.loan(&header)?;
+            text.set_len(0, name.len())?;
+            text.bytes_mut().copy_from_slice(name);
+            out.1.send(text);
+        }
+        if out.2.is_connected() {
+            let mut label = out.2.loan(&header)?;
+            label.as_mut_slice::<i32>()?[0] = self.labels[at];
+            out.2.send(label);
+        }
+        Ok(if self.left == 0 { Next::Done } else { self.pace.then(out.now()) })
+    }
+}
+
+/// The files of a pattern, sorted, all of them where the graph may read. Never empty.
+fn find(pattern: &str, folders: &Folders) -> Result<Vec<PathBuf>, String> {
+    folders.input(pattern)?;
+    // The graph's folder is taken as it is written, whatever brackets its name holds.
+    let graph = folders.graph.to_str().ok_or("the graph's folder has a name that is not UTF-8; rename it")?;
+    let full = PathBuf::from(glob::Pattern::escape(graph)).join(pattern);
+    let full = full.to_str().unwrap_or(pattern);
+    let matches = glob::glob(full).map_err(|e| format!("`{pattern}` is no pattern: {} at character {}", e.msg, e.pos))?;
+    let mut files = Vec::new();
+    for path in matches {
+        let path = path.map_err(|e| e.to_string())?;
+        if path.is_file() {
+            let name = path.to_str().ok_or_else(|| format!("`{}` has a name that is not UTF-8", path.display()))?;
+            // Absolute, because `input` reads relative paths from the graph's folder, which the match begins with.
+            let absolute = std::path::absolute(name).map_err(|e| e.to_string())?;
+            files.push(folders.input(absolute.to_str().unwrap_or(name))?);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        let hint = if Path::new(full).is_dir() { "; it is a folder: write `*.png` behind it" } else { "" };
+        return Err(format!("no file matches `{pattern}` in `{}`{hint}", folders.graph.display()));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_from_the_name_or_the_folder() {
+        for (label, path, expected) in [
+            (Label::None, "x.png", Some(0)),
+            (Label::Stem, "data/0001-7.png", Some(7)),
+            (Label::Stem, "data/a_b-c_12.png", Some(12)),
+            (Label::Stem, "data/a--5.png", Some(5)),
+            (Label::Stem, "data/7.png", None),
+            (Label::Stem, "data/0001-seven.png", None),
+            (Label::Stem, "data/0001-.png", None),
+            (Label::Stem, "data/0001-99999999999.png", None),
+            (Label::Folder, "data/3/0001.png", Some(3)),
+            (Label::Folder, "data/cats/0001.png", None),
+            (Label::Folder, "0001.png", None),
+        ] {
+            assert_eq!(label.of(Path::new(path)), expected, "{label:?} {path}");
+        }
+    }
+
+    #[test]
+    fn files_are_found_in_order_and_only_below_the_graph() {
+        let folder = std::env::temp_dir().join(format!("limen-image-files-[{}]", std::process::id()));
+        std::fs::create_dir_all(folder.join("graph/data")).unwrap();
+        for name in ["graph/data/b.png", "graph/data/a.png", "graph/data/note.txt", "outside.png"] {
+            std::fs::write(folder.join(name), b"").unwrap();
+        }
+        let folders = Folders { graph: folder.join("graph"), ..Folders::default() };
+        let names = |pattern: &str| {
+            let files = find(pattern, &folders)?;
+            Ok::<_, String>(files.iter().map(|f| f.file_name().unwrap().to_str().unwrap().to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(names("data/*.png").unwrap(), ["a.png", "b.png"]);
+        assert_eq!(names("data/a.png").unwrap(), ["a.png"]);
+        for (pattern, expected) in [
+            ("data/*.jpg", "no file matches"),
+            ("data", "it is a folder"),
+            ("../*.png", "--allow-path"),
+            ("data/***", "no pattern"),
+        ] {
+            let error = names(pattern).unwrap_err();
+            assert!(error.contains(expected), "{pattern}: {error}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

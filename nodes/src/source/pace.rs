@@ -1,0 +1,100 @@
+//! The times at which an open-loop source sends.
+
+use limen::unit::Rate;
+use limen::{Next, Time};
+
+/// Says when each message is due. Without a rate that is whenever the engine asks.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    period_ns: Option<f64>,
+    start: Option<Time>,
+    begun: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(rate: Option<Rate>) -> Self {
+        Pace { period_ns: rate.map(Rate::period_ns), start: None, begun: 0 }
+    }
+
+    /// Begins the next message: its origin, or what to answer if it is not due yet. `now` may be as old as the turn;
+    /// `clock` reads the time anew, which is done only if `now` is too early.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
+        let Some(period) = self.period_ns else { return Ok(now) };
+        let due = self.due(*self.start.get_or_insert(now), period);
+        // The engine calls again at once after an error that is skipped, which may be before the time asked for.
+        if due > now && due > clock() {
+            return Err(Next::At(due));
+        }
+        self.begun += 1;
+        Ok(due)
+    }
+
+    /// What to answer when a message was sent and others follow.
+    #[inline]
+    pub(crate) fn then(&self, now: Time) -> Next {
+        match (self.period_ns, self.start) {
+            (Some(period), Some(start)) => {
+                let due = self.due(start, period);
+                if due <= now { Next::More } else { Next::At(due) }
+            }
+            _ => Next::More,
+        }
+    }
+
+    /// Computed from the count, never by adding periods, so that rounding does not accumulate.
+    fn due(&self, start: Time, period: f64) -> Time {
+        start + (self.begun as f64 * period) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(hz: f64) -> Pace {
+        Pace::new(Some(Rate(hz)))
+    }
+
+    #[test]
+    fn messages_are_due_at_whole_periods_from_the_first() {
+        let mut pace = pace(3.0);
+        let mut now = Time(1_000);
+        for n in 0..10u64 {
+            let expected = Time(1_000 + (n as f64 * 1e9 / 3.0) as u64);
+            assert_eq!(pace.begin(now, || now), Ok(expected));
+            let Next::At(next) = pace.then(now) else { panic!("not behind") };
+            now = next;
+        }
+    }
+
+    #[test]
+    fn a_late_source_sends_at_once_and_keeps_the_intended_times() {
+        let mut pace = pace(1e6);
+        assert_eq!(pace.begin(Time(0), || Time(0)), Ok(Time(0)));
+        let late = Time(2_500);
+        for intended in [1_000, 2_000] {
+            assert_eq!(pace.then(late), Next::More);
+            assert_eq!(pace.begin(late, || late), Ok(Time(intended)));
+        }
+        assert_eq!(pace.then(late), Next::At(Time(3_000)));
+    }
+
+    #[test]
+    fn a_call_before_its_time_sends_nothing() {
+        let mut pace = pace(1e6);
+        assert_eq!(pace.begin(Time(0), || Time(0)), Ok(Time(0)));
+        assert_eq!(pace.begin(Time(10), || Time(20)), Err(Next::At(Time(1_000))));
+        // The turn may have begun long ago.
+        assert_eq!(pace.begin(Time(10), || Time(1_200)), Ok(Time(1_000)));
+    }
+
+    #[test]
+    fn without_a_rate_every_call_sends() {
+        let mut pace = Pace::new(None);
+        for t in [5, 5, 7] {
+            assert_eq!(pace.begin(Time(t), || panic!("no need to look")), Ok(Time(t)));
+            assert_eq!(pace.then(Time(t)), Next::More);
+        }
+    }
+}

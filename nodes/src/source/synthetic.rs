@@ -1,0 +1,263 @@
+//! Generated tensors, for benches, tests and graphs that need no files.
+
+use super::pace::Pace;
+use super::pattern::{self, Ramp};
+use crate::boxes;
+use crate::scene::{self, MAX_OBJECTS};
+use limen::unit::Rate;
+use limen::{
+    Building, Cost, DType, Emit, Given, MAX_RANK, Many, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source,
+    Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// From this size on filling a tensor takes longer than the tens of microseconds that make a node heavy.
+const HEAVY_BYTES: usize = 64 << 10;
+/// A scene cannot be smaller than its largest object.
+const MIN_SCENE: usize = 56;
+
+/// Generates images or plain tensors, the same for the same config on every machine.
+///
+/// Outputs: with `counter`, or with `shape`, `value`; otherwise `image` u8[height,width,channels], and with `scenes`
+/// also the truth, `boxes` f32[≤5,6].
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// What to generate.
+    pub pattern: Pattern,
+    /// Width of the images in pixels.
+    pub width: Option<usize>,
+    /// Height of the images in pixels.
+    pub height: Option<usize>,
+    /// Channels of the images; 3 by default.
+    pub channels: Option<usize>,
+    /// Shape of the tensors, for `counter` and `noise`; `counter` gives scalars by default.
+    pub shape: Option<Vec<usize>>,
+    /// Element type of the tensors, for `counter` (u64 by default) and for `noise` with a `shape` (u8 by default).
+    pub dtype: Option<DType>,
+    /// How many messages a second, such as `30Hz`: message `n` is sent `n` periods after the first, and late ones keep
+    /// their intended time as origin. As fast as they are taken by default.
+    pub rate: Option<Rate>,
+    /// How many messages; without end by default.
+    pub count: Option<u64>,
+    /// What `noise` and `scenes` depend on besides the number of the message; 0 by default.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// What is generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// A diagonal sawtooth that moves: ((x·(c+1))/2 + (y·(3−c))/2 + 7·n) mod 256 with whole divisions.
+    Ramp,
+    /// Random bytes; of float types, numbers from 0 up to 1.
+    Noise,
+    /// Squares (class 0), discs (1) and triangles (2) on a dark background, with their boxes.
+    Scenes,
+    /// The number of the message in the first element; the others stay as they are.
+    Counter,
+}
+
+impl Pattern {
+    fn name(self) -> &'static str {
+        match self {
+            Pattern::Ramp => "ramp",
+            Pattern::Noise => "noise",
+            Pattern::Scenes => "scenes",
+            Pattern::Counter => "counter",
+        }
+    }
+}
+
+impl Config {
+    /// The spec of the first output and its name.
+    fn spec(&self, errors: &mut PlanErrors) -> (&'static str, PortSpec) {
+        let takes_shape = matches!(self.pattern, Pattern::Counter | Pattern::Noise);
+        let of_shape = self.pattern == Pattern::Counter || takes_shape && self.shape.is_some();
+        let pattern = self.pattern.name();
+        let mut forbid = |field: &str, is_there: bool, instead: &str| {
+            if is_there {
+                errors.at(field, format!("{field} means nothing here: `{pattern}` takes {instead}")).help("leave it out");
+            }
+        };
+        if of_shape {
+            let instead = "`shape` and `dtype`";
+            forbid("width", self.width.is_some(), instead);
+            forbid("height", self.height.is_some(), instead);
+            forbid("channels", self.channels.is_some(), instead);
+            let shape = self.shape.clone().unwrap_or_default();
+            for (i, _) in shape.iter().enumerate().filter(|(_, length)| **length == 0) {
+                errors.at(format!("shape[{i}]"), "a length of 0 leaves nothing to send").help("write 1 or more");
+            }
+            if shape.len() > MAX_RANK {
+                let message = format!("{} dims, where a tensor has at most {MAX_RANK}", shape.len());
+                errors.at("shape", message).help("join dims: [2, 3] holds as much as [6]");
+            }
+            let default = if self.pattern == Pattern::Counter { DType::U64 } else { DType::U8 };
+            return ("value", PortSpec::fixed(self.dtype.unwrap_or(default), shape));
+        }
+        let instead = "`width`, `height` and `channels`";
+        forbid("shape", self.shape.is_some(), instead);
+        forbid("dtype", self.dtype.is_some(), instead);
+        let least = if self.pattern == Pattern::Scenes { MIN_SCENE } else { 1 };
+        let mut side = |field: &str, value: Option<usize>| match value {
+            Some(n) if n >= least => n,
+            Some(n) => {
+                errors.at(field, format!("{n} pixels, where `{pattern}` needs at least {least}"));
+                least
+            }
+            None => {
+                let other = if takes_shape { ", or a `shape`" } else { "" };
+                errors.node(format!("`{pattern}` needs `{field}`")).help(format!("add `{field}: 256`{other}"));
+                least
+            }
+        };
+        let (width, height) = (side("width", self.width), side("height", self.height));
+        let channels = self.channels.unwrap_or(3);
+        let fits = match self.pattern {
+            Pattern::Ramp => (1..=3).contains(&channels),
+            Pattern::Scenes => channels == 3,
+            Pattern::Noise | Pattern::Counter => channels >= 1,
+        };
+        if !fits {
+            let most = if self.pattern == Pattern::Ramp { "1 to 3 channels" } else { "3 channels" };
+            errors.at("channels", format!("{channels} channels, where `{pattern}` draws {most}"));
+        }
+        ("image", PortSpec::image(height, width, channels))
+    }
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Synthetic {
+    draw: Draw,
+    pace: Pace,
+    left: Option<u64>,
+}
+
+/// How a message is drawn.
+#[derive(Debug)]
+enum Draw {
+    Counter,
+    Noise { seed: u64 },
+    Ramp(Ramp),
+    Scenes { seed: u64, width: usize, height: usize, unseen: Vec<u8> },
+}
+
+impl Node for Synthetic {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let (name, spec) = config.spec(&mut errors);
+        let bytes = spec.max_bytes();
+        if bytes.is_none_or(|n| n > isize::MAX as usize) {
+            errors.node(format!("{spec} does not fit into memory")).help("give a smaller size");
+        }
+        let is_heavy = bytes.is_some_and(|n| n >= HEAVY_BYTES);
+        let mut ports = Ports::new().output(name, spec).cost(if is_heavy { Cost::Heavy } else { Cost::Light });
+        if config.pattern == Pattern::Scenes {
+            ports = ports.output("boxes", boxes::spec(MAX_OBJECTS));
+        }
+        if config.rate.is_some() {
+            ports = ports.live();
+        }
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        let seed = config.seed;
+        let (width, height) = (config.width.unwrap_or(0), config.height.unwrap_or(0));
+        let draw = match config.pattern {
+            Pattern::Counter => Draw::Counter,
+            Pattern::Noise => Draw::Noise { seed },
+            Pattern::Ramp => Draw::Ramp(Ramp::new(width, height, config.channels.unwrap_or(3))),
+            Pattern::Scenes => Draw::Scenes { seed, width, height, unseen: Vec::new() },
+        };
+        Ok(Synthetic { draw, pace: Pace::new(config.rate), left: config.count })
+    }
+}
+
+impl Source for Synthetic {
+    type Out = Many<Tensor>;
+
+    #[inline]
+    fn next(&mut self, out: &mut Emit<Many<Tensor>>) -> Result<Next, NodeError> {
+        if self.left == Some(0) {
+            return Ok(Next::Done);
+        }
+        let origin = match self.pace.begin(out.now(), || out.clock()) {
+            Ok(origin) => origin,
+            Err(early) => return Ok(early),
+        };
+        let header = out.header(origin);
+        if let Draw::Scenes { seed, width, height, unseen } = &mut self.draw {
+            let mut rows = [[0.0; boxes::ROW]; MAX_OBJECTS];
+            let found = if out[0].is_connected() {
+                let mut image = out[0].loan(&header)?;
+                let found = scene::render(*seed, header.seq, *width, *height, image.bytes_mut(), &mut rows);
+                out[0].send(image);
+                found
+            } else {
+                unseen.resize(*width * *height * 3, 0);
+                scene::render(*seed, header.seq, *width, *height, unseen, &mut rows)
+            };
+            if out[1].is_connected() {
+                let mut truth = out[1].loan(&header)?;
+                truth.set_len(0, found)?;
+                truth.as_mut_slice::<f32>()?.copy_from_slice(rows[..found].as_flattened());
+                out[1].send(truth);
+            }
+        } else if out[0].is_connected() {
+            let mut tensor = out[0].loan(&header)?;
+            match &self.draw {
+                Draw::Ramp(ramp) => ramp.fill(header.seq, tensor.bytes_mut()),
+                Draw::Noise { seed } => pattern::noise(*seed, header.seq, &mut tensor)?,
+                _ => pattern::count(header.seq, &mut tensor)?,
+            }
+            out[0].send(tensor);
+        }
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+            if *left == 0 {
+                return Ok(Next::Done);
+            }
+        }
+        Ok(self.pace.then(out.now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(config: &str, expected: &str) {
+        let config: Config = serde_json::from_str(config).unwrap();
+        let mut errors = PlanErrors::default();
+        let (name, spec) = config.spec(&mut errors);
+        match errors.into_result(()) {
+            Ok(()) => assert_eq!(format!("{name} {spec}"), expected),
+            Err(errors) => assert!(format!("{errors:?}").contains(expected), "{errors:?}"),
+        }
+    }
+
+    #[test]
+    fn the_pattern_decides_what_a_config_may_say() {
+        check(r#"{"pattern":"ramp","width":64,"height":48}"#, "image u8[48,64,3]");
+        check(r#"{"pattern":"ramp","width":64,"height":48,"channels":1}"#, "image u8[48,64,1]");
+        check(r#"{"pattern":"ramp","width":64,"height":48,"channels":4}"#, "4 channels, where `ramp` draws 1 to 3");
+        check(r#"{"pattern":"ramp","width":64}"#, "`ramp` needs `height`");
+        check(r#"{"pattern":"ramp","width":64,"height":0}"#, "at least 1");
+        check(r#"{"pattern":"ramp","width":64,"height":48,"dtype":"f32"}"#, "dtype means nothing here");
+        check(r#"{"pattern":"scenes","width":256,"height":192}"#, "image u8[192,256,3]");
+        check(r#"{"pattern":"scenes","width":40,"height":192}"#, "40 pixels, where `scenes` needs at least 56");
+        check(r#"{"pattern":"noise","width":8,"height":8,"channels":5}"#, "image u8[8,8,5]");
+        check(r#"{"pattern":"noise","shape":[3,2],"dtype":"f32"}"#, "value f32[3,2]");
+        check(r#"{"pattern":"noise","shape":[3,0]}"#, "shape[1]");
+        check(r#"{"pattern":"counter"}"#, "value u64[]");
+        check(r#"{"pattern":"counter","shape":[16],"dtype":"u8"}"#, "value u8[16]");
+        check(r#"{"pattern":"counter","width":16}"#, "width means nothing here");
+        check(r#"{"pattern":"counter","shape":[1,1,1,1,1,1,1]}"#, "7 dims");
+    }
+}

@@ -1,0 +1,52 @@
+//! A clock as a source.
+
+use super::pace::Pace;
+use limen::unit::Rate;
+use limen::{Building, DType, Emit, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Sends a number at a fixed rate: `tick` u64[], 0, 1, 2 and so on.
+///
+/// A tick that is late is sent at once; its origin is the time at which it should have come.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Ticks a second, such as `100Hz`.
+    pub rate: Rate,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Timer {
+    pace: Pace,
+}
+
+impl Node for Timer {
+    type Config = Config;
+
+    fn ports(_: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().output("tick", PortSpec::fixed(DType::U64, [])).live())
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Timer { pace: Pace::new(Some(config.rate)) })
+    }
+}
+
+impl Source for Timer {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        let origin = match self.pace.begin(out.now(), || out.clock()) {
+            Ok(origin) => origin,
+            Err(early) => return Ok(early),
+        };
+        if out.is_connected() {
+            let header = out.header(origin);
+            let mut tick = out.loan(&header)?;
+            tick.as_mut_slice::<u64>()?[0] = header.seq;
+            out.send(tick);
+        }
+        Ok(self.pace.then(out.now()))
+    }
+}

@@ -1,0 +1,94 @@
+//! The place and value of the maximum.
+
+use crate::shape;
+use limen::{
+    Building, DType, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Finds the greatest element of f32[...]: `index` i32[] (counted through all dims) and `value` f32[].
+///
+/// Of equal elements the first wins; what is not a number never does. A tensor without a number fails the call.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct Config {}
+
+/// The node.
+#[derive(Debug)]
+pub struct Argmax;
+
+/// The first of the greatest elements that are numbers.
+fn greatest(values: &[f32]) -> Option<(usize, f32)> {
+    let mut best = None;
+    for (i, value) in values.iter().enumerate() {
+        // A comparison with what is not a number is false, so such a value can only be refused as the first.
+        if best.map_or(!value.is_nan(), |(_, best)| *value > best) {
+            best = Some((i, *value));
+        }
+    }
+    best
+}
+
+impl Node for Argmax {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let spec = shape::any_shape(given, DType::F32);
+        if let Some(spec) = spec.as_ref().filter(|s| s.max_elements().is_some_and(|n| n > i32::MAX as usize)) {
+            errors.input("in", format!("{spec} has more elements than an i32 can count"));
+        }
+        let ports = shape::takes(spec)
+            .output("index", PortSpec::fixed(DType::I32, []))
+            .output("value", PortSpec::fixed(DType::F32, []));
+        errors.into_result(ports)
+    }
+
+    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Argmax)
+    }
+}
+
+impl Transform for Argmax {
+    type In = Tensor;
+    type Out = (Tensor, Tensor);
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
+        let Some((at, best)) = greatest(input.body.as_slice()?) else {
+            let why = format!("{:?} has no element that is a number, so there is no maximum", input.body);
+            return Err(NodeError::input("in", why));
+        };
+        if out.0.is_connected() {
+            let mut index = out.0.loan(input.header())?;
+            index.as_mut_slice::<i32>()?[0] = at as i32;
+            out.0.send(index);
+        }
+        if out.1.is_connected() {
+            let mut value = out.1.loan(input.header())?;
+            value.as_mut_slice::<f32>()?[0] = best;
+            out.1.send(value);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_maximum_wins_and_nan_never_does() {
+        const NAN: f32 = f32::NAN;
+        for (values, expected) in [
+            (&[1.0, 3.0, 2.0][..], Some((1, 3.0))),
+            (&[3.0, 3.0], Some((0, 3.0))),
+            (&[NAN, -5.0, NAN, -4.0], Some((3, -4.0))),
+            (&[f32::NEG_INFINITY], Some((0, f32::NEG_INFINITY))),
+            (&[2.0, f32::INFINITY, NAN], Some((1, f32::INFINITY))),
+            (&[NAN, NAN], None),
+            (&[], None),
+        ] {
+            assert_eq!(greatest(values), expected, "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Any element type to any other.
+
+use crate::shape;
+use half::{bf16, f16};
+use limen::{
+    Building, Cost, DType, Element, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor, TensorMut,
+    Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Converts the elements of a tensor, of any shape, to another type: `value · scale + offset`.
+///
+/// What the type cannot hold becomes the nearest it can; fractions are cut off and what is not a number becomes 0 in
+/// whole types, as in NumPy and ONNX. Between whole types without scale and offset the conversion is exact; otherwise
+/// it goes through double precision.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Element type of the output.
+    pub dtype: DType,
+    /// What elements are multiplied by; 1 by default.
+    pub scale: Option<f64>,
+    /// What is added to the product; 0 by default. To round to the nearest whole number, write 0.5.
+    pub offset: Option<f64>,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Cast {
+    to: DType,
+    /// Scale and offset, where the config has one of them.
+    scaled: Option<(f64, f64)>,
+}
+
+/// An element that converts to and from the widest of its family.
+trait Number: Element {
+    const IS_WHOLE: bool;
+    fn to_f64(self) -> f64;
+    fn from_f64(value: f64) -> Self;
+    /// Used between whole types only.
+    fn to_whole(self) -> i128;
+    /// Used between whole types only.
+    fn from_whole(value: i128) -> Self;
+}
+
+macro_rules! whole {
+    ($($t:ty)*) => { $(impl Number for $t {
+        const IS_WHOLE: bool = true;
+        fn to_f64(self) -> f64 {
+            self as f64
+        }
+        fn from_f64(value: f64) -> Self {
+            value as $t
+        }
+        fn to_whole(self) -> i128 {
+            i128::from(self)
+        }
+        fn from_whole(value: i128) -> Self {
+            value.clamp(i128::from(<$t>::MIN), i128::from(<$t>::MAX)) as $t
+        }
+    })* };
+}
+whole!(i8 u8 i16 u16 i32 u32 i64 u64);
+
+macro_rules! float {
+    ($($t:ty, $to:expr, $from:expr;)*) => { $(impl Number for $t {
+        const IS_WHOLE: bool = false;
+        fn to_f64(self) -> f64 {
+            $to(self)
+        }
+        fn from_f64(value: f64) -> Self {
+            $from(value)
+        }
+        fn to_whole(self) -> i128 {
+            $to(self) as i128
+        }
+        fn from_whole(value: i128) -> Self {
+            $from(value as f64)
+        }
+    })* };
+}
+float! {
+    f32, f64::from, |v: f64| v as f32;
+    f64, |v: f64| v, |v: f64| v;
+    f16, f16::to_f64, f16::from_f64;
+    bf16, bf16::to_f64, bf16::from_f64;
+}
+
+fn convert<S: Number, D: Number>(scaled: Option<(f64, f64)>, from: &[S], into: &mut [D]) {
+    let pairs = into.iter_mut().zip(from);
+    match scaled {
+        Some((scale, offset)) => pairs.for_each(|(to, from)| *to = D::from_f64(from.to_f64() * scale + offset)),
+        None if S::IS_WHOLE && D::IS_WHOLE => pairs.for_each(|(to, from)| *to = D::from_whole(from.to_whole())),
+        None => pairs.for_each(|(to, from)| *to = D::from_f64(from.to_f64())),
+    }
+}
+
+/// Evaluates an expression with a type bound to the one a dtype stands for.
+macro_rules! with_type {
+    ($dtype:expr, $t:ident, $body:expr) => {
+        match $dtype {
+            DType::F32 => { type $t = f32; $body }
+            DType::F16 => { type $t = f16; $body }
+            DType::BF16 => { type $t = bf16; $body }
+            DType::F64 => { type $t = f64; $body }
+            DType::I8 => { type $t = i8; $body }
+            DType::U8 => { type $t = u8; $body }
+            DType::I16 => { type $t = i16; $body }
+            DType::U16 => { type $t = u16; $body }
+            DType::I32 => { type $t = i32; $body }
+            DType::U32 => { type $t = u32; $body }
+            DType::I64 => { type $t = i64; $body }
+            DType::U64 => { type $t = u64; $body }
+        }
+    };
+}
+
+fn cast(scaled: Option<(f64, f64)>, from: &Tensor, into: &mut TensorMut) -> Result<(), NodeError> {
+    with_type!(from.dtype(), S, {
+        let from = from.as_slice::<S>()?;
+        with_type!(into.dtype(), D, convert(scaled, from, into.as_mut_slice::<D>()?))
+    });
+    Ok(())
+}
+
+impl Node for Cast {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        for (field, value) in [("scale", config.scale), ("offset", config.offset)] {
+            if let Some(value) = value.filter(|v| !v.is_finite()) {
+                errors.at(field, format!("{value} cannot be used")).help("write a finite number");
+            }
+        }
+        let ports = shape::takes(given.single().cloned());
+        errors.into_result(shape::gives(ports, shape::any_shape(given, config.dtype)).cost(Cost::Medium))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        let is_scaled = config.scale.is_some() || config.offset.is_some();
+        let scaled = is_scaled.then(|| (config.scale.unwrap_or(1.0), config.offset.unwrap_or(0.0)));
+        Ok(Cast { to: config.dtype, scaled })
+    }
+}
+
+impl Transform for Cast {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let mut tensor = out.loan(input.header())?;
+        debug_assert_eq!(tensor.dtype(), self.to);
+        shape::set_shape(&mut tensor, &input.body.shape())?;
+        cast(self.scaled, &input.body, &mut tensor)?;
+        out.send(tensor);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<S: Number, D: Number + std::fmt::Debug>(scaled: Option<(f64, f64)>, from: &[S], expected: &[D]) {
+        let mut out = vec![D::from_f64(0.0); from.len()];
+        convert(scaled, from, &mut out);
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn values_out_of_range_become_the_nearest() {
+        check(None, &[-1i32, 0, 255, 256, 70_000], &[0u8, 0, 255, 255, 255]);
+        check(None, &[u64::MAX, 1], &[i64::MAX, 1]);
+        check(None, &[i64::MIN, -1], &[0u64, 0]);
+        check(None, &[-1.9f32, 1.9, 1e9, f32::NAN, f32::NEG_INFINITY], &[-1i8, 1, 127, 0, -128]);
+        check(None, &[1e9f64], &[f16::INFINITY]);
+    }
+
+    #[test]
+    fn whole_numbers_stay_exact() {
+        let odd = (1u64 << 62) + 1;
+        check(None, &[odd], &[odd as i64]);
+        check(None, &[i64::MIN], &[i64::MIN]);
+        check(None, &[0u8, 255], &[f16::from_f32(0.0), f16::from_f32(255.0)]);
+    }
+
+    #[test]
+    fn scale_and_offset_come_before_the_type() {
+        check(Some((255.0, 0.5)), &[0.0f32, 0.5, 1.0, 2.0], &[0u8, 128, 255, 255]);
+        check(Some((0.5, -1.0)), &[4u8, 255], &[1.0f32, 126.5]);
+        check(Some((1.0, 1.0)), &[bf16::from_f32(2.0)], &[3i16]);
+    }
+
+    #[test]
+    fn every_type_reaches_every_other() {
+        use limen::Pool;
+        let types = [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::U8, DType::I16, DType::U16];
+        let types = [&types[..], &[DType::I32, DType::U32, DType::I64, DType::U64]].concat();
+        let loan = |dtype| Pool::new("test", &PortSpec::fixed(dtype, [2]), 1, 1).unwrap().take().unwrap();
+        for from in &types {
+            for to in &types {
+                let mut source = loan(*from);
+                with_type!(*from, T, source.as_mut_slice::<T>().unwrap()[1] = Number::from_f64(42.0));
+                let mut target = loan(*to);
+                cast(None, &source.freeze(), &mut target).unwrap();
+                with_type!(*to, T, assert_eq!(target.as_slice::<T>().unwrap()[1].to_f64(), 42.0, "{from} to {to}"));
+            }
+        }
+    }
+}

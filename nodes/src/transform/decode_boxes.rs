@@ -1,0 +1,193 @@
+//! The boxes in a detector's answer.
+
+use crate::boxes::{self, ROW, Row};
+use limen::{
+    Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Turns `scores` f32[cells,classes] and `boxes` f32[cells,4] of a detector into `boxes` f32[≤max_boxes,6]: x0, y0, x1,
+/// y1, score, class, the best first.
+///
+/// The cells lie `stride` pixels apart and are numbered row by row. Each gives a box for every class that scores above
+/// the threshold. If there are more than `max_boxes`, the best are kept.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Distance from cell to cell in pixels.
+    pub stride: usize,
+    /// Width of the frame in pixels.
+    pub width: usize,
+    /// Height of the frame in pixels.
+    pub height: usize,
+    /// A box must score more than this; 0.5 by default.
+    #[serde(default = "half")]
+    pub threshold: f32,
+    /// Most boxes of one frame.
+    pub max_boxes: usize,
+    /// What the four numbers of a box mean; `ltrb` by default.
+    #[serde(default)]
+    pub form: Form,
+}
+
+fn half() -> f32 {
+    0.5
+}
+
+/// What the four numbers of a detector's box mean.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// Distances in pixels from the centre of the cell to the left, top, right and bottom edge.
+    #[default]
+    Ltrb,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct DecodeBoxes {
+    grid: Grid,
+    threshold: f32,
+    max_boxes: usize,
+    /// Score and place (`cell · classes + class`) of what passed.
+    passed: Vec<(f32, usize)>,
+}
+
+/// Where the cells are.
+#[derive(Clone, Copy, Debug)]
+struct Grid {
+    stride: usize,
+    columns: usize,
+}
+
+impl Grid {
+    /// The box of a cell, from the distances of its edges.
+    fn corners(self, cell: usize, [left, top, right, bottom]: [f32; 4]) -> [f32; 4] {
+        let centre = |at: usize| (at as f32 + 0.5) * self.stride as f32;
+        let (x, y) = (centre(cell % self.columns), centre(cell / self.columns));
+        [x - left, y - top, x + right, y + bottom]
+    }
+}
+
+/// Collects what passes the threshold and keeps the best, in order.
+fn select(scores: &[f32], threshold: f32, most: usize, passed: &mut Vec<(f32, usize)>) {
+    passed.clear();
+    passed.extend(scores.iter().copied().zip(0..).filter(|(score, _)| *score > threshold));
+    if passed.len() > most {
+        passed.select_nth_unstable_by(most, |a, b| boxes::by_score(*a, *b));
+        passed.truncate(most);
+    }
+    passed.sort_unstable_by(|a, b| boxes::by_score(*a, *b));
+}
+
+impl Node for DecodeBoxes {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        for (field, n) in [
+            ("stride", config.stride),
+            ("width", config.width),
+            ("height", config.height),
+            ("max_boxes", config.max_boxes),
+        ] {
+            if n == 0 {
+                errors.at(field, "0 leaves no room for a box").help("write 1 or more");
+            }
+        }
+        if config.threshold.is_nan() {
+            errors.at("threshold", "NaN is no threshold: nothing is above it").help("write a number, such as 0.5");
+        }
+        let stride = config.stride.max(1);
+        let (columns, rows) = (config.width / stride, config.height / stride);
+        let cells = columns.saturating_mul(rows);
+        let classes = given.input("scores").and_then(|spec| spec.shape.get(1).cloned());
+        for port in ["scores", "boxes"] {
+            let Some(spec) = given.input(port) else { continue };
+            if let Some(Dim::Fixed(n)) = spec.shape.first()
+                && *n != cells
+            {
+                let message = format!(
+                    "{spec} is an answer for {n} cells, but {} × {} pixels in steps of {stride} are {columns} × {rows} = {cells}",
+                    config.width, config.height
+                );
+                errors.input(port, message).help("`stride`, `width` and `height` are those of the model's input image");
+            }
+        }
+        let classes = classes.unwrap_or_else(|| Dim::Symbol("classes".into()));
+        let ports = Ports::new()
+            .input("scores", PortSpec::new(DType::F32, [Dim::Fixed(cells), classes]))
+            .input("boxes", PortSpec::new(DType::F32, [Dim::Fixed(cells), Dim::Fixed(4)]))
+            .output("boxes", boxes::spec(config.max_boxes))
+            .cost(Cost::Medium);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let stride = config.stride.max(1);
+        let most = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements());
+        Ok(DecodeBoxes {
+            grid: Grid { stride, columns: (config.width / stride).max(1) },
+            threshold: config.threshold,
+            max_boxes: config.max_boxes,
+            passed: Vec::with_capacity(most.unwrap_or(0)),
+        })
+    }
+}
+
+impl Transform for DecodeBoxes {
+    type In = (Tensor, Tensor);
+    type Out = Tensor;
+
+    fn apply(&mut self, (scores, edges): (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let header = if edges.header().origin < scores.header().origin { edges.header() } else { scores.header() };
+        let classes = scores.body.shape().get(1).copied().unwrap_or(1).max(1);
+        let edges = edges.body.as_slice::<f32>()?.as_chunks::<4>().0;
+        select(scores.body.as_slice()?, self.threshold, self.max_boxes, &mut self.passed);
+        let mut found = out.loan(header)?;
+        found.set_len(0, self.passed.len())?;
+        let (rows, _) = found.as_mut_slice::<f32>()?.as_chunks_mut::<ROW>();
+        for (row, (score, at)) in rows.iter_mut().zip(&self.passed) {
+            let (cell, class) = (at / classes, at % classes);
+            let Some(edges) = edges.get(cell) else {
+                return Err(NodeError::input("boxes", format!("there are scores for cell {cell}, but no box")));
+            };
+            *row = to_row(self.grid.corners(cell, *edges), *score, class);
+        }
+        out.send(found);
+        Ok(())
+    }
+}
+
+fn to_row([x0, y0, x1, y1]: [f32; 4], score: f32, class: usize) -> Row {
+    [x0, y0, x1, y1, score, class as f32]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_numbered_row_by_row_and_boxes_measured_from_their_centres() {
+        let grid = Grid { stride: 8, columns: 32 };
+        for (cell, edges, expected) in [
+            (0, [0.0; 4], [4.0, 4.0, 4.0, 4.0]),
+            (0, [4.0, 4.0, 4.0, 4.0], [0.0, 0.0, 8.0, 8.0]),
+            (1, [1.0, 2.0, 3.0, 4.0], [11.0, 2.0, 15.0, 8.0]),
+            (33, [10.0, 0.0, 0.0, 0.5], [2.0, 12.0, 12.0, 12.5]),
+        ] {
+            assert_eq!(grid.corners(cell, edges), expected, "cell {cell}");
+        }
+    }
+
+    #[test]
+    fn what_scores_above_the_threshold_is_kept_best_first() {
+        let scores = [0.5, 0.6, f32::NAN, 0.9, 0.6, 0.51];
+        for (most, expected) in [(10, &[3, 1, 4, 5][..]), (4, &[3, 1, 4, 5]), (2, &[3, 1]), (1, &[3])] {
+            let mut passed = Vec::new();
+            select(&scores, 0.5, most, &mut passed);
+            let places: Vec<usize> = passed.iter().map(|(_, at)| *at).collect();
+            assert_eq!(places, expected, "at most {most}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One box for each object.
+
+use crate::boxes::{self, ROW, Row};
+use limen::{
+    Building, Cost, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Most boxes that can be kept: every box is compared with all that are kept, which for more would take long.
+const MAX_BOXES: usize = 300;
+
+/// Drops boxes f32[≤n,6] that overlap a better one of their class: f32[≤max_boxes,6], the best first.
+///
+/// Boxes whose score is not a number are dropped.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// A box is dropped when its intersection over union with a better one is above this; 0.5 by default.
+    #[serde(default = "half")]
+    pub iou: f32,
+    /// Most boxes kept, at most 300; 300 by default.
+    #[serde(default = "most")]
+    pub max_boxes: usize,
+}
+
+fn half() -> f32 {
+    0.5
+}
+
+fn most() -> usize {
+    MAX_BOXES
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Nms {
+    iou: f32,
+    max_boxes: usize,
+    order: Vec<(f32, usize)>,
+    kept: Vec<Row>,
+}
+
+/// Keeps the best boxes of each class, greedily.
+fn suppress(rows: &[Row], iou: f32, most: usize, order: &mut Vec<(f32, usize)>, kept: &mut Vec<Row>) {
+    order.clear();
+    order.extend(rows.iter().map(|row| row[4]).zip(0..).filter(|(score, _)| !score.is_nan()));
+    order.sort_unstable_by(|a, b| boxes::by_score(*a, *b));
+    kept.clear();
+    for (_, at) in order.iter() {
+        if kept.len() == most {
+            break;
+        }
+        let row = &rows[*at];
+        if !kept.iter().any(|better| better[5] == row[5] && boxes::iou(better, row) > iou) {
+            kept.push(*row);
+        }
+    }
+}
+
+impl Node for Nms {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if !(0.0..=1.0).contains(&config.iou) {
+            errors.at("iou", format!("{} is no overlap", config.iou)).help("write a number from 0 to 1");
+        }
+        if !(1..=MAX_BOXES).contains(&config.max_boxes) {
+            let message = format!("{} boxes, where 1 to {MAX_BOXES} can be kept", config.max_boxes);
+            errors.at("max_boxes", message);
+        }
+        let input = boxes::any_spec(given.single());
+        let most = input.shape.first().and_then(Dim::max).map_or(config.max_boxes, |n| n.min(config.max_boxes));
+        errors.into_result(Ports::new().input("in", input).output("out", boxes::spec(most)).cost(Cost::Medium))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let rows = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.first()?.max());
+        Ok(Nms {
+            iou: config.iou,
+            max_boxes: config.max_boxes,
+            order: Vec::with_capacity(rows.unwrap_or(0)),
+            kept: Vec::with_capacity(config.max_boxes),
+        })
+    }
+}
+
+impl Transform for Nms {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        suppress(boxes::rows(&input.body)?, self.iou, self.max_boxes, &mut self.order, &mut self.kept);
+        let mut tensor = out.loan(input.header())?;
+        tensor.set_len(0, self.kept.len())?;
+        tensor.as_mut_slice::<f32>()?.as_chunks_mut::<ROW>().0.copy_from_slice(&self.kept);
+        out.send(tensor);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(x: f32, score: f32, class: f32) -> Row {
+        [x, 0.0, x + 10.0, 10.0, score, class]
+    }
+
+    #[test]
+    fn a_box_gives_way_to_a_better_one_of_its_class() {
+        // Two boxes of side 10 that lie 2 apart overlap by 2/3, 5 apart by 1/3.
+        for (rows, iou, most, expected) in [
+            (vec![row(0.0, 0.6, 0.0), row(2.0, 0.9, 0.0)], 0.5, 300, vec![0.9]),
+            (vec![row(0.0, 0.6, 0.0), row(2.0, 0.9, 1.0)], 0.5, 300, vec![0.9, 0.6]),
+            (vec![row(0.0, 0.6, 0.0), row(5.0, 0.9, 0.0)], 0.5, 300, vec![0.9, 0.6]),
+            (vec![row(0.0, 0.6, 0.0), row(5.0, 0.9, 0.0)], 0.3, 300, vec![0.9]),
+            // The middle one is dropped for the first, so the last, which overlaps only it, stays.
+            (vec![row(0.0, 0.9, 0.0), row(3.0, 0.8, 0.0), row(6.0, 0.7, 0.0)], 0.5, 300, vec![0.9, 0.7]),
+            (vec![row(0.0, 0.5, 0.0), row(0.0, 0.5, 0.0)], 0.5, 300, vec![0.5]),
+            (vec![row(0.0, 0.1, 0.0), row(50.0, 0.3, 0.0), row(99.0, 0.2, 0.0)], 0.5, 2, vec![0.3, 0.2]),
+            (vec![row(0.0, f32::NAN, 0.0), row(f32::NAN, 0.4, 0.0)], 0.5, 300, vec![0.4]),
+            (vec![], 0.5, 300, vec![]),
+        ] {
+            let (mut order, mut kept) = (Vec::new(), Vec::new());
+            suppress(&rows, iou, most, &mut order, &mut kept);
+            let scores: Vec<f32> = kept.iter().map(|row| row[4]).collect();
+            assert_eq!(scores, expected, "{rows:?}");
+        }
+    }
+}

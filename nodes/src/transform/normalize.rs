@@ -1,0 +1,147 @@
+//! Mean and standard deviation per channel.
+
+use crate::shape;
+use limen::{
+    Building, Cost, DType, Emit, Given, Layout, Node, NodeError, PlanErrors, Planning, Ports, TensorMut, Tensor, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Subtracts a mean and divides by a standard deviation, per channel, in place: f32 of any shape with one value for
+/// all, f32[c,h,w] or f32[h,w,c] with one value a channel.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// What is subtracted: one value, or one for each channel.
+    pub mean: Vec<f32>,
+    /// What the difference is divided by: one value, or one for each channel.
+    pub std: Vec<f32>,
+    /// Where the channels are, if what is connected does not say so.
+    pub layout: Option<Layout>,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Normalize {
+    /// Mean and inverse deviation of every channel; a single entry holds for all.
+    channels: Vec<(f32, f32)>,
+    layout: Layout,
+}
+
+/// `values[i]`, or the only one.
+fn of_channel(values: &[f32], i: usize) -> f32 {
+    if values.len() == 1 { values[0] } else { values[i] }
+}
+
+fn normalize(channels: &[(f32, f32)], layout: Layout, values: &mut [f32]) {
+    let scale = |value: &mut f32, (mean, inverse): (f32, f32)| *value = (*value - mean) * inverse;
+    match (channels, layout) {
+        ([one], _) => values.iter_mut().for_each(|v| scale(v, *one)),
+        (_, Layout::Chw) => {
+            let plane = values.len() / channels.len().max(1);
+            for (plane, channel) in values.chunks_exact_mut(plane.max(1)).zip(channels) {
+                plane.iter_mut().for_each(|v| scale(v, *channel));
+            }
+        }
+        (_, Layout::Hwc) => {
+            for pixel in values.chunks_exact_mut(channels.len().max(1)) {
+                pixel.iter_mut().zip(channels).for_each(|(v, channel)| scale(v, *channel));
+            }
+        }
+    }
+}
+
+impl Node for Normalize {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        for (field, values) in [("mean", &config.mean), ("std", &config.std)] {
+            if values.is_empty() {
+                errors.at(field, "there is no value").help("write one value, or one for each channel");
+            }
+            for (i, value) in values.iter().enumerate() {
+                if !value.is_finite() || field == "std" && *value == 0.0 {
+                    errors.at(format!("{field}[{i}]"), format!("{value} cannot be used")).help("write a finite number; `std` not 0");
+                }
+            }
+        }
+        let count = config.mean.len().max(config.std.len());
+        if config.mean.len() > 1 && config.std.len() > 1 && config.mean.len() != config.std.len() {
+            let message = format!("{} values, but `mean` has {}", config.std.len(), config.mean.len());
+            errors.at("std", message).help("give both as many values as there are channels");
+        }
+        let Some(mut spec) = shape::any_shape(given, DType::F32) else {
+            return errors.into_result(shape::takes(None).output_forwarding("out", None, "in"));
+        };
+        let layout = spec.layout.or(config.layout);
+        if let (Some(given), Some(written)) = (spec.layout, config.layout)
+            && given != written
+        {
+            let message = format!("`layout` is {written:?}, but what arrives is {given:?}").to_lowercase();
+            errors.at("layout", message).help("leave it out");
+        }
+        if count > 1 {
+            match (layout, &spec.shape[..]) {
+                (_, shape) if shape.len() != 3 => {
+                    let message = format!("{spec} is no image: {count} values for channels need 3 dims");
+                    errors.input("in", message).help("give `mean` and `std` one value, which holds for all elements");
+                }
+                (None, _) => {
+                    errors
+                        .node(format!("what arrives, {spec}, does not say where its channels are"))
+                        .help("add `layout: chw` or `layout: hwc`");
+                }
+                (Some(layout), shape) => {
+                    let channels = if layout == Layout::Chw { &shape[0] } else { &shape[2] };
+                    let field = if config.mean.len() > 1 { "mean" } else { "std" };
+                    if channels.max().is_some_and(|n| n != count) {
+                        let message = format!("{count} values, but what arrives, {spec}, has {channels} channels");
+                        errors.at(field, message).help("write one value for each channel, or one for all");
+                    }
+                }
+            }
+        }
+        spec.layout = layout;
+        let ports = shape::takes(Some(spec.clone())).output_forwarding("out", Some(spec), "in");
+        errors.into_result(ports.cost(Cost::Medium))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let count = config.mean.len().max(config.std.len());
+        let channel = |i| (of_channel(&config.mean, i), 1.0 / of_channel(&config.std, i));
+        let planned = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.layout);
+        let layout = planned.or(config.layout).unwrap_or(Layout::Chw);
+        Ok(Normalize { channels: (0..count).map(channel).collect(), layout })
+    }
+}
+
+impl Transform for Normalize {
+    type In = TensorMut;
+    type Out = Tensor;
+
+    fn apply(&mut self, mut input: TensorMut, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        normalize(&self.channels, self.layout, input.as_mut_slice()?);
+        out.send(input);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_channel_has_its_own_mean_and_deviation() {
+        let two = [(1.0, 1.0), (10.0, 0.5)];
+        for (channels, layout, expected) in [
+            (&two[..1], Layout::Chw, [0.0, 1.0, 2.0, 3.0]),
+            (&two[..], Layout::Chw, [0.0, 1.0, -3.5, -3.0]),
+            (&two[..], Layout::Hwc, [0.0, -4.0, 2.0, -3.0]),
+        ] {
+            let mut values = [1.0, 2.0, 3.0, 4.0];
+            normalize(channels, layout, &mut values);
+            assert_eq!(values, expected, "{channels:?} {layout:?}");
+        }
+        normalize(&two, Layout::Chw, &mut []);
+    }
+}

@@ -1,0 +1,38 @@
+//! Nothing at all, for measuring what a hop costs and for naming a place in a graph.
+
+use crate::shape;
+use limen::{Building, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Forwards every message as it is, without copying it.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct Config {}
+
+/// The node.
+#[derive(Debug)]
+pub struct Pass;
+
+impl Node for Pass {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = given.single().cloned();
+        Ok(shape::takes(spec.clone()).output_forwarding("out", spec, "in"))
+    }
+
+    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Pass)
+    }
+}
+
+impl Transform for Pass {
+    type In = Tensor;
+    type Out = Tensor;
+
+    #[inline]
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        out.send(input);
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Scores to probabilities.
+
+use crate::shape;
+use limen::{
+    Building, Cost, DType, Emit, Given, Node, NodeError, PlanErrors, Planning, Ports, Tensor, TensorMut, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Turns scores f32[..., n] into probabilities over the last dim, in place.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct Config {}
+
+/// The node.
+#[derive(Debug)]
+pub struct Softmax;
+
+fn softmax(row: &mut [f32]) {
+    // Relative to the greatest no exponential overflows, and the greatest itself is 1, so the sum is at least that.
+    let greatest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for value in row.iter_mut() {
+        *value = (*value - greatest).exp();
+        sum += f64::from(*value);
+    }
+    let inverse = (1.0 / sum) as f32;
+    row.iter_mut().for_each(|value| *value *= inverse);
+}
+
+impl Node for Softmax {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let spec = shape::any_shape(given, DType::F32);
+        if let Some(spec) = spec.as_ref().filter(|spec| spec.shape.is_empty()) {
+            errors.input("in", format!("{spec} is a single number, and probabilities are over a last dim"));
+        }
+        errors.into_result(shape::takes(spec.clone()).output_forwarding("out", spec, "in").cost(Cost::Medium))
+    }
+
+    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Softmax)
+    }
+}
+
+impl Transform for Softmax {
+    type In = TensorMut;
+    type Out = Tensor;
+
+    fn apply(&mut self, mut input: TensorMut, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let last = input.shape().last().copied().unwrap_or(1);
+        // A tensor without elements has no rows; `chunks` does not take 0.
+        input.as_mut_slice()?.chunks_exact_mut(last.max(1)).for_each(softmax);
+        out.send(input);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_sum_to_1_whatever_the_scores() {
+        let third = 1.0 / 3.0;
+        for (scores, expected) in [
+            ([0.0, 0.0, 0.0], [third; 3]),
+            ([1e30, 1e30, 1e30], [third; 3]),
+            ([-1e30, -1e30, 0.0], [0.0, 0.0, 1.0]),
+            ([1000.0, 1000.0 + 2f32.ln(), f32::NEG_INFINITY], [third, 2.0 * third, 0.0]),
+            ([88.0, 89.0, 90.0], [0.090_030_57, 0.244_728_47, 0.665_240_96]),
+        ] {
+            let mut row = scores;
+            softmax(&mut row);
+            assert!(row.iter().zip(expected).all(|(a, b)| (a - b).abs() < 2e-5), "{scores:?}: {row:?}");
+            assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-6, "{scores:?}");
+        }
+        softmax(&mut []);
+    }
+}

@@ -1,0 +1,202 @@
+//! Pixels to the numbers a model takes.
+
+use crate::shape;
+use half::f16;
+use limen::{
+    Building, Cost, DType, Element, Emit, Given, Layout, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor,
+    Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Turns pixels u8[h,w,c] into floats in a range, f32[c,h,w] by default.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Element type of the output; `f32` by default.
+    #[serde(default)]
+    pub dtype: Float,
+    /// Order of the output's dims; `chw` by default. `nchw` and `nhwc` mean the same as `chw` and `hwc`: messages have
+    /// no batch dim.
+    #[serde(default)]
+    pub layout: Order,
+    /// What 0 and 255 become; [0, 1] by default.
+    #[serde(default = "unit")]
+    pub range: [f32; 2],
+}
+
+fn unit() -> [f32; 2] {
+    [0.0, 1.0]
+}
+
+/// A float type that models take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Float {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits.
+    F16,
+}
+
+/// The order of an image's dims as model files name it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Channels, height, width.
+    #[default]
+    Chw,
+    /// Height, width, channels.
+    Hwc,
+    /// As `chw`.
+    Nchw,
+    /// As `hwc`.
+    Nhwc,
+}
+
+impl Order {
+    fn layout(self) -> Layout {
+        match self {
+            Order::Chw | Order::Nchw => Layout::Chw,
+            Order::Hwc | Order::Nhwc => Layout::Hwc,
+        }
+    }
+}
+
+/// The node. What a level becomes is looked up: there are only 256 of them.
+#[derive(Debug)]
+pub struct ToTensor {
+    table: Table,
+    layout: Layout,
+}
+
+#[derive(Debug)]
+enum Table {
+    F32(Box<[f32; 256]>),
+    F16(Box<[f16; 256]>),
+}
+
+/// What every level becomes, computed in double precision and rounded once.
+fn levels([low, high]: [f32; 2]) -> [f64; 256] {
+    let (low, high) = (f64::from(low), f64::from(high));
+    std::array::from_fn(|level| level as f64 / 255.0 * (high - low) + low)
+}
+
+/// Height, width, channels in the order of a layout.
+fn ordered<T>(layout: Layout, [h, w, c]: [T; 3]) -> [T; 3] {
+    match layout {
+        Layout::Chw => [c, h, w],
+        Layout::Hwc => [h, w, c],
+    }
+}
+
+fn convert<T: Element>(table: &[T; 256], layout: Layout, channels: usize, pixels: &[u8], into: &mut [T]) {
+    let planes = match layout {
+        Layout::Hwc => 1,
+        Layout::Chw => channels,
+    };
+    let size = pixels.len() / planes.max(1);
+    if size == 0 {
+        return;
+    }
+    for (plane, into) in into.chunks_exact_mut(size).enumerate() {
+        for (value, level) in into.iter_mut().zip(pixels[plane..].iter().step_by(planes)) {
+            *value = table[usize::from(*level)];
+        }
+    }
+}
+
+impl Node for ToTensor {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        for (i, bound) in config.range.iter().enumerate().filter(|(_, bound)| !bound.is_finite()) {
+            errors.at(format!("range[{i}]"), format!("{bound} is no bound of a range")).help("write a finite number");
+        }
+        if config.range[0] == config.range[1] {
+            let message = format!("both ends of the range are {}, so that every pixel becomes the same", config.range[0]);
+            errors.at("range", message).help("write the default, [0, 1], or leave it out");
+        }
+        let dtype = match config.dtype {
+            Float::F32 => DType::F32,
+            Float::F16 => DType::F16,
+        };
+        let dims = shape::image_dims(given);
+        let input = PortSpec::new(DType::U8, dims.cloned().unwrap_or_else(shape::any_image)).with_layout(Layout::Hwc);
+        let layout = config.layout.layout();
+        let output = dims.map(|dims| PortSpec::new(dtype, ordered(layout, dims.clone())).with_layout(layout));
+        errors.into_result(shape::gives(shape::takes(Some(input)), output).cost(Cost::Medium))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        let levels = levels(config.range);
+        let table = match config.dtype {
+            Float::F32 => Table::F32(Box::new(levels.map(|v| v as f32))),
+            Float::F16 => Table::F16(Box::new(levels.map(f16::from_f64))),
+        };
+        Ok(ToTensor { table, layout: config.layout.layout() })
+    }
+}
+
+impl Transform for ToTensor {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let pixels = input.body.as_slice::<u8>()?;
+        let shape = input.body.shape();
+        let &[h, w, c] = &*shape else {
+            return Err(NodeError::input("in", format!("{:?} is no image: it should be u8[h,w,c]", input.body)));
+        };
+        let mut tensor = out.loan(input.header())?;
+        shape::set_shape(&mut tensor, &ordered(self.layout, [h, w, c]))?;
+        match &self.table {
+            Table::F32(table) => convert(table, self.layout, c, pixels, tensor.as_mut_slice()?),
+            Table::F16(table) => convert(table, self.layout, c, pixels, tensor.as_mut_slice()?),
+        }
+        out.send(tensor);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_reach_both_ends_of_the_range() {
+        for (range, at, expected) in [
+            ([0.0, 1.0], 0, 0.0),
+            ([0.0, 1.0], 255, 1.0),
+            ([0.0, 1.0], 51, 0.2),
+            ([-1.0, 1.0], 0, -1.0),
+            ([-1.0, 1.0], 255, 1.0),
+            ([0.0, 255.0], 77, 77.0),
+            ([1.0, 0.0], 255, 0.0),
+        ] {
+            assert!((levels(range)[at] - expected).abs() < 1e-12, "{range:?} {at}");
+        }
+    }
+
+    #[test]
+    fn a_level_becomes_what_single_precision_division_gives() {
+        let table = levels([0.0, 1.0]).map(|v| v as f32);
+        for (level, value) in table.iter().enumerate() {
+            assert_eq!(*value, level as f32 / 255.0);
+        }
+    }
+
+    #[test]
+    fn channels_come_first_or_last() {
+        let table = levels([0.0, 255.0]).map(|v| v as f32);
+        // One row of two pixels with three channels.
+        let pixels = [1, 2, 3, 4, 5, 6];
+        for (layout, expected) in [(Layout::Hwc, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), (Layout::Chw, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0])] {
+            let mut out = [0.0; 6];
+            convert(&table, layout, 3, &pixels, &mut out);
+            assert_eq!(out, expected);
+        }
+        convert(&table, Layout::Chw, 0, &[], &mut []);
+    }
+}

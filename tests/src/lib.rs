@@ -1,0 +1,455 @@
+//! Nodes made for tests: a source of numbers, nodes that fail on purpose, a sink that remembers what it saw.
+//!
+//! Every tensor here is a `u64[]`. Checks are data-driven: [`run`] takes a graph's text and gives the report.
+
+#![forbid(unsafe_code)]
+
+use limen::{
+    Building, Cost, DType, Emit, Given, Many, Message, Metrics, Next, Node, NodeError, OutPort, Plan, PlanErrors,
+    Planning, PortSpec, Ports, Problems, Registry, Report, Set, Sink, Source, Spec, Tensor, TensorMut, Time, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// What every port of these nodes carries.
+fn number() -> PortSpec {
+    PortSpec::fixed(DType::U64, [])
+}
+
+fn value(message: &Message<Tensor>) -> Result<u64, NodeError> {
+    Ok(message.body.as_slice::<u64>()?[0])
+}
+
+/// Every test kind.
+pub fn registry() -> Registry {
+    Registry::new()
+        .source::<Numbers>("numbers")
+        .transform::<Step>("step")
+        .transform::<Fault>("fault")
+        .transform::<Split>("split")
+        .transform::<Pair>("pair")
+        .transform::<Add>("add")
+        .sink::<Collect>("collect")
+        .sink::<Fault>("fault_sink")
+}
+
+/// Plans a graph given as text.
+///
+/// # Errors
+/// Every problem of the graph.
+pub fn plan(text: &str) -> Result<Plan, Problems> {
+    Plan::new(Spec::from_text(text, "test.yaml")?, &registry())
+}
+
+/// Runs a graph given as text until it ends by itself.
+///
+/// # Panics
+/// When it cannot be planned or started, or has not ended after 30 s.
+pub fn run(text: &str) -> Report {
+    let plan = plan(text).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+    let mut running = plan.wire().expect("wires").start().expect("starts");
+    assert!(running.wait_for(Duration::from_secs(30)), "no end after 30 s: {:?}\n{text}", running.stats());
+    running.wait()
+}
+
+/// Counts upwards from 0.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct NumbersConfig {
+    /// How many numbers; endless without.
+    pub count: Option<u64>,
+    /// Time from one to the next, ns; as fast as they are taken without.
+    pub period_ns: Option<u64>,
+    /// The number at which the source fails.
+    pub fail_at: Option<u64>,
+}
+
+/// See [`NumbersConfig`].
+#[derive(Debug)]
+pub struct Numbers {
+    config: NumbersConfig,
+    next: u64,
+    begin: Time,
+}
+
+impl Node for Numbers {
+    type Config = NumbersConfig;
+    fn ports(_: &NumbersConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().output("out", number()))
+    }
+    fn build(config: NumbersConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Numbers { config, next: 0, begin: cx.now() })
+    }
+}
+
+impl Source for Numbers {
+    type Out = Tensor;
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        if self.config.count == Some(self.next) {
+            return Ok(Next::Done);
+        }
+        let mut origin = out.now();
+        if let Some(period) = self.config.period_ns {
+            let due = self.begin + self.next * period;
+            if due > origin {
+                return Ok(Next::At(due));
+            }
+            origin = due;
+        }
+        let n = self.next;
+        self.next += 1;
+        if self.config.fail_at == Some(n) {
+            return Err(NodeError::input("numbers", format!("{n} is the number to fail at")));
+        }
+        let header = out.header(origin);
+        let mut tensor = out.loan(&header)?;
+        tensor.as_mut_slice::<u64>()?[0] = n;
+        out.send(tensor);
+        Ok(Next::More)
+    }
+}
+
+/// Passes a number on, after some work.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct StepConfig {
+    /// Work per message, ns of busy waiting.
+    #[serde(default)]
+    pub work_ns: u64,
+    /// Whether it is planned as heavy, so that it gets a core of its own.
+    #[serde(default)]
+    pub heavy: bool,
+    /// Whether it is planned as blocking, so that it gets a helper thread.
+    #[serde(default)]
+    pub blocking: bool,
+    /// Whether it forwards its input, or fills a new message.
+    #[serde(default)]
+    pub forward: bool,
+}
+
+/// See [`StepConfig`].
+#[derive(Debug)]
+pub struct Step(StepConfig);
+
+impl Node for Step {
+    type Config = StepConfig;
+    fn ports(config: &StepConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let ports = Ports::new().input("in", number());
+        let ports = if config.forward {
+            ports.output_forwarding("out", Some(number()), "in")
+        } else {
+            ports.output("out", number())
+        };
+        let ports = ports.cost(if config.heavy { Cost::Heavy } else { Cost::Light });
+        Ok(if config.blocking { ports.blocking() } else { ports })
+    }
+    fn build(config: StepConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Step(config))
+    }
+}
+
+impl Transform for Step {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if self.0.work_ns > 0 {
+            let end = out.clock() + self.0.work_ns;
+            while out.clock() < end {
+                std::hint::spin_loop();
+            }
+        }
+        if self.0.forward {
+            out.send(input);
+            return Ok(());
+        }
+        let mut tensor = out.loan(input.header())?;
+        tensor.as_mut_slice::<u64>()?[0] = value(&input)?;
+        out.send(tensor);
+        Ok(())
+    }
+}
+
+/// Passes numbers on and fails on purpose.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct FaultConfig {
+    /// The number at which a call fails.
+    pub at: Option<u64>,
+    /// Every number divisible by this fails.
+    pub every: Option<u64>,
+    /// How it fails.
+    #[serde(default)]
+    pub how: How,
+    /// Where it fails, if not in a call.
+    pub place: Option<Where>,
+    /// Whether it gets a core of its own.
+    #[serde(default)]
+    pub heavy: bool,
+}
+
+/// How a fault shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum How {
+    #[default]
+    Error,
+    Panic,
+    Hang,
+    TooMany,
+}
+
+/// Where a fault strikes other than in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Where {
+    Build,
+    Finish,
+    Drop,
+}
+
+/// See [`FaultConfig`].
+#[derive(Debug)]
+pub struct Fault(FaultConfig);
+
+impl Fault {
+    fn strike(&self) -> Result<(), NodeError> {
+        match self.0.how {
+            How::Error | How::TooMany => Err(NodeError::other("this was asked for")),
+            How::Panic => panic!("this was asked for"),
+            How::Hang => loop {
+                std::thread::park();
+            },
+        }
+    }
+
+    fn is_due(&self, n: u64) -> bool {
+        self.0.at == Some(n) || self.0.every.is_some_and(|every| n % every == 0)
+    }
+}
+
+impl Node for Fault {
+    type Config = FaultConfig;
+    fn ports(config: &FaultConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let ports = Ports::new().input("in", number()).cost(if config.heavy { Cost::Heavy } else { Cost::Light });
+        Ok(if given.outputs().count() > 0 || config.place != Some(Where::Build) || config.how != How::TooMany {
+            ports.output("out", number())
+        } else {
+            ports
+        })
+    }
+    fn build(config: FaultConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        let fault = Fault(config);
+        if fault.0.place == Some(Where::Build) {
+            fault.strike()?;
+        }
+        Ok(fault)
+    }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        if self.0.place == Some(Where::Drop) && !std::thread::panicking() {
+            panic!("this was asked for");
+        }
+    }
+}
+
+impl Transform for Fault {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let n = value(&input)?;
+        let mut tensor = out.loan(input.header())?;
+        tensor.as_mut_slice::<u64>()?[0] = n;
+        out.send(tensor);
+        if self.is_due(n) && self.0.how == How::TooMany {
+            out.send(input);
+            return Ok(());
+        }
+        // The failure comes after sending: nothing of a failed call may be published.
+        if self.is_due(n) { self.strike() } else { Ok(()) }
+    }
+    fn finish(&mut self, _: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if self.0.place == Some(Where::Finish) { self.strike() } else { Ok(()) }
+    }
+}
+
+impl Sink for Fault {
+    type In = Tensor;
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        if self.is_due(value(&input)?) { self.strike() } else { Ok(()) }
+    }
+}
+
+/// Emits every number `times` times.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct SplitConfig {
+    /// How often.
+    pub times: usize,
+}
+
+/// See [`SplitConfig`].
+#[derive(Debug)]
+pub struct Split(usize);
+
+impl Node for Split {
+    type Config = SplitConfig;
+    fn ports(config: &SplitConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().input("in", number()).out_port(OutPort {
+            name: "out".into(),
+            spec: Some(number()),
+            emits: config.times,
+            rows: 1,
+            forwards: None,
+        }))
+    }
+    fn build(config: SplitConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Split(config.times))
+    }
+}
+
+impl Transform for Split {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        for _ in 0..self.0 {
+            let mut tensor = out.loan(input.header())?;
+            tensor.as_mut_slice::<u64>()?[0] = value(&input)?;
+            out.send(tensor);
+        }
+        Ok(())
+    }
+}
+
+/// Adds the numbers of two inputs of one sequence, and counts those that differ.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct PairConfig {}
+
+/// See [`PairConfig`].
+#[derive(Debug, Default)]
+pub struct Pair {
+    sets: u64,
+}
+
+impl Node for Pair {
+    type Config = PairConfig;
+    fn ports(_: &PairConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().input("a", number()).input("b", number()).output("out", number()))
+    }
+    fn build(_: PairConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Pair::default())
+    }
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("sets", self.sets as f64);
+    }
+}
+
+impl Transform for Pair {
+    type In = (Tensor, Tensor);
+    type Out = Tensor;
+    fn apply(&mut self, (a, b): (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.sets += 1;
+        if a.header().seq != b.header().seq {
+            return Err(NodeError::input("pair", "a set of two sequences"));
+        }
+        let mut tensor = out.loan(a.header())?;
+        tensor.as_mut_slice::<u64>()?[0] = value(&a)? + value(&b)?;
+        out.send(tensor);
+        Ok(())
+    }
+}
+
+/// Adds a number in place.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct AddConfig {
+    /// What is added.
+    pub n: u64,
+}
+
+/// See [`AddConfig`].
+#[derive(Debug)]
+pub struct Add(u64);
+
+impl Node for Add {
+    type Config = AddConfig;
+    fn ports(_: &AddConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().input("in", number()).output_forwarding("out", Some(number()), "in"))
+    }
+    fn build(config: AddConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Add(config.n))
+    }
+}
+
+impl Transform for Add {
+    type In = TensorMut;
+    type Out = Tensor;
+    fn apply(&mut self, mut input: TensorMut, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        input.as_mut_slice::<u64>()?[0] += self.0;
+        out.send(input);
+        Ok(())
+    }
+}
+
+/// Counts and sums what it takes, of each input.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct CollectConfig {
+    /// Work per message, ns of busy waiting.
+    #[serde(default)]
+    pub work_ns: u64,
+    /// Whether it gets a core of its own.
+    #[serde(default)]
+    pub heavy: bool,
+}
+
+/// See [`CollectConfig`].
+#[derive(Debug)]
+pub struct Collect {
+    config: CollectConfig,
+    names: Vec<String>,
+    sums: Vec<u64>,
+    count: u64,
+    last: Option<u64>,
+    disorder: u64,
+}
+
+impl Node for Collect {
+    type Config = CollectConfig;
+    fn ports(config: &CollectConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let ports = given.inputs().fold(Ports::new(), |ports, (name, _)| ports.input(name, number()));
+        Ok(ports.cost(if config.heavy { Cost::Heavy } else { Cost::Light }))
+    }
+    fn build(config: CollectConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let names: Vec<String> = cx.inputs().iter().map(|(name, _)| name.clone()).collect();
+        Ok(Collect { config, sums: vec![0; names.len()], names, count: 0, last: None, disorder: 0 })
+    }
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("count", self.count as f64);
+        to.set("disorder", self.disorder as f64);
+        for (name, sum) in self.names.iter().zip(&self.sums) {
+            to.set(format!("sum_{name}"), *sum as f64);
+        }
+        if let Some(last) = self.last {
+            to.set("last", last as f64);
+        }
+    }
+}
+
+impl Sink for Collect {
+    type In = Many<Tensor>;
+    fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
+        if self.config.work_ns > 0 {
+            let end = std::time::Instant::now() + Duration::from_nanos(self.config.work_ns);
+            while std::time::Instant::now() < end {
+                std::hint::spin_loop();
+            }
+        }
+        self.count += 1;
+        for (message, sum) in input.iter().zip(&mut self.sums) {
+            *sum += value(message)?;
+        }
+        let seq = input[0].header().seq;
+        self.disorder += u64::from(self.last.is_some_and(|last| last > seq));
+        self.last = Some(seq);
+        Ok(())
+    }
+}

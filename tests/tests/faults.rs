@@ -1,0 +1,160 @@
+//! A node that fails in any way: the others are told, the report names it, nothing hangs, nothing is lost uncounted.
+
+use limen::{Drain, Outcome, Reason, RunError};
+use limen_tests::{plan, run};
+use std::time::{Duration, Instant};
+
+/// `numbers -> step -> fault -> step -> collect`, the fault with the given config and node keys.
+fn chain(fault: &str, keys: &str, count: &str) -> String {
+    format!(
+        "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {count} }} }}\n  b: {{ kind: step, from: a }}\n  \
+         f: {{ kind: fault, config: {{ {fault} }}, from: b{keys} }}\n  d: {{ kind: step, from: f }}\n  \
+         e: {{ kind: collect, from: d }}\n"
+    )
+}
+
+#[test]
+fn stop_ends_the_run_and_names_the_node() {
+    for heavy in ["", ", heavy: true"] {
+        for how in ["error", "panic", "too_many"] {
+            for at in [0, 1, 777, 4999] {
+                let report = run(&chain(&format!("at: {at}, how: {how}{heavy}"), "", "count: 5000"));
+                let name = format!("{how} at {at}{heavy}");
+                assert_eq!(report.outcome, Outcome::Failed, "{name}");
+                assert_eq!(report.exit_code(), 1, "{name}");
+                assert_eq!(report.bugs, Vec::<String>::new(), "{name}");
+                let failure = &report.failures[0];
+                assert_eq!((failure.node.as_str(), failure.panicked), ("f", how == "panic"), "{name}");
+                // Transactional: what came before is there, nothing of the failed call is.
+                assert_eq!(report.metric("count"), Some(f64::from(at)), "{name}");
+                let fault = report.nodes.iter().find(|n| n.name == "f").unwrap();
+                assert_eq!((fault.done, fault.failed), (at as u64, 1), "{name}");
+                let edge = report.edges.iter().find(|e| e.to == "f/in").unwrap();
+                let gone: u64 = edge.lost.iter().filter(|(r, _)| *r == Reason::ConsumerGone).map(|(_, n)| n).sum();
+                assert_eq!(edge.lost_total(), gone, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn skip_counts_the_failed_calls_and_goes_on() {
+    for heavy in ["", ", heavy: true"] {
+        for how in ["error", "panic"] {
+            let report = run(&chain(&format!("every: 7, how: {how}{heavy}"), ", on_error: skip", "count: 7000"));
+            assert_eq!(report.exit_code(), 0);
+            assert!(report.is_degraded());
+            assert_eq!(report.failed_calls, 1000, "{how}{heavy}");
+            assert_eq!(report.metric("count"), Some(6000.0), "{how}{heavy}");
+            assert_eq!(report.metric("disorder"), Some(0.0), "{how}{heavy}");
+            assert_eq!(report.bugs, Vec::<String>::new(), "{how}{heavy}");
+        }
+    }
+}
+
+#[test]
+fn detach_takes_out_a_branch_and_leaves_the_rest() {
+    for heavy in ["", "heavy: true, "] {
+        let report = run(&format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 5000 }} }}\n  \
+             f: {{ kind: fault, config: {{ {heavy}at: 1000 }}, from: a, on_error: detach }}\n  \
+             side: {{ kind: collect, from: f }}\n  main: {{ kind: collect, from: a }}\n"
+        ));
+        assert_eq!(report.exit_code(), 0, "{heavy}");
+        assert_eq!(report.bugs, Vec::<String>::new(), "{heavy}");
+        assert_eq!(report.metric("main.count"), Some(5000.0), "{heavy}");
+        assert_eq!(report.metric("side.count"), Some(1000.0), "{heavy}");
+        let edge = report.edges.iter().find(|e| e.to == "f/in").unwrap();
+        assert_eq!(edge.lost, [(Reason::Detached, 5000 - 1001)], "{heavy}");
+    }
+}
+
+#[test]
+fn a_source_that_fails_ends_its_stream() {
+    let report = run("version: 1\nnodes:\n  a: { kind: numbers, config: { count: 100, fail_at: 40 } }\n  b: { kind: collect, from: a }\n");
+    assert_eq!(report.exit_code(), 1);
+    assert_eq!(report.metric("count"), Some(40.0));
+    assert_eq!(report.bugs, Vec::<String>::new());
+    let report = run(
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 100, fail_at: 40 }, on_error: skip }\n  b: { kind: collect, from: a }\n",
+    );
+    assert_eq!((report.exit_code(), report.metric("count")), (0, Some(99.0)));
+}
+
+#[test]
+fn a_node_that_cannot_be_built_stops_the_start() {
+    for how in ["error", "panic"] {
+        let graph = chain(&format!("place: build, how: {how}"), "", "count: 10");
+        match plan(&graph).unwrap().wire().unwrap().start() {
+            Err(RunError::Build { node, error }) => {
+                assert_eq!(node, "f");
+                assert!(error.contains("asked for"), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn finish_and_drop_may_fail_too() {
+    for (fault, call) in [("place: finish", "finish"), ("place: finish, how: panic", "finish"), ("place: drop", "drop")] {
+        let report = run(&chain(fault, "", "count: 500"));
+        assert_eq!(report.failures[0].call, call, "{fault}");
+        assert_eq!(report.exit_code(), 1, "{fault}");
+        assert_eq!(report.metric("count"), Some(500.0), "{fault}");
+        assert_eq!(report.bugs, Vec::<String>::new(), "{fault}");
+    }
+}
+
+#[test]
+fn a_node_that_never_returns_is_named_and_given_up() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
+                 f: { kind: fault, config: { at: 100, how: hang }, core: 1, from: a }\n  e: { kind: collect, from: f }\n";
+    let running = plan(graph).unwrap().wire().unwrap().start().unwrap();
+    let begin = Instant::now();
+    // Everything the source has sent goes through the node before the run could end by itself.
+    while running.stats()[0].done < 200 {
+        std::thread::yield_now();
+        assert!(begin.elapsed() < Duration::from_secs(20));
+    }
+    let begin = Instant::now();
+    let report = running.stop(Drain::within(Duration::from_millis(100)));
+    assert!(begin.elapsed() < Duration::from_millis(350), "{:?}", begin.elapsed());
+    assert_eq!((report.outcome, report.exit_code()), (Outcome::DeadlinePassed, 70));
+    let abandoned: Vec<&str> = report.nodes.iter().filter(|n| n.abandoned).map(|n| n.name.as_str()).collect();
+    assert!(abandoned.contains(&"f"), "{abandoned:?}");
+    // What can be counted still adds up.
+    assert_eq!(report.bugs, Vec::<String>::new());
+}
+
+#[test]
+fn a_stop_drains_what_is_on_its_way() {
+    for heavy in ["false", "true"] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{}} }}\n  \
+             b: {{ kind: step, config: {{ heavy: {heavy} }}, from: a }}\n  c: {{ kind: collect, from: b }}\n"
+        );
+        let running = plan(&graph).unwrap().wire().unwrap().start().unwrap();
+        let begin = Instant::now();
+        while running.stats()[0].done < 10_000 {
+            std::thread::yield_now();
+            assert!(begin.elapsed() < Duration::from_secs(20));
+        }
+        let report = running.stop(Drain::within(Duration::from_secs(5)));
+        assert_eq!((report.outcome, report.exit_code()), (Outcome::Stopped, 0));
+        assert_eq!(report.bugs, Vec::<String>::new());
+        let sent = report.nodes.iter().find(|n| n.name == "a").unwrap().done;
+        assert_eq!(report.metric("count"), Some(sent as f64));
+    }
+}
+
+#[test]
+fn a_failure_releases_a_producer_that_waits_for_room() {
+    // The fault dies while its ring of 4 is full and the source waits.
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 100000 } }\n  \
+                 f: { kind: fault, config: { at: 10, how: panic, heavy: true }, from: { from: a, capacity: 4 } }\n  \
+                 e: { kind: collect, from: f }\n  other: { kind: collect, from: a }\n";
+    let report = run(graph);
+    assert_eq!(report.exit_code(), 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+}

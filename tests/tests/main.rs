@@ -1,0 +1,6 @@
+//! One binary for all integration tests: linking is most of what a test binary costs.
+
+mod faults;
+mod moving;
+mod overload;
+mod refused;

@@ -1,0 +1,56 @@
+//! Messages arrive, in order, once, in every shape of graph and on every placement.
+
+use limen_tests::run;
+
+/// A graph, and what a metric of one of its nodes must be.
+fn check(name: &str, graph: &str, expected: &[(&str, f64)]) {
+    for cores in ["", "core: 0"] {
+        let graph = graph.replace("CORE", cores);
+        let report = run(&graph);
+        assert_eq!(report.bugs, Vec::<String>::new(), "{name}");
+        assert_eq!(report.exit_code(), 0, "{name}: {:?}", report.failures);
+        for (metric, value) in expected {
+            assert_eq!(report.metric(metric), Some(*value), "{name}: {metric}\n{report:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_chain_moves_everything() {
+    for (heavy, n) in [("false", 100_000u64), ("true", 100_000)] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: {n} }} }}\n  \
+             b: {{ kind: step, from: a }}\n  c: {{ kind: step, config: {{ heavy: {heavy} }}, from: b }}\n  \
+             d: {{ kind: step, config: {{ forward: true }}, from: c }}\n  e: {{ kind: collect, config: {{ heavy: {heavy} }}, from: d }}\n"
+        );
+        let sum = (n * (n - 1) / 2) as f64;
+        check("chain", &graph, &[("count", n as f64), ("sum_in", sum), ("disorder", 0.0)]);
+    }
+}
+
+#[test]
+fn fan_out_and_join_keep_partners_together() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 20000 } }\n  \
+                 b: { kind: step, config: { heavy: true }, from: a }\n  c: { kind: step, from: a }\n  \
+                 d: { kind: pair, inputs: { a: b, b: c } }\n  e: { kind: collect, inputs: { left: d, right: a } }\n";
+    let sum = (20_000u64 * 19_999) as f64;
+    check("diamond", graph, &[("e.count", 20_000.0), ("e.sum_left", sum), ("e.sum_right", sum / 2.0), ("sets", 20_000.0)]);
+}
+
+#[test]
+fn writing_in_place_never_shows_elsewhere() {
+    // Alone: moved. Beside another taker: copied.
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 5000 } }\n  \
+                 b: { kind: add, config: { n: 1 }, from: a }\n  c: { kind: add, config: { n: 10 }, from: b }\n  \
+                 d: { kind: collect, inputs: { added: c, plain: a } }\n";
+    let sum = (5000u64 * 4999 / 2) as f64;
+    check("in place", graph, &[("sum_added", sum + 11.0 * 5000.0), ("sum_plain", sum)]);
+}
+
+#[test]
+fn one_to_many_is_bounded_and_complete() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3000 } }\n  \
+                 b: { kind: split, config: { times: 7 }, from: a }\n  c: { kind: step, config: { heavy: true }, from: b }\n  \
+                 d: { kind: collect, from: c }\n";
+    check("split", graph, &[("count", 21_000.0), ("disorder", 0.0)]);
+}

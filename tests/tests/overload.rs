@@ -1,0 +1,86 @@
+//! What every policy does when a node is too slow, on one core and across cores.
+
+use limen::{Outcome, Reason};
+use limen_tests::run;
+
+/// A fast source into a slow node over one edge with a policy. `cross` puts them on two cores.
+fn overload(edge: &str, cross: bool, keys: &str) -> limen::Report {
+    run(&format!(
+        "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 3000, period_ns: 1000 }}{keys} }}\n  \
+         b: {{ kind: collect, config: {{ work_ns: 5000, heavy: true }}, {}from: {{ from: a, {edge} }} }}\n",
+        if cross { "" } else { "core: 0, " }
+    )
+    .replace("period_ns: 1000 }", if cross { "period_ns: 1000 }, core: 1" } else { "period_ns: 1000 }, core: 0" }))
+}
+
+#[test]
+fn every_policy_does_what_its_name_says() {
+    for cross in [false, true] {
+        for (edge, reason) in [
+            ("capacity: 8", None),
+            ("capacity: 8, when_full: drop_newest", Some(Reason::FullNewest)),
+            ("capacity: 8, when_full: drop_oldest", Some(Reason::FullOldest)),
+            ("when_full: latest", Some(Reason::Superseded)),
+        ] {
+            let report = overload(edge, cross, "");
+            let name = format!("{edge}, crossing: {cross}");
+            assert_eq!(report.bugs, Vec::<String>::new(), "{name}");
+            assert_eq!(report.exit_code(), 0, "{name}");
+            assert_eq!(report.edges[0].crossing, cross, "{name}");
+            assert_eq!(report.metric("disorder"), Some(0.0), "{name}");
+            let lost = report.edges[0].lost_total();
+            assert_eq!(report.metric("count"), Some(3000.0 - lost as f64), "{name}");
+            match reason {
+                None => assert_eq!(lost, 0, "{name}"),
+                Some(reason) => {
+                    assert!(report.edges[0].lost.iter().all(|(r, _)| *r == reason), "{name}: {:?}", report.edges[0].lost);
+                    // A source on a core of its own runs ahead of a consumer five times slower.
+                    assert!(!cross || lost > 1000, "{name}: {lost}");
+                }
+            }
+            if matches!(reason, Some(Reason::FullOldest | Reason::Superseded)) {
+                assert_eq!(report.metric("last"), Some(2999.0), "{name}: the freshest arrives");
+            }
+        }
+    }
+}
+
+#[test]
+fn fail_fails_the_producer() {
+    let report = overload("capacity: 8, when_full: fail", true, "");
+    assert_eq!((report.outcome, report.exit_code()), (Outcome::Failed, 1));
+    assert_eq!(report.failures[0].node, "a");
+    assert!(report.failures[0].text.contains("is full"), "{}", report.failures[0].text);
+    assert_eq!(report.bugs, Vec::<String>::new());
+}
+
+#[test]
+fn a_slow_lossy_branch_does_not_slow_the_others() {
+    let report = run(
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
+         slow: { kind: collect, config: { work_ns: 20000, heavy: true }, from: { from: a, when_full: latest } }\n  \
+         fast: { kind: collect, from: a }\n",
+    );
+    assert_eq!(report.metric("fast.count"), Some(2000.0));
+    assert_eq!(report.bugs, Vec::<String>::new());
+    let edge = report.edges.iter().find(|e| e.to.starts_with("slow/")).unwrap();
+    assert_eq!(edge.received + edge.lost_total(), 2000);
+}
+
+#[test]
+fn a_join_gives_up_partners_that_were_lost() {
+    // One side loses most of its messages: what has no partner is counted, nothing is waited for for ever.
+    let report = run(
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
+         b: { kind: step, config: { work_ns: 3000, heavy: true }, from: { from: a, when_full: latest } }\n  \
+         c: { kind: pair, join: { patience: 32 }, inputs: { a: b, b: { from: a, capacity: 64 } } }\n  \
+         d: { kind: collect, from: c }\n",
+    );
+    assert_eq!(report.bugs, Vec::<String>::new());
+    assert_eq!(report.exit_code(), 0, "{:?}", report.failures);
+    let sets = report.metric("sets").unwrap();
+    assert!(sets > 0.0);
+    assert_eq!(report.metric("d.count"), Some(sets));
+    let unmatched: u64 = report.edges.iter().filter(|e| e.to == "c/b").map(|e| e.lost_total()).sum();
+    assert_eq!(unmatched as f64 + sets, 2000.0);
+}

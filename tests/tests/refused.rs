@@ -1,0 +1,115 @@
+//! Wrong graphs: every problem at once, each with its place and a way out, and nothing is started.
+
+use limen_tests::plan;
+
+/// A graph's text and, for each problem in the order of the file, `line:column code` and a part of its text.
+fn check(graph: &str, expected: &[(&str, &str)]) {
+    let problems = match plan(graph) {
+        Ok(_) => panic!("not refused:\n{graph}"),
+        Err(problems) => problems,
+    };
+    let found: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), expected.len(), "{graph}\n{}", found.join("\n"));
+    for (found, (place, part)) in found.iter().zip(expected) {
+        let (line_column, code) = place.split_once(' ').unwrap();
+        let at = if line_column == "-" { "test.yaml: ".into() } else { format!("test.yaml:{line_column}: ") };
+        assert!(found.starts_with(&format!("{at}error[{code}]")), "{found}\nexpected {place}\n{graph}");
+        assert!(found.contains(part), "{found}\nexpected {part}\n{graph}");
+        assert!(found.contains("help: "), "no way out: {found}");
+    }
+}
+
+#[test]
+fn the_file_itself() {
+    check("", &[("1:1 E0113", "empty")]);
+    check("[1, 2]", &[("1:1 E0105", "a graph is a map, not a list")]);
+    check("version: 2\nnodes: {}", &[("1:10 E0111", "version"), ("2:8 E0113", "no nodes")]);
+    check(
+        "version: 1\nnode: {}\nnodes:\n  A: { kind: numbers }\n  b: { kindd: collect, from: a }\n",
+        &[
+            ("2:1 E0103", "did you mean `nodes`?"),
+            ("4:3 E0110", "`A` cannot be the name"),
+            ("5:3 E0112", "has no kind"),
+            ("5:8 E0103", "did you mean `kind`?"),
+        ],
+    );
+}
+
+#[test]
+fn connections() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: step, from: aa }\n  c: { kind: collect, from: a/outt }\n",
+        &[("4:26 E0120", "did you mean `a`?"), ("5:29 E0123", "did you mean `out`?")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: step, from: a }\n  b: { kind: step }\n  c: { kind: numbers, from: d }\n  d: { kind: collect, from: c }\n",
+        &[
+            ("3:26 E0121", "takes from itself"),
+            ("4:3 E0125", "nothing is connected"),
+            ("5:3 E0122", "form a cycle"),
+            ("5:29 E0125", "is a source"),
+        ],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  p: { kind: pair, inputs: { a: a, c: a } }\n  q: { kind: pair, from: a }\n",
+        &[
+            ("4:3 E0125", "`b` of `p` is not connected"),
+            ("4:39 E0123", "no input `c`"),
+            ("5:3 E0125", "`a` of `q`"),
+            ("5:3 E0125", "`b` of `q`"),
+            ("5:26 E0123", "several inputs"),
+        ],
+    );
+}
+
+#[test]
+fn cycles_that_only_block() {
+    check(
+        "version: 1\nnodes:\n  s: { kind: numbers }\n  a: { kind: pair, inputs: { a: s, b: b } }\n  b: { kind: step, from: a }\n",
+        &[("4:3 E0122", "`a`, `b` form a cycle")],
+    );
+}
+
+#[test]
+fn capacities_kinds_and_configs() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numberz, config: { count: 1 } }\n  b: { kind: numbers, config: { cont: 1 } }\n  c: { kind: numbers, config: { count: -3 } }\n",
+        &[("3:14 E0124", "did you mean `numbers`?"), ("4:33 E0103", "did you mean `count`?"), ("5:40 E0104", "-3")],
+    );
+    for (capacity, message) in [("0", "from 1 to"), ("9223372036854775808", "from 1 to"), ("-1", "from 1 to"), ("many", "from 1 to")] {
+        let graph = format!("version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: {{ from: a, capacity: {capacity} }} }}\n");
+        check(&graph, &[("4:50 E0106", message)]);
+    }
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: split, config: { times: 8 }, from: a }\n  b: { kind: collect, from: { from: s, capacity: 4 } }\n  c: { kind: collect, from: { from: s, when_full: latest, capacity: 4 } }\n",
+        &[("5:50 E0133", "below the 8 messages"), ("6:69 E0133", "holds one message")],
+    );
+}
+
+#[test]
+fn cores_and_memory() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers, core: 900 }\n  b: { kind: step, cpu: 1024, from: a }\n  c: { kind: collect, cpu: 1000, from: b }\n",
+        &[("4:25 E0106", "from 0 to 1023")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers, core: 900 }\n  c: { kind: collect, cpu: 1000, from: a }\n",
+        &[("3:29 E0141", "core 900 does not exist"), ("4:28 E0141", "CPU 1000")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: { from: a, capacity: 1000000 } }\nrun: { max_memory: 1MiB }\n",
+        &[("- E0136", "the largest pool is `a/out`")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a }\nrun: { stop: 5, stric: true }\n",
+        &[("5:14 E0104", "not a time with its unit"), ("5:17 E0103", "did you mean `strict`?")],
+    );
+}
+
+#[test]
+fn joins_of_what_may_be_lost() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  p: { kind: pair, inputs: { a: a, b: { from: a, when_full: latest } } }\n  c: { kind: collect, from: p }\n",
+        &[("4:3 E0134", "may lose messages")],
+    );
+}
