@@ -155,14 +155,16 @@ impl<T: Payload> Port<T> {
     #[inline]
     fn commit(&mut self) -> Result<(), NodeError> {
         let emitted = self.staged.len() - self.mark;
+        if emitted <= 1 && self.emits >= 1 { Ok(()) } else { self.commit_many(emitted) }
+    }
+
+    #[cold]
+    fn commit_many(&mut self, emitted: usize) -> Result<(), NodeError> {
         if emitted > self.emits {
             return Err(NodeError::EmitsBound { port: self.name.clone(), bound: self.emits });
         }
-        if self.emits > 1 {
-            let parts = emitted as u32;
-            for (part, message) in self.staged[self.mark..].iter_mut().enumerate() {
-                T::set_part(message, part as u32, parts);
-            }
+        for (part, message) in self.staged[self.mark..].iter_mut().enumerate() {
+            T::set_part(message, part as u32, emitted as u32);
         }
         Ok(())
     }

@@ -246,6 +246,25 @@ trait Work<T> {
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
 }
 
+/// Gives the node up to `n` items. The one loop that runs once per message, with the node's call inside it and nothing
+/// else; kept out of line so that it is compiled once per stage, with all registers to itself.
+#[inline(never)]
+fn call_some<T, W: Work<T>>(
+    items: &mut std::vec::Drain<'_, T>,
+    n: usize,
+    noted: bool,
+    work: &mut W,
+) -> Result<(), NodeError> {
+    if noted {
+        let slice = items.as_slice();
+        slice[..n.min(slice.len())].iter().for_each(|item| work.note(item));
+    }
+    for item in items.by_ref().take(n) {
+        work.call(item)?;
+    }
+    Ok(())
+}
+
 /// Inputs, and the messages taken from them for the current turn.
 struct Feed<I: Intake> {
     intake: I,
@@ -274,40 +293,29 @@ impl<I: Intake> Feed<I> {
         common.turns = common.turns.wrapping_add(1);
         let timed = recorded || slow || common.turns % PROBE == 1;
         let started = if timed { cx.mark() } else { 0 };
-        let (mut done, mut failed) = (0u64, 0u64);
+        let (mut given, mut failed) = (0u64, 0u64);
         let mut from = started;
         let mut items = items.drain(..);
         let skip = common.on_error == OnError::Skip;
-        let (mut at, mut left, mut accounted) = (0, 0, 0);
-        // Iterator and position live outside the guarded call, so that a call that panics leaves the rest where it is.
+        let (mut at, mut left, mut behind, mut accounted) = (0, 0usize, 0, 0);
+        // Iterator and position live outside the guarded call, so that a call that fails leaves the rest where it is.
         let mut result = loop {
+            let before = items.len();
             let outcome = guarded(|| {
                 while at < portions.len() {
                     let portion = &portions[at];
                     let weight = if portion.run.is_recorded() { portion.run.weight } else { 0 };
                     if left == 0 {
-                        left = portion.run.n;
+                        left = portion.run.n as usize;
                         if weight > 0 {
                             accounted = portion.run.accounted + cx.record_wait(common, portion, started);
                         }
                     }
-                    while left > 0 {
-                        left -= 1;
-                        let Some(item) = items.next() else { break };
-                        if weight > 0 {
-                            work.note(&item);
-                        }
-                        match work.call(item) {
-                            Ok(()) => done += 1,
-                            Err(error) => {
-                                failed += 1;
-                                if !skip {
-                                    return Err(error);
-                                }
-                                common.report(cx, "call", Trouble::Error(error));
-                            }
-                        }
-                        if slow {
+                    // How many items stay behind this portion's.
+                    behind = items.len().saturating_sub(left);
+                    if slow {
+                        while items.len() > behind {
+                            call_some(&mut items, 1, weight > 0, work)?;
                             let end = cx.read();
                             let compute = end - from;
                             cx.record(common.compute, compute, weight.max(1));
@@ -316,26 +324,32 @@ impl<I: Intake> Feed<I> {
                             work.publish(cx, end, compute)?;
                             from = end;
                         }
-                    }
-                    if !slow {
+                    } else {
+                        call_some(&mut items, left, weight > 0, work)?;
                         work.portion(accounted, weight);
                     }
+                    left = 0;
                     at += 1;
                 }
                 Ok(())
             });
+            let now_given = before - items.len();
+            given += now_given as u64;
             match outcome {
                 Ok(()) => break Ok(()),
                 Err(trouble) => {
                     work.rollback();
-                    // A panicking call was neither counted done nor failed yet.
-                    failed += u64::from(matches!(trouble, Trouble::Panic(_)));
-                    if !(skip && matches!(trouble, Trouble::Panic(_))) {
+                    failed += 1;
+                    if !skip {
                         break Err(("call", trouble));
                     }
                     common.report(cx, "call", trouble);
-                    if left == 0 {
-                        work.portion(0, 0);
+                    // Go on behind the message that failed, in its portion.
+                    left = items.len().saturating_sub(behind);
+                    if left == 0
+                        && let Some(portion) = portions.get(at)
+                    {
+                        work.portion(accounted, if portion.run.is_recorded() { portion.run.weight } else { 0 });
                         at += 1;
                     }
                 }
@@ -353,7 +367,7 @@ impl<I: Intake> Feed<I> {
                     result = work.publish(cx, end, end - started).map_err(|e| ("emit", Trouble::Error(e)));
                 }
             }
-            common.learn(end - started, (done + failed) as usize);
+            common.learn(end - started, given as usize);
         } else {
             if result.is_ok() {
                 result = work.publish(cx, 0, 0).map_err(|e| ("emit", Trouble::Error(e)));
@@ -361,9 +375,8 @@ impl<I: Intake> Feed<I> {
             cx.stale();
         }
         portions.clear();
-        let given = done + failed;
         common.counts.taken.add(given);
-        common.counts.done.add(done);
+        common.counts.done.add(given - failed);
         common.counts.failed.add(failed);
         self.intake.received(given);
         if unfinished > 0 {
@@ -400,7 +413,7 @@ struct TransformWork<N: Transform> {
 }
 
 impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
-    #[inline]
+    #[inline(always)]
     fn call(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
         self.emit.ports.begin();
         // The node is there while the stage's life is `Open`.
@@ -602,7 +615,7 @@ struct SinkWork<N: Sink> {
 }
 
 impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
-    #[inline]
+    #[inline(always)]
     fn call(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return Ok(()) };
         node.take(item)
