@@ -178,13 +178,14 @@ impl Spec {
     pub fn from_text(text: &str, file: &str) -> Result<Spec, Problems> {
         let tree = Tree::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
         let mut problems = Problems::default();
-        let spec = Reader { problems: &mut problems }.graph(&tree);
+        let spec = Reader { problems: &mut problems, text }.graph(&tree);
         problems.into_result(spec)
     }
 }
 
 struct Reader<'a> {
     problems: &'a mut Problems,
+    text: &'a str,
 }
 
 impl Reader<'_> {
@@ -220,6 +221,14 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// YAML reads the bare word `null` as nothing; as a kind it names the sink.
+    fn is_null_word(&self, tree: &Tree) -> bool {
+        let line = usize::try_from(tree.place.line).ok().and_then(|l| self.text.lines().nth(l.checked_sub(1)?));
+        let column = usize::try_from(tree.place.column.saturating_sub(1)).unwrap_or(usize::MAX);
+        let word = line.map(|l| l.chars().skip(column).take(4).collect::<String>());
+        tree.value == Value::Null && word.as_deref() == Some("null")
     }
 
     fn number(&mut self, tree: &Tree, what: &str, range: std::ops::RangeInclusive<i128>) -> Option<Placed<usize>> {
@@ -317,7 +326,8 @@ impl Reader<'_> {
         for (key, value) in self.map(tree, &format!("node `{}`", key.name), &known) {
             match key.name.as_str() {
                 "kind" => {
-                    kind = self.text(value, "a kind").map(|value_| Placed { value: value_, place: value.place.clone() });
+                    let text = if self.is_null_word(value) { Some("null".to_string()) } else { self.text(value, "a kind") };
+                    kind = text.map(|text| Placed { value: text, place: value.place.clone() });
                     kind.as_ref()?;
                 }
                 "config" => node.config = value.clone(),

@@ -3,7 +3,7 @@
 //! Where nothing is known of what arrives (the node upstream has problems of its own, or closes a cycle) a node takes
 //! anything and leaves its output unknown too, so that one mistake is reported once.
 
-use limen::{DType, Dim, Given, NodeError, OutPort, Ports, PortSpec, TensorMut};
+use limen::{DType, Dim, Given, NodeError, OutPort, PortSpec, Ports, TensorMut};
 
 /// Height, width and channels of the image a node is given; `None` where no image is known.
 pub(crate) fn image_dims(given: &Given) -> Option<&[Dim; 3]> {

@@ -1,9 +1,7 @@
 //! The terminal.
 
-use super::text::{Form, Values};
-use limen::{
-    Building, Cost, Given, Many, Message, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor,
-};
+use super::text::{Content, Form, Values};
+use limen::{Building, Cost, Given, Many, Message, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Write};
@@ -30,7 +28,7 @@ fn one() -> u64 {
 /// The node.
 #[derive(Debug)]
 pub struct Console {
-    names: Vec<String>,
+    inputs: Vec<(String, Content)>,
     every: u64,
     taken: u64,
     text: Vec<u8>,
@@ -57,14 +55,14 @@ impl Console {
 }
 
 /// Adds ` name=value`.
-fn push_value(name: &str, message: &Message<Tensor>, to: &mut Vec<u8>) -> Result<(), NodeError> {
+fn push_value(name: &str, message: &Message<Tensor>, content: Content, to: &mut Vec<u8>) -> Result<(), NodeError> {
     let shape = message.body.shape();
     let values = Values::of(&message.body)?;
     to.push(b' ');
     to.extend_from_slice(name.as_bytes());
     to.push(b'=');
     match values {
-        Values::U8(text) if shape.len() == 1 => push_text(text, to),
+        Values::U8(text) if content == Content::Text => push_text(text, to),
         _ if shape.is_empty() => values.list(0..1, Form::Plain, to),
         _ if values.len() <= MAX_ELEMENTS => {
             to.push(b'[');
@@ -74,8 +72,7 @@ fn push_value(name: &str, message: &Message<Tensor>, to: &mut Vec<u8>) -> Result
         _ => {
             // Writing to a vector cannot fail.
             let _ = write!(to, "{}[", message.body.dtype());
-            let shape = shape.iter().map(|n| *n as u64);
-            for (i, length) in shape.enumerate() {
+            for (i, length) in shape.iter().enumerate() {
                 let _ = write!(to, "{}{length}", if i > 0 { "," } else { "" });
             }
             to.push(b']');
@@ -110,8 +107,9 @@ impl Node for Console {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let names = cx.inputs().iter().map(|(name, _)| name.clone()).collect();
-        Ok(Console { names, every: config.every.max(1), taken: 0, text: Vec::with_capacity(BUFFER), is_closed: false })
+        let input = |(name, spec): &(String, _)| (name.clone(), Content::of(Option::as_ref(spec)));
+        let inputs = cx.inputs().iter().map(input).collect();
+        Ok(Console { inputs, every: config.every.max(1), taken: 0, text: Vec::with_capacity(BUFFER), is_closed: false })
     }
 }
 
@@ -125,8 +123,8 @@ impl Sink for Console {
             return Ok(());
         }
         let _ = write!(self.text, "{}", input[0].header().seq);
-        for (message, name) in input.iter().zip(&self.names) {
-            push_value(name, message, &mut self.text)?;
+        for (message, (name, content)) in input.iter().zip(&self.inputs) {
+            push_value(name, message, *content, &mut self.text)?;
         }
         self.text.push(b'\n');
         if self.text.len() >= BUFFER { self.print() } else { Ok(()) }
@@ -160,14 +158,14 @@ mod tests {
         let mut name = tensor(PortSpec::new(DType::U8, [Dim::AtMost(20)]));
         name.set_len(0, 10).unwrap();
         name.bytes_mut().copy_from_slice("ü\u{1b}[31m\n .".as_bytes());
-        for (value, expected) in [
-            (scalar, " x=0.98"),
-            (tensor(PortSpec::fixed(DType::I32, [2, 2])), " x=[0,0,0,0]"),
-            (tensor(PortSpec::image(4, 5, 3)), " x=u8[4,5,3]"),
-            (name, " x=ü\\u{1b}[31m\\n ."),
+        for (value, content, expected) in [
+            (scalar, Content::Numbers, " x=0.98"),
+            (tensor(PortSpec::fixed(DType::I32, [2, 2])), Content::Numbers, " x=[0,0,0,0]"),
+            (tensor(PortSpec::image(4, 5, 3)), Content::Numbers, " x=u8[4,5,3]"),
+            (name, Content::Text, " x=ü\\u{1b}[31m\\n ."),
         ] {
             let mut line = Vec::new();
-            push_value("x", &value.freeze().into(), &mut line).unwrap();
+            push_value("x", &value.freeze().into(), content, &mut line).unwrap();
             assert_eq!(String::from_utf8(line).unwrap(), expected);
         }
     }

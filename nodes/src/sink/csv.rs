@@ -1,9 +1,10 @@
 //! Tables.
 
 use super::file::{self, Exists, OutputFile};
-use super::text::{Form, Values, is_text};
+use super::text::{Content, Form, Values};
 use limen::{
-    Building, Cost, Dim, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink, Tensor,
+    Building, Cost, Dim, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink,
+    Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,7 +16,7 @@ const MAX_COLUMNS: usize = 1024;
 /// Writes one row a message to a comma-separated file: its sequence number, then what each input gave.
 ///
 /// A scalar input has one column, `<input>`; a vector or a small array of fixed shape has one for each element,
-/// `<input>_0`, `<input>_1` and so on; u8[≤n] is text. Inputs come in the order of the graph file.
+/// `<input>_0`, `<input>_1` and so on; `u8[≤n]` is text. Inputs come in the order of the graph file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
@@ -29,23 +30,16 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Csv {
     file: OutputFile,
-    columns: Vec<Column>,
+    contents: Vec<Content>,
     line: Vec<u8>,
     rows: u64,
-}
-
-/// What an input gives to a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
-    Text,
-    Numbers,
 }
 
 /// The header of a table, without the end of its line.
 fn header<'a>(inputs: impl Iterator<Item = (&'a str, &'a PortSpec)>) -> String {
     let mut header = String::from("seq");
     for (name, spec) in inputs {
-        if spec.shape.is_empty() || is_text(spec) {
+        if spec.shape.is_empty() || Content::of(Some(spec)) == Content::Text {
             header.push_str(&format!(",{name}"));
         } else {
             (0..spec.max_elements().unwrap_or(0)).for_each(|i| header.push_str(&format!(",{name}_{i}")));
@@ -84,7 +78,8 @@ impl Csv {
         BufReader::new(std::io::Read::take(file, most)).read_line(&mut first).map_err(|e| NodeError::file(path, e))?;
         let first = first.trim_end_matches(['\r', '\n']);
         if first != header {
-            let why = format!("its columns begin `{first}`, those of this graph are `{header}`: rows cannot be appended");
+            let why =
+                format!("its columns begin `{first}`, those of this graph are `{header}`: rows cannot be appended");
             return Err(NodeError::input(path.display().to_string(), why));
         }
         Ok(())
@@ -103,11 +98,14 @@ impl Node for Csv {
                 ports = ports.input_any(name);
                 continue;
             };
-            if let Some(dim) = spec.shape.iter().find(|d| !matches!(d, Dim::Fixed(_))).filter(|_| !is_text(spec)) {
-                let message = format!("{spec} has a dim, {dim}, that differs from message to message; a table's columns are fixed");
+            let is_text = Content::of(Some(spec)) == Content::Text;
+            if let Some(dim) = spec.shape.iter().find(|d| !matches!(d, Dim::Fixed(_))).filter(|_| !is_text) {
+                let message = format!(
+                    "{spec} has a dim, {dim}, that differs from message to message; a table's columns are fixed"
+                );
                 errors.input(name, message).help("write it with `kind: jsonl`");
             }
-            columns = columns.saturating_add(if is_text(spec) { 1 } else { spec.max_elements().unwrap_or(1) });
+            columns = columns.saturating_add(if is_text { 1 } else { spec.max_elements().unwrap_or(1) });
             if columns > MAX_COLUMNS {
                 let message = format!("with {spec} the table would have {columns} columns, more than {MAX_COLUMNS}");
                 errors.input(name, message).help("write it with `kind: jsonl`, or make it smaller before");
@@ -125,11 +123,10 @@ impl Node for Csv {
             let unknown = || NodeError::input(&**name, "its shape is not known while planning, so it has no columns");
             inputs.push((name.as_str(), spec.as_ref().ok_or_else(unknown)?));
         }
-        let column = |spec: &PortSpec| if is_text(spec) { Column::Text } else { Column::Numbers };
-        let columns = inputs.iter().map(|(_, spec)| column(spec)).collect();
+        let contents = inputs.iter().map(|(_, spec)| Content::of(Some(spec))).collect();
         let header = header(inputs.into_iter());
         let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
-        let mut node = Csv { file, columns, line: Vec::new(), rows: 0 };
+        let mut node = Csv { file, contents, line: Vec::new(), rows: 0 };
         node.begin(&header)?;
         Ok(node)
     }
@@ -145,11 +142,11 @@ impl Sink for Csv {
     fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
         self.line.clear();
         Values::U64(&[input[0].header().seq]).list(0..1, Form::Plain, &mut self.line);
-        for (message, column) in input.iter().zip(&self.columns) {
+        for (message, content) in input.iter().zip(&self.contents) {
             self.line.push(b',');
-            match column {
-                Column::Text => push_text(message.body.bytes(), &mut self.line),
-                Column::Numbers => {
+            match content {
+                Content::Text => push_text(message.body.bytes(), &mut self.line),
+                Content::Numbers => {
                     let values = Values::of(&message.body)?;
                     values.list(0..values.len(), Form::Plain, &mut self.line);
                 }
@@ -193,7 +190,9 @@ mod tests {
 
     #[test]
     fn text_with_commas_is_one_field() {
-        for (text, expected) in [("a.png", "a.png"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("a\nb", "\"a\nb\""), ("", "")] {
+        for (text, expected) in
+            [("a.png", "a.png"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("a\nb", "\"a\nb\""), ("", "")]
+        {
             let mut line = Vec::new();
             push_text(text.as_bytes(), &mut line);
             assert_eq!(String::from_utf8(line).unwrap(), expected);
@@ -202,21 +201,19 @@ mod tests {
 
     #[test]
     fn rows_are_appended_only_below_the_same_header() {
-        let folder = std::env::temp_dir().join(format!("limen-csv-append-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let folders = Folders { graph: folder.clone(), ..Folders::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let begin = |header: &str| {
             let file = OutputFile::open(&folders, "a.csv", Exists::Append).unwrap();
-            let mut node = Csv { file, columns: Vec::new(), line: Vec::new(), rows: 0 };
+            let mut node = Csv { file, contents: Vec::new(), line: Vec::new(), rows: 0 };
             node.begin(header)
         };
         begin("seq,a").unwrap();
         begin("seq,a").unwrap();
-        assert_eq!(std::fs::read_to_string(folder.join("a.csv")).unwrap(), "seq,a\n");
+        assert_eq!(std::fs::read_to_string(folder.path().join("a.csv")).unwrap(), "seq,a\n");
         for other in ["seq,ab", "seq", "seq,b"] {
             let error = begin(other).unwrap_err().to_string();
             assert!(error.contains("cannot be appended"), "{error}");
         }
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -53,7 +53,15 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
         let message = format!("there is no folder `{}`; only the last folder of a path is made", above.display());
         errors.at("path", message).help("make it, or write to a folder beside the graph");
     }
-    ports.claim(Claim::File(target)).blocking()
+    ports.claim(Claim::File(real(&target))).blocking()
+}
+
+/// The same path for the same file, however it is written, as far as folders exist.
+fn real(target: &Path) -> PathBuf {
+    let folder = target.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    let in_folder = || Some(folder?.join(target.file_name()?));
+    let absolute = || std::path::absolute(target).unwrap_or_else(|_| target.to_path_buf());
+    fs::canonicalize(target).ok().or_else(in_folder).unwrap_or_else(absolute)
 }
 
 /// A file being written. What is written can be seen under its name when it is complete, or at once if it is added to
@@ -128,82 +136,74 @@ impl Drop for OutputFile {
 mod tests {
     use super::*;
 
-    /// Runs a step in an empty folder.
-    pub(crate) fn in_folder(name: &str, step: impl FnOnce(&Path)) {
-        let folder = std::env::temp_dir().join(format!("limen-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        step(&folder);
-        fs::remove_dir_all(&folder).unwrap();
-    }
-
     fn folders(graph: &Path) -> Folders {
         Folders { graph: graph.into(), ..Folders::default() }
     }
 
     #[test]
     fn an_older_file_stays_until_the_new_one_is_complete() {
-        in_folder("replace", |folder| {
-            let path = folder.join("out/a.txt");
-            let read = || fs::read_to_string(&path).unwrap_or_default();
-            for (old, text, finish) in [("", "one", true), ("one", "two", false)] {
-                let mut file = OutputFile::open(&folders(folder), "out/a.txt", Exists::Replace).unwrap();
-                file.write(text.as_bytes()).unwrap();
-                file.flush().unwrap();
-                assert_eq!(read(), old);
-                assert!(!file.continues);
-                if finish {
-                    file.finish().unwrap();
-                    assert_eq!(read(), text);
-                }
-                drop(file);
-                assert_eq!(read(), text, "what there is gets its name even without an end");
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let path = folder.join("out/a.txt");
+        let read = || fs::read_to_string(&path).unwrap_or_default();
+        for (old, text, finish) in [("", "one", true), ("one", "two", false)] {
+            let mut file = OutputFile::open(&folders(folder), "out/a.txt", Exists::Replace).unwrap();
+            file.write(text.as_bytes()).unwrap();
+            file.flush().unwrap();
+            assert_eq!(read(), old);
+            assert!(!file.continues);
+            if finish {
+                file.finish().unwrap();
+                assert_eq!(read(), text);
             }
-            assert_eq!(fs::read_dir(folder.join("out")).unwrap().count(), 1, "no temporary file is left");
-        });
+            drop(file);
+            assert_eq!(read(), text, "what there is gets its name even without an end");
+        }
+        assert_eq!(fs::read_dir(folder.join("out")).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
     fn a_file_is_continued_or_refused_as_the_config_says() {
-        in_folder("append", |folder| {
-            let open = |exists| OutputFile::open(&folders(folder), "a.txt", exists);
-            for (text, continues) in [("one ", false), ("two", true)] {
-                let mut file = open(Exists::Append).unwrap();
-                assert_eq!(file.continues, continues);
-                file.write(text.as_bytes()).unwrap();
-            }
-            assert_eq!(fs::read_to_string(folder.join("a.txt")).unwrap(), "one two");
-            assert!(matches!(open(Exists::Fail), Err(NodeError::File { .. })));
-            assert!(OutputFile::open(&folders(folder), "b.txt", Exists::Fail).is_ok());
-            assert!(OutputFile::open(&folders(folder), "no/such/a.txt", Exists::Replace).is_err());
-            assert!(OutputFile::open(&folders(folder), "../a.txt", Exists::Replace).is_err());
-        });
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let open = |exists| OutputFile::open(&folders(folder), "a.txt", exists);
+        for (text, continues) in [("one ", false), ("two", true)] {
+            let mut file = open(Exists::Append).unwrap();
+            assert_eq!(file.continues, continues);
+            file.write(text.as_bytes()).unwrap();
+        }
+        assert_eq!(fs::read_to_string(folder.join("a.txt")).unwrap(), "one two");
+        assert!(matches!(open(Exists::Fail), Err(NodeError::File { .. })));
+        assert!(OutputFile::open(&folders(folder), "b.txt", Exists::Fail).is_ok());
+        assert!(OutputFile::open(&folders(folder), "no/such/a.txt", Exists::Replace).is_err());
+        assert!(OutputFile::open(&folders(folder), "../a.txt", Exists::Replace).is_err());
     }
 
     #[test]
     fn planning_finds_what_cannot_be_written() {
-        in_folder("plan", |folder| {
-            fs::write(folder.join("there.txt"), "x").unwrap();
-            let folders = folders(folder);
-            let cx = Planning { node: "n", folders: &folders };
-            for (path, exists, expected) in [
-                ("new.txt", Exists::Fail, ""),
-                ("out/new.txt", Exists::Replace, ""),
-                ("there.txt", Exists::Append, ""),
-                ("there.txt", Exists::Fail, "is there already"),
-                (".", Exists::Replace, "a folder"),
-                ("a/b/c.txt", Exists::Replace, "there is no folder"),
-                ("../x.txt", Exists::Replace, "--allow-path"),
-            ] {
-                let mut errors = PlanErrors::default();
-                plan(path, exists, &cx, Ports::new(), &mut errors);
-                match errors.into_result(()) {
-                    Ok(()) => assert_eq!(expected, "", "{path}"),
-                    Err(errors) => {
-                        let text = format!("{errors:?}");
-                        assert!(!expected.is_empty() && text.contains(expected), "{path}: {text}");
-                    }
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        fs::write(folder.join("there.txt"), "x").unwrap();
+        let folders = folders(folder);
+        let cx = Planning { node: "n", folders: &folders };
+        for (path, exists, expected) in [
+            ("new.txt", Exists::Fail, ""),
+            ("out/new.txt", Exists::Replace, ""),
+            ("there.txt", Exists::Append, ""),
+            ("there.txt", Exists::Fail, "is there already"),
+            (".", Exists::Replace, "a folder"),
+            ("a/b/c.txt", Exists::Replace, "there is no folder"),
+            ("../x.txt", Exists::Replace, "--allow-path"),
+        ] {
+            let mut errors = PlanErrors::default();
+            plan(path, exists, &cx, Ports::new(), &mut errors);
+            match errors.into_result(()) {
+                Ok(()) => assert_eq!(expected, "", "{path}"),
+                Err(errors) => {
+                    let text = format!("{errors:?}");
+                    assert!(!expected.is_empty() && text.contains(expected), "{path}: {text}");
                 }
             }
-        });
+        }
     }
 }

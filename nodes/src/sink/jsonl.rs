@@ -1,7 +1,7 @@
 //! JSON, one object a line.
 
 use super::file::{self, Exists, OutputFile};
-use super::text::{Form, Values, is_text};
+use super::text::{Content, Form, Values};
 use limen::{
     Building, Cost, Given, Many, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor,
 };
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// Writes one JSON object a message: `{"seq":0,"<input>":...}`.
 ///
-/// A scalar is a number, other tensors are nested arrays of their shape, u8[≤n] is text; numbers that are none are
+/// A scalar is a number, other tensors are nested arrays of their shape, `u8[≤n]` is text; numbers that are none are
 /// `null`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -25,14 +25,14 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Jsonl {
     file: OutputFile,
-    /// `,"name":` of every input.
-    keys: Vec<String>,
+    /// `,"name":` of every input, and what it gives.
+    keys: Vec<(String, Content)>,
     line: Vec<u8>,
     rows: u64,
 }
 
 /// Adds a string. What is not UTF-8 in it becomes the replacement character.
-pub(crate) fn push_string(text: &[u8], line: &mut Vec<u8>) -> Result<(), NodeError> {
+fn push_string(text: &[u8], line: &mut Vec<u8>) -> Result<(), NodeError> {
     serde_json::to_writer(line, &String::from_utf8_lossy(text)).map_err(NodeError::other)
 }
 
@@ -56,16 +56,12 @@ fn push_nested(values: Values<'_>, shape: &[usize], start: usize, line: &mut Vec
     line.push(b']');
 }
 
-fn push_tensor(message: &Message<Tensor>, line: &mut Vec<u8>) -> Result<(), NodeError> {
-    let shape = message.body.shape();
-    let values = Values::of(&message.body)?;
-    match values {
-        Values::U8(text) if shape.len() == 1 => push_string(text, line),
-        _ => {
-            push_nested(values, &shape, 0, line);
-            Ok(())
-        }
+fn push_tensor(message: &Message<Tensor>, content: Content, line: &mut Vec<u8>) -> Result<(), NodeError> {
+    if content == Content::Text {
+        return push_string(message.body.bytes(), line);
     }
+    push_nested(Values::of(&message.body)?, &message.body.shape(), 0, line);
+    Ok(())
 }
 
 impl Node for Jsonl {
@@ -86,7 +82,8 @@ impl Node for Jsonl {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // Names of inputs are plain words, which need no escape.
-        let keys = cx.inputs().iter().map(|(name, _)| format!(",\"{name}\":")).collect();
+        let key = |(name, spec): &(String, _)| (format!(",\"{name}\":"), Content::of(Option::as_ref(spec)));
+        let keys = cx.inputs().iter().map(key).collect();
         let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
         Ok(Jsonl { file, keys, line: Vec::new(), rows: 0 })
     }
@@ -103,9 +100,9 @@ impl Sink for Jsonl {
         self.line.clear();
         self.line.extend_from_slice(b"{\"seq\":");
         Values::U64(&[input[0].header().seq]).list(0..1, Form::Json, &mut self.line);
-        for (message, key) in input.iter().zip(&self.keys) {
+        for (message, (key, content)) in input.iter().zip(&self.keys) {
             self.line.extend_from_slice(key.as_bytes());
-            push_tensor(message, &mut self.line)?;
+            push_tensor(message, *content, &mut self.line)?;
         }
         self.line.extend_from_slice(b"}\n");
         self.file.write(&self.line)?;
@@ -146,7 +143,9 @@ mod tests {
 
     #[test]
     fn text_is_escaped() {
-        for (text, expected) in [(&b"a.png"[..], r#""a.png""#), (b"\"\\\n\x1b", r#""\"\\\n\u001b""#), (b"\xff", "\"\u{fffd}\"")] {
+        for (text, expected) in
+            [(&b"a.png"[..], r#""a.png""#), (b"\"\\\n\x1b", r#""\"\\\n\u001b""#), (b"\xff", "\"\u{fffd}\"")]
+        {
             let mut line = Vec::new();
             push_string(text, &mut line).unwrap();
             assert_eq!(String::from_utf8(line).unwrap(), expected);

@@ -2,14 +2,15 @@
 
 use crate::boxes::{self, Row};
 use limen::{
-    Building, Cost, DType, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink, Tensor,
+    Building, Cost, DType, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink,
+    Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Compares `predicted` with `truth` and reports how often they agree.
 ///
-/// `labels`, i32[] both: `accuracy`, `correct`, `total`. `boxes`, f32[≤n,6] both: `precision`, `recall`,
+/// `labels`, `i32[]` both: `accuracy`, `correct`, `total`. `boxes`, `f32[≤n,6]` both: `precision`, `recall`,
 /// `true_positives`, `false_positives`, `missed`. A share of nothing is 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -109,7 +110,14 @@ impl Node for Score {
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Score { task: config.task, matcher: Matcher::default(), iou: config.iou, right: 0, predicted: 0, present: 0 })
+        Ok(Score {
+            task: config.task,
+            matcher: Matcher::default(),
+            iou: config.iou,
+            right: 0,
+            predicted: 0,
+            present: 0,
+        })
     }
 
     fn metrics(&self, to: &mut Metrics) {

@@ -4,14 +4,15 @@ use super::pace::Pace;
 use ::csv::{ByteRecord, Position, Reader, ReaderBuilder};
 use limen::unit::Rate;
 use limen::{
-    Building, Cost, DType, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source, Tensor,
+    Building, Cost, DType, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source,
+    Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Reads the rows of a comma-separated file as numbers: `row` f32[n].
+/// Reads the rows of a comma-separated file as numbers: `row` `f32[n]`.
 ///
 /// The first line names the columns. A field that is not a number fails one call; with `on_error: skip` the next row
 /// follows.
@@ -213,12 +214,9 @@ mod tests {
 
     /// Every row or error of a file, in words.
     fn rows(text: &str, columns: &[&str], repeat: u32) -> Vec<String> {
-        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("limen-csv-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("t.csv"), text).unwrap();
-        let folders = Folders { graph: folder.clone(), ..Folders::default() };
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.csv"), text).unwrap();
+        let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let columns = columns.iter().map(|c| c.to_string()).collect();
         let config = Config { path: "t.csv".into(), columns, rate: None, repeat };
         let table = match Table::open(&config, &folders) {
@@ -232,7 +230,6 @@ mod tests {
             said.push(row.as_ref().map_or_else(|e| e.to_string(), |()| format!("{:?}", node.table.row)));
             node.advance();
         }
-        std::fs::remove_dir_all(&folder).unwrap();
         said
     }
 

@@ -4,8 +4,8 @@ use super::pace::Pace;
 use super::picture::{self, Size};
 use limen::unit::Rate;
 use limen::{
-    Building, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source,
-    Tensor,
+    Building, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports,
+    Source, Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,8 +16,8 @@ const MAX_NAME: usize = 255;
 
 /// Reads images from files and gives their pixels, names and labels.
 ///
-/// Outputs: `image` u8[height,width,channels], `name` u8[≤255], and with `label` also `label` i32[]. Every file must
-/// have the size and the channels (1 grey, 3 RGB, 4 RGBA) of the first. A file that cannot be decoded fails one call;
+/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and with `label` also `label` `i32[]`. Every file
+/// must have the size and the channels (1 grey, 3 RGB, 4 RGBA) of the first. A file that cannot be decoded fails one call;
 /// with `on_error: skip` the next file follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -104,8 +104,11 @@ impl Node for ImageFiles {
                 if let Some(first) = unlabelled.first() {
                     let what = if config.label == Label::Stem { "name" } else { "folder's name" };
                     let (all, none) = (files.len(), unlabelled.len());
-                    let message = format!("{none} of {all} files have no label in their {what}, first `{}`", first.display());
-                    errors.at("label", message).help("name them as in `0001-7.png` or `7/0001.png`, or write `label: none`");
+                    let message =
+                        format!("{none} of {all} files have no label in their {what}, first `{}`", first.display());
+                    errors
+                        .at("label", message)
+                        .help("name them as in `0001-7.png` or `7/0001.png`, or write `label: none`");
                 }
             }
         }
@@ -175,7 +178,8 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<PathBuf>, String> {
     let graph = folders.graph.to_str().ok_or("the graph's folder has a name that is not UTF-8; rename it")?;
     let full = PathBuf::from(glob::Pattern::escape(graph)).join(pattern);
     let full = full.to_str().unwrap_or(pattern);
-    let matches = glob::glob(full).map_err(|e| format!("`{pattern}` is no pattern: {} at character {}", e.msg, e.pos))?;
+    let matches =
+        glob::glob(full).map_err(|e| format!("`{pattern}` is no pattern: {} at character {}", e.msg, e.pos))?;
     let mut files = Vec::new();
     for path in matches {
         let path = path.map_err(|e| e.to_string())?;
@@ -188,7 +192,7 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<PathBuf>, String> {
     }
     files.sort();
     if files.is_empty() {
-        let hint = if Path::new(full).is_dir() { "; it is a folder: write `*.png` behind it" } else { "" };
+        let hint = if folders.graph.join(pattern).is_dir() { "; it is a folder: write `*.png` behind it" } else { "" };
         return Err(format!("no file matches `{pattern}` in `{}`{hint}", folders.graph.display()));
     }
     Ok(files)
@@ -219,7 +223,9 @@ mod tests {
 
     #[test]
     fn files_are_found_in_order_and_only_below_the_graph() {
-        let folder = std::env::temp_dir().join(format!("limen-image-files-[{}]", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        // Brackets mean something in a pattern, and nothing in the graph's own folder.
+        let folder = folder.path().join("[a]");
         std::fs::create_dir_all(folder.join("graph/data")).unwrap();
         for name in ["graph/data/b.png", "graph/data/a.png", "graph/data/note.txt", "outside.png"] {
             std::fs::write(folder.join(name), b"").unwrap();
@@ -227,7 +233,9 @@ mod tests {
         let folders = Folders { graph: folder.join("graph"), ..Folders::default() };
         let names = |pattern: &str| {
             let files = find(pattern, &folders)?;
-            Ok::<_, String>(files.iter().map(|f| f.file_name().unwrap().to_str().unwrap().to_string()).collect::<Vec<_>>())
+            Ok::<_, String>(
+                files.iter().map(|f| f.file_name().unwrap().to_str().unwrap().to_string()).collect::<Vec<_>>(),
+            )
         };
         assert_eq!(names("data/*.png").unwrap(), ["a.png", "b.png"]);
         assert_eq!(names("data/a.png").unwrap(), ["a.png"]);
@@ -240,6 +248,5 @@ mod tests {
             let error = names(pattern).unwrap_err();
             assert!(error.contains(expected), "{pattern}: {error}");
         }
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

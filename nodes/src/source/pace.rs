@@ -21,7 +21,8 @@ impl Pace {
     #[inline]
     pub(crate) fn begin(&mut self, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         let Some(period) = self.period_ns else { return Ok(now) };
-        let due = self.due(*self.start.get_or_insert(now), period);
+        let start = *self.start.get_or_insert(now);
+        let due = self.due(start, period);
         // The engine calls again at once after an error that is skipped, which may be before the time asked for.
         if due > now && due > clock() {
             return Err(Next::At(due));

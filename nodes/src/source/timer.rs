@@ -2,11 +2,13 @@
 
 use super::pace::Pace;
 use limen::unit::Rate;
-use limen::{Building, DType, Emit, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source, Tensor};
+use limen::{
+    Building, DType, Emit, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source, Tensor,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends a number at a fixed rate: `tick` u64[], 0, 1, 2 and so on.
+/// Sends a number at a fixed rate: `tick` `u64[]`, 0, 1, 2 and so on.
 ///
 /// A tick that is late is sent at once; its origin is the time at which it should have come.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use limen::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Finds the greatest element of f32[...]: `index` i32[] (counted through all dims) and `value` f32[].
+/// Finds the greatest element of `f32[...]`: `index` `i32[]` (counted through all dims) and `value` `f32[]`.
 ///
 /// Of equal elements the first wins; what is not a number never does. A tensor without a number fails the call.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]

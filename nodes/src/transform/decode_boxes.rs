@@ -2,13 +2,14 @@
 
 use crate::boxes::{self, ROW, Row};
 use limen::{
-    Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor, Transform,
+    Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor,
+    Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Turns `scores` f32[cells,classes] and `boxes` f32[cells,4] of a detector into `boxes` f32[≤max_boxes,6]: x0, y0, x1,
-/// y1, score, class, the best first.
+/// Turns `scores` `f32[cells,classes]` and `boxes` `f32[cells,4]` of a detector into `boxes` `f32[≤max_boxes,6]`: x0,
+/// y0, x1, y1, score, class, the best first.
 ///
 /// The cells lie `stride` pixels apart and are numbered row by row. Each gives a box for every class that scores above
 /// the threshold. If there are more than `max_boxes`, the best are kept.
@@ -139,7 +140,11 @@ impl Transform for DecodeBoxes {
     type In = (Tensor, Tensor);
     type Out = Tensor;
 
-    fn apply(&mut self, (scores, edges): (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+    fn apply(
+        &mut self,
+        (scores, edges): (Message<Tensor>, Message<Tensor>),
+        out: &mut Emit<Tensor>,
+    ) -> Result<(), NodeError> {
         let header = if edges.header().origin < scores.header().origin { edges.header() } else { scores.header() };
         let classes = scores.body.shape().get(1).copied().unwrap_or(1).max(1);
         let edges = edges.body.as_slice::<f32>()?.as_chunks::<4>().0;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// Most boxes that can be kept: every box is compared with all that are kept, which for more would take long.
 const MAX_BOXES: usize = 300;
 
-/// Drops boxes f32[≤n,6] that overlap a better one of their class: f32[≤max_boxes,6], the best first.
+/// Drops boxes `f32[≤n,6]` that overlap a better one of their class: `f32[≤max_boxes,6]`, the best first.
 ///
 /// Boxes whose score is not a number are dropped.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

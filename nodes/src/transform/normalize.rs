@@ -2,13 +2,14 @@
 
 use crate::shape;
 use limen::{
-    Building, Cost, DType, Emit, Given, Layout, Node, NodeError, PlanErrors, Planning, Ports, TensorMut, Tensor, Transform,
+    Building, Cost, DType, Emit, Given, Layout, Node, NodeError, PlanErrors, Planning, Ports, Tensor, TensorMut,
+    Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Subtracts a mean and divides by a standard deviation, per channel, in place: f32 of any shape with one value for
-/// all, f32[c,h,w] or f32[h,w,c] with one value a channel.
+/// all, `f32[c,h,w]` or `f32[h,w,c]` with one value a channel.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What is subtracted: one value, or one for each channel.
@@ -61,7 +62,9 @@ impl Node for Normalize {
             }
             for (i, value) in values.iter().enumerate() {
                 if !value.is_finite() || field == "std" && *value == 0.0 {
-                    errors.at(format!("{field}[{i}]"), format!("{value} cannot be used")).help("write a finite number; `std` not 0");
+                    errors
+                        .at(format!("{field}[{i}]"), format!("{value} cannot be used"))
+                        .help("write a finite number; `std` not 0");
                 }
             }
         }

@@ -4,8 +4,8 @@ use crate::shape;
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use limen::{
-    Building, Cost, DType, Dim, Emit, Given, Layout, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor,
-    Transform,
+    Building, Cost, DType, Dim, Emit, Given, Layout, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports,
+    Tensor, Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// Largest side of an image, in pixels.
 const MAX_SIDE: usize = 1 << 15;
 
-/// Scales images u8[h,w,c] to u8[height,width,c], without keeping their proportions.
+/// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their proportions.
 ///
 /// Shrinking averages over all pixels (as Pillow does), so that nothing is skipped.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -104,7 +104,9 @@ impl Node for Resize {
             && !(1..=4).contains(channels)
         {
             let message = format!("what arrives has {channels} channels, where 1 to 4 can be scaled");
-            errors.input("in", message).help("the channels of an image are its last dim; put this node before `to_tensor`");
+            errors
+                .input("in", message)
+                .help("the channels of an image are its last dim; put this node before `to_tensor`");
         }
         let image = |dims: [Dim; 3]| PortSpec::new(DType::U8, dims).with_layout(Layout::Hwc);
         let input = image(dims.cloned().unwrap_or_else(shape::any_image));

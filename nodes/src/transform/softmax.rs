@@ -7,7 +7,7 @@ use limen::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Turns scores f32[..., n] into probabilities over the last dim, in place.
+/// Turns scores `f32[..., n]` into probabilities over the last dim, in place.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 

@@ -2,12 +2,13 @@
 
 use crate::boxes;
 use limen::{
-    Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor, Transform,
+    Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor,
+    Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Finds the `k` greatest elements of f32[n], the greatest first: `index` i32[k] and `value` f32[k].
+/// Finds the `k` greatest elements of `f32[n]`, the greatest first: `index` `i32[k]` and `value` `f32[k]`.
 ///
 /// Of equal elements the earlier comes first; what is not a number comes last.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -20,20 +21,26 @@ pub struct Config {
 #[derive(Debug)]
 pub struct TopK {
     k: usize,
-    order: Vec<u32>,
+    best: Vec<(f32, usize)>,
 }
 
-/// Puts the places of the `k` greatest values into `order`, without allocating once it has grown.
-fn greatest(values: &[f32], k: usize, order: &mut Vec<u32>) {
-    let compare = |a: &u32, b: &u32| boxes::by_score((values[*a as usize], *a as usize), (values[*b as usize], *b as usize));
-    order.clear();
-    order.extend(0..values.len() as u32);
-    if k < order.len() {
-        // Only the k greatest are sorted, which for small k is much less than sorting all.
-        order.select_nth_unstable_by(k, compare);
-        order.truncate(k);
+/// Puts the `k` greatest values and their places into `best`, without allocating once it has grown.
+///
+/// What is found so far is kept in order. Of many elements few get in, so most cost one comparison; only elements that
+/// rise all the way move `k` others each.
+fn greatest(values: &[f32], k: usize, best: &mut Vec<(f32, usize)>) {
+    best.clear();
+    for entry in values.iter().copied().zip(0..) {
+        if best.len() == k {
+            // An equal one came before. What is not a number never rises.
+            if best.last().is_none_or(|last| entry.0 <= last.0) || entry.0.is_nan() {
+                continue;
+            }
+            best.pop();
+        }
+        let at = best.partition_point(|better| boxes::by_score(*better, entry).is_lt());
+        best.insert(at, entry);
     }
-    order.sort_unstable_by(compare);
 }
 
 impl Node for TopK {
@@ -64,9 +71,8 @@ impl Node for TopK {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let longest = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements());
-        Ok(TopK { k: config.k, order: Vec::with_capacity(longest.unwrap_or(0)) })
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(TopK { k: config.k, best: Vec::with_capacity(config.k) })
     }
 }
 
@@ -75,18 +81,17 @@ impl Transform for TopK {
     type Out = (Tensor, Tensor);
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
-        let values = input.body.as_slice::<f32>()?;
-        greatest(values, self.k, &mut self.order);
+        greatest(input.body.as_slice()?, self.k, &mut self.best);
         if out.0.is_connected() {
             let mut index = out.0.loan(input.header())?;
-            index.set_len(0, self.order.len())?;
-            index.as_mut_slice::<i32>()?.iter_mut().zip(&self.order).for_each(|(to, at)| *to = *at as i32);
+            index.set_len(0, self.best.len())?;
+            index.as_mut_slice::<i32>()?.iter_mut().zip(&self.best).for_each(|(to, (_, at))| *to = *at as i32);
             out.0.send(index);
         }
         if out.1.is_connected() {
             let mut value = out.1.loan(input.header())?;
-            value.set_len(0, self.order.len())?;
-            value.as_mut_slice::<f32>()?.iter_mut().zip(&self.order).for_each(|(to, at)| *to = values[*at as usize]);
+            value.set_len(0, self.best.len())?;
+            value.as_mut_slice::<f32>()?.iter_mut().zip(&self.best).for_each(|(to, (value, _))| *to = *value);
             out.1.send(value);
         }
         Ok(())
@@ -108,21 +113,21 @@ mod tests {
             (&[1.0, 2.0], 5, &[1, 0]),
             (&[], 1, &[]),
         ] {
-            let mut order = Vec::new();
-            greatest(values, k, &mut order);
-            assert_eq!(order, expected, "{values:?}");
+            let mut best = Vec::new();
+            greatest(values, k, &mut best);
+            assert!(best.iter().map(|(_, at)| at).eq(expected), "{values:?}: {best:?}");
         }
     }
 
     #[test]
     fn it_agrees_with_sorting_all() {
         let values: Vec<f32> = (0..1000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as f32).collect();
-        let mut all: Vec<u32> = (0..1000).collect();
-        all.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]));
-        let mut order = Vec::new();
+        let mut all: Vec<usize> = (0..1000).collect();
+        all.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+        let mut best = Vec::new();
         for k in [1, 5, 100, 999, 1000] {
-            greatest(&values, k, &mut order);
-            assert_eq!(order, all[..k]);
+            greatest(&values, k, &mut best);
+            assert!(best.iter().map(|(_, at)| at).eq(&all[..k]), "{k}");
         }
     }
 }

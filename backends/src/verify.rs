@@ -1,0 +1,391 @@
+//! Recorded cases: inputs of a model with the outputs that another runtime gave for them.
+//!
+//! Every runtime gives wrong numbers for some operator without an error, so a model node can carry a case that is run
+//! once when the graph is planned, through the very session type that will serve it. A case is an `.npz` whose arrays are
+//! named as the model's inputs and outputs and shaped as the model shapes them: `[items, …]`.
+
+use crate::element::Access;
+use crate::{caught, port_name};
+use limen::Dim;
+use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
+use npyz::{DType, NpyFile, Order, TypeChar};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+/// Larger arrays are refused: a case is a handful of items, and a zip can unpack to far more than it seems.
+const MAX_ARRAY_BYTES: u64 = 256 << 20;
+
+/// How far a number may be from the recorded one: `atol + rtol × |recorded|`, as in NumPy's `allclose`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// The absolute part.
+    pub atol: f64,
+    /// The relative part.
+    pub rtol: f64,
+}
+
+impl Tolerance {
+    fn allows(self, expected: f64) -> f64 {
+        self.atol + self.rtol * expected.abs()
+    }
+
+    /// By how many times the allowed distance a number is off; at most 1 is right.
+    fn excess(self, expected: f64, got: f64) -> f64 {
+        // Equal covers equal infinities, whose distance is not a number.
+        if expected == got || (expected.is_nan() && got.is_nan()) {
+            return 0.0;
+        }
+        let distance = (expected - got).abs();
+        if distance <= self.allows(expected) && distance.is_finite() {
+            return 0.0;
+        }
+        if distance.is_finite() { distance / self.allows(expected) } else { f64::INFINITY }
+    }
+}
+
+/// What is wrong with a case, or with the model according to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaseError {
+    /// The file cannot be read as an `.npz`.
+    #[error("is not a readable .npz: {0}")]
+    File(std::io::Error),
+    /// An array cannot be used.
+    #[error("array `{array}`: {why}")]
+    Array {
+        /// Its name.
+        array: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An input or output of the model has no array.
+    #[error("has no array for the {side} `{name}`; it has: {there}")]
+    Missing {
+        /// `input` or `output`.
+        side: &'static str,
+        /// The name in the model.
+        name: String,
+        /// The arrays there are.
+        there: String,
+    },
+    /// An array is neither an input nor an output.
+    #[error("array `{array}` is neither an input nor an output of the model, which has: {there}")]
+    Unknown {
+        /// Its name.
+        array: String,
+        /// The model's inputs and outputs.
+        there: String,
+    },
+    /// An array does not have the shape of its input or output.
+    #[error("array `{array}` is {found:?}; the model has {expected}")]
+    Shape {
+        /// Its name.
+        array: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape it should have.
+        expected: String,
+    },
+    /// The model fails on the case, or gives other numbers.
+    #[error(transparent)]
+    Model(#[from] BackendError),
+}
+
+#[derive(Clone, Debug)]
+struct Array {
+    shape: Vec<usize>,
+    values: Vec<f64>,
+}
+
+/// A recorded case: arrays by name.
+#[derive(Clone, Debug)]
+pub struct Case {
+    arrays: BTreeMap<String, Array>,
+}
+
+impl Case {
+    /// Reads an `.npz`.
+    ///
+    /// # Errors
+    /// [`CaseError::File`] or [`CaseError::Array`], naming the array.
+    pub fn read(path: &Path) -> Result<Case, CaseError> {
+        let invalid = |why: String| CaseError::File(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
+        // The readers of zip and npy are foreign code that has not promised to survive every file.
+        caught(|| Case::read_npz(path)).map_err(invalid)?
+    }
+
+    fn read_npz(path: &Path) -> Result<Case, CaseError> {
+        let file = std::io::BufReader::new(std::fs::File::open(path).map_err(CaseError::File)?);
+        let mut archive = zip::ZipArchive::new(file).map_err(|e| CaseError::File(e.into()))?;
+        let mut arrays = BTreeMap::new();
+        for index in 0..archive.len() {
+            let file = archive.by_index(index).map_err(|e| CaseError::File(e.into()))?;
+            let name = file.name().map_err(|e| CaseError::File(e.into()))?.trim_end_matches(".npy").to_string();
+            let wrong = |why: String| CaseError::Array { array: name.clone(), why };
+            let mut bytes = Vec::new();
+            file.take(MAX_ARRAY_BYTES + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
+            if bytes.len() as u64 > MAX_ARRAY_BYTES {
+                return Err(wrong(format!("is larger than {} MiB", MAX_ARRAY_BYTES >> 20)));
+            }
+            let array = Array::parse(&bytes).map_err(wrong)?;
+            // Named as the ports of the plan, whatever characters the exporter wrote.
+            arrays.insert(port_name(&name), array);
+        }
+        Ok(Case { arrays })
+    }
+
+    /// Runs the case, at most `max_batch` items a call, and compares; answers how many items it has.
+    ///
+    /// # Errors
+    /// Everything by which the case does not fit the model, or else [`BackendError::Verify`] for the output that
+    /// differs, or whatever failed.
+    pub fn check<P: Prepared>(
+        &self,
+        prepared: &P,
+        max_batch: usize,
+        tolerance: Tolerance,
+    ) -> Result<usize, Vec<CaseError>> {
+        let items = self.fit(prepared)?;
+        let batch = max_batch.min(prepared.signature().max_batch.unwrap_or(usize::MAX)).clamp(1, items);
+        match caught(|| self.run(prepared, items, batch, tolerance)) {
+            Ok(result) => result.map(|()| items).map_err(|e| vec![e]),
+            Err(panic) => Err(vec![BackendError::Call(panic).into()]),
+        }
+    }
+
+    /// How many items the case has, if its arrays are the model's inputs and outputs.
+    fn fit<P: Prepared>(&self, prepared: &P) -> Result<usize, Vec<CaseError>> {
+        let signature = prepared.signature();
+        let mut wrong = Vec::new();
+        let mut items = None;
+        for (side, specs) in [("input", &signature.inputs), ("output", &signature.outputs)] {
+            for spec in specs {
+                let name = spec.name.clone();
+                let Some(array) = self.arrays.get(&name) else {
+                    wrong.push(CaseError::Missing { side, name, there: list(self.arrays.keys()) });
+                    continue;
+                };
+                let found = array.shape.clone();
+                match array.items(spec) {
+                    Some(n) if n > 0 && items.is_none_or(|items| items == n) => items = Some(n),
+                    Some(0) => wrong.push(CaseError::Array { array: name, why: "has no items".into() }),
+                    Some(_) => {
+                        let expected = format!("{} items elsewhere in the case", items.unwrap_or(0));
+                        wrong.push(CaseError::Shape { array: name, found, expected });
+                    }
+                    None => wrong.push(CaseError::Shape { array: name, found, expected: shape_text(spec) }),
+                }
+                let access = Access::to(spec.dtype);
+                if let Some(value) = array.values.iter().find(|v| side == "input" && !access.holds(**v)) {
+                    let why = format!("holds {value}, which the model's {} cannot", spec.dtype);
+                    wrong.push(CaseError::Array { array: spec.name.clone(), why });
+                }
+            }
+        }
+        let specs = || signature.inputs.iter().chain(&signature.outputs);
+        for array in self.arrays.keys().filter(|name| specs().all(|s| s.name != **name)) {
+            wrong.push(CaseError::Unknown { array: array.clone(), there: list(specs().map(|s| &s.name)) });
+        }
+        match items {
+            Some(items) if wrong.is_empty() => Ok(items),
+            _ => Err(wrong),
+        }
+    }
+
+    fn run<P: Prepared>(
+        &self,
+        prepared: &P,
+        items: usize,
+        batch: usize,
+        tolerance: Tolerance,
+    ) -> Result<(), CaseError> {
+        let signature = prepared.signature();
+        let mut session = prepared.session(batch)?;
+        let mut lane = <P::Session as Session>::Lane::default();
+        let shapes = |specs: &[TensorSpec]| -> Vec<Vec<usize>> { specs.iter().map(item_shape).collect() };
+        let (in_shapes, out_shapes) = (shapes(&signature.inputs), shapes(&signature.outputs));
+        let mut worst: Vec<Worst> = signature.outputs.iter().map(|_| Worst::default()).collect();
+        for start in (0..items).step_by(batch) {
+            let n = batch.min(items - start);
+            // The part of an array that these items have; only whole-shaped arrays have a single item.
+            let part = |name: &str, len: usize| &self.arrays[name].values[start * len..(start + n) * len];
+            let in_bytes: Vec<Vec<u8>> = signature
+                .inputs
+                .iter()
+                .zip(&in_shapes)
+                .map(|(spec, shape)| {
+                    let values = part(&spec.name, shape.iter().product());
+                    let mut bytes = vec![0; values.len() * spec.dtype.size()];
+                    Access::to(spec.dtype).write(values.iter().copied(), &mut bytes);
+                    bytes
+                })
+                .collect();
+            let mut out_bytes: Vec<Vec<u8>> = signature
+                .outputs
+                .iter()
+                .zip(&out_shapes)
+                .map(|(spec, shape)| vec![0; n * shape.iter().product::<usize>() * spec.dtype.size()])
+                .collect();
+            let inputs: Vec<BatchRef<'_>> = signature
+                .inputs
+                .iter()
+                .zip(&in_shapes)
+                .zip(&in_bytes)
+                .map(|((spec, shape), bytes)| BatchRef { dtype: spec.dtype, shape, bytes })
+                .collect();
+            let mut outputs: Vec<BatchMut<'_>> = signature
+                .outputs
+                .iter()
+                .zip(&out_shapes)
+                .zip(&mut out_bytes)
+                .map(|((spec, shape), bytes)| BatchMut { dtype: spec.dtype, shape, bytes })
+                .collect();
+            session.infer_batch(n, &inputs, &mut outputs, std::slice::from_mut(&mut lane))?;
+            for (((spec, shape), bytes), worst) in
+                signature.outputs.iter().zip(&out_shapes).zip(&out_bytes).zip(&mut worst)
+            {
+                let len = shape.iter().product();
+                let expected = part(&spec.name, len);
+                let got = Access::to(spec.dtype).values(bytes);
+                for (i, (expected, got)) in expected.iter().zip(got).enumerate() {
+                    worst.see(start * len + i, *expected, got, tolerance);
+                }
+            }
+        }
+        for (spec, worst) in signature.outputs.iter().zip(worst) {
+            if let Some(difference) = worst.difference(&self.arrays[&spec.name].shape, tolerance) {
+                return Err(BackendError::Verify { output: spec.name.clone(), difference }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Array {
+    /// Reads an `.npy`.
+    fn parse(bytes: &[u8]) -> Result<Array, String> {
+        // The header is a Python literal that is parsed recursively; a deep one would overflow the stack, which cannot
+        // be caught. NumPy's own are a few brackets and some hundred characters.
+        let header = match bytes {
+            [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, a, b, rest @ ..] => {
+                rest.get(..usize::from(u16::from_le_bytes([*a, *b])))
+            }
+            [0x93, b'N', b'U', b'M', b'P', b'Y', _, _, a, b, c, d, rest @ ..] => {
+                rest.get(..u32::from_le_bytes([*a, *b, *c, *d]) as usize)
+            }
+            _ => return Err("is not an .npy".into()),
+        };
+        let header = header.filter(|h| h.len() <= 4096).ok_or("has a header that is cut short or far too long")?;
+        if header.iter().filter(|b| matches!(b, b'(' | b'[' | b'{')).count() > 64 {
+            return Err("has a header that NumPy does not write".into());
+        }
+        let npy = NpyFile::new(bytes).map_err(|e| e.to_string())?;
+        if npy.order() == Order::Fortran && npy.shape().len() > 1 {
+            return Err("is in Fortran order; save it with `numpy.ascontiguousarray`".into());
+        }
+        let shape: Option<Vec<usize>> = npy.shape().iter().map(|n| usize::try_from(*n).ok()).collect();
+        let shape = shape.ok_or("its shape does not fit in memory")?;
+        let DType::Plain(kind) = npy.dtype() else {
+            return Err("has fields; save each as an array of its own".into());
+        };
+        let found = npy.dtype().descr();
+        macro_rules! read {
+            ($t:ty, $v:ident => $to:expr) => {
+                npy.into_vec::<$t>().map(|all| all.into_iter().map(|$v| $to).collect::<Vec<f64>>())
+            };
+        }
+        let values = match (kind.type_char(), kind.size_field()) {
+            (TypeChar::Float, 2) => read!(half::f16, v => v.to_f64()),
+            (TypeChar::Float, 4) => read!(f32, v => v.into()),
+            (TypeChar::Float, 8) => read!(f64, v => v),
+            (TypeChar::Int, 1) => read!(i8, v => v.into()),
+            (TypeChar::Int, 2) => read!(i16, v => v.into()),
+            (TypeChar::Int, 4) => read!(i32, v => v.into()),
+            (TypeChar::Int, 8) => read!(i64, v => v as f64),
+            (TypeChar::Uint, 1) => read!(u8, v => v.into()),
+            (TypeChar::Uint, 2) => read!(u16, v => v.into()),
+            (TypeChar::Uint, 4) => read!(u32, v => v.into()),
+            (TypeChar::Uint, 8) => read!(u64, v => v as f64),
+            // Models take and give bools as numbers.
+            (TypeChar::Bool, _) => read!(bool, v => f64::from(u8::from(v))),
+            _ => return Err(format!("elements are {found}; numbers and bools can be compared")),
+        };
+        let values = values.map_err(|e| e.to_string())?;
+        let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+        if elements != Some(values.len()) {
+            return Err(format!("has {} elements, not those of its shape {shape:?}", values.len()));
+        }
+        Ok(Array { shape, values })
+    }
+
+    /// How many items of a spec the array holds: as many as its first dim says, or one when it has none.
+    fn items(&self, spec: &TensorSpec) -> Option<usize> {
+        let item = item_shape(spec);
+        match self.shape.split_first() {
+            Some((n, rest)) if rest == item => Some(*n),
+            _ => (self.shape == item).then_some(1),
+        }
+    }
+}
+
+/// The worst number of one output.
+#[derive(Default)]
+struct Worst {
+    at: usize,
+    expected: f64,
+    got: f64,
+    excess: f64,
+    wrong: usize,
+    seen: usize,
+}
+
+impl Worst {
+    fn see(&mut self, at: usize, expected: f64, got: f64, tolerance: Tolerance) {
+        let excess = tolerance.excess(expected, got);
+        self.seen += 1;
+        self.wrong += usize::from(excess > 0.0);
+        if excess > self.excess {
+            *self = Worst { at, expected, got, excess, ..*self };
+        }
+    }
+
+    fn difference(&self, shape: &[usize], tolerance: Tolerance) -> Option<String> {
+        if self.wrong == 0 {
+            return None;
+        }
+        let mut index = vec![0; shape.len()];
+        let mut rest = self.at;
+        for (i, dim) in index.iter_mut().zip(shape).rev() {
+            (*i, rest) = (rest % dim.max(&1), rest / dim.max(&1));
+        }
+        let Worst { expected, got, wrong, seen, .. } = self;
+        let (apart, allowed) = (show((expected - got).abs()), show(tolerance.allows(*expected)));
+        let Tolerance { atol, rtol } = tolerance;
+        Some(format!(
+            "at {index:?} expected {}, got {}: {apart} apart where {allowed} is allowed (atol {atol}, rtol {rtol}); \
+             {wrong} of {seen} numbers differ, this one most",
+            show(*expected),
+            show(*got)
+        ))
+    }
+}
+
+/// A number with as many digits as an f32 has; f64 would print the noise behind them.
+fn show(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value}") } else { format!("{}", value as f32) }
+}
+
+fn list<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let names: Vec<_> = names.into_iter().map(|n| format!("`{n}`")).collect();
+    if names.is_empty() { "nothing".into() } else { names.join(", ") }
+}
+
+fn item_shape(spec: &TensorSpec) -> Vec<usize> {
+    spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect()
+}
+
+fn shape_text(spec: &TensorSpec) -> String {
+    let dims: Vec<_> = std::iter::once("items".to_string()).chain(spec.shape.iter().map(Dim::to_string)).collect();
+    format!("[{}]", dims.join(", "))
+}

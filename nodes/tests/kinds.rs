@@ -1,0 +1,265 @@
+//! Every stock kind in a graph that runs: what goes in, what comes out, and how a wrong graph is refused.
+
+use limen::{Drain, Plan, Registry, Report, Spec};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+fn plan(folder: &Path, graph: &str) -> Result<Plan, String> {
+    let file = folder.join("graph.yaml");
+    fs::write(&file, format!("version: 1\ngraph: test\nnodes:\n{graph}")).unwrap();
+    let registry = Registry::new().with(limen_nodes::register);
+    let spec = Spec::from_file(&file).map_err(|e| e.to_string())?;
+    Plan::new(spec, &registry).map_err(|e| e.to_string())
+}
+
+/// Runs a graph in a folder until it ends.
+fn run(folder: &Path, graph: &str) -> Report {
+    let plan = plan(folder, graph).unwrap_or_else(|problems| panic!("{problems}\n{graph}"));
+    let mut running = plan.wire().unwrap().start().unwrap();
+    assert!(running.wait_for(Duration::from_secs(30)), "no end: {:?}\n{graph}", running.stats());
+    let report = running.wait();
+    assert!(report.bugs.is_empty(), "{:?}", report.bugs);
+    report
+}
+
+/// Runs a graph that writes `out.txt` and compares what it wrote.
+fn check(files: &[(&str, &[u8])], graph: &str, expected: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    let report = run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    assert_eq!(text.trim_end(), expected.trim(), "{:?}\n{graph}", report.failures);
+}
+
+/// The problems of a graph, all in one text, contain each of these.
+fn refused(graph: &str, expected: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("t.csv"), "a,b\n1,2\n").unwrap();
+    let Err(problems) = plan(folder.path(), graph) else { panic!("not refused:\n{graph}") };
+    for text in expected {
+        assert!(problems.contains(text), "`{text}` is not in:\n{problems}");
+    }
+}
+
+/// A grey image of 2 × 1 pixels.
+fn png(levels: [u8; 2]) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image::GrayImage::from_vec(2, 1, levels.to_vec()).unwrap().write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
+#[test]
+fn a_counter_counts() {
+    let graph = "
+  a: { kind: synthetic, config: { pattern: counter, count: 3 } }
+  b: { kind: pass, from: a }
+  c: { kind: jsonl, config: { path: out.txt }, inputs: { n: b } }";
+    check(&[], graph, "{\"seq\":0,\"n\":0}\n{\"seq\":1,\"n\":1}\n{\"seq\":2,\"n\":2}");
+}
+
+#[test]
+fn pixels_become_normalized_planes() {
+    // Every second pixel of a ramp: (x·(c+1))/2 + (y·(3−c))/2 + 7·n.
+    let graph = "
+  a: { kind: synthetic, config: { pattern: ramp, width: 4, height: 2, channels: 2, count: 2 } }
+  b: { kind: resize, config: { width: 2, height: 1, filter: nearest }, from: a }
+  c: { kind: to_tensor, config: { range: [0, 255] }, from: b }
+  d: { kind: normalize, config: { mean: [1, 2], std: [1, 0.5] }, from: c }
+  e: { kind: jsonl, config: { path: out.txt }, inputs: { raw: b, x: d } }";
+    let expected = r#"
+{"seq":0,"raw":[[[1,2],[2,4]]],"x":[[[0,1]],[[0,4]]]}
+{"seq":1,"raw":[[[8,9],[9,11]]],"x":[[[7,8]],[[14,18]]]}"#;
+    check(&[], graph, expected);
+}
+
+#[test]
+fn a_table_goes_in_and_out() {
+    let table = b"t,x,y\n0,1,-2\n1,oops,0\n2,3,3\n";
+    let graph = "
+  a: { kind: csv, config: { path: in.csv, columns: [x, y], repeat: 2 }, on_error: skip }
+  best: { kind: argmax, from: a }
+  top: { kind: top_k, config: { k: 2 }, from: a }
+  soft: { kind: softmax, from: a }
+  whole: { kind: cast, config: { dtype: u8, scale: 10 }, from: a }
+  out:
+    kind: csv
+    config: { path: out.txt }
+    inputs: { i: best/index, v: best/value, top: top/index, p: soft, w: whole }";
+    let expected = "
+seq,i,v,top_0,top_1,p_0,p_1,w_0,w_1
+0,0,1,0,1,0.95257413,0.047425874,10,0
+2,0,3,0,1,0.5,0.5,30,30
+3,0,1,0,1,0.95257413,0.047425874,10,0
+5,0,3,0,1,0.5,0.5,30,30";
+    check(&[("in.csv", table)], graph, expected);
+}
+
+#[test]
+fn images_come_with_names_and_labels_and_a_bad_one_is_skipped() {
+    let (a, c) = (png([1, 2]), png([3, 4]));
+    let files: [(&str, &[u8]); 3] = [("data/a-7.png", &a), ("data/b-8.png", b"no image"), ("data/c_-9.png", &c)];
+    let graph = "
+  a: { kind: image_files, config: { path: data/*.png, label: stem, rate: 1kHz }, on_error: skip }
+  b: { kind: csv, config: { path: out.txt }, inputs: { name: a/name, label: a/label, p: a/image } }";
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("data")).unwrap();
+    files.iter().for_each(|(name, bytes)| fs::write(folder.path().join(name), bytes).unwrap());
+    let report = run(folder.path(), graph);
+    assert_eq!(report.failed_calls, 1);
+    assert!(report.failures[0].text.contains("b-8.png"), "{:?}", report.failures);
+    let rows = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    // The failed call has a sequence number of its own, and so has the one that came before its time.
+    let rows: Vec<_> = rows.lines().map(|row| row.split_once(',').unwrap().1).collect();
+    assert_eq!(rows, ["name,label,p_0,p_1", "a-7.png,7,1,2", "c_-9.png,9,3,4"]);
+}
+
+#[test]
+fn the_truth_scores_1_against_itself() {
+    let graph = "
+  a: { kind: synthetic, config: { pattern: scenes, width: 256, height: 192, count: 20, seed: 7 } }
+  b: { kind: nms, from: a/boxes }
+  c: { kind: score, config: { task: boxes }, inputs: { predicted: b, truth: a/boxes } }
+  d: { kind: console, config: { every: 1000 }, from: a/boxes }
+  e: { kind: null, from: a/image }";
+    let report = run(tempfile::tempdir().unwrap().path(), graph);
+    for (metric, expected) in [("c.precision", 1.0), ("c.recall", 1.0), ("c.missed", 0.0), ("e.messages", 20.0)] {
+        assert_eq!(report.metric(metric), Some(expected), "{metric}");
+    }
+    assert!(report.metric("c.true_positives") > Some(20.0));
+}
+
+#[test]
+fn labels_are_compared_one_by_one() {
+    let graph = "
+  a: { kind: synthetic, config: { pattern: counter, dtype: i32, count: 4 } }
+  b: { kind: cast, config: { dtype: i32, scale: 0.5, offset: 0.5 }, from: a }
+  c: { kind: score, inputs: { predicted: b, truth: a } }";
+    let report = run(tempfile::tempdir().unwrap().path(), graph);
+    // 0, 1, 2, 3 become 0, 1, 1, 2.
+    for (metric, expected) in [("c.accuracy", 0.5), ("c.correct", 2.0), ("c.total", 4.0)] {
+        assert_eq!(report.metric(metric), Some(expected), "{metric}");
+    }
+}
+
+#[test]
+fn boxes_are_decoded_from_two_answers() {
+    // Two cells of stride 8 with two classes each.
+    let graph = "
+  s: { kind: csv, config: { path: s.csv } }
+  d: { kind: synthetic, config: { pattern: noise, shape: [2, 4], dtype: f32, count: 1 } }
+  b: { kind: decode_boxes, config: { stride: 8, width: 16, height: 8, max_boxes: 4 }, inputs: { scores: s, boxes: d } }
+  c: { kind: null, from: b }";
+    refused(&graph.replace("s.csv", "t.csv"), &["it has 1 dims, not 2"]);
+    let graph = "
+  s: { kind: synthetic, config: { pattern: noise, shape: [2, 3], dtype: f32, count: 9 } }
+  d: { kind: synthetic, config: { pattern: noise, shape: [2, 4], dtype: f32, count: 9 } }
+  b: { kind: decode_boxes, config: { stride: 8, width: 16, height: 8, max_boxes: 3, threshold: 0.1 }, inputs: { scores: s, boxes: d } }
+  c: { kind: jsonl, config: { path: out.txt }, from: b }";
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    for line in text.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        let rows: Vec<[f64; 6]> = serde_json::from_value(object["in"].clone()).unwrap();
+        assert!(rows.len() <= 3 && rows.is_sorted_by(|a, b| a[4] >= b[4]), "{line}");
+        for [x0, y0, x1, y1, score, class] in rows {
+            assert!(score > 0.1 && [0.0, 1.0, 2.0].contains(&class), "{line}");
+            let cell = if x0 < 4.5 { 4.0 } else { 12.0 };
+            assert!((cell - 1.0..=cell).contains(&x0) && (cell..=cell + 1.0).contains(&x1), "{line}");
+            assert!((3.0..=4.0).contains(&y0) && (4.0..=5.0).contains(&y1), "{line}");
+        }
+    }
+    assert_eq!(text.lines().count(), 9);
+}
+
+#[test]
+fn a_timer_ticks_until_it_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = "
+  a: { kind: timer, config: { rate: 1kHz } }
+  b: { kind: jsonl, config: { path: out.txt }, inputs: { tick: a } }";
+    let mut running = plan(folder.path(), graph).unwrap().wire().unwrap().start().unwrap();
+    assert!(!running.wait_for(Duration::from_millis(100)), "a timer does not end");
+    let report = running.stop(Drain::within(Duration::from_secs(5)));
+    assert!(report.bugs.is_empty() && report.failed_calls == 0, "{report:?}");
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    // An open loop catches up, so there are as many as periods; but the machine may have stopped us anywhere.
+    assert!((50..5_000).contains(&text.lines().count()), "{} ticks", text.lines().count());
+    for (n, line) in text.lines().enumerate() {
+        assert_eq!(line, format!("{{\"seq\":{n},\"tick\":{n}}}"));
+    }
+}
+
+#[test]
+fn a_rate_spreads_messages_over_time() {
+    let graph = "
+  a: { kind: synthetic, config: { pattern: counter, count: 21, rate: 200Hz } }
+  b: { kind: null, from: a }";
+    let report = run(tempfile::tempdir().unwrap().path(), graph);
+    assert!(report.wall >= Duration::from_millis(100), "{:?}", report.wall);
+    assert_eq!(report.metric("b.messages"), Some(21.0));
+}
+
+#[test]
+fn wrong_graphs_are_refused_with_the_way_out() {
+    let sink = "\n  z: { kind: null, from: a }";
+    refused(
+        &format!("\n  a: {{ kind: image_files, config: {{ path: data/*.png }} }}{sink}"),
+        &["no file matches `data/*.png`"],
+    );
+    refused(
+        &format!("\n  a: {{ kind: csv, config: {{ path: t.csv, columns: [a, c] }} }}{sink}"),
+        &["there is no column `c`"],
+    );
+    refused(&format!("\n  a: {{ kind: csv, config: {{ path: ../t.csv }} }}{sink}"), &["--allow-path"]);
+    refused(
+        &format!("\n  a: {{ kind: synthetic, config: {{ pattern: ramp, width: 0, height: 9, shape: [1] }} }}{sink}"),
+        &["0 pixels", "shape means nothing here"],
+    );
+    let source = "\n  s: { kind: synthetic, config: { pattern: noise, width: 8, height: 4 } }";
+    for (node, expected) in [
+        ("kind: to_tensor, config: { range: [1, 1] }", &["both ends of the range are 1"][..]),
+        ("kind: to_tensor, config: { dtype: u8 }", &["`u8` is not one of `f32`, `f16`"]),
+        ("kind: normalize, config: { mean: [0], std: [1] }", &["elements are u8, not f32", "to_tensor"]),
+        ("kind: argmax", &["elements are u8, not f32"]),
+        ("kind: softmax", &["elements are u8, not f32"]),
+        ("kind: top_k, config: { k: 3 }", &["elements are u8, not f32"]),
+        ("kind: nms, config: { max_boxes: 301, iou: 2 }", &["301 boxes, where 1 to 300", "2 is no overlap"]),
+        ("kind: resize, config: { width: 0, height: 70000 }", &["0 pixels", "70000 pixels"]),
+        ("kind: cast, config: { dtype: f31 }", &["f31"]),
+        ("kind: csv, config: { path: a/b/c.csv }", &["there is no folder"]),
+        ("kind: csv, config: { path: t.csv, exists: fail }", &["is there already"]),
+        ("kind: console, config: { every: 0 }", &["one of 0 messages"]),
+    ] {
+        refused(&format!("{source}\n  x: {{ {node}, from: s }}"), expected);
+    }
+    let image = "
+  s: { kind: synthetic, config: { pattern: noise, width: 800, height: 4 } }
+  x: { kind: csv, config: { path: o.csv }, from: s }";
+    refused(image, &["9601 columns, more than 1024", "jsonl"]);
+    let boxes = "
+  s: { kind: synthetic, config: { pattern: scenes, width: 64, height: 64 } }
+  x: { kind: csv, config: { path: o.csv }, from: s/boxes }";
+    refused(boxes, &["differs from message to message", "jsonl"]);
+    let layout = "
+  s: { kind: synthetic, config: { pattern: noise, shape: [3, 4, 4], dtype: f32 } }
+  x: { kind: normalize, config: { mean: [1, 2, 3], std: [1] }, from: s }
+  y: { kind: null, from: x }";
+    refused(layout, &["does not say where its channels are", "layout: chw"]);
+    let cells = "
+  s: { kind: synthetic, config: { pattern: noise, shape: [5, 3], dtype: f32 } }
+  d: { kind: synthetic, config: { pattern: noise, shape: [5, 4], dtype: f32 } }
+  x: { kind: decode_boxes, config: { stride: 8, width: 32, height: 16, max_boxes: 9 }, inputs: { scores: s, boxes: d } }
+  y: { kind: null, from: x }";
+    refused(cells, &["5 cells", "4 × 2 = 8"]);
+    let two = "
+  s: { kind: synthetic, config: { pattern: counter } }
+  x: { kind: csv, config: { path: o.csv }, from: s }
+  y: { kind: jsonl, config: { path: ./o.csv }, from: s }";
+    refused(two, &["both claim the file"]);
+}

@@ -1,0 +1,341 @@
+//! The command line: what may be typed, what it means, and what `--help` says of it.
+//!
+//! `limen-run GRAPH` is `limen-run run GRAPH`; a word that is neither a verb nor looks like a graph file is refused
+//! rather than looked for on the disk. Every option can be given as an environment variable; the command line wins.
+
+use crate::gate::Gate;
+use crate::report::Detail;
+use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use limen::unit::Span;
+use limen::{Options, Spec, Telemetry};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+const EXAMPLES: &str = "\
+Examples:
+  limen-run graph.yaml                              run until the sources end, print where the time went
+  limen-run graph.yaml --check                      every problem of the graph, without starting anything
+  limen-run graph.yaml --plan                       threads, edges, pools and memory, without starting anything
+  limen-run graph.yaml --duration 30s --warmup 2s   measure 28 of 30 seconds
+  limen-run graph.yaml --histograms out/            HdrHistogram files, summary.json, summary.csv, run.json
+  limen-run graph.yaml --fail-on 'accuracy < 0.97' --fail-on 'p99(e2e) > 20ms' --fail-on 'lost > 0'
+
+Figures for --fail-on (compared with < <= > >= == !=):
+  lost, left, failed             messages lost, messages left in edges, failed calls
+  accuracy, score.accuracy       what a node reports, by its name or with the node's in front
+  p50|p90|p99|p99.9|max(e2e)     end to end, the worst path; compared with a time (20ms) or nanoseconds
+  p99(camera->labels)            end to end, one path
+  p99(digit.compute)             a node's source, queue, hold, blocked, compute, emit, closure or batch
+  What cannot be judged (an unknown figure, too few samples) trips the gate.
+
+Exit status:
+  0 finished, stopped by a signal, or --duration reached    1 a node failed, or could not be built
+  2 bad arguments, or the graph was refused                 3 a gate tripped, or limen broke its own laws
+  70 the graph did not stop in time                         130 a second SIGINT or SIGTERM
+
+The first SIGINT or SIGTERM stops the sources, lets what is on its way arrive and prints everything.
+Reports go to stdout, problems and progress to stderr. Every option can be set as LIMEN_NAME (LIMEN_FAIL_ON=...);
+with several --fail-on in LIMEN_FAIL_ON, separate them by `;`.";
+
+/// Checks, plans, runs and measures limen graphs.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "limen-run",
+    version,
+    about = "Runs a graph of nodes from a YAML file and says where every microsecond and every message went.",
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
+pub struct Arguments {
+    /// Running is what happens without a verb.
+    #[command(flatten)]
+    pub run: RunArguments,
+    /// What to do instead.
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
+}
+
+/// What `limen-run` does.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// Run a graph, whatever its file is called; `limen-run GRAPH` is short for it
+    #[command(after_help = EXAMPLES)]
+    Run(Box<RunArguments>),
+    /// List the kinds of nodes this program knows, with what each does
+    Kinds {
+        /// Print one JSON object with the JSON schema of each kind's config
+        #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
+        json: bool,
+    },
+}
+
+/// Everything about one run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RunArguments {
+    /// The graph file; a name that ends in .yaml or .yml or contains `/` needs no verb before it
+    #[arg(value_name = "GRAPH", required = true)]
+    pub graph: Option<PathBuf>,
+
+    /// Check the graph, print every problem, start nothing
+    #[arg(long, env = "LIMEN_CHECK", value_parser = BoolishValueParser::new(), conflicts_with = "plan")]
+    #[arg(hide_env = true, help_heading = "Look, do not run")]
+    pub check: bool,
+
+    /// Print the plan (threads, edges, pools, memory, backends), start nothing
+    #[arg(long, env = "LIMEN_PLAN", value_parser = BoolishValueParser::new(), conflicts_with = "json")]
+    #[arg(hide_env = true, help_heading = "Look, do not run")]
+    pub plan: bool,
+
+    /// Stop after this time, for example 5s or 1m30s; it counts as done
+    #[arg(long, env = "LIMEN_DURATION", value_name = "TIME")]
+    #[arg(hide_env = true, help_heading = "Bound the run")]
+    pub duration: Option<Span>,
+
+    /// Call each source at most this often
+    #[arg(long, env = "LIMEN_FRAMES", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(hide_env = true, help_heading = "Bound the run")]
+    pub frames: Option<u64>,
+
+    /// Leave the first part of the run out of the histograms; messages are counted all the same
+    #[arg(long, env = "LIMEN_WARMUP", value_name = "TIME")]
+    #[arg(hide_env = true, help_heading = "Bound the run")]
+    pub warmup: Option<Span>,
+
+    /// CPUs by the kernel's numbers, such as 2,3 or 2-5; a graph's `core: 0` is the first of them
+    #[arg(long, env = "LIMEN_CORES", value_name = "LIST")]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub cores: Option<CpuList>,
+
+    /// Write the graph's output files here instead of into its own folder
+    #[arg(long, env = "LIMEN_OUT", value_name = "DIR")]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub out: Option<PathBuf>,
+
+    /// Let the graph read and write in this folder too; may be repeated
+    #[arg(long, env = "LIMEN_ALLOW_PATH", value_name = "DIR")]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub allow_path: Vec<PathBuf>,
+
+    /// Do not run where the system refuses something, such as pinning
+    #[arg(long, env = "LIMEN_STRICT", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub strict: bool,
+
+    /// Latencies of which messages: full, auto (1 burst in 16 under load), sampled (1 in 16), off
+    #[arg(long, env = "LIMEN_TELEMETRY", value_name = "HOW", value_parser = telemetry())]
+    #[arg(hide_env = true, hide_possible_values = true, help_heading = "Where and how it runs")]
+    pub telemetry: Option<Telemetry>,
+
+    /// Write HdrHistogram files (.hlog, .hgrm), summary.json, .csv and run.json into this folder
+    #[arg(long, env = "LIMEN_HISTOGRAMS", value_name = "DIR")]
+    #[arg(hide_env = true, help_heading = "What comes out")]
+    pub histograms: Option<PathBuf>,
+
+    /// Exit with 3 if this holds at the end, such as 'p99(e2e) > 20ms'; see below; may be repeated
+    #[arg(long, env = "LIMEN_FAIL_ON", value_name = "EXPR", value_delimiter = ';')]
+    #[arg(hide_env = true, help_heading = "What comes out")]
+    pub fail_on: Vec<Gate>,
+
+    /// Print the report as exactly one JSON object
+    #[arg(long, env = "LIMEN_JSON", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "What comes out")]
+    pub json: bool,
+
+    /// Print every edge, thread and histogram too
+    #[arg(short, long, env = "LIMEN_VERBOSE", value_parser = BoolishValueParser::new(), conflicts_with = "quiet")]
+    #[arg(hide_env = true, help_heading = "What comes out", action = ArgAction::SetTrue)]
+    pub verbose: bool,
+
+    /// Print only what went wrong
+    #[arg(short, long, env = "LIMEN_QUIET", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "What comes out", action = ArgAction::SetTrue)]
+    pub quiet: bool,
+}
+
+fn telemetry() -> impl TypedValueParser<Value = Telemetry> {
+    PossibleValuesParser::new(["auto", "full", "sampled", "off"]).map(|word| match word.as_str() {
+        "full" => Telemetry::Full,
+        "sampled" => Telemetry::Sampled,
+        "off" => Telemetry::Off,
+        _ => Telemetry::Auto,
+    })
+}
+
+impl Arguments {
+    /// Reads a command line, its first word being the program's name.
+    ///
+    /// # Errors
+    /// What is wrong with it, or the text of `--help` and `--version`; [`clap::Error::exit_code`] tells them apart.
+    pub fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let arguments = Arguments::try_parse_from(words)?;
+        match &arguments.run.graph {
+            Some(graph) if arguments.verb.is_none() && !looks_like_graph(graph) => {
+                let message = format!(
+                    "`{}` is neither a verb (run, kinds) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
+                     `limen-run run {0}` runs any file",
+                    crate::table::one_line(&graph.to_string_lossy())
+                );
+                Err(Arguments::command().error(ErrorKind::InvalidSubcommand, message))
+            }
+            _ => Ok(arguments),
+        }
+    }
+}
+
+fn looks_like_graph(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    bytes.ends_with(b".yaml") || bytes.ends_with(b".yml") || bytes.contains(&b'/')
+}
+
+impl RunArguments {
+    /// What planning is told.
+    pub fn options(&self) -> Options {
+        Options {
+            cpus: self.cores.as_ref().map(|list| list.0.clone()),
+            frames: self.frames,
+            warmup: self.warmup.map(|span| span.0),
+            telemetry: self.telemetry,
+            strict: self.strict.then_some(true),
+        }
+    }
+
+    /// Tells a graph which folders it may use.
+    pub fn open_folders(&self, spec: &mut Spec) {
+        spec.folders.out.clone_from(&self.out);
+        spec.folders.allowed.extend(self.allow_path.iter().cloned());
+    }
+
+    /// How much of the report is printed.
+    pub fn detail(&self) -> Detail {
+        match (self.quiet, self.verbose) {
+            (true, _) => Detail::Problems,
+            (_, true) => Detail::Full,
+            _ => Detail::Usual,
+        }
+    }
+}
+
+/// CPUs by the kernel's numbers, written as the kernel does: `2,3`, `0-3,6`. The order is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuList(pub Vec<usize>);
+
+/// The kernel's own bound on CPU numbers for the calls used.
+const MAX_CPU: usize = 1023;
+
+impl FromStr for CpuList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| match text.trim().parse::<usize>() {
+            Ok(cpu) if cpu <= MAX_CPU => Ok(cpu),
+            _ => Err(format!("`{text}` is not a CPU: expected numbers from 0 to {MAX_CPU}, such as 2,3 or 2-5")),
+        };
+        let mut cpus: Vec<usize> = Vec::new();
+        for part in text.split(',') {
+            let (from, to) = match part.split_once('-') {
+                Some((from, to)) => (number(from)?, number(to)?),
+                None => (number(part)?, number(part)?),
+            };
+            if from > to {
+                return Err(format!("`{part}` runs backwards: write {to}-{from}"));
+            }
+            for cpu in from..=to {
+                if cpus.contains(&cpu) {
+                    return Err(format!("CPU {cpu} is named twice"));
+                }
+                cpus.push(cpu);
+            }
+        }
+        Ok(CpuList(cpus))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &str) -> Result<Arguments, clap::Error> {
+        Arguments::read(std::iter::once("limen-run").chain(words.split_whitespace()))
+    }
+
+    fn run(words: &str) -> RunArguments {
+        let arguments = read(words).unwrap_or_else(|e| panic!("{words}: {e}"));
+        match arguments.verb {
+            Some(Verb::Run(run)) => *run,
+            None => arguments.run,
+            Some(other) => panic!("{words}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_graph_file_needs_no_verb() {
+        for words in ["g.yaml", "a/b.yml", "./g", "run g", "run kinds", "--json g.yaml", "g.yaml --duration 5s -v"] {
+            assert!(run(words).graph.is_some(), "{words}");
+        }
+        assert!(matches!(read("kinds --json").unwrap().verb, Some(Verb::Kinds { json: true })));
+    }
+
+    #[test]
+    fn what_is_wrong_ends_with_2() {
+        for (words, expected) in [
+            ("", "<GRAPH>"),
+            ("kidns", "`kidns` is neither a verb (run, kinds) nor a graph file"),
+            ("g.yaml h.yaml", "'h.yaml' cannot be used with '<GRAPH>'"),
+            ("g.yaml --duration 5", "`5` is not a time with its unit"),
+            ("g.yaml --frames 0", "0 is not in"),
+            ("g.yaml --cores 1-x", "`x` is not a CPU"),
+            ("g.yaml --cores 5-2", "write 2-5"),
+            ("g.yaml --cores 0,1,0", "named twice"),
+            ("g.yaml --cores 0-9999999999", "is not a CPU"),
+            ("g.yaml --fail-on accuracy", "expected one of < <= > >= == !="),
+            ("g.yaml --telemetry all", "invalid value 'all'"),
+            ("g.yaml --check --plan", "cannot be used with"),
+            ("g.yaml -q -v", "cannot be used with"),
+            ("g.yaml --plan --json", "cannot be used with"),
+            ("g.yaml --histogram x", "--histograms"),
+        ] {
+            let error = read(words).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{words}");
+            assert!(error.to_string().contains(expected), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn help_is_no_error() {
+        for words in ["--help", "-h", "run --help", "kinds -h", "--version"] {
+            assert_eq!(read(words).unwrap_err().exit_code(), 0, "{words}");
+        }
+        let help = read("--help").unwrap_err().to_string();
+        for option in ["--check", "--plan", "--fail-on", "--telemetry", "kinds", "Exit status", "LIMEN_"] {
+            assert!(help.contains(option), "{option}:\n{help}");
+        }
+        let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 120).collect();
+        assert!(long.is_empty(), "{long:#?}");
+    }
+
+    #[test]
+    fn options_reach_the_plan() {
+        let words = "run g --cores 3,0-1 --frames 7 --warmup 20ms --telemetry full --strict --out o \
+                     --allow-path a --allow-path b --fail-on lost>0 --fail-on left>0";
+        let run = run(words);
+        let options = run.options();
+        assert_eq!(options.cpus, Some(vec![3, 0, 1]));
+        assert_eq!((options.frames, options.strict), (Some(7), Some(true)));
+        assert_eq!(options.warmup, Some(std::time::Duration::from_millis(20)));
+        assert_eq!(options.telemetry, Some(Telemetry::Full));
+        assert_eq!(run.fail_on.len(), 2);
+        let mut spec = Spec::from_text("version: 1\nnodes: { a: { kind: x } }", "g").unwrap();
+        run.open_folders(&mut spec);
+        assert_eq!((spec.folders.out, spec.folders.allowed.len()), (Some("o".into()), 2));
+    }
+}

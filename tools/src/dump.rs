@@ -1,0 +1,141 @@
+//! `--histograms DIR`: everything that was measured, in files that existing tools open.
+//!
+//! `<graph>.hlog` and one `<tag>.hgrm` per histogram are HdrHistogram's own formats; `summary.json` and `summary.csv`
+//! hold the same quantiles for scripts; `run.json` says under which circumstances. Each file is written beside its
+//! place and renamed, so that a reader never sees half of one.
+
+use crate::hgrm::percentile_text;
+use crate::hlog::{clean, write_hlog};
+use crate::run_info::RunInfo;
+use crate::summary::Summary;
+use limen::Report;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// What is written of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Dump<'a> {
+    /// The run.
+    pub report: &'a Report,
+    /// The same as one object.
+    pub summary: &'a Summary,
+    /// The circumstances.
+    pub run: &'a RunInfo,
+}
+
+impl Dump<'_> {
+    /// Writes all files into a folder, which is made if it is not there. Files of earlier runs with the same names are
+    /// replaced, others left alone. Gives the paths written.
+    ///
+    /// # Errors
+    /// What the system answered, with the path.
+    pub fn write(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
+        fs::create_dir_all(folder).map_err(|e| at(folder, &e))?;
+        let mut log = Vec::new();
+        write_hlog(&mut log, self.report)?;
+        let mut files = vec![
+            (format!("{}.hlog", file_name(&self.report.graph)), log),
+            ("summary.json".into(), self.summary.json().into_bytes()),
+            ("summary.csv".into(), self.summary.csv().into_bytes()),
+            ("run.json".into(), self.run.json().into_bytes()),
+        ];
+        for one in &self.report.histograms {
+            // Behind the text, because readers expect the headings first and skip what begins with `#` at its end.
+            let text = percentile_text(&one.histogram) + &format!("# {}\n", unit(one));
+            files.push((format!("{}.hgrm", file_name(&one.tag())), text.into_bytes()));
+        }
+        files.iter().map(|(name, bytes)| replace(&folder.join(name), bytes)).collect()
+    }
+}
+
+fn unit(one: &limen::HistogramReport) -> String {
+    let unit = if one.term == limen::Term::Batch { "messages" } else { "nanoseconds (ns), scale 1" };
+    format!("limen {}: values in {unit}", clean(&one.tag()))
+}
+
+/// A name that stays in its folder: a graph without a name is called as its file is, whatever that is.
+fn file_name(name: &str) -> String {
+    let name: String = clean(name).chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    match name.trim_start_matches('.') {
+        "" => "graph".into(),
+        name => name.into(),
+    }
+}
+
+/// Writes a file beside its place and renames it.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.tmp", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // Nothing more can be done about a leftover.
+        let _ = fs::remove_file(&beside);
+    }
+    written.map(|()| path.to_path_buf()).map_err(|e| at(path, &e))
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up;
+    use crate::run_info::GraphFile;
+
+    /// A folder of its own for one test, gone when it ends.
+    struct Folder(PathBuf);
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn folder(test: &str) -> Folder {
+        Folder(std::env::temp_dir().join(format!("limen-dump-{test}-{}", std::process::id())))
+    }
+
+    #[test]
+    fn a_dump_is_complete_and_leaves_nothing_else() {
+        let folder = folder("complete");
+        let report = made_up::report();
+        let summary = Summary::new(&report, &[], &[]);
+        let run = RunInfo::new(&report, &GraphFile { path: "g.yaml".into(), hash: Some(1) }, []);
+        let dump = Dump { report: &report, summary: &summary, run: &run };
+        let written = dump.write(&folder.0.join("deep/er")).unwrap();
+        assert_eq!(dump.write(&folder.0.join("deep/er")).unwrap(), written);
+        let mut names: Vec<String> = fs::read_dir(folder.0.join("deep/er"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let expected = [
+            "camera->labels.e2e.hgrm",
+            "digit.batch.hgrm",
+            "digit.compute.hgrm",
+            "digit.queue.hgrm",
+            "digits.hlog",
+            "labels.closure.hgrm",
+            "run.json",
+            "summary.csv",
+            "summary.json",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn no_name_leaves_the_folder() {
+        for (name, file) in [("../../etc/x", "_.._etc_x"), ("..", "graph"), ("", "graph"), ("a b", "a_b")] {
+            assert_eq!(file_name(name), file);
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_path() {
+        let error = replace(Path::new("/nowhere/at/all"), b"x").unwrap_err();
+        assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
+    }
+}

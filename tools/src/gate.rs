@@ -1,0 +1,454 @@
+//! `--fail-on`: a condition on a report that turns a run into a failed one.
+//!
+//! An expression is `FIGURE OP VALUE`. It is read before the run, so that a typing error costs nothing, and judged
+//! after it. What cannot be judged (an unknown figure, one that is not a number, too few samples for a quantile) trips
+//! the gate: a check that silently checks nothing is worse than none.
+
+use crate::table::one_line;
+use limen::unit::{Span, show_ns};
+use limen::{Plan, Report, Term};
+use std::fmt;
+use std::str::FromStr;
+
+/// One `--fail-on` expression.
+///
+/// ```
+/// use limen_run::Gate;
+/// assert!("accuracy < 0.97".parse::<Gate>().is_ok());
+/// assert!("p99(camera->labels) > 20ms".parse::<Gate>().is_ok());
+/// let error = "p99(e2e) >> 20ms".parse::<Gate>().unwrap_err();
+/// assert!(error.to_string().contains("expected one of < <= > >= == !="));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gate {
+    text: String,
+    figure: Figure,
+    op: Op,
+    value: f64,
+}
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq)]
+enum Figure {
+    /// Whatever [`Report::metric`] knows.
+    Metric(String),
+    /// A value of the histograms `of` something, in their unit.
+    Recorded { stat: Stat, of: Of },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stat {
+    Quantile(f64),
+    Max,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Of {
+    EveryPath,
+    Path(String, String),
+    Term(String, Term),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+    Different,
+}
+
+const OPS: [(&str, Op); 6] = [
+    // Longer ones first: `<=` begins with `<`.
+    ("<=", Op::LessOrEqual),
+    (">=", Op::GreaterOrEqual),
+    ("==", Op::Equal),
+    ("!=", Op::Different),
+    ("<", Op::Less),
+    (">", Op::Greater),
+];
+
+const STATS: [(&str, Stat); 5] = [
+    ("p50", Stat::Quantile(0.5)),
+    ("p90", Stat::Quantile(0.9)),
+    ("p99", Stat::Quantile(0.99)),
+    ("p99.9", Stat::Quantile(0.999)),
+    ("max", Stat::Max),
+];
+
+const TERMS: [Term; 8] = [
+    Term::Source,
+    Term::Queue,
+    Term::Hold,
+    Term::Blocked,
+    Term::Compute,
+    Term::Emit,
+    Term::Closure,
+    Term::Batch,
+];
+
+/// What is wrong with a `--fail-on` expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GateError {
+    /// There is no figure before the operator.
+    NoFigure,
+    /// What stands after the figure is not an operator.
+    NoOperator {
+        /// What stands there.
+        found: String,
+    },
+    /// What stands after the operator is not a value.
+    NoValue {
+        /// What stands there.
+        found: String,
+    },
+    /// A time is compared with something that has no unit.
+    TimeForNumber {
+        /// The figure.
+        figure: String,
+    },
+    /// `name(..)` where `name` is not a statistic.
+    NoStatistic {
+        /// What stands there.
+        found: String,
+    },
+    /// `p99(..)` of something that is not recorded.
+    NoSubject {
+        /// What stands in the parentheses.
+        found: String,
+    },
+    /// A node that the graph does not have.
+    NoNode {
+        /// Its name.
+        found: String,
+        /// Those it has.
+        nodes: Vec<String>,
+    },
+}
+
+impl fmt::Display for GateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const FIGURES: &str = "a figure such as `accuracy`, `score.accuracy`, `lost`, `left`, `failed` or `p99(e2e)`";
+        match self {
+            GateError::NoFigure => write!(f, "expected {FIGURES} before the comparison"),
+            GateError::NoOperator { found } if found.is_empty() => {
+                write!(f, "expected one of < <= > >= == != and a value after the figure")
+            }
+            GateError::NoOperator { found } => write!(f, "expected one of < <= > >= == != instead of `{found}`"),
+            GateError::NoValue { found } => {
+                write!(f, "expected a number or a time such as `20ms` after the comparison, not `{found}`")
+            }
+            GateError::TimeForNumber { figure } => {
+                write!(f, "`{figure}` is a number without a unit; only latencies such as p99(e2e) compare with a time")
+            }
+            GateError::NoStatistic { found } => {
+                write!(f, "expected one of p50 p90 p99 p99.9 max before the parenthesis, not `{found}`")
+            }
+            GateError::NoSubject { found } => {
+                let terms = TERMS.map(Term::name).join(" ");
+                write!(f, "expected `e2e`, `source->sink` or `node.term` in the parentheses, not `{found}`; ")?;
+                write!(f, "the terms are: {terms}")
+            }
+            GateError::NoNode { found, nodes } => {
+                write!(f, "the graph has no node `{found}`; there are: {}", nodes.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for GateError {}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Gate {
+    type Err = GateError;
+
+    fn from_str(text: &str) -> Result<Self, GateError> {
+        let text = text.trim();
+        // `->` between parentheses is no comparison, so the figure is taken off first.
+        let end = match (text.find('('), text.find(')'), text.find(['<', '>', '=', '!'])) {
+            (Some(open), Some(close), op) if open < close && op.is_none_or(|op| open < op) => close + 1,
+            (_, _, Some(op)) => op,
+            _ => text.find(char::is_whitespace).unwrap_or(text.len()),
+        };
+        let (left, rest) = (text[..end].trim(), text[end..].trim());
+        if left.is_empty() {
+            return Err(GateError::NoFigure);
+        }
+        let figure = Figure::parse(left)?;
+        let operator = rest.len() - rest.trim_start_matches(['<', '>', '=', '!']).len();
+        let (operator, right) = (&rest[..operator], rest[operator..].trim());
+        let Some((_, op)) = OPS.iter().find(|(sign, _)| *sign == operator) else {
+            return Err(GateError::NoOperator { found: if operator.is_empty() { rest } else { operator }.into() });
+        };
+        let value = match (right.parse::<f64>(), right.parse::<Span>()) {
+            (Ok(number), _) if number.is_finite() => number,
+            (_, Ok(time)) if figure.is_time() => time.as_nanos() as f64,
+            (_, Ok(_)) => return Err(GateError::TimeForNumber { figure: left.into() }),
+            _ => return Err(GateError::NoValue { found: right.into() }),
+        };
+        Ok(Gate { text: text.into(), figure, op: *op, value })
+    }
+}
+
+impl Figure {
+    fn parse(text: &str) -> Result<Self, GateError> {
+        let Some((stat, of)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
+            let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+            return match text.chars().all(named) {
+                true => Ok(Figure::Metric(text.into())),
+                false => Err(GateError::NoFigure),
+            };
+        };
+        let stat = stat.trim();
+        let Some((_, stat)) = STATS.iter().find(|(name, _)| *name == stat) else {
+            return Err(GateError::NoStatistic { found: stat.into() });
+        };
+        Ok(Figure::Recorded { stat: *stat, of: Of::parse(of.trim())? })
+    }
+
+    fn is_time(&self) -> bool {
+        matches!(self, Figure::Recorded { of, .. } if !matches!(of, Of::Term(_, Term::Batch)))
+    }
+}
+
+impl Of {
+    fn parse(text: &str) -> Result<Self, GateError> {
+        let wrong = || GateError::NoSubject { found: text.into() };
+        if text == Term::EndToEnd.name() {
+            return Ok(Of::EveryPath);
+        }
+        if let Some((from, to)) = text.split_once("->") {
+            // The dumps tag a path `camera->labels.e2e`; that is accepted too.
+            let (from, to) = (from.trim(), to.trim().trim_end_matches(".e2e"));
+            let whole = !from.is_empty() && !to.is_empty();
+            return whole.then(|| Of::Path(from.into(), to.into())).ok_or_else(wrong);
+        }
+        let (node, term) = text.split_once('.').ok_or_else(wrong)?;
+        let term = TERMS.into_iter().find(|t| t.name() == term).ok_or_else(wrong)?;
+        Ok(Of::Term(node.into(), term))
+    }
+}
+
+/// What became of a gate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The expression.
+    pub gate: String,
+    /// Whether it failed the run.
+    pub tripped: bool,
+    /// The figure it looked at, where there was one.
+    pub value: Option<f64>,
+    /// The verdict in words: `accuracy < 0.97 holds (accuracy is 0.95)`.
+    pub text: String,
+}
+
+impl Gate {
+    /// Whether the graph has the nodes that the expression names.
+    ///
+    /// # Errors
+    /// [`GateError::NoNode`] where it has not.
+    pub fn check(&self, plan: &Plan) -> Result<(), GateError> {
+        let Figure::Recorded { of, .. } = &self.figure else { return Ok(()) };
+        let named: Vec<&String> = match of {
+            Of::EveryPath => Vec::new(),
+            Of::Path(from, to) => vec![from, to],
+            Of::Term(node, _) => vec![node],
+        };
+        match named.into_iter().find(|name| plan.nodes().iter().all(|n| n.name != **name)) {
+            None => Ok(()),
+            Some(name) => {
+                let nodes = plan.nodes().iter().map(|n| n.name.clone()).collect();
+                Err(GateError::NoNode { found: name.clone(), nodes })
+            }
+        }
+    }
+
+    /// Compares the expression with what a run came to.
+    pub fn judge(&self, report: &Report) -> Verdict {
+        let verdict = |tripped, value, text: String| Verdict { gate: self.text.clone(), tripped, value, text };
+        match self.look_up(report) {
+            Err(why) => verdict(true, None, format!("{} cannot be judged: {why}", self.text)),
+            Ok(value) if value.is_nan() => {
+                let text = format!("{} cannot be judged: {} is not a number", self.text, self.figure);
+                verdict(true, Some(value), text)
+            }
+            Ok(value) => {
+                let holds = self.op.holds(value, self.value);
+                let shown = if self.figure.is_time() { show_ns(value as u64) } else { value.to_string() };
+                let word = if holds { "holds" } else { "does not hold" };
+                verdict(holds, Some(value), format!("{} {word} ({} is {shown})", self.text, self.figure))
+            }
+        }
+    }
+
+    fn look_up(&self, report: &Report) -> Result<f64, String> {
+        let (stat, of) = match &self.figure {
+            Figure::Metric(name) => return report.metric(name).ok_or_else(|| unknown(name, report)),
+            Figure::Recorded { stat, of } => (*stat, of),
+        };
+        let found: Vec<_> = match of {
+            Of::EveryPath => report.paths().map(|(_, _, histogram)| histogram).collect(),
+            Of::Path(from, to) => {
+                report.paths().filter(|(f, t, _)| f == from && t == to).map(|(_, _, histogram)| histogram).collect()
+            }
+            Of::Term(node, term) => report.histogram(node, *term).into_iter().collect(),
+        };
+        let mut worst = None;
+        for histogram in found {
+            let value = match stat {
+                Stat::Max => histogram.max(),
+                Stat::Quantile(q) => limen::quantile(histogram, q).ok_or_else(|| {
+                    let needed = (10.0 / (1.0 - q)).round();
+                    format!("{} samples were recorded, and {} needs {needed}", histogram.len(), stat.name())
+                })?,
+            };
+            worst = worst.max(Some(value));
+        }
+        let recorded = || report.histograms.iter().map(|h| one_line(&h.tag())).collect::<Vec<_>>().join(", ");
+        worst.map(|value| value as f64).ok_or_else(|| match recorded().as_str() {
+            "" => "nothing was recorded".into(),
+            all => format!("nothing was recorded of it; there are: {all}"),
+        })
+    }
+}
+
+/// A figure that is not there, and those that are.
+fn unknown(name: &str, report: &Report) -> String {
+    let metrics = report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(metric, _)| format!("{}.{metric}", n.name)));
+    let all: Vec<String> = ["lost", "left", "failed"].map(String::from).into_iter().chain(metrics).collect();
+    let several = all.iter().filter(|full| full.split_once('.').is_some_and(|(_, metric)| metric == name)).count() > 1;
+    let why = if several { "several nodes have" } else { "there is no figure" };
+    one_line(&format!("{why} `{name}`; there are: {}", all.join(", ")))
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Figure::Metric(name) => f.write_str(name),
+            Figure::Recorded { stat, of: Of::EveryPath } => write!(f, "{}(e2e)", stat.name()),
+            Figure::Recorded { stat, of: Of::Path(from, to) } => write!(f, "{}({from}->{to})", stat.name()),
+            Figure::Recorded { stat, of: Of::Term(node, term) } => {
+                write!(f, "{}({node}.{})", stat.name(), term.name())
+            }
+        }
+    }
+}
+
+impl Stat {
+    fn name(self) -> &'static str {
+        STATS.iter().find(|(_, stat)| *stat == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Op {
+    #[allow(clippy::float_cmp, reason = "`==` of an expression means what it says")]
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Op::Less => left < right,
+            Op::LessOrEqual => left <= right,
+            Op::Greater => left > right,
+            Op::GreaterOrEqual => left >= right,
+            Op::Equal => left == right,
+            Op::Different => left != right,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up;
+
+    fn parse(text: &str) -> Result<(Figure, Op, f64), GateError> {
+        text.parse::<Gate>().map(|gate| (gate.figure, gate.op, gate.value))
+    }
+
+    #[test]
+    fn expressions_are_read() {
+        let metric = |name: &str| Figure::Metric(name.into());
+        let of = |stat, of| Figure::Recorded { stat, of };
+        let p99 = Stat::Quantile(0.99);
+        for (text, figure, op, value) in [
+            ("accuracy < 0.97", metric("accuracy"), Op::Less, 0.97),
+            (" score.accuracy<=1 ", metric("score.accuracy"), Op::LessOrEqual, 1.0),
+            ("lost>0", metric("lost"), Op::Greater, 0.0),
+            ("failed != 0", metric("failed"), Op::Different, 0.0),
+            ("net-2.accuracy == -1e-3", metric("net-2.accuracy"), Op::Equal, -1e-3),
+            ("p99(e2e) > 20ms", of(p99, Of::EveryPath), Op::Greater, 20e6),
+            ("p99.9( e2e )>=1.5s", of(Stat::Quantile(0.999), Of::EveryPath), Op::GreaterOrEqual, 1.5e9),
+            ("max(digit.compute) > 900", of(Stat::Max, Of::Term("digit".into(), Term::Compute)), Op::Greater, 900.0),
+            ("p50(digit.batch) < 2", of(Stat::Quantile(0.5), Of::Term("digit".into(), Term::Batch)), Op::Less, 2.0),
+            ("p99(a->b) > 1us", of(p99, Of::Path("a".into(), "b".into())), Op::Greater, 1e3),
+            ("p99(a -> b.e2e) > 1us", of(p99, Of::Path("a".into(), "b".into())), Op::Greater, 1e3),
+        ] {
+            assert_eq!(parse(text), Ok((figure, op, value)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_says_what_was_expected() {
+        for (text, expected) in [
+            ("", "expected a figure"),
+            ("< 3", "expected a figure"),
+            ("accuracy", "expected one of < <= > >= == != and a value"),
+            ("accuracy 0.97", "expected one of < <= > >= == != instead of `0.97`"),
+            ("accuracy = 0.97", "instead of `=`"),
+            ("accuracy => 0.97", "instead of `=>`"),
+            ("accuracy <", "a number or a time such as `20ms` after the comparison, not ``"),
+            ("accuracy < high", "not `high`"),
+            ("accuracy < nan", "not `nan`"),
+            ("accuracy < inf", "not `inf`"),
+            ("accuracy < 20ms", "`accuracy` is a number without a unit"),
+            ("p50(digit.batch) < 20ms", "is a number without a unit"),
+            ("p98(e2e) > 1", "expected one of p50 p90 p99 p99.9 max before the parenthesis, not `p98`"),
+            ("p99(e2e > 20ms", "expected a figure"),
+            ("p99() > 20ms", "expected `e2e`, `source->sink` or `node.term`"),
+            ("p99(digit) > 20ms", "not `digit`"),
+            ("p99(digit.time) > 20ms", "the terms are: source queue hold"),
+            ("p99(->b) > 20ms", "not `->b`"),
+            ("p99(e2e) > 20 parsecs", "not `20 parsecs`"),
+            ("a b < 3", "expected a figure"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn verdicts_say_what_was_seen() {
+        let report = made_up::report();
+        for (text, tripped, words) in [
+            ("accuracy < 0.999", true, "accuracy < 0.999 holds (accuracy is 0.998)"),
+            ("score.accuracy < 0.97", false, "does not hold (score.accuracy is 0.998)"),
+            ("lost == 40", true, "lost == 40 holds (lost is 40)"),
+            ("p50(e2e) > 10ms", false, "does not hold (p50(e2e) is 2.5"),
+            ("max(camera->labels) > 4ms", true, "holds (max(camera->labels) is 5.00 ms)"),
+            ("p99(digit.compute) > 1ms", true, "cannot be judged: 100 samples were recorded, and p99 needs 1000"),
+            ("max(digit.hold) > 1ms", true, "nothing was recorded of it; there are: digit.queue, digit.compute, "),
+            ("speed < 1", true, "there is no figure `speed`; there are: lost, left, failed, digit.mean_batch, score.accuracy"),
+            ("odd < 1", true, "cannot be judged: odd is not a number"),
+        ] {
+            let verdict = text.parse::<Gate>().unwrap().judge(&report);
+            assert_eq!(verdict.tripped, tripped, "{text}");
+            assert!(verdict.text.contains(words), "{text}: {}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn over_all_paths_the_worst_counts() {
+        let mut report = made_up::report();
+        let mut second = report.histograms.iter().find(|h| h.to.is_some()).cloned().unwrap();
+        second.to = Some("alarm".into());
+        second.histogram.record(30_000_000).unwrap();
+        report.histograms.insert(0, second);
+        let verdict = "max(e2e) > 29ms".parse::<Gate>().unwrap().judge(&report);
+        assert!(verdict.tripped, "{}", verdict.text);
+    }
+}

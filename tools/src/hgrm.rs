@@ -1,0 +1,114 @@
+//! `.hgrm`: the percentile text that HdrHistogram's tools print and plot.
+//!
+//! The Rust crate has no such writer, and its own quantile iterator takes other steps: it adds tenths, which are not
+//! exact in binary, where the Java and JavaScript ports add percent, so that rows differ on ties. This writer steps as
+//! the ports do and gives their text: as many decimals as the histogram has digits, five ticks per half distance, no
+//! last column where the percentile is 100. Values are printed as they were recorded (nanoseconds, scale 1).
+
+use hdrhistogram::Histogram;
+use std::fmt::Write;
+
+/// Steps per halving of the distance to 100 %, as every port's default has it.
+const TICKS: f64 = 5.0;
+
+/// The percentile distribution of a histogram as text.
+///
+/// ```
+/// let mut histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+/// histogram.record(1500).unwrap();
+/// let text = limen_run::percentile_text(&histogram);
+/// assert!(text.starts_with("       Value     Percentile TotalCount 1/(1-Percentile)\n\n"));
+/// assert!(text.contains("#[Max     =     1500.000, Total count    =            1]"));
+/// ```
+pub fn percentile_text(histogram: &Histogram<u64>) -> String {
+    let digits = usize::from(histogram.sigfig());
+    let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
+    let (mut total, mut level) = (0u64, 0.0f64);
+    for step in histogram.iter_recorded() {
+        let value = step.value_iterated_to() as f64;
+        total += step.count_since_last_iteration();
+        let last = total == histogram.len();
+        while level < 100.0 && 100.0 * total as f64 / histogram.len() as f64 >= level {
+            let (p, beyond) = (level / 100.0, 1.0 / (1.0 - level / 100.0));
+            let _ = writeln!(text, "{value:12.digits$} {p:2.12} {total:10} {beyond:14.2}");
+            level = next(level);
+            if last {
+                break;
+            }
+        }
+        if last {
+            let _ = writeln!(text, "{value:12.digits$} {:2.12} {total:10}", 1.0);
+        }
+    }
+    let _ = writeln!(text, "#[Mean    = {:12.digits$}, StdDeviation   = {:12.digits$}]", histogram.mean(), histogram.stdev());
+    let _ = writeln!(text, "#[Max     = {:12.digits$}, Total count    = {:12}]", histogram.max() as f64, histogram.len());
+    let _ = writeln!(text, "#[Buckets = {:12}, SubBuckets     = {:12}]", histogram.buckets(), sub_buckets(histogram.sigfig()));
+    text
+}
+
+/// The percentile after this one: each halving of the distance to 100 is walked in [`TICKS`] steps.
+fn next(level: f64) -> f64 {
+    let halvings = (100.0 / (100.0 - level)).log2().floor() + 1.0;
+    let next = level + 100.0 / (TICKS * halvings.exp2());
+    // So close to 100 that a step changes nothing.
+    if next > level { next } else { 100.0 }
+}
+
+/// The power of two that tells values apart to so many digits; the crate keeps it to itself.
+fn sub_buckets(digits: u8) -> u64 {
+    (2 * 10u64.pow(digits.into())).next_power_of_two()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The JavaScript port printed this for the same values, but for the maximum, which it gives as it was recorded; the
+    /// Java port gives, as here, the highest value that the histogram cannot tell from it.
+    #[test]
+    fn the_text_is_that_of_the_other_ports() {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 2).unwrap();
+        for value in [1, 2, 3, 1000] {
+            histogram.record(value).unwrap();
+        }
+        let expected = "       Value     Percentile TotalCount 1/(1-Percentile)
+
+        1.00 0.000000000000          1           1.00
+        1.00 0.100000000000          1           1.11
+        1.00 0.200000000000          1           1.25
+        2.00 0.300000000000          2           1.43
+        2.00 0.400000000000          2           1.67
+        2.00 0.500000000000          2           2.00
+        3.00 0.550000000000          3           2.22
+        3.00 0.600000000000          3           2.50
+        3.00 0.650000000000          3           2.86
+        3.00 0.700000000000          3           3.33
+        3.00 0.750000000000          3           4.00
+     1003.00 0.775000000000          4           4.44
+     1003.00 1.000000000000          4
+#[Mean    =       252.00, StdDeviation   =       433.01]
+#[Max     =      1003.00, Total count    =            4]
+#[Buckets =           29, SubBuckets     =          256]
+";
+        assert_eq!(percentile_text(&histogram), expected);
+    }
+
+    #[test]
+    fn an_empty_histogram_has_no_rows() {
+        let histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+        let text = percentile_text(&histogram);
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert!(text.contains("#[Mean    =        0.000, StdDeviation   =        0.000]"), "{text}");
+    }
+
+    #[test]
+    fn one_hundred_percent_comes_once() {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+        for value in 1..=10_000u64 {
+            histogram.record_n(value * 97, value % 7 + 1).unwrap();
+        }
+        histogram.record_n(50_000_000_000, u64::MAX / 2).unwrap();
+        let text = percentile_text(&histogram);
+        assert_eq!(text.lines().filter(|l| l.contains(" 1.000000000000 ")).count(), 1, "{text}");
+    }
+}

@@ -1,0 +1,43 @@
+//! `limen-run kinds`: which kinds of node this program knows.
+
+use crate::table::{one_line, paragraph};
+use limen::{Kind, Registry};
+use serde_json::{Value, json};
+
+/// The first sentence of a kind's documentation.
+fn about(kind: &Kind) -> String {
+    let about = kind.about();
+    // Documentation is broken into lines; a blank one ends its first paragraph.
+    let paragraph = about.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+    match paragraph.split_once(". ") {
+        Some((sentence, _)) => format!("{sentence}."),
+        None => paragraph,
+    }
+}
+
+/// A table of all kinds: name, role, and what each is in one sentence.
+pub fn show_kinds(registry: &Registry) -> String {
+    let widest = registry.kinds().map(|kind| kind.name.chars().count()).max().unwrap_or(0).max("kind".len());
+    let lead = |kind: &str, role: &str| format!("{kind:widest$}  {role:9}  ");
+    let mut text = lead("kind", "role") + "what it does\n";
+    for kind in registry.kinds() {
+        paragraph(&mut text, &lead(&one_line(&kind.name), kind.role.name()), &about(kind));
+    }
+    text
+}
+
+/// The same as one object, `{"kinds": [..]}`, with the JSON schema of each kind's `config:`.
+pub fn kinds_json(registry: &Registry) -> String {
+    let kinds: Vec<Value> = registry
+        .kinds()
+        .map(|kind| {
+            json!({
+                "kind": kind.name,
+                "role": kind.role.name(),
+                "about": about(kind),
+                "config": kind.schema().to_value(),
+            })
+        })
+        .collect();
+    format!("{:#}\n", json!({ "kinds": kinds }))
+}

@@ -1,0 +1,61 @@
+//! What `limen-run` is made of: the standard registry, the command line, and the writers of plans, reports and
+//! histograms.
+//!
+//! A program with nodes of its own has the same command line by adding them to the registry:
+//!
+//! ```no_run
+//! fn acme_lidar(registry: limen::Registry) -> limen::Registry {
+//!     registry // `.source::<Lidar>("acme_lidar")`
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     limen_run::main(limen_run::registry().with(acme_lidar))
+//! }
+//! ```
+//!
+//! A program that embeds the engine has everything else piece by piece: [`show_plan`], [`show_report`],
+//! [`Summary`] (the object of `--json`), [`Gate`] (`--fail-on`), and [`Dump`] (`--histograms`), which is made of
+//! [`write_hlog`], [`percentile_text`], [`Summary::csv`] and [`RunInfo`].
+//!
+//! This crate reads a finished [`limen::Report`]; it takes no measurement of its own and is not on any message's path.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod dump;
+mod gate;
+mod hgrm;
+mod hlog;
+mod interrupt;
+mod kinds;
+mod plan;
+mod program;
+mod progress;
+mod report;
+mod run_info;
+mod summary;
+mod table;
+
+pub use arguments::{Arguments, CpuList, RunArguments, Verb};
+pub use dump::Dump;
+pub use gate::{Gate, GateError, Verdict};
+pub use hgrm::percentile_text;
+pub use hlog::write_hlog;
+pub use interrupt::Interrupt;
+pub use kinds::{kinds_json, show_kinds};
+pub use plan::show_plan;
+pub use program::{exit_code, main};
+pub use report::{Detail, show_report};
+pub use run_info::{GraphFile, RunInfo};
+pub use summary::{
+    EdgeSummary, FailureSummary, GateSummary, HistogramSummary, NodeSummary, PathSummary, Summary, WorkerSummary,
+};
+
+/// The standard registry: the stock nodes and the backends this program was built with.
+///
+/// ```
+/// assert!(limen_run::registry().kinds().any(|kind| kind.name == "infer"));
+/// ```
+pub fn registry() -> limen::Registry {
+    limen::Registry::new().with(limen_nodes::register).with(limen_backends::register)
+}

@@ -1,0 +1,116 @@
+//! `--plan`: what a graph will be, before anything of it is.
+
+use crate::report::count;
+use crate::table::{Table, one_line, paragraph};
+use limen::Plan;
+use limen::unit::{show_bytes, show_ns};
+use std::fmt::Write;
+
+/// The plan as text: threads and their nodes, edges, pools, memory, paths, notes.
+pub fn show_plan(plan: &Plan) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "graph `{}`: {}, {}, {}\n",
+        one_line(plan.graph()),
+        count(plan.nodes().len(), "node"),
+        count(plan.edges().len(), "edge"),
+        count(plan.workers().len(), "thread"),
+    );
+    workers(&mut text, plan);
+    edges(&mut text, plan);
+    pools(&mut text, plan);
+    memory(&mut text, plan);
+    paths(&mut text, plan);
+    notes(&mut text, plan);
+    text
+}
+
+fn workers(text: &mut String, plan: &Plan) {
+    let mut table = Table::new(["<thread", "CPU", "<wait", "<node", "<kind", "<role", "<cost", "<on error"]);
+    for worker in plan.workers() {
+        let cpu = worker.cpu().map_or_else(|| "any".into(), |cpu| cpu.to_string());
+        let mut thread = [worker.name.clone(), cpu, worker.wait().name().into()];
+        for node in worker.nodes.iter().map(|i| &plan.nodes()[*i]) {
+            // The thread is named once, in front of its first node.
+            let [name, cpu, wait] = std::mem::take(&mut thread);
+            table.row([
+                name,
+                cpu,
+                wait,
+                node.name.clone(),
+                node.kind.clone(),
+                node.role.name().into(),
+                node.cost.name().into(),
+                node.on_error.name().into(),
+            ]);
+        }
+    }
+    table.write(text);
+}
+
+fn edges(text: &mut String, plan: &Plan) {
+    let mut table = Table::new(["<from", "<to", "<carries", "capacity", "<when full", "<goes"]);
+    for edge in plan.edges() {
+        table.row([
+            edge.from_name.clone(),
+            edge.to_name.clone(),
+            edge.spec.as_ref().map_or_else(|| "a plain value".into(), ToString::to_string),
+            edge.capacity.to_string(),
+            edge.when_full.name().into(),
+            if edge.crossing { "to another thread".into() } else { "within its thread".into() },
+        ]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+fn pools(text: &mut String, plan: &Plan) {
+    let mut table = Table::new(["<pool of", "<holds", "slots", "of", "bytes"]);
+    for node in plan.nodes() {
+        for out in node.outputs.iter().filter(|o| o.slots > 0) {
+            table.row([
+                format!("{}/{}", node.name, out.name),
+                out.spec.as_ref().map_or_else(String::new, ToString::to_string),
+                out.slots.to_string(),
+                show_bytes((out.bytes / out.slots) as u64),
+                show_bytes(out.bytes as u64),
+            ]);
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+fn memory(text: &mut String, plan: &Plan) {
+    let memory = plan.memory();
+    let bytes = |n: usize| show_bytes(n as u64);
+    let _ = writeln!(
+        text,
+        "\nmemory: {} of the {} allowed: pools {}, edges {}, histograms {}",
+        bytes(memory.total()),
+        bytes(memory.limit),
+        bytes(memory.pools),
+        bytes(memory.edges),
+        bytes(memory.histograms),
+    );
+}
+
+fn paths(text: &mut String, plan: &Plan) {
+    for path in plan.paths() {
+        let deadline = path.deadline.map_or_else(|| "no deadline".into(), |ns| format!("deadline {}", show_ns(ns)));
+        paragraph(text, "path: ", &format!("{} -> {}, {deadline}", path.from, path.to));
+    }
+}
+
+/// What nodes say of themselves (backends and why, copies), then what the planner has to say.
+fn notes(text: &mut String, plan: &Plan) {
+    for node in plan.nodes() {
+        node.notes.iter().for_each(|note| paragraph(text, &format!("{}: ", one_line(&node.name)), note));
+    }
+    plan.notes().iter().for_each(|note| paragraph(text, "note: ", note));
+}

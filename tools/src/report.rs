@@ -1,0 +1,489 @@
+//! The report of a run as people read it: one headline, then tables.
+//!
+//! Quantiles that too few samples support are printed as `–`; a term that a node does not have is left blank.
+
+use crate::table::{Table, one_line, paragraph};
+use hdrhistogram::Histogram;
+use limen::unit::show_ns;
+use limen::{EdgeReport, NodeReport, Outcome, PathPlan, Report, Term, quantile};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// How much is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// Only what went wrong; nothing for a good run.
+    Problems,
+    /// The headline, latencies, losses, figures.
+    #[default]
+    Usual,
+    /// Also every edge, every thread and every histogram.
+    Full,
+}
+
+/// The report as text. `paths` are those of the plan, whose deadlines are counted against.
+///
+/// A plan is consumed by wiring it, so its paths are copied before: `let paths = plan.paths().to_vec();`.
+pub fn show_report(report: &Report, paths: &[PathPlan], detail: Detail) -> String {
+    let mut text = String::new();
+    let bad = report.exit_code() != 0 || report.is_degraded();
+    if detail != Detail::Problems || bad {
+        headline(&mut text, report);
+    }
+    if detail != Detail::Problems {
+        latencies(&mut text, report);
+        path_latencies(&mut text, report, paths);
+        coverage(&mut text, report);
+        losses(&mut text, report);
+        figures(&mut text, report);
+    }
+    if detail == Detail::Full {
+        edges(&mut text, report);
+        threads(&mut text, report);
+        histograms(&mut text, report);
+    }
+    if detail != Detail::Problems || !report.bugs.is_empty() {
+        laws(&mut text, report);
+    }
+    if detail != Detail::Problems {
+        report.notes.iter().for_each(|note| paragraph(&mut text, "note: ", note));
+    }
+    failures(&mut text, report);
+    text
+}
+
+/// `1 source`, `2 sources`.
+pub(crate) fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// The nodes that begin messages: those that no edge leads to.
+fn sources(report: &Report) -> impl Iterator<Item = &NodeReport> {
+    let fed = |node: &NodeReport| report.edges.iter().any(|e| node_of(&e.to) == node.name);
+    report.nodes.iter().filter(move |node| !fed(node))
+}
+
+/// The node of `node/port`.
+fn node_of(end: &str) -> &str {
+    end.split_once('/').map_or(end, |(node, _)| node)
+}
+
+/// Messages a source began. Its ports carry parts of the same messages, so that the busiest one tells.
+fn began(report: &Report, source: &NodeReport) -> u64 {
+    let edges = report.edges.iter().filter(|e| node_of(&e.from) == source.name);
+    edges.map(|e| e.sent).max().unwrap_or(source.done)
+}
+
+fn headline(text: &mut String, report: &Report) {
+    let ended = match report.outcome {
+        Outcome::Finished => "finished in",
+        Outcome::Stopped => "stopped after",
+        Outcome::Failed => "failed after",
+        Outcome::DeadlinePassed => "did not stop in time, given up after",
+    };
+    let wall = show_ns(u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX));
+    let messages: u64 = sources(report).map(|s| began(report, s)).sum();
+    let lost: u64 = report.edges.iter().map(EdgeReport::lost_total).sum();
+    let _ = write!(
+        text,
+        "{}: {ended} {wall}, {} from {}, {lost} lost",
+        one_line(&report.graph),
+        count(usize::try_from(messages).unwrap_or(usize::MAX), "message"),
+        count(sources(report).count(), "source"),
+    );
+    if report.failed_calls > 0 {
+        let _ = write!(text, ", {} failed", count(usize::try_from(report.failed_calls).unwrap_or(usize::MAX), "call"));
+    }
+    let abandoned: Vec<&str> = report.nodes.iter().filter(|n| n.abandoned).map(|n| n.name.as_str()).collect();
+    if !abandoned.is_empty() {
+        let _ = write!(text, ", abandoned: {}", one_line(&abandoned.join(", ")));
+    }
+    let degraded = report.is_degraded() && report.exit_code() == 0;
+    text.push_str(if degraded { " (degraded)\n" } else { "\n" });
+}
+
+/// A quantile for a table; `–` where too few samples lie beyond it.
+fn at(histogram: Option<&Histogram<u64>>, q: f64) -> String {
+    match histogram {
+        None => String::new(),
+        Some(histogram) => quantile(histogram, q).map_or_else(|| "–".into(), show_ns),
+    }
+}
+
+fn latencies(text: &mut String, report: &Report) {
+    let mut table = Table::new([
+        "<node",
+        "calls",
+        "failed",
+        "queue p50",
+        "p99",
+        "hold p50",
+        "p99",
+        "blocked p99",
+        "compute p50",
+        "p99",
+        "max",
+    ]);
+    for node in &report.nodes {
+        let of = |term| report.histogram(&node.name, term);
+        let failed = if node.failed > 0 { node.failed.to_string() } else { String::new() };
+        table.row([
+            node.name.clone(),
+            node.done.to_string(),
+            failed,
+            at(of(Term::Queue), 0.5),
+            at(of(Term::Queue), 0.99),
+            at(of(Term::Hold), 0.5),
+            at(of(Term::Hold), 0.99),
+            at(of(Term::Blocked), 0.99),
+            at(of(Term::Compute), 0.5),
+            at(of(Term::Compute), 0.99),
+            of(Term::Compute).map_or_else(String::new, |h| show_ns(h.max())),
+        ]);
+    }
+    text.push('\n');
+    table.write(text);
+}
+
+/// Messages of a path that were later than its deadline, to the resolution of the histogram.
+pub(crate) fn late(histogram: &Histogram<u64>, deadline: u64) -> u64 {
+    histogram.len() - histogram.count_between(0, deadline)
+}
+
+fn path_latencies(text: &mut String, report: &Report, paths: &[PathPlan]) {
+    let mut table =
+        Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
+    let deadline = |from: &str, to: &str| paths.iter().find(|p| p.from == from && p.to == to).and_then(|p| p.deadline);
+    for (from, to, histogram) in report.paths() {
+        let deadline = deadline(from, to);
+        let missed = deadline.map(|deadline| match late(histogram, deadline) {
+            0 => "0".into(),
+            late => format!("{late} ({})", percent(late, histogram.len())),
+        });
+        table.row([
+            format!("{from} -> {to}"),
+            histogram.len().to_string(),
+            at(Some(histogram), 0.5),
+            at(Some(histogram), 0.9),
+            at(Some(histogram), 0.99),
+            at(Some(histogram), 0.999),
+            show_ns(histogram.max()),
+            at(report.histogram(to, Term::Closure), 0.99),
+            deadline.map_or_else(String::new, show_ns),
+            missed.unwrap_or_default(),
+        ]);
+    }
+    for path in paths {
+        if !report.paths().any(|(from, to, _)| from == path.from && to == path.to) {
+            let limit = path.deadline.map_or_else(String::new, show_ns);
+            let none = std::iter::repeat_n(String::new(), 6);
+            let row = [format!("{} -> {}", path.from, path.to), "0".into()].into_iter().chain(none).chain([limit]);
+            table.row(row);
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return String::new();
+    }
+    let percent = 100.0 * part as f64 / whole as f64;
+    match part {
+        0 => "0 %".into(),
+        // Never rounded to nothing: one late message in a million is what somebody looks for.
+        _ if percent < 0.01 => "< 0.01 %".into(),
+        _ if percent < 10.0 => format!("{percent:.2} %"),
+        _ => format!("{percent:.1} %"),
+    }
+}
+
+/// How much of the run the histograms stand for: less than all of it after a warm-up, or where telemetry is off.
+fn coverage(text: &mut String, report: &Report) {
+    let calls: u64 = report.nodes.iter().map(|n| n.done).sum();
+    let recorded: u64 =
+        report.histograms.iter().filter(|h| h.to.is_none() && h.term == Term::Compute).map(|h| h.histogram.len()).sum();
+    if recorded == 0 && calls > 0 {
+        text.push_str("\nno latency was recorded\n");
+    } else if recorded * 100 < calls * 99 {
+        let share = percent(recorded, calls);
+        let _ = writeln!(text, "\nthe latencies stand for {share} of the calls; counts and losses for all of them");
+    }
+}
+
+fn losses(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<lost on", "<reason", "messages", "of those sent"]);
+    for edge in &report.edges {
+        for (reason, n) in &edge.lost {
+            let name = format!("{} -> {}", edge.from, edge.to);
+            table.row([name, reason.name().into(), n.to_string(), percent(*n, edge.sent)]);
+        }
+    }
+    for edge in report.edges.iter().filter(|e| e.left > 0) {
+        let name = format!("{} -> {}", edge.from, edge.to);
+        table.row([name, "left in it".into(), edge.left.to_string(), percent(edge.left, edge.sent)]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+fn figures(text: &mut String, report: &Report) {
+    let mut first = true;
+    for node in &report.nodes {
+        let all: Vec<String> = node.metrics.iter().map(|(name, value)| format!("{name} {}", figure(value))).collect();
+        if !all.is_empty() {
+            if std::mem::take(&mut first) {
+                text.push('\n');
+            }
+            paragraph(text, &format!("{}: ", one_line(&node.name)), &all.join(", "));
+        }
+    }
+}
+
+/// A figure with four significant digits; whole numbers whole.
+fn figure(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        return format!("{value:.0}");
+    }
+    let digits = 3 - value.abs().max(1e-9).log10().floor() as i32;
+    let decimals = usize::try_from(digits.clamp(0, 12)).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
+}
+
+fn laws(text: &mut String, report: &Report) {
+    let counted = report.edges.iter().filter(|e| e.counted).count();
+    let answered = report.nodes.iter().filter(|n| !n.abandoned).count();
+    text.push('\n');
+    if report.bugs.is_empty() {
+        let _ = write!(text, "laws: hold on {} and {}", count(counted, "edge"), count(answered, "node"));
+    } else {
+        let _ = write!(text, "laws: BROKEN, which is a bug of limen; please report it with this text");
+    }
+    if counted < report.edges.len() {
+        let rest = count(report.edges.len() - counted, "edge");
+        let _ = write!(text, " ({rest} not counted: a thread did not answer)");
+    }
+    text.push('\n');
+    report.bugs.iter().for_each(|bug| paragraph(text, "bug: ", bug));
+}
+
+fn failures(text: &mut String, report: &Report) {
+    report.failures.iter().for_each(|failure| paragraph(text, "failed: ", &failure.to_string()));
+    let more = report.failed_calls.saturating_sub(report.failures.len() as u64);
+    if more > 0 && !report.failures.is_empty() {
+        let _ = writeln!(text, "failed: and {more} more");
+    }
+}
+
+fn edges(text: &mut String, report: &Report) {
+    let mut table =
+        Table::new(["<edge", "sent", "received", "lost", "left", "capacity", "<when full", "<crosses"]);
+    for edge in &report.edges {
+        table.row([
+            format!("{} -> {}", edge.from, edge.to),
+            edge.sent.to_string(),
+            edge.received.to_string(),
+            edge.lost_total().to_string(),
+            edge.left.to_string(),
+            edge.capacity.to_string(),
+            edge.when_full.name().into(),
+            if edge.crossing { "threads".into() } else { "".into() },
+        ]);
+    }
+    text.push('\n');
+    table.write(text);
+}
+
+fn threads(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<thread", "asked", "<got CPUs", "<wait", "<nodes (turns, turns without a free slot)"]);
+    for (i, worker) in report.workers.iter().enumerate() {
+        let nodes = report.nodes.iter().filter(|n| n.worker == i);
+        let nodes = nodes.map(|n| match n.pool_empty {
+            0 => format!("{} ({})", n.name, n.turns),
+            empty => format!("{} ({}, {empty})", n.name, n.turns),
+        });
+        table.row([
+            worker.name.clone(),
+            worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string()),
+            cpus(&worker.pinned.got),
+            worker.wait.name().into(),
+            nodes.collect::<Vec<_>>().join(" "),
+        ]);
+    }
+    text.push('\n');
+    table.write(text);
+}
+
+/// `0-3,6`: how the kernel writes a set of CPUs.
+pub(crate) fn cpus(cpus: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for cpu in cpus {
+        match runs.last_mut() {
+            Some((_, end)) if *end + 1 == *cpu => *end = *cpu,
+            _ => runs.push((*cpu, *cpu)),
+        }
+    }
+    let show = |(a, b): &(usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    runs.iter().map(show).collect::<Vec<_>>().join(",")
+}
+
+fn histograms(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<histogram", "n", "min", "p50", "p90", "p99", "p99.9", "max", "mean"]);
+    for one in &report.histograms {
+        let h = &one.histogram;
+        let show = |value: u64| if one.term == Term::Batch { value.to_string() } else { show_ns(value) };
+        let at = |q| quantile(h, q).map_or_else(|| "–".into(), show);
+        let mean = if one.term == Term::Batch { figure(h.mean()) } else { show_ns(h.mean() as u64) };
+        table.row([
+            one.tag(),
+            h.len().to_string(),
+            show(h.min()),
+            at(0.5),
+            at(0.9),
+            at(0.99),
+            at(0.999),
+            show(h.max()),
+            mean,
+        ]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+/// Seconds, for machines.
+pub(crate) fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+pub(crate) mod made_up;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::FailureReport;
+
+    fn paths() -> Vec<PathPlan> {
+        let path = |to: &str| PathPlan { from: "camera".into(), to: to.into(), deadline: Some(4_000_000) };
+        vec![path("labels"), path("score")]
+    }
+
+    #[test]
+    fn a_good_run() {
+        let text = show_report(&made_up::report(), &paths(), Detail::Usual);
+        let expected = "\
+digits: finished in 1.62 s, 140 messages from 1 source, 40 lost
+
+node    calls  queue p50  p99  compute p50  p99      max
+camera    140
+digit     100     251 µs    –       500 µs    –  1.00 ms
+score     100
+labels    100
+
+path                n      p50  p90  p99  p99.9      max  closure p99  deadline       missed
+camera -> labels  100  2.50 ms    –    –      –  5.00 ms       100 ns   4.00 ms  20 (20.0 %)
+camera -> score     0                                                   4.00 ms
+
+the latencies stand for 22.7 % of the calls; counts and losses for all of them
+
+lost on                   reason      messages  of those sent
+camera/image -> digit/in  superseded        40         28.6 %
+
+digit: mean_batch 7.9
+score: accuracy 0.998, odd NaN
+
+laws: hold on 3 edges and 4 nodes
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_good_run_has_no_problems_to_print() {
+        assert_eq!(show_report(&made_up::report(), &[], Detail::Problems), "");
+    }
+
+    #[test]
+    fn what_went_wrong_is_always_printed() {
+        let mut report = made_up::report();
+        report.outcome = Outcome::Failed;
+        report.failed_calls = 3;
+        report.nodes[1].failed = 3;
+        report.failures.push(FailureReport {
+            node: "digit".into(),
+            call: "infer",
+            number: 12,
+            text: "bad \u{1b}[2Jmodel".into(),
+            panicked: false,
+        });
+        report.bugs.push("edge a -> b: sent 2 is not received 1 + lost 0 + left 0".into());
+        let text = show_report(&report, &[], Detail::Problems);
+        for line in [
+            "digits: failed after 1.62 s, 140 messages from 1 source, 40 lost, 3 calls failed\n",
+            "laws: BROKEN",
+            "bug: edge a -> b: sent 2 is not received 1 + lost 0 + left 0\n",
+            "failed: node `digit` failed in `infer` after 12 calls: bad \\u{1b}[2Jmodel\n",
+            "failed: and 2 more\n",
+        ] {
+            assert!(text.contains(line), "{line:?} in:\n{text}");
+        }
+        assert!(!text.contains("compute"), "{text}");
+    }
+
+    #[test]
+    fn everything_fits_the_screen() {
+        let mut report = made_up::report();
+        report.nodes[1].name = "n".repeat(64);
+        report.edges[0].to = format!("{}/in", "n".repeat(64));
+        report.notes.push("word ".repeat(60));
+        let text = show_report(&report, &paths(), Detail::Full);
+        assert!(text.lines().all(|line| line.chars().count() <= crate::table::WIDTH), "{text}");
+        assert!(text.contains("limen-labels    any  0-1"), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_recorded_nothing_says_so() {
+        let mut report = made_up::report();
+        report.histograms.clear();
+        let text = show_report(&report, &paths(), Detail::Usual);
+        assert!(text.contains("no latency was recorded"), "{text}");
+        assert!(text.contains("camera -> labels  0"), "{text}");
+    }
+
+    #[test]
+    fn figures_have_four_digits() {
+        for (value, text) in [
+            (0.998, "0.998"),
+            (7.9, "7.9"),
+            (1.0 / 3.0, "0.3333"),
+            (12345.678, "12346"),
+            (800.0, "800"),
+            (-0.5, "-0.5"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(figure(value), text);
+        }
+    }
+
+    #[test]
+    fn late_means_later_than_the_deadline() {
+        let report = made_up::report();
+        let (_, _, e2e) = report.paths().next().unwrap();
+        assert_eq!(late(e2e, 4_000_000), 20);
+        assert_eq!(late(e2e, u64::MAX), 0);
+        assert_eq!(late(e2e, 0), 100);
+    }
+
+    #[test]
+    fn sets_of_cpus_are_written_short() {
+        assert_eq!(cpus(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        assert_eq!(cpus(&[]), "");
+    }
+}

@@ -1,0 +1,186 @@
+//! `run.json`: under which circumstances a run was measured, so that two dumps can be compared with open eyes.
+//!
+//! Everything about the machine is read from `/proc` and `/sys` when the run has ended; what is not there to be read is
+//! null. Nothing is changed.
+
+use crate::report::seconds;
+use limen::Report;
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// The graph file of a run, as far as a dump names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphFile {
+    /// Where it was.
+    pub path: PathBuf,
+    /// FNV-1a, 64 bits, of its bytes; `None` where it could not be read.
+    pub hash: Option<u64>,
+}
+
+impl GraphFile {
+    /// Reads and hashes a file.
+    pub fn read(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let hash = fs::read(&path).ok().map(|bytes| fnv1a(&bytes));
+        GraphFile { path, hash }
+    }
+}
+
+/// Not for security: it tells versions of a file apart, and anybody can compute it in a line.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// What `run.json` holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunInfo {
+    /// The graph's name.
+    pub graph: String,
+    /// Its file.
+    pub file: String,
+    /// FNV-1a 64 of the file's bytes, hexadecimal.
+    pub graph_fnv1a64: Option<String>,
+    /// The command line, or whatever stands for it in an embedding program.
+    pub arguments: Vec<String>,
+    /// Version of limen.
+    pub limen: &'static str,
+    /// Seconds since 1970.
+    pub started: Option<f64>,
+    /// Seconds.
+    pub wall_s: f64,
+    /// The threads.
+    pub workers: Vec<WorkerInfo>,
+    /// The kernel's scheduling policy of the process.
+    pub scheduling: Option<&'static str>,
+    /// `/proc/version`.
+    pub kernel: Option<String>,
+    /// Model of the first CPU.
+    pub cpu: Option<String>,
+    /// CPUs that are online.
+    pub cpus_online: Option<String>,
+    /// The clock that stamps come from.
+    pub clock: &'static str,
+    /// What the kernel makes that clock of.
+    pub clock_source: Option<String>,
+}
+
+/// A thread in `run.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerInfo {
+    /// Its name.
+    pub name: String,
+    /// The CPU it was to run on; null for any.
+    pub cpu_asked: Option<usize>,
+    /// Those the kernel let it run on.
+    pub cpus_got: Vec<usize>,
+    /// Why that is not what was asked for.
+    pub refused: Option<String>,
+    /// How it waits.
+    pub wait: &'static str,
+    /// Frequency governor of its CPU.
+    pub governor: Option<String>,
+}
+
+impl RunInfo {
+    /// The circumstances of a run that has just ended on this machine.
+    pub fn new(report: &Report, graph: &GraphFile, arguments: impl IntoIterator<Item = String>) -> Self {
+        RunInfo {
+            graph: report.graph.clone(),
+            file: graph.path.display().to_string(),
+            graph_fnv1a64: graph.hash.map(|hash| format!("{hash:016x}")),
+            arguments: arguments.into_iter().collect(),
+            limen: env!("CARGO_PKG_VERSION"),
+            started: report.started.duration_since(UNIX_EPOCH).ok().map(seconds),
+            wall_s: seconds(report.wall),
+            workers: report
+                .workers
+                .iter()
+                .map(|w| WorkerInfo {
+                    name: w.name.clone(),
+                    cpu_asked: w.cpu,
+                    cpus_got: w.pinned.got.clone(),
+                    refused: w.pinned.refused.clone(),
+                    wait: w.wait.name(),
+                    governor: w.cpu.and_then(|cpu| {
+                        read(&format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"))
+                    }),
+                })
+                .collect(),
+            scheduling: fs::read_to_string("/proc/self/stat").ok().and_then(|stat| scheduling(&stat)),
+            kernel: read("/proc/version"),
+            cpu: fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| cpu_model(&text)),
+            cpus_online: read("/sys/devices/system/cpu/online"),
+            clock: "CLOCK_MONOTONIC",
+            clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        }
+    }
+
+    /// The object as text, with a line end.
+    pub fn json(&self) -> String {
+        // Text, numbers and lists of those: this cannot fail.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+}
+
+/// A small file's text without the line end.
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(Path::new(path)).ok().map(|text| text.trim().to_string()).filter(|text| !text.is_empty())
+}
+
+/// The policy, field 41 of `/proc/self/stat`; workers inherit it, and limen does not change it.
+fn scheduling(stat: &str) -> Option<&'static str> {
+    // The second field, the program's name, may hold spaces and parentheses; the rest begins after the last one.
+    let policy = stat.rsplit_once(')')?.1.split_whitespace().nth(38)?;
+    Some(match policy {
+        "0" => "SCHED_OTHER",
+        "1" => "SCHED_FIFO",
+        "2" => "SCHED_RR",
+        "3" => "SCHED_BATCH",
+        "5" => "SCHED_IDLE",
+        "6" => "SCHED_DEADLINE",
+        _ => return None,
+    })
+}
+
+/// x86 calls it `model name`; of ARM the kernel tells numbers, of which the part is the most telling.
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
+        Some(line.split_once(':')?.1.trim().to_string())
+    };
+    field("model name").or_else(|| field("Model")).or_else(|| field("CPU part").map(|part| format!("ARM part {part}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up;
+
+    #[test]
+    fn the_hash_is_fnv1a() {
+        // Values of the reference implementation.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn the_machine_is_read_as_the_kernel_tells_it() {
+        let stat = format!("17 (a b) c) S {}0 0", "1 ".repeat(37));
+        assert_eq!(scheduling(&stat), Some("SCHED_OTHER"));
+        assert_eq!(scheduling("nonsense"), None);
+        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: Xeon: fast\n"), Some("Xeon: fast".into()));
+        assert_eq!(cpu_model("processor\t: 0\nCPU part\t: 0xd0c\n"), Some("ARM part 0xd0c".into()));
+        assert_eq!(cpu_model(""), None);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_has_no_hash() {
+        let info = RunInfo::new(&made_up::report(), &GraphFile::read("/nowhere/g.yaml"), ["x".to_string()]);
+        let json: serde_json::Value = serde_json::from_str(&info.json()).unwrap();
+        assert_eq!(json["graph_fnv1a64"], serde_json::Value::Null);
+        assert_eq!(json["workers"][1]["cpus_got"], serde_json::json!([1]));
+        assert_eq!(json["scheduling"], "SCHED_OTHER");
+    }
+}

@@ -1,0 +1,303 @@
+//! A report as one JSON object: what `--json` prints and `summary.json` holds.
+//!
+//! ```text
+//! graph        name of the graph
+//! outcome      "finished" | "stopped" | "failed" | "deadline passed" | "refused" | "not started"
+//! exit_code    what limen-run ends with; gates are part of it
+//! degraded     calls failed or nodes were given up, and the run went on
+//! started      seconds since 1970, or null where nothing was started
+//! wall_s       seconds
+//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, batches, abandoned
+//! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
+//! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, abandoned
+//! paths[]      from, to, deadline_ns (or null), count, late (or null), p50 .. max in ns, closure_p99
+//! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, min, p50, p90, p99, p999, max, mean
+//! metrics      {node: {name: number}}
+//! failures[]   node, call, number, text, panicked; the first ones
+//! failed_calls all of them
+//! notes[]      sentences
+//! bugs[]       sentences; broken laws and other faults of the engine
+//! gates[]      gate, tripped, value (or null), text
+//! problems[]   of a graph that was refused: code, file, line, column, message, help (or null)
+//! error        why a planned graph did not start, or null
+//! ```
+//!
+//! A quantile that fewer than ten samples lie beyond is null. Keys are only ever added.
+
+mod gather;
+
+use crate::gate::Verdict;
+use crate::program::exit_code;
+use crate::report::seconds;
+use limen::{NodeReport, PathPlan, Problems, Report};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::UNIX_EPOCH;
+
+/// One run, or why there was none.
+#[derive(Clone, Debug, Default, Serialize)]
+#[allow(missing_docs, reason = "the module's table says what each field holds")]
+pub struct Summary {
+    pub graph: String,
+    pub outcome: String,
+    pub exit_code: u8,
+    pub degraded: bool,
+    pub started: Option<f64>,
+    pub wall_s: f64,
+    pub nodes: Vec<NodeSummary>,
+    pub edges: Vec<EdgeSummary>,
+    pub workers: Vec<WorkerSummary>,
+    pub paths: Vec<PathSummary>,
+    pub histograms: Vec<HistogramSummary>,
+    pub metrics: BTreeMap<String, BTreeMap<String, f64>>,
+    pub failures: Vec<FailureSummary>,
+    pub failed_calls: u64,
+    pub notes: Vec<String>,
+    pub bugs: Vec<String>,
+    pub gates: Vec<GateSummary>,
+    pub problems: Vec<ProblemSummary>,
+    pub error: Option<String>,
+}
+
+/// One node of a [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in NodeReport")]
+pub struct NodeSummary {
+    pub name: String,
+    pub kind: String,
+    pub worker: usize,
+    pub taken: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub held: u64,
+    pub turns: u64,
+    pub pool_empty: u64,
+    pub batches: u64,
+    pub abandoned: bool,
+}
+
+/// One edge of a [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in EdgeReport")]
+pub struct EdgeSummary {
+    pub from: String,
+    pub to: String,
+    pub capacity: usize,
+    pub when_full: &'static str,
+    pub crossing: bool,
+    pub sent: u64,
+    pub received: u64,
+    pub lost: BTreeMap<&'static str, u64>,
+    pub left: u64,
+    pub counted: bool,
+}
+
+/// One thread of a [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in WorkerReport")]
+pub struct WorkerSummary {
+    pub name: String,
+    pub cpu: Option<usize>,
+    pub cpus: Vec<usize>,
+    pub refused: Option<String>,
+    pub wait: &'static str,
+    pub abandoned: bool,
+}
+
+/// One path of a [`Summary`]: end to end, nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the module's table says what each field holds")]
+pub struct PathSummary {
+    pub from: String,
+    pub to: String,
+    pub deadline_ns: Option<u64>,
+    pub count: u64,
+    pub late: Option<u64>,
+    pub p50: Option<u64>,
+    pub p90: Option<u64>,
+    pub p99: Option<u64>,
+    pub p999: Option<u64>,
+    pub max: Option<u64>,
+    pub closure_p99: Option<u64>,
+}
+
+/// One histogram of a [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the module's table says what each field holds")]
+pub struct HistogramSummary {
+    pub tag: String,
+    pub node: String,
+    pub to: Option<String>,
+    pub term: &'static str,
+    pub unit: &'static str,
+    pub count: u64,
+    pub min: Option<u64>,
+    pub p50: Option<u64>,
+    pub p90: Option<u64>,
+    pub p99: Option<u64>,
+    pub p999: Option<u64>,
+    pub max: Option<u64>,
+    pub mean: Option<f64>,
+}
+
+/// One failed call of a [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in FailureReport")]
+pub struct FailureSummary {
+    pub node: String,
+    pub call: &'static str,
+    pub number: u64,
+    pub text: String,
+    pub panicked: bool,
+}
+
+/// One gate of a [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in Verdict")]
+pub struct GateSummary {
+    pub gate: String,
+    pub tripped: bool,
+    pub value: Option<f64>,
+    pub text: String,
+}
+
+/// One problem of a refused graph.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in Problem")]
+pub struct ProblemSummary {
+    pub code: &'static str,
+    pub file: String,
+    pub line: u64,
+    pub column: u64,
+    pub message: String,
+    pub help: Option<String>,
+}
+
+impl Summary {
+    /// What a run came to. `paths` are those of the plan; `verdicts` decide the exit code with the report.
+    pub fn new(report: &Report, paths: &[PathPlan], verdicts: &[Verdict]) -> Self {
+        let named = |n: &NodeReport| (n.name.clone(), n.metrics.iter().map(|(k, v)| (k.to_string(), v)).collect());
+        Summary {
+            graph: report.graph.clone(),
+            outcome: report.outcome.name().into(),
+            exit_code: exit_code(report, verdicts),
+            degraded: report.is_degraded(),
+            started: report.started.duration_since(UNIX_EPOCH).ok().map(seconds),
+            wall_s: seconds(report.wall),
+            nodes: report.nodes.iter().map(gather::node).collect(),
+            edges: report.edges.iter().map(gather::edge).collect(),
+            workers: report.workers.iter().map(gather::worker).collect(),
+            paths: gather::paths(report, paths),
+            histograms: report.histograms.iter().map(gather::histogram).collect(),
+            metrics: report.nodes.iter().filter(|n| n.metrics.iter().next().is_some()).map(named).collect(),
+            failures: report.failures.iter().map(gather::failure).collect(),
+            failed_calls: report.failed_calls,
+            notes: report.notes.clone(),
+            bugs: report.bugs.clone(),
+            gates: verdicts.iter().map(gather::gate).collect(),
+            problems: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// A graph that was refused.
+    pub fn refused(graph: &str, problems: &Problems) -> Self {
+        Summary {
+            graph: graph.into(),
+            outcome: "refused".into(),
+            exit_code: 2,
+            problems: problems.0.iter().map(gather::problem).collect(),
+            ..Summary::default()
+        }
+    }
+
+    /// A planned graph that did not start.
+    pub fn not_started(graph: &str, error: &str, exit_code: u8) -> Self {
+        let (outcome, error) = ("not started".into(), Some(error.into()));
+        Summary { graph: graph.into(), outcome, exit_code, error, ..Summary::default() }
+    }
+
+    /// The object as text, with a line end.
+    pub fn json(&self) -> String {
+        // Every key is text and every value a number, text, list or map of those: this cannot fail.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// A row for each histogram, with a heading. Empty where a quantile has too few samples.
+    pub fn csv(&self) -> String {
+        let mut text = String::from("tag,unit,count,min,p50,p90,p99,p99.9,max,mean\n");
+        let cell = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
+        for h in &self.histograms {
+            let numbers = [h.min, h.p50, h.p90, h.p99, h.p999, h.max].map(cell).join(",");
+            let mean = h.mean.map_or_else(String::new, |m| format!("{m:.1}"));
+            let _ = writeln!(text, "{},{},{},{numbers},{mean}", quoted(&h.tag), h.unit, h.count);
+        }
+        text
+    }
+}
+
+/// A field of a CSV file, in quotes where it needs them.
+fn quoted(field: &str) -> String {
+    match field.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up;
+
+    #[test]
+    fn the_object_holds_everything() {
+        let paths = [PathPlan { from: "camera".into(), to: "labels".into(), deadline: Some(4_000_000) }];
+        let report = made_up::report();
+        let gate = "accuracy < 0.999".parse::<crate::Gate>().unwrap().judge(&report);
+        let summary = Summary::new(&report, &paths, &[gate]);
+        let json: serde_json::Value = serde_json::from_str(&summary.json()).unwrap();
+        for (pointer, expected) in [
+            ("/graph", "digits".into()),
+            ("/outcome", "finished".into()),
+            ("/exit_code", 3.into()),
+            ("/degraded", false.into()),
+            ("/started", 1_700_000_000.25.into()),
+            ("/wall_s", 1.62.into()),
+            ("/nodes/1/done", 100.into()),
+            ("/edges/0/lost/superseded", 40.into()),
+            ("/edges/0/when_full", "latest".into()),
+            ("/workers/2/cpus/1", 1.into()),
+            ("/paths/0/late", 20.into()),
+            ("/paths/0/p50", 2_500_607.into()),
+            ("/paths/0/p99", serde_json::Value::Null),
+            ("/histograms/4/tag", "camera->labels.e2e".into()),
+            ("/histograms/2/unit", "messages".into()),
+            ("/histograms/1/count", 100.into()),
+            ("/metrics/score/accuracy", 0.998.into()),
+            ("/metrics/score/odd", serde_json::Value::Null),
+            ("/gates/0/tripped", true.into()),
+            ("/problems", serde_json::json!([])),
+            ("/error", serde_json::Value::Null),
+        ] {
+            assert_eq!(json.pointer(pointer), Some(&expected), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn the_csv_has_a_row_for_each_histogram() {
+        let csv = Summary::new(&made_up::report(), &[], &[]).csv();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines.len(), 6, "{csv}");
+        assert_eq!(lines[3], "digit.batch,messages,3,7,,,,,8,7.7");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+
+    #[test]
+    fn a_refused_graph_is_an_object_too() {
+        let problems = limen::Spec::from_text("version: 1\nnodes: {}", "g.yaml").unwrap_err();
+        let json: serde_json::Value = serde_json::from_str(&Summary::refused("g", &problems).json()).unwrap();
+        assert_eq!(json["problems"][0]["code"], "E0113");
+        assert_eq!((&json["exit_code"], &json["problems"][0]["line"]), (&2.into(), &2.into()));
+    }
+}

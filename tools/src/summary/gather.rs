@@ -1,0 +1,115 @@
+//! Takes the parts of a [`Report`] over into the parts of a [`Summary`](super::Summary).
+
+use super::{
+    EdgeSummary, FailureSummary, GateSummary, HistogramSummary, NodeSummary, PathSummary, ProblemSummary, WorkerSummary,
+};
+use crate::gate::Verdict;
+use crate::report::late;
+use hdrhistogram::Histogram;
+use limen::{
+    EdgeReport, FailureReport, HistogramReport, NodeReport, PathPlan, Problem, Report, Term, WorkerReport, quantile,
+};
+
+pub(super) fn node(n: &NodeReport) -> NodeSummary {
+    NodeSummary {
+        name: n.name.clone(),
+        kind: n.kind.clone(),
+        worker: n.worker,
+        taken: n.taken,
+        done: n.done,
+        failed: n.failed,
+        held: n.held,
+        turns: n.turns,
+        pool_empty: n.pool_empty,
+        batches: n.batches,
+        abandoned: n.abandoned,
+    }
+}
+
+pub(super) fn edge(e: &EdgeReport) -> EdgeSummary {
+    EdgeSummary {
+        from: e.from.clone(),
+        to: e.to.clone(),
+        capacity: e.capacity,
+        when_full: e.when_full.name(),
+        crossing: e.crossing,
+        sent: e.sent,
+        received: e.received,
+        lost: e.lost.iter().map(|(reason, n)| (reason.name(), *n)).collect(),
+        left: e.left,
+        counted: e.counted,
+    }
+}
+
+pub(super) fn worker(w: &WorkerReport) -> WorkerSummary {
+    WorkerSummary {
+        name: w.name.clone(),
+        cpu: w.cpu,
+        cpus: w.pinned.got.clone(),
+        refused: w.pinned.refused.clone(),
+        wait: w.wait.name(),
+        abandoned: w.abandoned,
+    }
+}
+
+pub(super) fn histogram(one: &HistogramReport) -> HistogramSummary {
+    let h = &one.histogram;
+    let any = !h.is_empty();
+    HistogramSummary {
+        tag: one.tag(),
+        node: one.node.clone(),
+        to: one.to.clone(),
+        term: one.term.name(),
+        unit: if one.term == Term::Batch { "messages" } else { "ns" },
+        count: h.len(),
+        min: any.then(|| h.min()),
+        p50: quantile(h, 0.5),
+        p90: quantile(h, 0.9),
+        p99: quantile(h, 0.99),
+        p999: quantile(h, 0.999),
+        max: any.then(|| h.max()),
+        mean: any.then(|| (h.mean() * 10.0).round() / 10.0),
+    }
+}
+
+pub(super) fn paths(report: &Report, paths: &[PathPlan]) -> Vec<PathSummary> {
+    let path = |from: &str, to: &str, h: Option<&Histogram<u64>>| {
+        let planned = paths.iter().find(|p| p.from == from && p.to == to);
+        let deadline_ns = planned.and_then(|p| p.deadline);
+        PathSummary {
+            from: from.into(),
+            to: to.into(),
+            deadline_ns,
+            count: h.map_or(0, Histogram::len),
+            late: deadline_ns.map(|deadline| h.map_or(0, |h| late(h, deadline))),
+            p50: h.and_then(|h| quantile(h, 0.5)),
+            p90: h.and_then(|h| quantile(h, 0.9)),
+            p99: h.and_then(|h| quantile(h, 0.99)),
+            p999: h.and_then(|h| quantile(h, 0.999)),
+            max: h.map(Histogram::max),
+            closure_p99: report.histogram(to, Term::Closure).and_then(|h| quantile(h, 0.99)),
+        }
+    };
+    let recorded = report.paths().map(|(from, to, h)| path(from, to, Some(h)));
+    let silent = paths.iter().filter(|p| !report.paths().any(|(from, to, _)| from == p.from && to == p.to));
+    recorded.chain(silent.map(|p| path(&p.from, &p.to, None))).collect()
+}
+
+pub(super) fn failure(f: &FailureReport) -> FailureSummary {
+    FailureSummary { node: f.node.clone(), call: f.call, number: f.number, text: f.text.clone(), panicked: f.panicked }
+}
+
+pub(super) fn gate(v: &Verdict) -> GateSummary {
+    GateSummary { gate: v.gate.clone(), tripped: v.tripped, value: v.value, text: v.text.clone() }
+}
+
+pub(super) fn problem(p: &Problem) -> ProblemSummary {
+    ProblemSummary {
+        code: p.code,
+        file: p.place.file.to_string(),
+        line: p.place.line,
+        column: p.place.column,
+        message: p.message.clone(),
+        help: p.help.clone(),
+    }
+}

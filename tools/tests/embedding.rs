@@ -1,0 +1,140 @@
+//! A program with kinds of its own gets everything `limen-run` prints and writes through the public functions.
+
+use limen::{
+    Building, Emit, Given, Message, Metrics, Next, Node, NodeError, Options, Plain, Plan, PlanErrors, Planning, Ports, Registry,
+    Report, Sink, Source, Spec, Taken, Telemetry,
+};
+use limen_run::{Detail, Dump, Gate, GraphFile, RunInfo, Summary, show_plan, show_report};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+#[derive(Clone, Debug)]
+struct Number(u64);
+
+impl Plain for Number {}
+
+/// Counts to `to`.
+#[derive(Deserialize, JsonSchema)]
+struct CountConfig {
+    to: u64,
+}
+
+struct Count {
+    at: u64,
+    to: u64,
+}
+
+impl Node for Count {
+    type Config = CountConfig;
+    fn ports(_: &CountConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().output_plain("number").note("counts in steps of one"))
+    }
+    fn build(config: CountConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Count { at: 0, to: config.to })
+    }
+}
+
+impl Source for Count {
+    type Out = Number;
+    fn next(&mut self, out: &mut Emit<Number>) -> Result<Next, NodeError> {
+        if self.at == self.to {
+            return Ok(Next::Done);
+        }
+        self.at += 1;
+        let header = out.header(out.clock());
+        out.send(Message::new(header, Number(self.at)));
+        Ok(Next::More)
+    }
+}
+
+/// Adds what it takes.
+#[derive(Deserialize, JsonSchema)]
+struct SumConfig {}
+
+struct Sum(u64);
+
+impl Node for Sum {
+    type Config = SumConfig;
+    fn ports(_: &SumConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().input_any("in"))
+    }
+    fn build(_: SumConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Sum(0))
+    }
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("sum", self.0 as f64);
+    }
+}
+
+impl Sink for Sum {
+    type In = Number;
+    fn take(&mut self, input: Taken<Number>) -> Result<(), NodeError> {
+        self.0 += input.body.0;
+        Ok(())
+    }
+}
+
+const GRAPH: &str = "
+version: 1
+graph: adding
+nodes:
+  numbers: { kind: count, config: { to: 5000 } }
+  sum: { kind: sum, from: numbers }
+paths: [{ from: numbers, to: sum, deadline: 10s }]
+";
+
+fn plan() -> Plan {
+    let registry = Registry::new().source::<Count>("count").sink::<Sum>("sum");
+    let options = Options { telemetry: Some(Telemetry::Full), ..Options::default() };
+    Plan::with_options(Spec::from_text(GRAPH, "adding.yaml").unwrap(), &registry, &options).unwrap()
+}
+
+fn run() -> (Report, Vec<limen::PathPlan>) {
+    let plan = plan();
+    let paths = plan.paths().to_vec();
+    (plan.wire().unwrap().start().unwrap().wait(), paths)
+}
+
+#[test]
+fn a_plan_is_shown() {
+    let text = show_plan(&plan());
+    for line in [
+        "graph `adding`: 2 nodes, 1 edge, 1 thread\n",
+        "numbers  count  source  light  stop\n",
+        "sum      sum    sink    light  stop\n",
+        "numbers/number  sum/in  a plain value        64  block      within its thread\n",
+        "path: numbers -> sum, deadline 10.0 s\n",
+        "numbers: counts in steps of one\n",
+    ] {
+        assert!(text.contains(line), "{line:?} in:\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+}
+
+#[test]
+fn a_run_is_shown_judged_and_dumped() {
+    let (report, paths) = run();
+    let text = show_report(&report, &paths, Detail::Usual);
+    for part in ["5000 messages from 1 source, 0 lost\n", "sum: sum 12502500\n", "laws: hold on 1 edge and 2 nodes\n"] {
+        assert!(text.contains(part), "{part:?} in:\n{text}");
+    }
+    let gates = ["sum != 12502500", "lost > 0", "max(e2e) > 10s", "max(numbers -> sum) < 1ns"];
+    let gates = gates.map(|gate| gate.parse::<Gate>().unwrap());
+    let verdicts = gates.each_ref().map(|gate| gate.judge(&report));
+    assert!(verdicts.iter().all(|verdict| !verdict.tripped), "{verdicts:?}");
+    let summary = Summary::new(&report, &paths, &verdicts);
+    assert_eq!((summary.exit_code, summary.paths[0].count, summary.paths[0].late), (0, 5000, Some(0)));
+    let run = RunInfo::new(&report, &GraphFile { path: "adding.yaml".into(), hash: None }, ["embedded".into()]);
+    let folder = std::env::temp_dir().join(format!("limen-embedding-{}", std::process::id()));
+    let written = Dump { report: &report, summary: &summary, run: &run }.write(&folder).unwrap();
+    assert!(written.contains(&folder.join("adding.hlog")) && written.contains(&folder.join("numbers->sum.e2e.hgrm")));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_gate_knows_the_nodes_before_the_run() {
+    let plan = plan();
+    assert!("p99(numbers->sum) > 1s".parse::<Gate>().unwrap().check(&plan).is_ok());
+    let error = "p99(number.compute) > 1s".parse::<Gate>().unwrap().check(&plan).unwrap_err();
+    assert_eq!(error.to_string(), "the graph has no node `number`; there are: numbers, sum");
+}
