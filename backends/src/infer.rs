@@ -162,7 +162,7 @@ fn plan_rten(
     case: Option<(Case, Tolerance)>,
     mut errors: PlanErrors,
 ) -> Result<InferPlan, PlanErrors> {
-    use crate::rten::{Loaded, Rten, RtenPrepared};
+    use crate::rten::{Rten, RtenPrepared, loaded::Loaded};
 
     let Some(model) = &config.model else { return Err(errors) };
     let path = match cx.folders.input(model) {
@@ -257,4 +257,117 @@ fn plan<B: Backend>(
         Some(line) => plan.note(line),
         None => plan,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::Folders;
+    use std::path::Path;
+
+    /// Plans a config in the folder of a shipped graph; answers the plan or its errors as text.
+    fn plan(graph: &str, config: serde_json::Value) -> Result<String, String> {
+        let config = serde_json::from_value(config).map_err(|e| e.to_string())?;
+        let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(graph);
+        let folders = Folders { graph, ..Folders::default() };
+        let mut cx = Planning { node: "digit", folders: &folders };
+        let planned = <Infer as limen::infer::Infer>::plan(config, &Given::default(), &mut cx);
+        planned.map(|plan| format!("{plan:?}")).map_err(|errors| format!("{errors:?}"))
+    }
+
+    fn fails(config: serde_json::Value, with: &[&str]) {
+        let why = plan("digits", config).unwrap_err();
+        for part in with {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
+
+    macro_rules! json { ($($t:tt)*) => { serde_json::json!($($t)*) }; }
+
+    #[cfg(feature = "rten")]
+    #[test]
+    fn a_model_is_planned_and_verified() {
+        let planned = plan(
+            "digits",
+            json!({ "model": "digits.onnx", "batch": { "max": 8, "within": "2ms" }, "verify": { "case": "verify.npz" } }),
+        )
+        .unwrap();
+        for part in [
+            "\"image\"",
+            "\"logits\"",
+            "backend rten",
+            "verified with the 8 items of verify.npz",
+            "154 KiB, ",
+            "1 thread\"",
+        ] {
+            assert!(planned.contains(part), "{part}: {planned}");
+        }
+    }
+
+    #[cfg(feature = "rten")]
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        fails(
+            json!({
+                "model": "none.onnx", "threads": 0, "batch": { "max": 4, "stride": 5 }, "mock": { "inputs": {}, "outputs": {} },
+                "verify": { "case": "none.npz", "atol": -1.0 },
+            }),
+            &[
+                "Field(\"model\"), message: \"`none.onnx`: not a readable model: the file cannot be read: No such file",
+                "Field(\"threads\"), message: \"0 threads",
+                "Field(\"batch.stride\"), message: \"5 is more than the 4 messages",
+                "Field(\"mock\"), message: \"is for the backend `mock` only",
+                "Field(\"verify.case\"), message: \"`none.npz` is not a readable .npz: No such file",
+                "Field(\"verify.atol\"), message: \"-1 is not a tolerance",
+            ],
+        );
+        fails(
+            json!({ "batch": { "max": 0, "stride": 0 } }),
+            &["\"model\"), message: \"is missing", "\"batch.max\"", "none ever would"],
+        );
+        fails(json!({ "model": "train.py" }), &["`train.py`: not a readable model: this is text, not an ONNX model"]);
+        fails(json!({ "model": "data/0000-7.png" }), &["\"model\""]);
+        fails(json!({ "model": "../detect/detector.onnx" }), &["\"model\"", "leaves the graph's folder"]);
+    }
+
+    #[cfg(feature = "rten")]
+    #[test]
+    fn other_numbers_than_recorded_stop_the_plan() {
+        let verify = json!({ "case": "verify.npz", "atol": 0.0, "rtol": 0.0 });
+        fails(
+            json!({ "model": "digits.onnx", "verify": verify }),
+            &["\"verify.case\"", "`verify.npz`: output `logits` differs from what was recorded: at ["],
+        );
+    }
+
+    #[test]
+    fn a_mock_is_planned_without_a_model() {
+        let mock =
+            json!({ "inputs": { "x": "f32[2]" }, "outputs": { "y": "i32[3]" }, "latency": "1ms", "max_batch": 2 });
+        let planned = plan("digits", json!({ "backend": "mock", "mock": mock })).unwrap();
+        assert!(planned.contains("backend mock") && planned.contains("\"y\""), "{planned}");
+        fails(
+            json!({ "backend": "mock", "mock": mock, "model": "digits.onnx", "batch": { "max": 3 } }),
+            &["backend `mock` runs no model", "\"batch.max\"), message: \"the model takes at most 2 in a call"],
+        );
+        fails(json!({ "backend": "mock" }), &["\"mock\"), message: \"backend `mock` needs to be told"]);
+        let wrong = json!({ "inputs": { "x": "f32[?]" }, "outputs": {} });
+        fails(json!({ "backend": "mock", "mock": wrong }), &["\"mock.inputs.x\"", "\"mock.outputs\""]);
+    }
+
+    #[test]
+    fn backends_that_do_not_exist_are_told_from_those_that_do() {
+        let why = plan("digits", json!({ "backend": "tract" })).unwrap_err();
+        assert_eq!(why, "unknown variant `tract`, expected `rten` or `mock`");
+        if cfg!(not(feature = "rten")) {
+            fails(json!({ "model": "digits.onnx" }), &["was built without the backend `rten`", "cargo feature `rten`"]);
+        }
+    }
+
+    #[test]
+    fn the_schema_says_what_the_kind_is() {
+        let schema = schemars::schema_for!(Config);
+        let about = schema.get("description").and_then(|d| d.as_str()).unwrap();
+        assert!(about.starts_with("Runs a model on the messages of its inputs"), "{about}");
+    }
 }

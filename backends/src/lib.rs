@@ -24,8 +24,6 @@ mod element;
 mod infer;
 mod mock;
 #[cfg(feature = "rten")]
-mod onnx;
-#[cfg(feature = "rten")]
 mod rten;
 mod verify;
 

@@ -99,7 +99,9 @@ impl MockConfig {
     /// Reports everything that is wrong, as fields of `mock`.
     pub(crate) fn check(&self, errors: &mut PlanErrors) {
         for (field, why) in self.signature().err().into_iter().flatten() {
-            errors.at(format!("mock.{field}"), why).help("a spec is a type and the fixed shape of one item: `f32[1,8,8]`");
+            errors
+                .at(format!("mock.{field}"), why)
+                .help("a spec is a type and the fixed shape of one item: `f32[1,8,8]`");
         }
     }
 }
@@ -262,7 +264,9 @@ mod tests {
 
     #[test]
     fn specs_are_a_dtype_and_fixed_dims() {
-        for (text, shape) in [("f32[1,8,8]", vec![1, 8, 8]), ("f32", vec![]), (" f32 [ ] ", vec![]), ("f32[ 2 , 3 ]", vec![2, 3])] {
+        for (text, shape) in
+            [("f32[1,8,8]", vec![1, 8, 8]), ("f32", vec![]), (" f32 [ ] ", vec![]), ("f32[ 2 , 3 ]", vec![2, 3])]
+        {
             let shape: Vec<_> = shape.into_iter().map(Dim::Fixed).collect();
             assert_eq!(parse_spec(text), Ok((DType::F32, shape)), "{text}");
         }
@@ -282,7 +286,8 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_said_at_once() {
-        let config = MockConfig { inputs: map(&[("a", "x"), ("b", "f32[-1]")]), fail_at: Some(0), ..MockConfig::default() };
+        let config =
+            MockConfig { inputs: map(&[("a", "x"), ("b", "f32[-1]")]), fail_at: Some(0), ..MockConfig::default() };
         let mut errors = PlanErrors::default();
         config.check(&mut errors);
         let errors = format!("{errors:?}");

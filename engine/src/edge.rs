@@ -9,7 +9,7 @@
 //! What an edge promises: order is kept; a message is moved, shared, or counted as lost with a [`Reason`]; `sent =
 //! received + lost + left`, where *left* is found by emptying the edge after both ends have stopped.
 
-use crate::meter::{Run, push_run};
+use crate::meter::Run;
 use crate::payload::{Message, Payload};
 use crate::sync::{Arc, AtomicU8, Counter, Ordering, Padded};
 use crate::wait::Bell;
@@ -392,7 +392,7 @@ impl<T: Payload> Tx<T> {
                     } else {
                         local.items.append(staged);
                     }
-                    local.runs.extend(runs);
+                    runs.iter().for_each(|run| local.runs.push_back(*run));
                     return Ok(());
                 }
                 Self::overflow(&self.params, local, staged, runs)
@@ -563,10 +563,10 @@ impl<T: Payload> Rx<T> {
         matches!(self.params.when_full, WhenFull::DropOldest | WhenFull::Latest)
     }
 
-    /// Moves up to `n` messages and their runs to the ends of the lists. They are counted as received by
+    /// Moves up to `n` messages to the end of the list, and names their runs one after the other. They are counted as received by
     /// [`Rx::received`], when the node gets them.
     #[inline]
-    pub(crate) fn fill(&mut self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
+    pub(crate) fn fill(&mut self, n: usize, into: &mut Vec<Message<T>>, mut run: impl FnMut(Run)) {
         match &mut self.kind {
             RxKind::Local(local) => {
                 let mut local = local.borrow_mut();
@@ -577,13 +577,13 @@ impl<T: Payload> Rx<T> {
                     } else {
                         into.append(&mut local.items);
                     }
-                    for run in local.runs.drain(..) {
-                        push_run(into_runs, run);
+                    while let Some(next) = local.runs.pop_front() {
+                        run(next);
                     }
                 } else {
                     into.extend(local.items.drain(..n));
                     let mut front = Run::default();
-                    take_runs(n as u32, &mut front, || local.runs.pop_front(), into_runs);
+                    take_runs(n as u32, &mut front, || local.runs.pop_front(), run);
                     if front.n > 0 {
                         local.runs.push_front(front);
                     }
@@ -597,14 +597,14 @@ impl<T: Payload> Rx<T> {
                 if let Ok(chunk) = items.read_chunk(n) {
                     into.extend(chunk);
                 }
-                take_runs(n as u32, front, || runs.pop().ok(), into_runs);
+                take_runs(n as u32, front, || runs.pop().ok(), run);
                 self.dirty = true;
             }
             RxKind::Evict(queue) => {
                 for _ in 0..n {
                     let Some(stamped) = queue.pop() else { break };
                     into.push(stamped.message);
-                    push_run(into_runs, stamped.run);
+                    run(stamped.run);
                 }
             }
         }
@@ -652,28 +652,28 @@ impl<T: Payload> Rx<T> {
 
     /// Empties the edge: what is left after both ends have stopped.
     pub(crate) fn empty(&mut self) -> u64 {
-        let (mut items, mut runs) = (Vec::new(), Vec::new());
+        let mut items = Vec::new();
         let n = self.len();
-        self.fill(n, &mut items, &mut runs);
+        self.fill(n, &mut items, drop);
         items.len() as u64
     }
 }
 
 /// Splits `n` messages' worth off a sequence of runs.
 #[inline]
-fn take_runs(mut n: u32, front: &mut Run, mut next: impl FnMut() -> Option<Run>, into: &mut Vec<Run>) {
+fn take_runs(mut n: u32, front: &mut Run, mut next: impl FnMut() -> Option<Run>, mut give: impl FnMut(Run)) {
     while n > 0 {
         if front.n == 0 {
             match next() {
                 Some(run) => *front = run,
                 None => {
-                    push_run(into, Run { n, ..Run::default() });
+                    give(Run { n, ..Run::default() });
                     return;
                 }
             }
         }
         let take = front.n.min(n);
-        push_run(into, Run { n: take, ..*front });
+        give(Run { n: take, ..*front });
         (front.n, n) = (front.n - take, n - take);
     }
 }
@@ -750,8 +750,8 @@ mod tests {
     }
 
     fn take(rx: &mut Rx<Number>, n: usize) -> (Vec<u64>, u32) {
-        let (mut items, mut runs) = (Vec::new(), Vec::new());
-        rx.fill(n, &mut items, &mut runs);
+        let (mut items, mut runs) = (Vec::new(), Vec::<Run>::new());
+        rx.fill(n, &mut items, |run| runs.push(run));
         rx.received(items.len() as u64);
         (items.into_iter().map(|m| m.body.0).collect(), runs.iter().map(|r| r.n).sum())
     }
@@ -853,8 +853,8 @@ mod tests {
             send(&mut tx, 0..5).unwrap();
             send(&mut tx, 5..8).unwrap();
             let (mut items, mut runs) = (Vec::new(), Vec::new());
-            rx.fill(2, &mut items, &mut runs);
-            rx.fill(4, &mut items, &mut runs);
+            rx.fill(2, &mut items, |run| runs.push(run));
+            rx.fill(4, &mut items, |run| runs.push(run));
             assert_eq!(runs.iter().map(|r| r.n).collect::<Vec<_>>(), [2, 3, 1], "{name}");
             assert_eq!(items.iter().map(|m| m.body.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5], "{name}");
         });

@@ -341,7 +341,7 @@ impl<B: Backend> InferStage<B> {
                 Err(trouble)
             }
         };
-        self.emit.ports.each(&mut |port| port.ring());
+        self.emit.ports.ring();
         if let Err(trouble) = outcome {
             self.fail(cx, trouble);
         }
@@ -415,7 +415,7 @@ impl<B: Backend> Stage for InferStage<B> {
         if self.held.len() < self.max && !ending && (due > cx.mark() && due > cx.read()) {
             return Turn::Idle(due);
         }
-        if self.emit.ports.room(1, &mut || cx.read()) == 0 {
+        if self.emit.ports.room(1, cx) == 0 {
             let mut empty = false;
             self.emit.ports.each(&mut |port| empty |= port.pool_is_empty());
             if empty {

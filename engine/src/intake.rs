@@ -109,7 +109,6 @@ fn left_of<T: Payload>(rx: Rx<T>, queued: u64) -> Left {
 #[doc(hidden)]
 pub struct Single<T: Payload> {
     rx: Rx<T>,
-    runs: Vec<Run>,
 }
 
 impl<T: Payload> fmt::Debug for Single<T> {
@@ -122,7 +121,7 @@ impl<T: Payload> fmt::Debug for Single<T> {
 impl<T: Payload> Intake for Single<T> {
     type Taken = Message<T>;
     fn build(mut parts: IntakeParts) -> Self {
-        Single { rx: rx(parts.edges.remove(0)), runs: Vec::with_capacity(BURST + 1) }
+        Single { rx: rx(parts.edges.remove(0)) }
     }
     fn buffer(&self) -> usize {
         self.rx.buffer()
@@ -133,8 +132,8 @@ impl<T: Payload> Intake for Single<T> {
     }
     #[inline]
     fn fill(&mut self, n: usize, into: &mut Burst<Message<T>>) {
-        self.rx.fill(n, &mut into.items, &mut self.runs);
-        into.portions.extend(self.runs.drain(..).map(|run| Portion { run, hold: 0 }));
+        let portions = &mut into.portions;
+        self.rx.fill(n, &mut into.items, |run| push_portion(portions, Portion { run, hold: 0 }));
     }
     #[inline]
     fn received(&mut self, calls: u64) {
@@ -320,7 +319,8 @@ impl<T: Payload> AnySide for Side<T> {
         if self.queue.is_empty() {
             // What is taken early can no longer be replaced by something fresher.
             let n = if self.rx.is_perishable() { 1 } else { BURST };
-            self.rx.fill(n, &mut self.items, &mut self.runs);
+            let runs = &mut self.runs;
+            self.rx.fill(n, &mut self.items, |run| runs.push(run));
             let mut items = self.items.drain(..);
             for run in self.runs.drain(..) {
                 self.queue.extend(items.by_ref().take(run.n as usize).map(|m| (m, Run { n: 1, ..run })));
@@ -503,6 +503,7 @@ tuple_inputs!(Zip2: A a 0, B b 1);
 tuple_inputs!(Zip3: A a 0, B b 1, C c 2);
 tuple_inputs!(Zip4: A a 0, B b 1, C c 2, D d 3);
 
+#[inline]
 fn push_portion(portions: &mut Vec<Portion>, portion: Portion) {
     match portions.last_mut() {
         Some(last) if !last.run.is_recorded() && !portion.run.is_recorded() => last.run.n += portion.run.n,

@@ -250,6 +250,10 @@ impl Pool {
     /// Free slots from the cursor on, looking no further than `want`: enough to know whether a call has its room.
     #[inline]
     pub(crate) fn has_free(&mut self, want: usize) -> bool {
+        // Where the first slots have come back, use them again: they are still in the nearest cache.
+        if is_free(&self.inner().refs[0]) {
+            self.cursor = 0;
+        }
         let mut found = 0;
         for i in 0..self.slots() {
             if found == want {
@@ -282,18 +286,26 @@ impl Pool {
     /// [`TensorError::PoolEmpty`] when every slot is held.
     #[inline]
     pub fn take(&mut self) -> Result<TensorMut, TensorError> {
-        for i in 0..self.slots() {
-            let slot = self.wrapped(i);
-            if is_free(&self.inner().refs[slot]) {
-                // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which
-                // orders it.
-                self.inner().refs[slot].store(1, Ordering::Relaxed);
-                self.cursor = slot as u32;
-                self.cursor = self.wrapped(1) as u32;
-                return Ok(TensorMut(Tensor { pool: self.inner, slot: slot as u32, row: 0 }));
-            }
+        let at = self.cursor as usize;
+        // Usually the next slot is free: slots come back in the order in which they went out.
+        if is_free(&self.inner().refs[at]) { Ok(self.hand_out(at)) } else { self.search() }
+    }
+
+    #[inline]
+    fn hand_out(&mut self, slot: usize) -> TensorMut {
+        // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which orders it.
+        self.inner().refs[slot].store(1, Ordering::Relaxed);
+        self.cursor = if slot + 1 == self.slots() { 0 } else { slot as u32 + 1 };
+        TensorMut(Tensor { pool: self.inner, slot: slot as u32, row: 0 })
+    }
+
+    #[cold]
+    fn search(&mut self) -> Result<TensorMut, TensorError> {
+        let free = (0..self.slots()).map(|i| self.wrapped(i)).find(|slot| is_free(&self.inner().refs[*slot]));
+        match free {
+            Some(slot) => Ok(self.hand_out(slot)),
+            None => Err(TensorError::PoolEmpty { pool: self.inner().name.clone(), slots: self.slots() }),
         }
-        Err(TensorError::PoolEmpty { pool: self.inner().name.clone(), slots: self.slots() })
     }
 
     /// Bytes of all slots and headers.

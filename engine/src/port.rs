@@ -12,6 +12,7 @@ use crate::node::{MAX_PORTS, Many, PortType};
 use crate::payload::{Header, Message, Payload};
 use crate::pool::Pool;
 use crate::tensor::{Tensor, TensorMut};
+use crate::worker::Cx;
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -51,7 +52,10 @@ pub trait PortSet: Sized + 'static {
     /// Runs a step on every port.
     fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort));
     /// How many calls every blocking edge and every pool have room for, at most `calls`.
-    fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize;
+    #[allow(private_interfaces, reason = "the trait is hidden and implemented here only")]
+    fn room(&mut self, calls: usize, cx: &mut Cx) -> usize;
+    /// Wakes the workers of consumers that something was sent to.
+    fn ring(&mut self);
     /// Begins a call.
     fn begin(&mut self);
     /// Whether the call has sent anything.
@@ -75,7 +79,6 @@ pub trait PortSet: Sized + 'static {
 /// What every port can do, whatever its payload.
 #[doc(hidden)]
 pub trait AnyPort {
-    fn ring(&mut self);
     fn close(&mut self, failed: bool);
     fn is_settling(&self) -> bool;
     fn origins(&self, into: &mut Vec<(u64, u32)>);
@@ -136,10 +139,12 @@ impl<T: Payload> Port<T> {
     }
 
     #[inline]
-    fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize {
+    fn room(&mut self, calls: usize, cx: &mut Cx) -> usize {
         let mut room = calls;
         for edge in &mut self.edges {
-            room = room.min(edge.room(self.emits, &mut *now) / self.emits.max(1));
+            let free = edge.room(self.emits, || cx.read());
+            // A division only where it is one.
+            room = room.min(if self.emits == 1 { free } else { free / self.emits });
         }
         if room > 0
             && let Some(pool) = &mut self.pool
@@ -219,14 +224,17 @@ impl Port<Tensor> {
     ///
     /// # Errors
     /// When the call takes more slots than it declared messages.
-    #[inline]
+    #[inline(always)]
     pub fn loan(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
-        let Some(pool) = &mut self.pool else {
-            return Err(NodeError::input(&*self.name, "this output forwards its input and has no pool to take from"));
-        };
+        let Some(pool) = &mut self.pool else { return Err(self.no_pool()) };
         let mut tensor = pool.take()?;
         *tensor.header_mut() = *header;
         Ok(tensor)
+    }
+
+    #[cold]
+    fn no_pool(&self) -> NodeError {
+        NodeError::input(&*self.name, "this output forwards its input and has no pool to take from")
     }
 
     /// A whole batch slot.
@@ -242,9 +250,6 @@ impl<T: Payload> fmt::Debug for Port<T> {
 }
 
 impl<T: Payload> AnyPort for Port<T> {
-    fn ring(&mut self) {
-        self.edges.iter_mut().for_each(Tx::ring);
-    }
     fn close(&mut self, failed: bool) {
         self.edges.iter_mut().for_each(|e| e.close(failed));
     }
@@ -278,9 +283,14 @@ impl<T: Payload> PortSet for Port<T> {
     fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
         step(self);
     }
+    #[allow(private_interfaces)]
     #[inline]
-    fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize {
-        Port::room(self, calls, now)
+    fn room(&mut self, calls: usize, cx: &mut Cx) -> usize {
+        Port::room(self, calls, cx)
+    }
+    #[inline]
+    fn ring(&mut self) {
+        self.edges.iter_mut().for_each(Tx::ring);
     }
     #[inline]
     fn begin(&mut self) {
@@ -335,10 +345,14 @@ macro_rules! tuple_outputs {
             fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
                 $(step(&mut self.$i);)+
             }
-            fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize {
+            #[allow(private_interfaces)]
+            fn room(&mut self, calls: usize, cx: &mut Cx) -> usize {
                 let mut room = calls;
-                $(room = self.$i.room(room, now);)+
+                $(room = self.$i.room(room, cx);)+
                 room
+            }
+            fn ring(&mut self) {
+                $(self.$i.ring();)+
             }
             fn begin(&mut self) {
                 $(self.$i.begin();)+
@@ -406,8 +420,12 @@ impl<T: Payload> PortSet for PortList<T> {
     fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
         self.0.iter_mut().for_each(|p| step(p));
     }
-    fn room(&mut self, calls: usize, now: &mut dyn FnMut() -> u64) -> usize {
-        self.0.iter_mut().fold(calls, |room, p| p.room(room, now))
+    #[allow(private_interfaces)]
+    fn room(&mut self, calls: usize, cx: &mut Cx) -> usize {
+        self.0.iter_mut().fold(calls, |room, p| p.room(room, cx))
+    }
+    fn ring(&mut self) {
+        self.0.iter_mut().for_each(PortSet::ring);
     }
     fn begin(&mut self) {
         self.0.iter_mut().for_each(PortSet::begin);

@@ -130,7 +130,8 @@ pub(crate) struct Common {
     life: Life,
     /// Mean time of a call, ns; 0 before the first was timed.
     call_ns: u64,
-    first_limit: usize,
+    /// How many messages one turn may take: what fits into 20 µs.
+    limit: usize,
     turns: u32,
     blocked_since: u64,
 }
@@ -148,7 +149,7 @@ impl Common {
             blocked: None,
             life: Life::Open,
             call_ns: 0,
-            first_limit,
+            limit: first_limit,
             turns: 0,
             blocked_since: 0,
         }
@@ -167,10 +168,7 @@ impl Common {
         if perishable && self.is_slow() {
             return 1;
         }
-        match TURN_NS.checked_div(self.call_ns) {
-            None => self.first_limit,
-            Some(n) => (n as usize).clamp(1, BURST),
-        }
+        self.limit
     }
 
     #[inline]
@@ -181,7 +179,7 @@ impl Common {
     fn learn(&mut self, ns: u64, calls: usize) {
         let call = (ns / calls.max(1) as u64).max(1);
         self.call_ns = if self.call_ns == 0 { call } else { self.call_ns - self.call_ns / 4 + call / 4 };
-        self.call_ns = self.call_ns.max(1);
+        self.limit = ((TURN_NS / self.call_ns.max(1)) as usize).clamp(1, BURST);
     }
 
     /// Since when the stage has had work but no room; 0 when it has.
@@ -530,13 +528,13 @@ impl<N: Transform> Stage for TransformStage<N> {
         }
         self.common.counts.turns.add(1);
         let emit = &mut self.work.emit;
-        if emit.wake.0 != u64::MAX && emit.wake.0 <= cx.mark() && emit.ports.room(1, &mut || cx.read()) > 0 {
+        if emit.wake.0 != u64::MAX && emit.wake.0 <= cx.mark() && emit.ports.room(1, cx) > 0 {
             emit.now = crate::clock::Time(cx.mark());
             emit.wake = crate::clock::Time::NEVER;
             if self.extra(cx, "wake").is_err() {
                 return Turn::Worked;
             }
-            self.work.emit.ports.each(&mut |port| port.ring());
+            self.work.emit.ports.ring();
         }
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
@@ -546,7 +544,7 @@ impl<N: Transform> Stage for TransformStage<N> {
             if state == State::Open {
                 return Turn::Idle(self.work.emit.wake.0);
             }
-            if self.work.emit.ports.room(1, &mut || cx.read()) == 0 {
+            if self.work.emit.ports.room(1, cx) == 0 {
                 self.common.note_blocked(cx);
                 return Turn::Blocked;
             }
@@ -556,7 +554,7 @@ impl<N: Transform> Stage for TransformStage<N> {
             }
             return Turn::Worked;
         }
-        let room = self.work.emit.ports.room(available, &mut || cx.read());
+        let room = self.work.emit.ports.room(available, cx);
         let room = self.feed.intake.room(room);
         if room == 0 {
             self.common.note_blocked(cx);
@@ -566,7 +564,7 @@ impl<N: Transform> Stage for TransformStage<N> {
         if let Err((call, trouble)) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
             self.fail(cx, call, trouble);
         }
-        self.work.emit.ports.each(&mut |port| port.ring());
+        self.work.emit.ports.ring();
         Turn::Worked
     }
 
@@ -789,7 +787,7 @@ impl<N: Source> Stage for SourceStage<N> {
         if let Some(frames) = cx.frames() {
             limit = limit.min((frames - self.emit.seq) as usize);
         }
-        let room = self.emit.ports.room(limit, &mut || cx.read());
+        let room = self.emit.ports.room(limit, cx);
         if room == 0 {
             self.after_idle = true;
             return blocked(&mut self.emit.ports, &self.common.counts);
@@ -855,7 +853,7 @@ impl<N: Source> Stage for SourceStage<N> {
         // The ledger begins here: source time is measured from each message's own origin.
         self.emit.ports.portion(end, weight);
         let published = self.emit.ports.publish(end, 0).map_err(Trouble::Error);
-        self.emit.ports.each(&mut |port| port.ring());
+        self.emit.ports.ring();
         let outcome = outcome.map_err(|trouble| {
             failed += u64::from(matches!(trouble, Trouble::Panic(_)));
             trouble

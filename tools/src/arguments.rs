@@ -111,7 +111,7 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Where and how it runs")]
     pub cores: Option<CpuList>,
 
-    /// Write the graph's output files here instead of into its own folder
+    /// Write the graph's output files here instead of into its own folder; made if it is not there
     #[arg(long, env = "LIMEN_OUT", value_name = "DIR")]
     #[arg(hide_env = true, help_heading = "Where and how it runs")]
     pub out: Option<PathBuf>,

@@ -4,9 +4,14 @@
 //! after it. What cannot be judged (an unknown figure, one that is not a number, too few samples for a quantile) trips
 //! the gate: a check that silently checks nothing is worse than none.
 
+mod expression;
+
+pub use expression::GateError;
+
 use crate::table::one_line;
-use limen::unit::{Span, show_ns};
-use limen::{Plan, Report, Term};
+use expression::{Expression, Figure, Of, Op, Stat};
+use limen::unit::show_ns;
+use limen::{Plan, Report};
 use std::fmt;
 use std::str::FromStr;
 
@@ -27,139 +32,6 @@ pub struct Gate {
     value: f64,
 }
 
-/// What is compared.
-#[derive(Clone, Debug, PartialEq)]
-enum Figure {
-    /// Whatever [`Report::metric`] knows.
-    Metric(String),
-    /// A value of the histograms `of` something, in their unit.
-    Recorded { stat: Stat, of: Of },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Stat {
-    Quantile(f64),
-    Max,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Of {
-    EveryPath,
-    Path(String, String),
-    Term(String, Term),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-    Equal,
-    Different,
-}
-
-const OPS: [(&str, Op); 6] = [
-    // Longer ones first: `<=` begins with `<`.
-    ("<=", Op::LessOrEqual),
-    (">=", Op::GreaterOrEqual),
-    ("==", Op::Equal),
-    ("!=", Op::Different),
-    ("<", Op::Less),
-    (">", Op::Greater),
-];
-
-const STATS: [(&str, Stat); 5] = [
-    ("p50", Stat::Quantile(0.5)),
-    ("p90", Stat::Quantile(0.9)),
-    ("p99", Stat::Quantile(0.99)),
-    ("p99.9", Stat::Quantile(0.999)),
-    ("max", Stat::Max),
-];
-
-const TERMS: [Term; 8] = [
-    Term::Source,
-    Term::Queue,
-    Term::Hold,
-    Term::Blocked,
-    Term::Compute,
-    Term::Emit,
-    Term::Closure,
-    Term::Batch,
-];
-
-/// What is wrong with a `--fail-on` expression.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GateError {
-    /// There is no figure before the operator.
-    NoFigure,
-    /// What stands after the figure is not an operator.
-    NoOperator {
-        /// What stands there.
-        found: String,
-    },
-    /// What stands after the operator is not a value.
-    NoValue {
-        /// What stands there.
-        found: String,
-    },
-    /// A time is compared with something that has no unit.
-    TimeForNumber {
-        /// The figure.
-        figure: String,
-    },
-    /// `name(..)` where `name` is not a statistic.
-    NoStatistic {
-        /// What stands there.
-        found: String,
-    },
-    /// `p99(..)` of something that is not recorded.
-    NoSubject {
-        /// What stands in the parentheses.
-        found: String,
-    },
-    /// A node that the graph does not have.
-    NoNode {
-        /// Its name.
-        found: String,
-        /// Those it has.
-        nodes: Vec<String>,
-    },
-}
-
-impl fmt::Display for GateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const FIGURES: &str = "a figure such as `accuracy`, `score.accuracy`, `lost`, `left`, `failed` or `p99(e2e)`";
-        match self {
-            GateError::NoFigure => write!(f, "expected {FIGURES} before the comparison"),
-            GateError::NoOperator { found } if found.is_empty() => {
-                write!(f, "expected one of < <= > >= == != and a value after the figure")
-            }
-            GateError::NoOperator { found } => write!(f, "expected one of < <= > >= == != instead of `{found}`"),
-            GateError::NoValue { found } => {
-                write!(f, "expected a number or a time such as `20ms` after the comparison, not `{found}`")
-            }
-            GateError::TimeForNumber { figure } => {
-                write!(f, "`{figure}` is a number without a unit; only latencies such as p99(e2e) compare with a time")
-            }
-            GateError::NoStatistic { found } => {
-                write!(f, "expected one of p50 p90 p99 p99.9 max before the parenthesis, not `{found}`")
-            }
-            GateError::NoSubject { found } => {
-                let terms = TERMS.map(Term::name).join(" ");
-                write!(f, "expected `e2e`, `source->sink` or `node.term` in the parentheses, not `{found}`; ")?;
-                write!(f, "the terms are: {terms}")
-            }
-            GateError::NoNode { found, nodes } => {
-                write!(f, "the graph has no node `{found}`; there are: {}", nodes.join(", "))
-            }
-        }
-    }
-}
-
-impl std::error::Error for GateError {}
-
 impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -170,69 +42,8 @@ impl FromStr for Gate {
     type Err = GateError;
 
     fn from_str(text: &str) -> Result<Self, GateError> {
-        let text = text.trim();
-        // `->` between parentheses is no comparison, so the figure is taken off first.
-        let end = match (text.find('('), text.find(')'), text.find(['<', '>', '=', '!'])) {
-            (Some(open), Some(close), op) if open < close && op.is_none_or(|op| open < op) => close + 1,
-            (_, _, Some(op)) => op,
-            _ => text.find(char::is_whitespace).unwrap_or(text.len()),
-        };
-        let (left, rest) = (text[..end].trim(), text[end..].trim());
-        if left.is_empty() {
-            return Err(GateError::NoFigure);
-        }
-        let figure = Figure::parse(left)?;
-        let operator = rest.len() - rest.trim_start_matches(['<', '>', '=', '!']).len();
-        let (operator, right) = (&rest[..operator], rest[operator..].trim());
-        let Some((_, op)) = OPS.iter().find(|(sign, _)| *sign == operator) else {
-            return Err(GateError::NoOperator { found: if operator.is_empty() { rest } else { operator }.into() });
-        };
-        let value = match (right.parse::<f64>(), right.parse::<Span>()) {
-            (Ok(number), _) if number.is_finite() => number,
-            (_, Ok(time)) if figure.is_time() => time.as_nanos() as f64,
-            (_, Ok(_)) => return Err(GateError::TimeForNumber { figure: left.into() }),
-            _ => return Err(GateError::NoValue { found: right.into() }),
-        };
-        Ok(Gate { text: text.into(), figure, op: *op, value })
-    }
-}
-
-impl Figure {
-    fn parse(text: &str) -> Result<Self, GateError> {
-        let Some((stat, of)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
-            let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-            return match text.chars().all(named) {
-                true => Ok(Figure::Metric(text.into())),
-                false => Err(GateError::NoFigure),
-            };
-        };
-        let stat = stat.trim();
-        let Some((_, stat)) = STATS.iter().find(|(name, _)| *name == stat) else {
-            return Err(GateError::NoStatistic { found: stat.into() });
-        };
-        Ok(Figure::Recorded { stat: *stat, of: Of::parse(of.trim())? })
-    }
-
-    fn is_time(&self) -> bool {
-        matches!(self, Figure::Recorded { of, .. } if !matches!(of, Of::Term(_, Term::Batch)))
-    }
-}
-
-impl Of {
-    fn parse(text: &str) -> Result<Self, GateError> {
-        let wrong = || GateError::NoSubject { found: text.into() };
-        if text == Term::EndToEnd.name() {
-            return Ok(Of::EveryPath);
-        }
-        if let Some((from, to)) = text.split_once("->") {
-            // The dumps tag a path `camera->labels.e2e`; that is accepted too.
-            let (from, to) = (from.trim(), to.trim().trim_end_matches(".e2e"));
-            let whole = !from.is_empty() && !to.is_empty();
-            return whole.then(|| Of::Path(from.into(), to.into())).ok_or_else(wrong);
-        }
-        let (node, term) = text.split_once('.').ok_or_else(wrong)?;
-        let term = TERMS.into_iter().find(|t| t.name() == term).ok_or_else(wrong)?;
-        Ok(Of::Term(node.into(), term))
+        let Expression { figure, op, value } = Expression::parse(text.trim())?;
+        Ok(Gate { text: text.trim().into(), figure, op, value })
     }
 }
 
@@ -328,43 +139,11 @@ fn unknown(name: &str, report: &Report) -> String {
     one_line(&format!("{why} `{name}`; there are: {}", all.join(", ")))
 }
 
-impl fmt::Display for Figure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Figure::Metric(name) => f.write_str(name),
-            Figure::Recorded { stat, of: Of::EveryPath } => write!(f, "{}(e2e)", stat.name()),
-            Figure::Recorded { stat, of: Of::Path(from, to) } => write!(f, "{}({from}->{to})", stat.name()),
-            Figure::Recorded { stat, of: Of::Term(node, term) } => {
-                write!(f, "{}({node}.{})", stat.name(), term.name())
-            }
-        }
-    }
-}
-
-impl Stat {
-    fn name(self) -> &'static str {
-        STATS.iter().find(|(_, stat)| *stat == self).map_or("", |(name, _)| name)
-    }
-}
-
-impl Op {
-    #[allow(clippy::float_cmp, reason = "`==` of an expression means what it says")]
-    fn holds(self, left: f64, right: f64) -> bool {
-        match self {
-            Op::Less => left < right,
-            Op::LessOrEqual => left <= right,
-            Op::Greater => left > right,
-            Op::GreaterOrEqual => left >= right,
-            Op::Equal => left == right,
-            Op::Different => left != right,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::made_up;
+    use limen::Term;
 
     fn parse(text: &str) -> Result<(Figure, Op, f64), GateError> {
         text.parse::<Gate>().map(|gate| (gate.figure, gate.op, gate.value))
@@ -432,7 +211,11 @@ mod tests {
             ("max(camera->labels) > 4ms", true, "holds (max(camera->labels) is 5.00 ms)"),
             ("p99(digit.compute) > 1ms", true, "cannot be judged: 100 samples were recorded, and p99 needs 1000"),
             ("max(digit.hold) > 1ms", true, "nothing was recorded of it; there are: digit.queue, digit.compute, "),
-            ("speed < 1", true, "there is no figure `speed`; there are: lost, left, failed, digit.mean_batch, score.accuracy"),
+            (
+                "speed < 1",
+                true,
+                "there is no figure `speed`; there are: lost, left, failed, digit.mean_batch, score.accuracy",
+            ),
             ("odd < 1", true, "cannot be judged: odd is not a number"),
         ] {
             let verdict = text.parse::<Gate>().unwrap().judge(&report);

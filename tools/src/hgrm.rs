@@ -29,7 +29,7 @@ pub fn percentile_text(histogram: &Histogram<u64>) -> String {
         total += step.count_since_last_iteration();
         let last = total == histogram.len();
         while level < 100.0 && 100.0 * total as f64 / histogram.len() as f64 >= level {
-            let (p, beyond) = (level / 100.0, 1.0 / (1.0 - level / 100.0));
+            let (p, beyond) = (half_up(level / 100.0, 12), half_up(1.0 / (1.0 - level / 100.0), 2));
             let _ = writeln!(text, "{value:12.digits$} {p:2.12} {total:10} {beyond:14.2}");
             level = next(level);
             if last {
@@ -40,10 +40,28 @@ pub fn percentile_text(histogram: &Histogram<u64>) -> String {
             let _ = writeln!(text, "{value:12.digits$} {:2.12} {total:10}", 1.0);
         }
     }
-    let _ = writeln!(text, "#[Mean    = {:12.digits$}, StdDeviation   = {:12.digits$}]", histogram.mean(), histogram.stdev());
-    let _ = writeln!(text, "#[Max     = {:12.digits$}, Total count    = {:12}]", histogram.max() as f64, histogram.len());
-    let _ = writeln!(text, "#[Buckets = {:12}, SubBuckets     = {:12}]", histogram.buckets(), sub_buckets(histogram.sigfig()));
+    let _ = writeln!(
+        text,
+        "#[Mean    = {:12.digits$}, StdDeviation   = {:12.digits$}]",
+        histogram.mean(),
+        histogram.stdev()
+    );
+    let _ =
+        writeln!(text, "#[Max     = {:12.digits$}, Total count    = {:12}]", histogram.max() as f64, histogram.len());
+    let _ = writeln!(
+        text,
+        "#[Buckets = {:12}, SubBuckets     = {:12}]",
+        histogram.buckets(),
+        sub_buckets(histogram.sigfig())
+    );
     text
+}
+
+/// Rounds halves away from zero, as the ports do; Rust's formatting rounds the exact halves that percentiles are made of
+/// to even.
+fn half_up(value: f64, decimals: i32) -> f64 {
+    let scale = 10f64.powi(decimals);
+    (value * scale).round() / scale
 }
 
 /// The percentile after this one: each halving of the distance to 100 is walked in [`TICKS`] steps.

@@ -32,7 +32,9 @@ mod plan;
 mod program;
 mod progress;
 mod report;
+mod run;
 mod run_info;
+mod stdout;
 mod summary;
 mod table;
 
@@ -46,9 +48,10 @@ pub use kinds::{kinds_json, show_kinds};
 pub use plan::show_plan;
 pub use program::{exit_code, main};
 pub use report::{Detail, show_report};
-pub use run_info::{GraphFile, RunInfo};
+pub use run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use summary::{
-    EdgeSummary, FailureSummary, GateSummary, HistogramSummary, NodeSummary, PathSummary, Summary, WorkerSummary,
+    EdgeSummary, FailureSummary, GateSummary, HistogramSummary, NodeSummary, PathSummary, ProblemSummary, Summary,
+    WorkerSummary,
 };
 
 /// The standard registry: the stock nodes and the backends this program was built with.

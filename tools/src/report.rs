@@ -2,6 +2,10 @@
 //!
 //! Quantiles that too few samples support are printed as `–`; a term that a node does not have is left blank.
 
+mod full;
+#[cfg(test)]
+pub(crate) mod made_up;
+
 use crate::table::{Table, one_line, paragraph};
 use hdrhistogram::Histogram;
 use limen::unit::show_ns;
@@ -21,6 +25,9 @@ pub enum Detail {
     Full,
 }
 
+/// Failures that are printed word for word, unless everything is: later ones are rarely of another kind.
+const FAILURES: usize = 5;
+
 /// The report as text. `paths` are those of the plan, whose deadlines are counted against.
 ///
 /// A plan is consumed by wiring it, so its paths are copied before: `let paths = plan.paths().to_vec();`.
@@ -38,9 +45,9 @@ pub fn show_report(report: &Report, paths: &[PathPlan], detail: Detail) -> Strin
         figures(&mut text, report);
     }
     if detail == Detail::Full {
-        edges(&mut text, report);
-        threads(&mut text, report);
-        histograms(&mut text, report);
+        full::edges(&mut text, report);
+        full::threads(&mut text, report);
+        full::histograms(&mut text, report);
     }
     if detail != Detail::Problems || !report.bugs.is_empty() {
         laws(&mut text, report);
@@ -48,7 +55,7 @@ pub fn show_report(report: &Report, paths: &[PathPlan], detail: Detail) -> Strin
     if detail != Detail::Problems {
         report.notes.iter().for_each(|note| paragraph(&mut text, "note: ", note));
     }
-    failures(&mut text, report);
+    failures(&mut text, report, if detail == Detail::Full { usize::MAX } else { FAILURES });
     text
 }
 
@@ -126,6 +133,8 @@ fn latencies(text: &mut String, report: &Report) {
     ]);
     for node in &report.nodes {
         let of = |term| report.histogram(&node.name, term);
+        // A node that can hold messages and never did is like one that cannot.
+        let if_any = |term| of(term).filter(|h| h.max() > 0);
         let failed = if node.failed > 0 { node.failed.to_string() } else { String::new() };
         table.row([
             node.name.clone(),
@@ -133,9 +142,9 @@ fn latencies(text: &mut String, report: &Report) {
             failed,
             at(of(Term::Queue), 0.5),
             at(of(Term::Queue), 0.99),
-            at(of(Term::Hold), 0.5),
-            at(of(Term::Hold), 0.99),
-            at(of(Term::Blocked), 0.99),
+            at(if_any(Term::Hold), 0.5),
+            at(if_any(Term::Hold), 0.99),
+            at(if_any(Term::Blocked), 0.99),
             at(of(Term::Compute), 0.5),
             at(of(Term::Compute), 0.99),
             of(Term::Compute).map_or_else(String::new, |h| show_ns(h.max())),
@@ -194,23 +203,26 @@ fn percent(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole as f64;
     match part {
         0 => "0 %".into(),
-        // Never rounded to nothing: one late message in a million is what somebody looks for.
+        // Never rounded to nothing or everything: one late message in a million is what somebody looks for.
         _ if percent < 0.01 => "< 0.01 %".into(),
+        _ if part == whole => "100 %".into(),
+        _ if percent > 99.9 => "> 99.9 %".into(),
         _ if percent < 10.0 => format!("{percent:.2} %"),
         _ => format!("{percent:.1} %"),
     }
 }
 
-/// How much of the run the histograms stand for: less than all of it after a warm-up, or where telemetry is off.
+/// How much of the run the histograms stand for: less than all of it after a warm-up, or where not all was recorded.
+/// Counted where messages end. What was sampled counts as often as it stands for, so that sampling itself does not show.
 fn coverage(text: &mut String, report: &Report) {
-    let calls: u64 = report.nodes.iter().map(|n| n.done).sum();
-    let recorded: u64 =
-        report.histograms.iter().filter(|h| h.to.is_none() && h.term == Term::Compute).map(|h| h.histogram.len()).sum();
-    if recorded == 0 && calls > 0 {
-        text.push_str("\nno latency was recorded\n");
-    } else if recorded * 100 < calls * 99 {
-        let share = percent(recorded, calls);
-        let _ = writeln!(text, "\nthe latencies stand for {share} of the calls; counts and losses for all of them");
+    let ends = |node: &&NodeReport| !report.edges.iter().any(|e| node_of(&e.from) == node.name);
+    let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
+    let recorded: u64 = report.paths().map(|(_, _, histogram)| histogram.len()).sum();
+    if recorded == 0 && arrived > 0 {
+        text.push_str("\nno end-to-end latency was recorded\n");
+    } else if recorded * 1000 < arrived * 999 {
+        let share = percent(recorded, arrived);
+        let _ = writeln!(text, "\nlatencies were recorded of {share} of the messages; counts and losses are of all");
     }
 }
 
@@ -273,88 +285,12 @@ fn laws(text: &mut String, report: &Report) {
     report.bugs.iter().for_each(|bug| paragraph(text, "bug: ", bug));
 }
 
-fn failures(text: &mut String, report: &Report) {
-    report.failures.iter().for_each(|failure| paragraph(text, "failed: ", &failure.to_string()));
-    let more = report.failed_calls.saturating_sub(report.failures.len() as u64);
-    if more > 0 && !report.failures.is_empty() {
+fn failures(text: &mut String, report: &Report, most: usize) {
+    report.failures.iter().take(most).for_each(|failure| paragraph(text, "failed: ", &failure.to_string()));
+    let printed = report.failures.len().min(most) as u64;
+    let more = report.failed_calls.saturating_sub(printed);
+    if more > 0 && printed > 0 {
         let _ = writeln!(text, "failed: and {more} more");
-    }
-}
-
-fn edges(text: &mut String, report: &Report) {
-    let mut table =
-        Table::new(["<edge", "sent", "received", "lost", "left", "capacity", "<when full", "<crosses"]);
-    for edge in &report.edges {
-        table.row([
-            format!("{} -> {}", edge.from, edge.to),
-            edge.sent.to_string(),
-            edge.received.to_string(),
-            edge.lost_total().to_string(),
-            edge.left.to_string(),
-            edge.capacity.to_string(),
-            edge.when_full.name().into(),
-            if edge.crossing { "threads".into() } else { "".into() },
-        ]);
-    }
-    text.push('\n');
-    table.write(text);
-}
-
-fn threads(text: &mut String, report: &Report) {
-    let mut table = Table::new(["<thread", "asked", "<got CPUs", "<wait", "<nodes (turns, turns without a free slot)"]);
-    for (i, worker) in report.workers.iter().enumerate() {
-        let nodes = report.nodes.iter().filter(|n| n.worker == i);
-        let nodes = nodes.map(|n| match n.pool_empty {
-            0 => format!("{} ({})", n.name, n.turns),
-            empty => format!("{} ({}, {empty})", n.name, n.turns),
-        });
-        table.row([
-            worker.name.clone(),
-            worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string()),
-            cpus(&worker.pinned.got),
-            worker.wait.name().into(),
-            nodes.collect::<Vec<_>>().join(" "),
-        ]);
-    }
-    text.push('\n');
-    table.write(text);
-}
-
-/// `0-3,6`: how the kernel writes a set of CPUs.
-pub(crate) fn cpus(cpus: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for cpu in cpus {
-        match runs.last_mut() {
-            Some((_, end)) if *end + 1 == *cpu => *end = *cpu,
-            _ => runs.push((*cpu, *cpu)),
-        }
-    }
-    let show = |(a, b): &(usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
-    runs.iter().map(show).collect::<Vec<_>>().join(",")
-}
-
-fn histograms(text: &mut String, report: &Report) {
-    let mut table = Table::new(["<histogram", "n", "min", "p50", "p90", "p99", "p99.9", "max", "mean"]);
-    for one in &report.histograms {
-        let h = &one.histogram;
-        let show = |value: u64| if one.term == Term::Batch { value.to_string() } else { show_ns(value) };
-        let at = |q| quantile(h, q).map_or_else(|| "–".into(), show);
-        let mean = if one.term == Term::Batch { figure(h.mean()) } else { show_ns(h.mean() as u64) };
-        table.row([
-            one.tag(),
-            h.len().to_string(),
-            show(h.min()),
-            at(0.5),
-            at(0.9),
-            at(0.99),
-            at(0.999),
-            show(h.max()),
-            mean,
-        ]);
-    }
-    if !table.is_empty() {
-        text.push('\n');
-        table.write(text);
     }
 }
 
@@ -362,9 +298,6 @@ fn histograms(text: &mut String, report: &Report) {
 pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
-
-#[cfg(test)]
-pub(crate) mod made_up;
 
 #[cfg(test)]
 mod tests {
@@ -392,7 +325,7 @@ path                n      p50  p90  p99  p99.9      max  closure p99  deadline 
 camera -> labels  100  2.50 ms    –    –      –  5.00 ms       100 ns   4.00 ms  20 (20.0 %)
 camera -> score     0                                                   4.00 ms
 
-the latencies stand for 22.7 % of the calls; counts and losses for all of them
+latencies were recorded of 50.0 % of the messages; counts and losses are of all
 
 lost on                   reason      messages  of those sent
 camera/image -> digit/in  superseded        40         28.6 %
@@ -453,7 +386,7 @@ laws: hold on 3 edges and 4 nodes
         let mut report = made_up::report();
         report.histograms.clear();
         let text = show_report(&report, &paths(), Detail::Usual);
-        assert!(text.contains("no latency was recorded"), "{text}");
+        assert!(text.contains("no end-to-end latency was recorded"), "{text}");
         assert!(text.contains("camera -> labels  0"), "{text}");
     }
 
@@ -479,11 +412,5 @@ laws: hold on 3 edges and 4 nodes
         assert_eq!(late(e2e, 4_000_000), 20);
         assert_eq!(late(e2e, u64::MAX), 0);
         assert_eq!(late(e2e, 0), 100);
-    }
-
-    #[test]
-    fn sets_of_cpus_are_written_short() {
-        assert_eq!(cpus(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
-        assert_eq!(cpus(&[]), "");
     }
 }

@@ -103,9 +103,9 @@ impl RunInfo {
                     cpus_got: w.pinned.got.clone(),
                     refused: w.pinned.refused.clone(),
                     wait: w.wait.name(),
-                    governor: w.cpu.and_then(|cpu| {
-                        read(&format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"))
-                    }),
+                    governor: w
+                        .cpu
+                        .and_then(|cpu| read(&format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"))),
                 })
                 .collect(),
             scheduling: fs::read_to_string("/proc/self/stat").ok().and_then(|stat| scheduling(&stat)),

@@ -7,12 +7,13 @@
 //! degraded     calls failed or nodes were given up, and the run went on
 //! started      seconds since 1970, or null where nothing was started
 //! wall_s       seconds
-//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, batches, abandoned
+//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, batches, abandoned,
+//!              metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
 //! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, abandoned
 //! paths[]      from, to, deadline_ns (or null), count, late (or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, min, p50, p90, p99, p999, max, mean
-//! metrics      {node: {name: number}}
+//! metrics      {name: number}, by the names of --fail-on: lost, left, failed, and each node's as node.name
 //! failures[]   node, call, number, text, panicked; the first ones
 //! failed_calls all of them
 //! notes[]      sentences
@@ -29,7 +30,7 @@ mod gather;
 use crate::gate::Verdict;
 use crate::program::exit_code;
 use crate::report::seconds;
-use limen::{NodeReport, PathPlan, Problems, Report};
+use limen::{PathPlan, Problems, Report};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -50,7 +51,7 @@ pub struct Summary {
     pub workers: Vec<WorkerSummary>,
     pub paths: Vec<PathSummary>,
     pub histograms: Vec<HistogramSummary>,
-    pub metrics: BTreeMap<String, BTreeMap<String, f64>>,
+    pub metrics: BTreeMap<String, f64>,
     pub failures: Vec<FailureSummary>,
     pub failed_calls: u64,
     pub notes: Vec<String>,
@@ -75,6 +76,7 @@ pub struct NodeSummary {
     pub pool_empty: u64,
     pub batches: u64,
     pub abandoned: bool,
+    pub metrics: BTreeMap<String, f64>,
 }
 
 /// One edge of a [`Summary`].
@@ -177,7 +179,6 @@ pub struct ProblemSummary {
 impl Summary {
     /// What a run came to. `paths` are those of the plan; `verdicts` decide the exit code with the report.
     pub fn new(report: &Report, paths: &[PathPlan], verdicts: &[Verdict]) -> Self {
-        let named = |n: &NodeReport| (n.name.clone(), n.metrics.iter().map(|(k, v)| (k.to_string(), v)).collect());
         Summary {
             graph: report.graph.clone(),
             outcome: report.outcome.name().into(),
@@ -190,7 +191,7 @@ impl Summary {
             workers: report.workers.iter().map(gather::worker).collect(),
             paths: gather::paths(report, paths),
             histograms: report.histograms.iter().map(gather::histogram).collect(),
-            metrics: report.nodes.iter().filter(|n| n.metrics.iter().next().is_some()).map(named).collect(),
+            metrics: gather::metrics(report),
             failures: report.failures.iter().map(gather::failure).collect(),
             failed_calls: report.failed_calls,
             notes: report.notes.clone(),
@@ -274,8 +275,10 @@ mod tests {
             ("/histograms/4/tag", "camera->labels.e2e".into()),
             ("/histograms/2/unit", "messages".into()),
             ("/histograms/1/count", 100.into()),
-            ("/metrics/score/accuracy", 0.998.into()),
-            ("/metrics/score/odd", serde_json::Value::Null),
+            ("/nodes/2/metrics/accuracy", 0.998.into()),
+            ("/metrics/score.accuracy", 0.998.into()),
+            ("/metrics/score.odd", serde_json::Value::Null),
+            ("/metrics/lost", 40.0.into()),
             ("/gates/0/tripped", true.into()),
             ("/problems", serde_json::json!([])),
             ("/error", serde_json::Value::Null),

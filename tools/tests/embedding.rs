@@ -1,8 +1,8 @@
 //! A program with kinds of its own gets everything `limen-run` prints and writes through the public functions.
 
 use limen::{
-    Building, Emit, Given, Message, Metrics, Next, Node, NodeError, Options, Plain, Plan, PlanErrors, Planning, Ports, Registry,
-    Report, Sink, Source, Spec, Taken, Telemetry,
+    Building, Emit, Given, Message, Metrics, Next, Node, NodeError, Options, Plain, Plan, PlanErrors, Planning, Ports,
+    Registry, Report, Sink, Source, Spec, Taken, Telemetry,
 };
 use limen_run::{Detail, Dump, Gate, GraphFile, RunInfo, Summary, show_plan, show_report};
 use schemars::JsonSchema;

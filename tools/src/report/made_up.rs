@@ -2,7 +2,8 @@
 
 use hdrhistogram::Histogram;
 use limen::{
-    EdgeReport, HistogramReport, Metrics, NodeReport, Outcome, Pinned, Reason, Report, Term, Wait, WhenFull, WorkerReport,
+    EdgeReport, HistogramReport, Metrics, NodeReport, Outcome, Pinned, Reason, Report, Term, Wait, WhenFull,
+    WorkerReport,
 };
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 use limen::{
     EdgeReport, FailureReport, HistogramReport, NodeReport, PathPlan, Problem, Report, Term, WorkerReport, quantile,
 };
+use std::collections::BTreeMap;
 
 pub(super) fn node(n: &NodeReport) -> NodeSummary {
     NodeSummary {
@@ -23,7 +24,16 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
         pool_empty: n.pool_empty,
         batches: n.batches,
         abandoned: n.abandoned,
+        metrics: n.metrics.iter().map(|(name, value)| (name.to_string(), value)).collect(),
     }
+}
+
+pub(super) fn metrics(report: &Report) -> BTreeMap<String, f64> {
+    let own =
+        report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(name, value)| (format!("{}.{name}", n.name), value)));
+    let of_all =
+        ["lost", "left", "failed"].into_iter().filter_map(|name| Some((name.to_string(), report.metric(name)?)));
+    of_all.chain(own).collect()
 }
 
 pub(super) fn edge(e: &EdgeReport) -> EdgeSummary {

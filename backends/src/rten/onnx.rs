@@ -53,7 +53,9 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     match walk.message(Message::Model, bytes.len(), 0) {
         Ok(()) if walk.has_version && walk.has_graph => Ok(()),
         // Before the graph has begun there is no sign that this was ever a model.
-        Err(why) if walk.has_version && walk.has_graph => Err(format!("an ONNX model that is cut short or damaged: {why}")),
+        Err(why) if walk.has_version && walk.has_graph => {
+            Err(format!("an ONNX model that is cut short or damaged: {why}"))
+        }
         _ => Err(format!("not an ONNX model: nothing in its {} bytes reads as one", bytes.len())),
     }
 }

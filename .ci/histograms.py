@@ -1,0 +1,32 @@
+"""Compares an interval log, read by HdrHistogram's Python port, with the summary written beside it."""
+import json
+import sys
+
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+
+log, summary = sys.argv[1:3]
+reference = HdrHistogram(1, 60_000_000_000, 3)
+reader = HistogramLogReader(log, reference)
+found = {}
+while True:
+    histogram = reader.get_next_interval_histogram()
+    if histogram is None:
+        break
+    found[histogram.get_tag()] = histogram
+
+expected = {h["tag"]: h for h in json.load(open(summary))["histograms"]}
+assert expected, "the summary has no histograms"
+assert set(found) == set(expected), set(found) ^ set(expected)
+compared = 0
+for tag, row in expected.items():
+    histogram = found[tag]
+    assert histogram.get_total_count() == row["count"], (tag, histogram.get_total_count(), row["count"])
+    for name, percentile in (("p50", 50), ("p90", 90), ("p99", 99), ("p999", 99.9)):
+        if row.get(name) is None:
+            continue
+        value = histogram.get_value_at_percentile(percentile)
+        # Both are the top of the same bucket, whatever the reader's own resolution.
+        assert abs(value - row[name]) <= max(1, row[name] * 0.01), (tag, name, value, row[name])
+        compared += 1
+print(f"{len(found)} histograms and {compared} percentiles agree")

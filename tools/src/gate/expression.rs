@@ -1,0 +1,238 @@
+//! The grammar of `--fail-on`: `FIGURE OP VALUE`, and what is said of anything else.
+
+use limen::Term;
+use limen::unit::Span;
+use std::fmt;
+
+/// An expression, taken apart.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Expression {
+    pub(super) figure: Figure,
+    pub(super) op: Op,
+    pub(super) value: f64,
+}
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Figure {
+    /// Whatever [`Report::metric`] knows.
+    Metric(String),
+    /// A value of the histograms `of` something, in their unit.
+    Recorded { stat: Stat, of: Of },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Stat {
+    Quantile(f64),
+    Max,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Of {
+    EveryPath,
+    Path(String, String),
+    Term(String, Term),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+    Different,
+}
+
+const OPS: [(&str, Op); 6] = [
+    // Longer ones first: `<=` begins with `<`.
+    ("<=", Op::LessOrEqual),
+    (">=", Op::GreaterOrEqual),
+    ("==", Op::Equal),
+    ("!=", Op::Different),
+    ("<", Op::Less),
+    (">", Op::Greater),
+];
+
+const STATS: [(&str, Stat); 5] = [
+    ("p50", Stat::Quantile(0.5)),
+    ("p90", Stat::Quantile(0.9)),
+    ("p99", Stat::Quantile(0.99)),
+    ("p99.9", Stat::Quantile(0.999)),
+    ("max", Stat::Max),
+];
+
+const TERMS: [Term; 8] =
+    [Term::Source, Term::Queue, Term::Hold, Term::Blocked, Term::Compute, Term::Emit, Term::Closure, Term::Batch];
+
+/// What is wrong with a `--fail-on` expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GateError {
+    /// There is no figure before the operator.
+    NoFigure,
+    /// What stands after the figure is not an operator.
+    NoOperator {
+        /// What stands there.
+        found: String,
+    },
+    /// What stands after the operator is not a value.
+    NoValue {
+        /// What stands there.
+        found: String,
+    },
+    /// A time is compared with something that has no unit.
+    TimeForNumber {
+        /// The figure.
+        figure: String,
+    },
+    /// `name(..)` where `name` is not a statistic.
+    NoStatistic {
+        /// What stands there.
+        found: String,
+    },
+    /// `p99(..)` of something that is not recorded.
+    NoSubject {
+        /// What stands in the parentheses.
+        found: String,
+    },
+    /// A node that the graph does not have.
+    NoNode {
+        /// Its name.
+        found: String,
+        /// Those it has.
+        nodes: Vec<String>,
+    },
+}
+
+impl fmt::Display for GateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const FIGURES: &str = "a figure such as `accuracy`, `score.accuracy`, `lost`, `left`, `failed` or `p99(e2e)`";
+        match self {
+            GateError::NoFigure => write!(f, "expected {FIGURES} before the comparison"),
+            GateError::NoOperator { found } if found.is_empty() => {
+                write!(f, "expected one of < <= > >= == != and a value after the figure")
+            }
+            GateError::NoOperator { found } => write!(f, "expected one of < <= > >= == != instead of `{found}`"),
+            GateError::NoValue { found } => {
+                write!(f, "expected a number or a time such as `20ms` after the comparison, not `{found}`")
+            }
+            GateError::TimeForNumber { figure } => {
+                write!(f, "`{figure}` is a number without a unit; only latencies such as p99(e2e) compare with a time")
+            }
+            GateError::NoStatistic { found } => {
+                write!(f, "expected one of p50 p90 p99 p99.9 max before the parenthesis, not `{found}`")
+            }
+            GateError::NoSubject { found } => {
+                let terms = TERMS.map(Term::name).join(" ");
+                write!(f, "expected `e2e`, `source->sink` or `node.term` in the parentheses, not `{found}`; ")?;
+                write!(f, "the terms are: {terms}")
+            }
+            GateError::NoNode { found, nodes } => {
+                write!(f, "the graph has no node `{found}`; there are: {}", nodes.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for GateError {}
+
+impl Expression {
+    pub(super) fn parse(text: &str) -> Result<Self, GateError> {
+        // `->` between parentheses is no comparison, so the figure is taken off first.
+        let end = match (text.find('('), text.find(')'), text.find(['<', '>', '=', '!'])) {
+            (Some(open), Some(close), op) if open < close && op.is_none_or(|op| open < op) => close + 1,
+            (_, _, Some(op)) => op,
+            _ => text.find(char::is_whitespace).unwrap_or(text.len()),
+        };
+        let (left, rest) = (text[..end].trim(), text[end..].trim());
+        if left.is_empty() {
+            return Err(GateError::NoFigure);
+        }
+        let figure = Figure::parse(left)?;
+        let operator = rest.len() - rest.trim_start_matches(['<', '>', '=', '!']).len();
+        let (operator, right) = (&rest[..operator], rest[operator..].trim());
+        let Some((_, op)) = OPS.iter().find(|(sign, _)| *sign == operator) else {
+            return Err(GateError::NoOperator { found: if operator.is_empty() { rest } else { operator }.into() });
+        };
+        let value = match (right.parse::<f64>(), right.parse::<Span>()) {
+            (Ok(number), _) if number.is_finite() => number,
+            (_, Ok(time)) if figure.is_time() => time.as_nanos() as f64,
+            (_, Ok(_)) => return Err(GateError::TimeForNumber { figure: left.into() }),
+            _ => return Err(GateError::NoValue { found: right.into() }),
+        };
+        Ok(Expression { figure, op: *op, value })
+    }
+}
+
+impl Figure {
+    fn parse(text: &str) -> Result<Self, GateError> {
+        let Some((stat, of)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
+            let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+            return match text.chars().all(named) {
+                true => Ok(Figure::Metric(text.into())),
+                false => Err(GateError::NoFigure),
+            };
+        };
+        let stat = stat.trim();
+        let Some((_, stat)) = STATS.iter().find(|(name, _)| *name == stat) else {
+            return Err(GateError::NoStatistic { found: stat.into() });
+        };
+        Ok(Figure::Recorded { stat: *stat, of: Of::parse(of.trim())? })
+    }
+
+    pub(super) fn is_time(&self) -> bool {
+        matches!(self, Figure::Recorded { of, .. } if !matches!(of, Of::Term(_, Term::Batch)))
+    }
+}
+
+impl Of {
+    fn parse(text: &str) -> Result<Self, GateError> {
+        let wrong = || GateError::NoSubject { found: text.into() };
+        if text == Term::EndToEnd.name() {
+            return Ok(Of::EveryPath);
+        }
+        if let Some((from, to)) = text.split_once("->") {
+            // The dumps tag a path `camera->labels.e2e`; that is accepted too.
+            let (from, to) = (from.trim(), to.trim().trim_end_matches(".e2e"));
+            let whole = !from.is_empty() && !to.is_empty();
+            return whole.then(|| Of::Path(from.into(), to.into())).ok_or_else(wrong);
+        }
+        let (node, term) = text.split_once('.').ok_or_else(wrong)?;
+        let term = TERMS.into_iter().find(|t| t.name() == term).ok_or_else(wrong)?;
+        Ok(Of::Term(node.into(), term))
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Figure::Metric(name) => f.write_str(name),
+            Figure::Recorded { stat, of: Of::EveryPath } => write!(f, "{}(e2e)", stat.name()),
+            Figure::Recorded { stat, of: Of::Path(from, to) } => write!(f, "{}({from}->{to})", stat.name()),
+            Figure::Recorded { stat, of: Of::Term(node, term) } => {
+                write!(f, "{}({node}.{})", stat.name(), term.name())
+            }
+        }
+    }
+}
+
+impl Stat {
+    pub(super) fn name(self) -> &'static str {
+        STATS.iter().find(|(_, stat)| *stat == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Op {
+    #[allow(clippy::float_cmp, reason = "`==` of an expression means what it says")]
+    pub(super) fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Op::Less => left < right,
+            Op::LessOrEqual => left <= right,
+            Op::Greater => left > right,
+            Op::GreaterOrEqual => left >= right,
+            Op::Equal => left == right,
+            Op::Different => left != right,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What `-v` adds to a report: every edge, every thread, every histogram.
+
+use super::figure;
+use crate::table::Table;
+use limen::unit::show_ns;
+use limen::{Report, Term, quantile};
+
+pub(super) fn edges(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<edge", "sent", "received", "lost", "left", "capacity", "<when full", "<crosses"]);
+    for edge in &report.edges {
+        table.row([
+            format!("{} -> {}", edge.from, edge.to),
+            edge.sent.to_string(),
+            edge.received.to_string(),
+            edge.lost_total().to_string(),
+            edge.left.to_string(),
+            edge.capacity.to_string(),
+            edge.when_full.name().into(),
+            if edge.crossing { "threads".into() } else { "".into() },
+        ]);
+    }
+    text.push('\n');
+    table.write(text);
+}
+
+pub(super) fn threads(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<thread", "asked", "<got CPUs", "<wait", "<nodes (turns, turns without a free slot)"]);
+    for (i, worker) in report.workers.iter().enumerate() {
+        let nodes = report.nodes.iter().filter(|n| n.worker == i);
+        let nodes = nodes.map(|n| match n.pool_empty {
+            0 => format!("{} ({})", n.name, n.turns),
+            empty => format!("{} ({}, {empty})", n.name, n.turns),
+        });
+        table.row([
+            worker.name.clone(),
+            worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string()),
+            cpus(&worker.pinned.got),
+            worker.wait.name().into(),
+            nodes.collect::<Vec<_>>().join(" "),
+        ]);
+    }
+    text.push('\n');
+    table.write(text);
+}
+
+/// `0-3,6`: how the kernel writes a set of CPUs.
+fn cpus(cpus: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for cpu in cpus {
+        match runs.last_mut() {
+            Some((_, end)) if *end + 1 == *cpu => *end = *cpu,
+            _ => runs.push((*cpu, *cpu)),
+        }
+    }
+    let show = |(a, b): &(usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    runs.iter().map(show).collect::<Vec<_>>().join(",")
+}
+
+pub(super) fn histograms(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<histogram", "n", "min", "p50", "p90", "p99", "p99.9", "max", "mean"]);
+    for one in &report.histograms {
+        let h = &one.histogram;
+        let show = |value: u64| if one.term == Term::Batch { value.to_string() } else { show_ns(value) };
+        let at = |q| quantile(h, q).map_or_else(|| "–".into(), show);
+        let mean = if one.term == Term::Batch { figure(h.mean()) } else { show_ns(h.mean() as u64) };
+        table.row([
+            one.tag(),
+            h.len().to_string(),
+            show(h.min()),
+            at(0.5),
+            at(0.9),
+            at(0.99),
+            at(0.999),
+            show(h.max()),
+            mean,
+        ]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_cpus_are_written_short() {
+        assert_eq!(cpus(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        assert_eq!(cpus(&[]), "");
+    }
+}

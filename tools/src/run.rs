@@ -1,0 +1,168 @@
+//! The verb `run`: plan a graph, run it, print, dump and judge what came of it.
+//!
+//! Everything it prints is made by the crate's public functions; here is only their order, and which exit code follows
+//! from what.
+
+use crate::arguments::RunArguments;
+use crate::dump::Dump;
+use crate::gate::Verdict;
+use crate::interrupt::Interrupt;
+use crate::plan::show_plan;
+use crate::program::{FAILED, REFUSED, complain};
+use crate::progress::{EVERY, Progress};
+use crate::report::{count, show_report};
+use crate::run_info::{GraphFile, RunInfo};
+use crate::stdout::Stdout;
+use crate::summary::Summary;
+use crate::table::one_line;
+use limen::{PathPlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Problems of a graph on stderr. Excerpts of the graph file with carets belong here, and only here.
+fn show_problems(problems: &Problems) {
+    complain(&problems.to_string());
+    complain(&format!("{}; nothing was started", count(problems.0.len(), "problem")));
+}
+
+/// One `limen-run GRAPH`.
+pub(crate) struct Run<'a> {
+    arguments: &'a RunArguments,
+    stdout: Stdout,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(arguments: &'a RunArguments) -> Self {
+        let stdout = if arguments.json { Stdout::alone() } else { Stdout::default() };
+        Run { arguments, stdout }
+    }
+
+    /// Does what the arguments ask for and gives the exit code.
+    pub(crate) fn go(mut self, registry: &Registry) -> u8 {
+        let arguments = self.arguments;
+        let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
+        let mut spec = match Spec::from_file(path) {
+            Ok(spec) => spec,
+            Err(problems) => return self.refused(&path.file_stem().unwrap_or_default().to_string_lossy(), &problems),
+        };
+        arguments.open_folders(&mut spec);
+        let name = spec.name.clone();
+        let plan = match Plan::with_options(spec, registry, &arguments.options()) {
+            Ok(plan) => plan,
+            Err(problems) => return self.refused(&name, &problems),
+        };
+        if let Err((error, gate)) =
+            arguments.fail_on.iter().try_for_each(|gate| gate.check(&plan).map_err(|e| (e, gate)))
+        {
+            return self.not_started(&name, &format!("--fail-on '{gate}': {error}"), REFUSED);
+        }
+        if arguments.check {
+            return self.checked(&plan);
+        }
+        if arguments.plan {
+            return self.stdout.print(&show_plan(&plan), 0);
+        }
+        // Found out now, not after an hour of measuring.
+        for (option, folder) in [("--out", &arguments.out), ("--histograms", &arguments.histograms)] {
+            if let Some(folder) = folder
+                && let Err(error) = fs::create_dir_all(folder)
+            {
+                return self.not_started(&name, &format!("{option} {}: {error}", folder.display()), REFUSED);
+            }
+        }
+        let paths = plan.paths().to_vec();
+        let graph = GraphFile::read(path);
+        match execute(plan, arguments) {
+            Ok(report) => self.finish(&report, &paths, &graph),
+            Err(error) => {
+                let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
+                self.not_started(&name, &error.to_string(), code)
+            }
+        }
+    }
+
+    fn refused(mut self, name: &str, problems: &Problems) -> u8 {
+        show_problems(problems);
+        if !self.arguments.json {
+            return REFUSED;
+        }
+        self.stdout.print(&Summary::refused(name, problems).json(), REFUSED)
+    }
+
+    fn not_started(mut self, name: &str, error: &str, code: u8) -> u8 {
+        complain(&format!("limen-run: {}; nothing has run", one_line(error)));
+        if !self.arguments.json {
+            return code;
+        }
+        self.stdout.print(&Summary::not_started(name, error, code).json(), code)
+    }
+
+    fn checked(mut self, plan: &Plan) -> u8 {
+        let (nodes, edges) = (plan.nodes().len(), plan.edges().len());
+        let text = if self.arguments.json {
+            let object = serde_json::json!({ "graph": plan.graph(), "nodes": nodes, "edges": edges, "ok": true });
+            format!("{object:#}\n")
+        } else {
+            format!("graph `{}`: {}, {}: ok\n", one_line(plan.graph()), count(nodes, "node"), count(edges, "edge"))
+        };
+        self.stdout.print(&text, 0)
+    }
+
+    /// Prints, dumps and judges a report.
+    fn finish(mut self, report: &Report, paths: &[PathPlan], graph: &GraphFile) -> u8 {
+        let arguments = self.arguments;
+        let verdicts: Vec<Verdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
+        let summary = Summary::new(report, paths, &verdicts);
+        let text = if arguments.json { summary.json() } else { show_report(report, paths, arguments.detail()) };
+        let mut code = self.stdout.print(&text, summary.exit_code);
+        for verdict in verdicts.iter().filter(|v| v.tripped || arguments.verbose) {
+            complain(&format!("gate: {}", one_line(&verdict.text)));
+        }
+        if let Some(folder) = &arguments.histograms {
+            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+            let run = RunInfo::new(report, graph, words);
+            match (Dump { report, summary: &summary, run: &run }).write(folder) {
+                Ok(files) if !arguments.quiet => {
+                    complain(&format!("limen-run: {} in {}", count(files.len(), "file"), folder.display()));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    complain(&format!("limen-run: --histograms: {error}"));
+                    code = code.max(FAILED);
+                }
+            }
+        }
+        code
+    }
+}
+
+/// Runs a plan to its end, its `--duration`, or a signal.
+fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
+    let interrupt = Interrupt::install();
+    let mut progress = Progress::new(&plan, arguments.quiet);
+    let mut running = plan.wire()?.start()?;
+    interrupt.stops(running.stopper());
+    let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
+    if !watch(&mut running, end, &mut progress) {
+        running.stopper().stop();
+    }
+    // From here the graph's own `run.stop` is the deadline.
+    let report = running.wait();
+    progress.clear();
+    Ok(report)
+}
+
+/// Watches until the graph has ended or a time has come; true when it has ended.
+fn watch(running: &mut Running, end: Option<Instant>, progress: &mut Progress) -> bool {
+    loop {
+        let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        if running.wait_for(left.min(EVERY)) {
+            return true;
+        }
+        if left.is_zero() {
+            return false;
+        }
+        progress.show(running);
+    }
+}

@@ -1,0 +1,53 @@
+//! Where reports go: stdout, or with `--json` a stdout that nothing else can write to.
+//!
+//! `--json` promises exactly one object. A `console` node prints on stdout too, and so may native code of a backend: for
+//! the time of the run, what they print goes to stderr.
+
+use crate::program::{FAILED, complain};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+
+/// The end that reports are written to.
+#[derive(Debug, Default)]
+pub(crate) struct Stdout {
+    /// The stdout that the program was started with, where descriptor 1 is stderr now.
+    aside: Option<File>,
+}
+
+impl Stdout {
+    /// Leaves stdout to this value alone. Where the system refuses, says so and shares it.
+    pub(crate) fn alone() -> Self {
+        let moved = io::stdout().as_fd().try_clone_to_owned().and_then(|aside| {
+            nix::unistd::dup2_stdout(io::stderr())?;
+            Ok(File::from(aside))
+        });
+        match moved {
+            Ok(aside) => Stdout { aside: Some(aside) },
+            Err(error) => {
+                complain(&format!("limen-run: stdout cannot be kept for --json alone: {error}"));
+                Stdout::default()
+            }
+        }
+    }
+
+    /// Prints, and gives the exit code on, unless this cannot be written to.
+    pub(crate) fn print(&mut self, text: &str, code: u8) -> u8 {
+        let written = match &mut self.aside {
+            Some(file) => file.write_all(text.as_bytes()),
+            None => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+            }
+        };
+        match written {
+            Ok(()) => code,
+            // `limen-run .. | head` has what it wanted.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => code,
+            Err(error) => {
+                complain(&format!("limen-run: stdout: {error}"));
+                code.max(FAILED)
+            }
+        }
+    }
+}

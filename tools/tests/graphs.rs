@@ -1,0 +1,94 @@
+//! Every graph under `graphs/` runs, and gives what is recorded beside it.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn graphs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs")
+}
+
+/// Runs a graph into a folder of its own; its report and that folder.
+fn run(graph: &str) -> (Value, PathBuf) {
+    let out = std::env::temp_dir().join(format!("limen-graph-{graph}-{}", std::process::id()));
+    let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
+        .arg(graphs().join(graph).join("graph.yaml"))
+        .args(["--json", "--out"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let (text, problems) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{graph}: {problems}\n{text}");
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["bugs"].as_array().map(Vec::len), Some(0), "{graph}: {text}");
+    (report, out)
+}
+
+fn metric(report: &Value, node: &str, name: &str) -> f64 {
+    let nodes = report["nodes"].as_array().unwrap();
+    let node = nodes.iter().find(|n| n["name"] == node).unwrap_or_else(|| panic!("no node {node}"));
+    node["metrics"][name].as_f64().unwrap_or_else(|| panic!("no metric {name} in {node}"))
+}
+
+/// Rows of a table without quotes in it.
+fn rows(path: &Path) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| line.split(',').map(str::to_string).collect()).collect()
+}
+
+#[test]
+fn digits_reads_what_was_written() {
+    let (report, out) = run("digits");
+    assert_eq!(metric(&report, "score", "total"), 6400.0);
+    assert!(metric(&report, "score", "accuracy") >= 0.97);
+    let rows = rows(&out.join("out/labels.csv"));
+    assert_eq!(rows[0], ["seq", "file", "label", "score"]);
+    assert_eq!(rows.len(), 1 + 6400);
+    // Order is kept, and every row is about the file it names: the digit is the last part of the name.
+    let right = rows[1..].iter().enumerate().filter(|(i, row)| {
+        assert_eq!(row[0], i.to_string());
+        row[1].ends_with(&format!("-{}.png", row[2]))
+    });
+    assert!(right.count() >= 6208, "97 % of 6400");
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn classify_agrees_with_onnxruntime() {
+    let (_, out) = run("classify");
+    let found = rows(&out.join("out/top.csv"));
+    let recorded = rows(&graphs().join("classify/expected.csv"));
+    assert_eq!(found.len(), 1 + 90);
+    let column = |name: &str| found[0].iter().position(|c| c == name).unwrap_or_else(|| panic!("{:?}", found[0]));
+    let (mut winners, mut worst) = (0, 0.0f64);
+    for row in &recorded[1..] {
+        let (seq, rank): (usize, usize) = (row[0].parse().unwrap(), row[1].parse().unwrap());
+        let at = &found[1 + seq];
+        let score: f64 = at[column(&format!("score_{rank}"))].parse().unwrap();
+        worst = worst.max((score - row[3].parse::<f64>().unwrap()).abs());
+        winners += usize::from(rank == 0 && at[column(&format!("class_{rank}"))] == row[2]);
+    }
+    // A resize that differs by one level in a few pixels moves a logit by at most 0.12; the closest two winners are
+    // 0.01 apart.
+    assert!(winners >= 89, "{winners} of 90 winners");
+    assert!(worst < 0.03, "a score is off by {worst}");
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn detect_finds_what_was_drawn() {
+    let (report, out) = run("detect");
+    let recorded: Value =
+        serde_json::from_str(&std::fs::read_to_string(graphs().join("detect/expected.json")).unwrap()).unwrap();
+    for name in ["precision", "recall"] {
+        let (found, expected) = (metric(&report, "score", name), recorded[name].as_f64().unwrap());
+        // A slow machine sees fewer of the frames, so the figures are close and not equal.
+        assert!(found >= 0.9 && (found - expected).abs() < 0.08, "{name}: {found}, recorded {expected}");
+    }
+    let lines = std::fs::read_to_string(out.join("out/objects.jsonl")).unwrap();
+    let frames = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).count();
+    let edges = report["edges"].as_array().unwrap();
+    let superseded = edges.iter().find(|e| e["to"] == "pixels/in").unwrap()["lost"]["superseded"].as_u64().unwrap_or(0);
+    assert_eq!(frames as u64 + superseded, 200, "every frame was seen or counted");
+    std::fs::remove_dir_all(out).unwrap();
+}

@@ -1,0 +1,239 @@
+//! The program as a user meets it: streams, exit codes, signals.
+
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A folder of its own for one test, with a graph in it; gone when the test ends.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Folder {
+    fn with(test: &str, graph: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("limen-run-{test}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("graph.yaml"), graph).unwrap();
+        Folder(folder)
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_limen-run"));
+        command.current_dir(&self.0).args(words.split_whitespace()).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LIMEN_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run(&self, words: &str) -> Ran {
+        Ran::from(self.command(words).output().unwrap())
+    }
+}
+
+/// What a run left.
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    fn expect(&self, code: i32, out: &str, err: &str) -> &Self {
+        let seen = format!("code {:?}\n--- out\n{}--- err\n{}", self.code, self.out, self.err);
+        assert_eq!(self.code, Some(code), "{seen}");
+        assert!(self.out.contains(out), "no {out:?} on stdout of {seen}");
+        assert!(self.err.contains(err), "no {err:?} on stderr of {seen}");
+        self
+    }
+
+    fn json(&self) -> Value {
+        // Trailing text is an error of the parser: there is exactly one object.
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e} in:\n{}", self.out))
+    }
+}
+
+const COUNTING: &str = "
+version: 1
+graph: counting
+nodes:
+  numbers: { kind: synthetic, config: { pattern: counter, count: 2000 } }
+  nothing: { kind: 'null', from: numbers }
+paths: [{ from: numbers, to: nothing, deadline: 10s }]
+";
+
+/// A mock whose one call takes so long that a test can act before it ends.
+const SLOW: &str = "
+version: 1
+nodes:
+  numbers: { kind: synthetic, config: { pattern: counter, dtype: f32, shape: [1] } }
+  slow:
+    kind: infer
+    config: { backend: mock, mock: { inputs: { x: 'f32[1]' }, outputs: { y: 'f32[1]' }, latency: 800ms } }
+    from: { from: numbers, capacity: 1 }
+  nothing: { kind: 'null', from: slow }
+  seen: { kind: console, from: numbers }
+run: { stop: 30s }
+";
+
+#[test]
+fn a_run_prints_its_report() {
+    let folder = Folder::with("report", COUNTING);
+    let ran = folder.run("graph.yaml --telemetry full");
+    ran.expect(0, "counting: finished in ", "").expect(0, "2000 messages from 1 source, 0 lost\n", "");
+    ran.expect(0, "numbers -> nothing  2000", "").expect(0, "laws: hold on 1 edge and 2 nodes\n", "");
+    assert_eq!(ran.err, "");
+    folder.run("run graph.yaml -q").expect(0, "", "");
+    assert_eq!(folder.run("graph.yaml -q").out, "");
+    folder.run("graph.yaml -v").expect(0, "numbers->nothing.e2e", "");
+    folder.run("graph.yaml --frames 7").expect(0, "7 messages from 1 source", "");
+}
+
+#[test]
+fn check_and_plan_start_nothing() {
+    let folder = Folder::with("check", COUNTING);
+    let ran = folder.run("graph.yaml --check");
+    assert_eq!(
+        (ran.code, ran.out.as_str(), ran.err.as_str()),
+        (Some(0), "graph `counting`: 2 nodes, 1 edge: ok\n", "")
+    );
+    assert_eq!(folder.run("graph.yaml --check --json").json()["ok"], true);
+    folder.run("graph.yaml --plan").expect(0, "memory: ", "");
+}
+
+#[test]
+fn every_problem_is_said_and_counted() {
+    let folder = Folder::with("problems", "version: 2\nnodes:\n  a: { kind: nul }\n  b: { kind: 'null', fro: a }\n");
+    let ran = folder.run("graph.yaml");
+    ran.expect(2, "", "graph.yaml:1:10: error[E0111]").expect(2, "", "2 problems; nothing was started\n");
+    assert_eq!(ran.out, "");
+    let json = folder.run("graph.yaml --json").json();
+    assert_eq!((&json["outcome"], json["problems"].as_array().unwrap().len()), (&"refused".into(), 2));
+    folder.run("./none.yaml").expect(2, "", "1 problem; nothing was started\n");
+}
+
+#[test]
+fn json_is_one_object_whatever_else_prints() {
+    let folder = Folder::with("json", &COUNTING.replace("'null'", "console"));
+    let ran = folder.run("graph.yaml --json --frames 3 --histograms h");
+    let json = ran.json();
+    assert_eq!(
+        (&json["graph"], &json["exit_code"], &json["paths"][0]["late"]),
+        (&"counting".into(), &0.into(), &0.into())
+    );
+    assert_eq!(
+        json,
+        serde_json::from_str::<Value>(&fs::read_to_string(folder.0.join("h/summary.json")).unwrap()).unwrap()
+    );
+    assert!(folder.0.join("h/counting.hlog").exists() && folder.0.join("h/run.json").exists());
+}
+
+#[test]
+fn gates_decide_after_the_run_and_are_read_before() {
+    let folder = Folder::with("gates", COUNTING);
+    let with = |gate: &str, more: &str| {
+        Ran::from(folder.command(&format!("graph.yaml {more}")).args(["--fail-on", gate]).output().unwrap())
+    };
+    with("lost > 0", "").expect(0, "finished", "");
+    with("lost == 0", "").expect(3, "finished", "gate: lost == 0 holds (lost is 0)\n");
+    with("accuracy < 0.97", "").expect(
+        3,
+        "finished",
+        "gate: accuracy < 0.97 cannot be judged: there is no figure `accuracy`",
+    );
+    with("lost = 0", "").expect(2, "", "expected one of < <= > >= == !=");
+    with("p99(nobody.queue) > 1s", "").expect(2, "", "the graph has no node `nobody`; there are: numbers, nothing");
+    let json = with("max(e2e) < 1ns", "--json").expect(0, "", "").json();
+    assert_eq!((&json["gates"][0]["tripped"], &json["exit_code"]), (&false.into(), &0.into()));
+}
+
+#[test]
+fn options_come_from_the_environment_too() {
+    let folder = Folder::with("env", COUNTING);
+    let ran = folder.command("graph.yaml").env("LIMEN_JSON", "1").env("LIMEN_FRAMES", "5").output().unwrap();
+    assert_eq!(Ran::from(ran).json()["edges"][0]["sent"], 5);
+    let ran = folder.command("graph.yaml").env("LIMEN_FAIL_ON", "lost > 0; left == 0").output().unwrap();
+    Ran::from(ran).expect(3, "", "gate: left == 0 holds");
+    let ran = folder.command("kinds").env("LIMEN_FRAMES", "5").output().unwrap();
+    Ran::from(ran).expect(0, "synthetic", "");
+}
+
+#[test]
+fn a_node_that_cannot_be_built_ends_with_1() {
+    let folder = Folder::with("build", &COUNTING.replace("kind: 'null'", "kind: csv, config: { path: a/b/c.csv }"));
+    let ran = folder.run("graph.yaml --json --out o");
+    ran.expect(1, "", "limen-run: node `nothing` could not be built: ");
+    assert_eq!(ran.json()["outcome"], "not started");
+}
+
+#[test]
+fn a_failing_node_ends_with_1_and_is_named() {
+    let failing = SLOW.replace("latency: 800ms", "fail_at: 3");
+    let folder = Folder::with("failing", &failing);
+    folder.run("graph.yaml").expect(1, "failed: node `slow` failed in `infer`", "").expect(
+        1,
+        "graph: failed after",
+        "",
+    );
+    let panicking = failing.replace("fail_at: 3", "panic_at: 3");
+    let folder = Folder::with("panicking", &panicking);
+    folder.run("graph.yaml -q").expect(1, "failed: node `slow` failed in `infer`", "");
+}
+
+#[test]
+fn a_duration_is_an_end_and_not_an_error() {
+    let folder = Folder::with("duration", &COUNTING.replace(", count: 2000", ", rate: 100Hz"));
+    folder.run("graph.yaml --duration 200ms").expect(0, "counting: stopped after ", "");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = Folder::with("pipe", COUNTING);
+    let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""));
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn the_first_signal_drains_and_the_second_leaves() {
+    for (name, second, code) in [("INT", false, 0), ("TERM", false, 0), ("TERM", true, 130)] {
+        let folder = Folder::with(&format!("signal-{name}-{second}"), SLOW);
+        let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        // A number was printed: messages move, and the source has another one for the slow node at any time.
+        out.read_line(&mut String::new()).unwrap();
+        signal(&child, name);
+        let mut line = String::new();
+        err.read_line(&mut line).unwrap();
+        assert!(line.starts_with("limen-run: stopping"), "{line}");
+        if second {
+            signal(&child, "INT");
+        }
+        let mut report = String::new();
+        out.read_to_string(&mut report).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{name} {second}: {report}");
+        assert_eq!(report.contains("graph: stopped after"), !second, "{report}");
+    }
+}
