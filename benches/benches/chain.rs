@@ -59,7 +59,9 @@ fn throughput(reps: usize, seconds: f64) {
         }
         println!();
     }
-    for (row, name) in [(1, "floor: one bare rtrb hop, 64 B, chunks of 64"), (2, "floor: one bare rtrb hop, 16 B, chunks of 64")] {
+    for (row, name) in
+        [(1, "floor: one bare rtrb hop, 64 B, chunks of 64"), (2, "floor: one bare rtrb hop, 16 B, chunks of 64")]
+    {
         let (middle, spread) = median(floors.remove(&(row, 0)).unwrap_or_default());
         println!("{name:<44} {:>8.1} ({spread:.1})", middle / 1e6);
     }
@@ -103,7 +105,12 @@ fn latency(reps: usize, seconds: f64) {
     let mut times = floor::ring_latency(if seconds < 0.2 { 10_000 } else { 1_000_000 });
     times.sort_unstable();
     let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
-    println!("floor: one bare rtrb hop, both threads spinning: p50 {} ns, p99 {} ns, p99.9 {} ns", at(0.5), at(0.99), at(0.999));
+    println!(
+        "floor: one bare rtrb hop, both threads spinning: p50 {} ns, p99 {} ns, p99.9 {} ns",
+        at(0.5),
+        at(0.99),
+        at(0.999)
+    );
 }
 
 /// More nodes than cores, with the engine's defaults: nothing collapses.
@@ -112,7 +119,12 @@ fn crowded(seconds: f64) {
     for k in [8, 32, 128] {
         let one = Chain { k, bytes: Some(64), seconds, ..Chain::default() }.run().rate;
         let two = Chain { k, bytes: Some(64), cores: 2, seconds, ..Chain::default() }.run().rate;
-        println!("{k:>4} nodes: one core {:.2}, two cores {:.2}, worse/better {:.2}", one / 1e6, two / 1e6, one.min(two) / one.max(two));
+        println!(
+            "{k:>4} nodes: one core {:.2}, two cores {:.2}, worse/better {:.2}",
+            one / 1e6,
+            two / 1e6,
+            one.min(two) / one.max(two)
+        );
     }
 }
 

@@ -10,8 +10,12 @@ fn main() {
     let quick = std::env::args().any(|a| a == "quick" || a == "--test");
     let (reps, seconds) = if quick { (1, 0.05) } else { (5, 0.4) };
     println!("{}; {reps} repetitions of {seconds} s; M messages/s, medians\n", host());
-    let forms: [(&str, Option<usize>); 4] =
-        [("64 B by value", None), ("64 B by handle", Some(64)), ("4 KiB by handle", Some(4096)), ("1 MiB by handle", Some(1 << 20))];
+    let forms: [(&str, Option<usize>); 4] = [
+        ("64 B by value", None),
+        ("64 B by handle", Some(64)),
+        ("4 KiB by handle", Some(4096)),
+        ("1 MiB by handle", Some(1 << 20)),
+    ];
     let mut rings = (Vec::new(), Vec::new());
     let mut rows = vec![[const { Vec::new() }; 4]; forms.len()];
     for _ in 0..reps {
@@ -34,7 +38,10 @@ fn main() {
     }
     let (value, handle) = (median(rings.0).0, median(rings.1).0);
     println!("bare rtrb, chunks of 64, two cores: 64 B {:.1}, 16 B {:.1}\n", value / 1e6, handle / 1e6);
-    println!("{:<18} {:>10} {:>14} {:>14} {:>22} {:>18}", "", "one core", "telemetry off", "two, awake", "of bare rtrb", "two, adaptive");
+    println!(
+        "{:<18} {:>10} {:>14} {:>14} {:>22} {:>18}",
+        "", "one core", "telemetry off", "two, awake", "of bare rtrb", "two, adaptive"
+    );
     for ((name, bytes), row) in forms.iter().zip(rows) {
         let [one, off, spin, adaptive] = row.map(|figures| median(figures).0);
         let bare = if bytes.is_some() { handle } else { value };

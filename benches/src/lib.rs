@@ -142,7 +142,6 @@ macro_rules! pass {
 pass!(ValuePass, Block, |_| Ports::new().input_any("in").output_plain("out"));
 pass!(HandlePass, Tensor, |c| Ports::new().input("in", c.spec()).output_forwarding("out", Some(c.spec()), "in"));
 
-
 /// Reads every message's number, and of paced runs its stamp.
 #[derive(Debug)]
 pub struct Arrivals {
@@ -312,7 +311,13 @@ impl Chain {
         let mut text = String::from("version: 1\ngraph: chain\nnodes:\n");
         let mut from = String::new();
         for i in 0..nodes {
-            let kind = if i == 0 { "source" } else if i == nodes - 1 { "sink" } else { "pass" };
+            let kind = if i == 0 {
+                "source"
+            } else if i == nodes - 1 {
+                "sink"
+            } else {
+                "pass"
+            };
             let config = format!("{{ bytes: {bytes}{rate} }}");
             let capacity = self.capacity.map_or(String::new(), |c| format!(", capacity: {c}"));
             let input = if from.is_empty() { String::new() } else { format!(", from: {{ from: {from}{capacity} }}") };
@@ -369,7 +374,8 @@ pub fn peak_kib() -> f64 {
 pub fn host() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
-    let model = cpu.lines().find_map(|l| l.strip_prefix("model name")).map_or("?", |l| l.trim_start_matches([' ', '\t', ':']));
+    let model =
+        cpu.lines().find_map(|l| l.strip_prefix("model name")).map_or("?", |l| l.trim_start_matches([' ', '\t', ':']));
     let kernel = read("/proc/version");
     let kernel = kernel.split_whitespace().nth(2).unwrap_or("?");
     let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");

@@ -78,6 +78,12 @@ fn monotonic() -> Time {
     }
 }
 
+/// The wall clock, for the head of a report and nothing else.
+#[allow(clippy::disallowed_methods, reason = "the one place")]
+pub(crate) fn wall() -> std::time::SystemTime {
+    std::time::SystemTime::now()
+}
+
 /// A clock for tests and simulation; clones share one time.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedClock(Arc<AtomicU64>);

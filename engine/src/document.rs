@@ -78,7 +78,11 @@ impl Tree {
         let file: Arc<str> = file.into();
         let start = Place { file: file.clone(), line: 1, column: 1 };
         if text.len() > MAX_BYTES {
-            return Err(Problem::new("E0101", start, format!("{} bytes of YAML; at most {MAX_BYTES} are read", text.len())));
+            return Err(Problem::new(
+                "E0101",
+                start,
+                format!("{} bytes of YAML; at most {MAX_BYTES} are read", text.len()),
+            ));
         }
         let options = serde_saphyr::options! {
             strict_booleans: true,
@@ -290,7 +294,11 @@ impl de::Error for ReadError {
             "a boolean" => "`true` or `false`",
             other => other,
         };
-        ReadError { place: None, message: format!("{found} is not {expected}"), help: Some(format!("write {expected}")) }
+        ReadError {
+            place: None,
+            message: format!("{found} is not {expected}"),
+            help: Some(format!("write {expected}")),
+        }
     }
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         Self::invalid_type(found, expected)
@@ -301,7 +309,11 @@ impl de::Error for ReadError {
         ReadError { place: None, message: format!("`{found}` is not one of {all}"), help: Some(help) }
     }
     fn missing_field(field: &'static str) -> Self {
-        ReadError { place: None, message: format!("`{field}` is missing"), help: Some(format!("write `{field}:` here")) }
+        ReadError {
+            place: None,
+            message: format!("`{field}` is missing"),
+            help: Some(format!("write `{field}:` here")),
+        }
     }
 }
 
@@ -392,7 +404,9 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
     ) -> Result<V::Value, ReadError> {
         let result = match &self.tree.value {
             Value::Text(name) => visitor.visit_enum(name.as_str().into_deserializer()),
-            Value::Map(entries) if entries.len() == 1 => visitor.visit_enum(Variant { reader: self, entry: &entries[0] }),
+            Value::Map(entries) if entries.len() == 1 => {
+                visitor.visit_enum(Variant { reader: self, entry: &entries[0] })
+            }
             other => Err(ReadError {
                 place: None,
                 message: format!(
@@ -406,7 +420,11 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
         self.placed(result)
     }
 
-    fn deserialize_newtype_struct<V: de::Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ReadError> {
+    fn deserialize_newtype_struct<V: de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -506,7 +524,11 @@ impl<'de> de::VariantAccess<'de> for Reader<'_> {
     fn tuple_variant<V: de::Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ReadError> {
         de::Deserializer::deserialize_any(self, visitor)
     }
-    fn struct_variant<V: de::Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, ReadError> {
+    fn struct_variant<V: de::Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
         de::Deserializer::deserialize_struct(self, "", fields, visitor)
     }
 }
@@ -549,7 +571,10 @@ mod tests {
                 "g.yaml:1:6: error[E0104]: `three` is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
             ),
             ("within: 1ms", "g.yaml:1:1: error[E0104]: `max` is missing\n    help: write `max:` here"),
-            ("max: 1\nmode: exakt", "g.yaml:2:7: error[E0104]: `exakt` is not one of `fast`, `exact`\n    help: did you mean `exact`?"),
+            (
+                "max: 1\nmode: exakt",
+                "g.yaml:2:7: error[E0104]: `exakt` is not one of `fast`, `exact`\n    help: did you mean `exact`?",
+            ),
             (
                 "max: -1",
                 "g.yaml:1:6: error[E0104]: the number -1 is not a whole number, 0 or more\n    help: write a whole number, 0 or more",

@@ -168,13 +168,16 @@ pub(crate) struct Params {
     pub(crate) consumer_bell: Arc<Bell>,
 }
 
+/// Both ends of an edge, erased: the producer's, the consumer's.
+pub(crate) type Pair<E> = (Box<E>, Box<E>);
+
 /// How to make an edge of one payload, both ends erased: a producer's, then a consumer's.
 #[derive(Clone, Copy)]
 pub(crate) struct Connect {
     /// For both ends on the calling thread: [`Tx`] and [`Rx`].
-    pub(crate) local: fn(&Params) -> (Box<dyn Any>, Box<dyn Any>),
+    pub(crate) local: fn(&Params) -> Pair<dyn Any>,
     /// For ends that travel to their threads: [`CrossTx`] and [`CrossRx`].
-    pub(crate) crossing: fn(&Params) -> (Box<dyn Any + Send>, Box<dyn Any + Send>),
+    pub(crate) crossing: fn(&Params) -> Pair<dyn Any + Send>,
 }
 
 pub(crate) fn connect<T: Payload>() -> Connect {

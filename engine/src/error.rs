@@ -323,7 +323,11 @@ pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> +
         Some(near) => format!("did you mean `{near}`?"),
         None => {
             let all: Vec<_> = among.into_iter().map(|n| format!("`{n}`")).collect();
-            if all.is_empty() { "there is none to choose from".into() } else { format!("there are: {}", all.join(", ")) }
+            if all.is_empty() {
+                "there is none to choose from".into()
+            } else {
+                format!("there are: {}", all.join(", "))
+            }
         }
     }
 }

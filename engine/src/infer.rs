@@ -360,8 +360,7 @@ impl<B: Backend> InferStage<B> {
         if self.common.on_error == OnError::Skip {
             return;
         }
-        let reason =
-            if self.common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
+        let reason = if self.common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
         // What the batch still holds was taken and will never be done.
         let held = self.held.len() as u64;
         counts.failed.add(held);

@@ -616,4 +616,3 @@ impl<T: Payload> Inputs for Many<T> {
         vec![PortType::of::<T>(); ports.min(MAX_PORTS)]
     }
 }
-

@@ -81,13 +81,19 @@ pub(crate) fn place(
         }
         if let Some(core) = &spec.core {
             if core.value >= online || (core.value >= cpus.len() && strict) {
-                let message = format!("core {} does not exist: this run has {} (CPUs {cpus:?})", core.value, cpus.len());
+                let message =
+                    format!("core {} does not exist: this run has {} (CPUs {cpus:?})", core.value, cpus.len());
                 let help = format!("write a core from 0 to {}", cpus.len().saturating_sub(1));
                 problems.push(Problem::new("E0141", core.place.clone(), message).help(help));
             } else {
                 if core.value >= cpus.len() {
                     let folded = core.value % cpus.len();
-                    notes.push(format!("`{}` asks for core {} and runs on core {folded} of {}", spec.name, core.value, cpus.len()));
+                    notes.push(format!(
+                        "`{}` asks for core {} and runs on core {folded} of {}",
+                        spec.name,
+                        core.value,
+                        cpus.len()
+                    ));
                 }
                 seats[at] = Some(Seat::Cpu(cpus[core.value % cpus.len()]));
             }

@@ -4,9 +4,9 @@
 //! problem it found. Where a node goes is [`crate::place`]'s business.
 
 use crate::edge::WhenFull;
-use crate::error::{At, PlanErrors, Place, Problem, Problems, suggest};
+use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
 use crate::meter::{Telemetry, histogram_bytes};
-use crate::node::{Claim, Cost, Folders, Given, MAX_PORTS, Planning, PlannedPorts, PortType};
+use crate::node::{Claim, Cost, Folders, Given, MAX_PORTS, PlannedPorts, Planning, PortType};
 use crate::place::{self, WorkerPlan};
 use crate::pool::pool_bytes;
 use crate::registry::{PlannedNode, Registry, Role};
@@ -230,6 +230,9 @@ struct Planner<'a> {
     problems: Problems,
 }
 
+/// Where an input comes from: the producer's position in the order, if it exists, and its port, if that is known yet.
+type Producer = (Option<usize>, Option<(usize, usize)>);
+
 /// A connection between resolved nodes.
 struct Link {
     from: usize,
@@ -345,7 +348,8 @@ impl Planner<'_> {
             let mut members: Vec<usize> = cycle.into_iter().map(NodeIndex::index).collect();
             members.sort_unstable();
             let names: Vec<String> = members.iter().map(|i| format!("`{}`", spec.nodes[*i].name)).collect();
-            let message = format!("{} form a cycle in which every edge blocks: it would wait for itself", names.join(", "));
+            let message =
+                format!("{} form a cycle in which every edge blocks: it would wait for itself", names.join(", "));
             let help = "give one of its edges `when_full: latest` or `drop_oldest`";
             self.wrong("E0122", &spec.nodes[members[0]].place, message, help);
         }
@@ -452,7 +456,10 @@ impl Planner<'_> {
             None if producer.outputs.len() == 1 => Some(0),
             None => {
                 let (message, help) = if producer.outputs.is_empty() {
-                    (format!("node `{}` is a {} and has no outputs", producer.name, producer.role.name()), "take from a source or a transform".to_string())
+                    (
+                        format!("node `{}` is a {} and has no outputs", producer.name, producer.role.name()),
+                        "take from a source or a transform".to_string(),
+                    )
                 } else {
                     let all = names.map(|n| format!("`{}/{n}`", producer.name)).collect::<Vec<_>>().join(", ");
                     (format!("node `{}` has several outputs", producer.name), format!("write one of {all}"))
@@ -531,19 +538,23 @@ impl Planner<'_> {
         at: usize,
         plan: &mut NodePlan,
         planned: &dyn PlannedNode,
-        outputs: &[(Option<usize>, Option<(usize, usize)>)],
+        outputs: &[Producer],
         nodes: &[NodePlan],
         edges: &mut Vec<EdgePlan>,
     ) {
         let ports = planned.ports();
         let (input_types, output_types) = (planned.input_types(), planned.output_types());
-        for (what, n, fixed) in [
-            ("inputs", ports.inputs.len(), planned.counts().0),
-            ("outputs", ports.outputs.len(), planned.counts().1),
-        ] {
+        for (what, n, fixed) in
+            [("inputs", ports.inputs.len(), planned.counts().0), ("outputs", ports.outputs.len(), planned.counts().1)]
+        {
             if fixed.is_some_and(|f| f != n) || n > MAX_PORTS {
                 let message = format!("kind `{}` declares {n} {what}, which its type does not have", node.kind.value);
-                self.wrong("E0131", &node.kind.place, message, format!("a node has at most {MAX_PORTS}; this is a fault of the kind"));
+                self.wrong(
+                    "E0131",
+                    &node.kind.place,
+                    message,
+                    format!("a node has at most {MAX_PORTS}; this is a fault of the kind"),
+                );
                 return;
             }
         }
@@ -590,7 +601,12 @@ impl Planner<'_> {
             let declared = &ports.inputs[port];
             let Some(i) = connection else {
                 let message = format!("input `{}` of `{}` is not connected", declared.name, node.name);
-                self.wrong("E0125", &node.place, message, format!("write `inputs: {{ {}: node/port }}`", declared.name));
+                self.wrong(
+                    "E0125",
+                    &node.place,
+                    message,
+                    format!("write `inputs: {{ {}: node/port }}`", declared.name),
+                );
                 continue;
             };
             let connection = &node.inputs[*i];
@@ -610,15 +626,22 @@ impl Planner<'_> {
                 let given_ty = nodes[producer_at].planned.as_ref().map(|p| p.output_types()[from_port]);
                 if given_ty != Some(ty) {
                     let have = given_ty.map_or("nothing", |t| t.name);
-                    let message = format!("`{from_name}` gives {have}, `{}/{}` takes {}", node.name, declared.name, ty.name);
-                    self.wrong("E0127", &connection.place, message, "put a node between them that turns one into the other");
+                    let message =
+                        format!("`{from_name}` gives {have}, `{}/{}` takes {}", node.name, declared.name, ty.name);
+                    self.wrong(
+                        "E0127",
+                        &connection.place,
+                        message,
+                        "put a node between them that turns one into the other",
+                    );
                     continue;
                 }
             }
             if let (Some(want), Some(have)) = (&declared.spec, &spec)
                 && let Err(why) = want.accepts(have)
             {
-                let message = format!("`{from_name}` gives {have}, `{}/{}` takes {want}: {why}", node.name, declared.name);
+                let message =
+                    format!("`{from_name}` gives {have}, `{}/{}` takes {want}: {why}", node.name, declared.name);
                 self.wrong("E0128", &connection.place, message, remedy(have, want));
                 continue;
             }
@@ -685,8 +708,12 @@ impl Planner<'_> {
             edge.capacity = match (edge.when_full, written.and_then(|w| w.capacity.as_ref())) {
                 (WhenFull::Latest, Some(capacity)) if capacity.value != 1 => {
                     self.problems.push(
-                        Problem::new("E0133", capacity.place.clone(), "an edge with `when_full: latest` holds one message")
-                            .help("remove `capacity`, or choose `drop_oldest`"),
+                        Problem::new(
+                            "E0133",
+                            capacity.place.clone(),
+                            "an edge with `when_full: latest` holds one message",
+                        )
+                        .help("remove `capacity`, or choose `drop_oldest`"),
                     );
                     1
                 }
@@ -694,9 +721,11 @@ impl Planner<'_> {
                 (_, Some(capacity)) => {
                     let need = emits.max(batch);
                     if capacity.value < need {
-                        let message = format!("capacity {} is below the {need} messages that move at once", capacity.value);
+                        let message =
+                            format!("capacity {} is below the {need} messages that move at once", capacity.value);
                         self.problems.push(
-                            Problem::new("E0133", capacity.place.clone(), message).help(format!("write at least {need}")),
+                            Problem::new("E0133", capacity.place.clone(), message)
+                                .help(format!("write at least {need}")),
                         );
                     }
                     capacity.value
@@ -722,7 +751,12 @@ impl Planner<'_> {
                     edge.when_full.name()
                 );
                 let place = &specs[at].place;
-                self.wrong("E0134", place, message, "write `join: { patience: 16 }`: after so many messages a partner counts as lost");
+                self.wrong(
+                    "E0134",
+                    place,
+                    message,
+                    "write `join: { patience: 16 }`: after so many messages a partner counts as lost",
+                );
             }
         }
     }
@@ -798,7 +832,8 @@ impl Planner<'_> {
             }
             _ => {
                 let place = specs[at].config.place.clone();
-                let message = format!("{slots} slots of {spec} for `{}/{}` cannot be allocated", specs[at].name, out.name);
+                let message =
+                    format!("{slots} slots of {spec} for `{}/{}` cannot be allocated", specs[at].name, out.name);
                 self.wrong("E0135", &place, message, "bind every dim, use at most 6 dims and smaller ones");
             }
         }
@@ -806,8 +841,9 @@ impl Planner<'_> {
 
     /// Numbers the sources and finds which of them reach which node.
     fn number_sources(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan]) -> Vec<usize> {
-        let sources: Vec<usize> =
-            (0..nodes.len()).filter(|i| nodes[*i].planned.as_ref().is_some_and(|p| p.ports().inputs.is_empty())).collect();
+        let sources: Vec<usize> = (0..nodes.len())
+            .filter(|i| nodes[*i].planned.as_ref().is_some_and(|p| p.ports().inputs.is_empty()))
+            .collect();
         for (number, source) in sources.iter().enumerate() {
             nodes[*source].source = number as u16;
             let mut seen = BTreeSet::from([*source]);
@@ -845,10 +881,13 @@ impl Planner<'_> {
         let limit = self.spec.run.max_memory.map_or_else(default_memory, |b| b.0 as usize);
         let memory = Memory { pools, edges: edge_bytes, histograms, limit };
         if memory.total() > limit {
-            let mut largest: Vec<(usize, String)> =
-                nodes.iter().flat_map(|n| n.outputs.iter().map(|o| (o.bytes, format!("{}/{}", n.name, o.name)))).collect();
+            let mut largest: Vec<(usize, String)> = nodes
+                .iter()
+                .flat_map(|n| n.outputs.iter().map(|o| (o.bytes, format!("{}/{}", n.name, o.name))))
+                .collect();
             largest.sort();
-            let largest = largest.pop().map(|(b, n)| format!("; the largest pool is `{n}` with {}", show_bytes(b as u64)));
+            let largest =
+                largest.pop().map(|(b, n)| format!("; the largest pool is `{n}` with {}", show_bytes(b as u64)));
             let message = format!(
                 "the plan takes {} and may take {}{}",
                 show_bytes(memory.total() as u64),
@@ -902,7 +941,9 @@ impl Planner<'_> {
             if let (true, Some(from), Some(to)) = (ok, find(&path.from), find(&path.to))
                 && from.planned.is_some()
                 && to.planned.is_some()
-                && (from.role != Role::Source || to.role != Role::Sink || !to.reached_by.contains(&usize::from(from.source)))
+                && (from.role != Role::Source
+                    || to.role != Role::Sink
+                    || !to.reached_by.contains(&usize::from(from.source)))
             {
                 let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
                 self.wrong("E0137", &path.place, message, "name a source and a sink that its messages reach");

@@ -62,9 +62,12 @@ impl Inner {
         if !self.dynamic.is_empty() {
             // SAFETY: callers hold a reference to the slot, so its row is not being written by another thread.
             let lens = unsafe { &self.row(slot, row).lens };
-            shape = Shape::from_iter(self.dims.iter().enumerate().map(|(d, n)| {
-                self.dynamic.iter().position(|x| *x == d).map_or(*n, |i| lens[i] as usize)
-            }));
+            shape = Shape::from_iter(
+                self.dims
+                    .iter()
+                    .enumerate()
+                    .map(|(d, n)| self.dynamic.iter().position(|x| *x == d).map_or(*n, |i| lens[i] as usize)),
+            );
         }
         shape
     }
@@ -88,11 +91,7 @@ impl Inner {
 
     #[inline]
     fn row_len(&self, slot: u32, row: u32) -> usize {
-        if self.dynamic.is_empty() {
-            self.row_bytes
-        } else {
-            self.shape(slot, row).elements() * self.dtype.size()
-        }
+        if self.dynamic.is_empty() { self.row_bytes } else { self.shape(slot, row).elements() * self.dtype.size() }
     }
 
     #[inline]
@@ -208,8 +207,7 @@ impl Pool {
     /// Aborts as `Vec` does when the memory cannot be had; plans are bounded by `run.max_memory` before.
     pub fn new(name: &str, spec: &PortSpec, slots: usize, rows: usize) -> Result<Pool, String> {
         let slot_bytes = slot_bytes(spec, rows).ok_or_else(|| format!("{spec} × {rows} has no bounded size"))?;
-        let dynamic: Vec<usize> =
-            (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
+        let dynamic: Vec<usize> = (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
         let total = slot_bytes.checked_mul(slots).filter(|b| *b <= isize::MAX as usize - ALIGN);
         let total = total.ok_or_else(|| format!("{slots} slots of {slot_bytes} bytes do not fit"))?;
         if dynamic.len() > MAX_DYNAMIC || slots == 0 || rows == 0 || slots.saturating_mul(rows) > u32::MAX as usize {
@@ -348,7 +346,11 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owners = Arc::strong_count(&self.guard);
-        f.debug_struct("Pool").field("name", &self.inner().name).field("slots", &self.slots()).field("owners", &owners).finish()
+        f.debug_struct("Pool")
+            .field("name", &self.inner().name)
+            .field("slots", &self.slots())
+            .field("owners", &owners)
+            .finish()
     }
 }
 

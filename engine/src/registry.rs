@@ -117,7 +117,9 @@ impl Registry {
             name: name.into(),
             role: Role::Source,
             schema: schema_of::<N::Config>,
-            plan: |config, given, cx, problems| plan_node::<N>(config, given, cx, problems, |p| Box::new(SourceNode(p))),
+            plan: |config, given, cx, problems| {
+                plan_node::<N>(config, given, cx, problems, |p| Box::new(SourceNode(p)))
+            },
         })
     }
 
@@ -244,7 +246,12 @@ impl<N: Source> PlannedNode for SourceNode<N> {
     fn counts(&self) -> (Option<usize>, Option<usize>) {
         (Some(0), <N::Out as Outputs>::COUNT)
     }
-    fn make(self: Box<Self>, parts: NodeParts, building: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+    fn make(
+        self: Box<Self>,
+        parts: NodeParts,
+        building: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
         let node = N::build(self.0.config, building)?;
         let emit = Emit::new(parts.outputs, parts.source, cx.clock().clone());
         Ok(Box::new(SourceStage::new(node, parts.common, emit, cx)))
@@ -267,7 +274,12 @@ impl<N: Transform> PlannedNode for TransformNode<N> {
     fn writes(&self) -> bool {
         N::In::WRITES
     }
-    fn make(self: Box<Self>, parts: NodeParts, building: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+    fn make(
+        self: Box<Self>,
+        parts: NodeParts,
+        building: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
         let node = N::build(self.0.config, building)?;
         let inputs = parts.intake.edges.len();
         let intake = Intake::build(parts.intake);
@@ -289,7 +301,12 @@ impl<N: Sink> PlannedNode for SinkNode<N> {
     fn counts(&self) -> (Option<usize>, Option<usize>) {
         (<N::In as Inputs>::COUNT, Some(0))
     }
-    fn make(self: Box<Self>, parts: NodeParts, building: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+    fn make(
+        self: Box<Self>,
+        parts: NodeParts,
+        building: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
         let node = N::build(self.0.config, building)?;
         let inputs = parts.intake.edges.len();
         let intake = Intake::build(parts.intake);

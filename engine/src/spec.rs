@@ -235,7 +235,12 @@ impl Reader<'_> {
         match &tree.value {
             Value::Int(n) if range.contains(n) => Some(Placed { value: *n as usize, place: tree.place.clone() }),
             other => {
-                let message = format!("{what} is a whole number from {} to {}, not {}", range.start(), range.end(), other.describe());
+                let message = format!(
+                    "{what} is a whole number from {} to {}, not {}",
+                    range.start(),
+                    range.end(),
+                    other.describe()
+                );
                 self.wrong("E0106", &tree.place, message, "write such a number");
                 None
             }
@@ -326,7 +331,8 @@ impl Reader<'_> {
         for (key, value) in self.map(tree, &format!("node `{}`", key.name), &known) {
             match key.name.as_str() {
                 "kind" => {
-                    let text = if self.is_null_word(value) { Some("null".to_string()) } else { self.text(value, "a kind") };
+                    let text =
+                        if self.is_null_word(value) { Some("null".to_string()) } else { self.text(value, "a kind") };
                     kind = text.map(|text| Placed { value: text, place: value.place.clone() });
                     kind.as_ref()?;
                 }
@@ -389,7 +395,12 @@ impl Reader<'_> {
                     }
                 }
                 if from.is_none() {
-                    self.wrong("E0114", &tree.place, "the connection does not say `from` where", "write `from: node/port`");
+                    self.wrong(
+                        "E0114",
+                        &tree.place,
+                        "the connection does not say `from` where",
+                        "write `from: node/port`",
+                    );
                 }
                 from?
             }

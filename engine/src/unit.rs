@@ -46,7 +46,12 @@ macro_rules! quantity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
-quantity!(Span, parse_span, "a time with its unit, such as `10ms`", r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$");
+quantity!(
+    Span,
+    parse_span,
+    "a time with its unit, such as `10ms`",
+    r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$"
+);
 
 impl Span {
     /// The time in nanoseconds, saturating.
@@ -67,7 +72,12 @@ fn parse_span(text: &str) -> Option<Duration> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
-quantity!(Bytes, parse_bytes, "a size with its unit, such as `4MiB`", r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$");
+quantity!(
+    Bytes,
+    parse_bytes,
+    "a size with its unit, such as `4MiB`",
+    r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$"
+);
 
 fn parse_bytes(text: &str) -> Option<u64> {
     // bytesize is lenient (`4m`, a bare number); the unit is checked here first.
@@ -146,15 +156,39 @@ mod tests {
     #[test]
     fn every_quantity_carries_its_unit() {
         let span = |t: &str| t.parse::<Span>().ok().map(Span::as_nanos);
-        for (text, ns) in [("10ms", Some(10_000_000)), ("1s 500ms", Some(1_500_000_000)), ("20us", Some(20_000)), ("10", None), ("-1s", None), ("1M", None), ("", None)] {
+        for (text, ns) in [
+            ("10ms", Some(10_000_000)),
+            ("1s 500ms", Some(1_500_000_000)),
+            ("20us", Some(20_000)),
+            ("10", None),
+            ("-1s", None),
+            ("1M", None),
+            ("", None),
+        ] {
             assert_eq!(span(text), ns, "{text}");
         }
         let bytes = |t: &str| t.parse::<Bytes>().ok().map(|b| b.0);
-        for (text, n) in [("4MiB", Some(4 << 20)), ("4096B", Some(4096)), ("1GB", Some(1_000_000_000)), ("4096", None), ("4m", None), ("4Mib", None), ("x", None)] {
+        for (text, n) in [
+            ("4MiB", Some(4 << 20)),
+            ("4096B", Some(4096)),
+            ("1GB", Some(1_000_000_000)),
+            ("4096", None),
+            ("4m", None),
+            ("4Mib", None),
+            ("x", None),
+        ] {
             assert_eq!(bytes(text), n, "{text}");
         }
         let rate = |t: &str| t.parse::<Rate>().ok().map(|r| r.0);
-        for (text, hz) in [("30Hz", Some(30.0)), ("4kHz", Some(4000.0)), ("30", None), ("0Hz", None), ("-3Hz", None), ("NaNHz", None), ("1e5Hz", None)] {
+        for (text, hz) in [
+            ("30Hz", Some(30.0)),
+            ("4kHz", Some(4000.0)),
+            ("30", None),
+            ("0Hz", None),
+            ("-3Hz", None),
+            ("NaNHz", None),
+            ("1e5Hz", None),
+        ] {
             assert_eq!(rate(text), hz, "{text}");
         }
     }

@@ -163,7 +163,8 @@ impl Patience {
         if self.last_work != 0 {
             let seen = now.saturating_sub(self.last_work);
             // A weight of 1/4 follows a change of rate within a few messages and forgives a single late one.
-            self.interval = if self.interval > u64::MAX / 4 { seen } else { self.interval - self.interval / 4 + seen / 4 };
+            self.interval =
+                if self.interval > u64::MAX / 4 { seen } else { self.interval - self.interval / 4 + seen / 4 };
         }
         self.last_work = now;
     }

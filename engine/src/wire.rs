@@ -16,7 +16,7 @@ use crate::wait::Bell;
 use crate::worker::{self, Cx};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 /// A graph whose rings and pools exist.
 pub struct Wired {
@@ -162,8 +162,10 @@ impl Plan {
 /// Builds a worker's nodes, on its thread. `Err` names the node that could not be built.
 fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<Vec<Box<dyn Stage>>, (usize, String)> {
     let Ends { producers, consumers, local } = ends;
-    let mut producers: BTreeMap<usize, Box<dyn Any>> = producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
-    let mut consumers: BTreeMap<usize, Box<dyn Any>> = consumers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
+    let mut producers: BTreeMap<usize, Box<dyn Any>> =
+        producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
+    let mut consumers: BTreeMap<usize, Box<dyn Any>> =
+        consumers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
     for (i, (params, connect)) in local {
         let (tx, rx) = (connect.local)(&params);
         producers.insert(i, tx);
@@ -245,7 +247,7 @@ impl Wired {
             done,
             outcomes: (0..n).map(|_| None).collect(),
             started: Instant::now(),
-            started_at: SystemTime::now(),
+            started_at: crate::clock::wall(),
             finished: false,
         })
     }

@@ -281,6 +281,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Pins the calling thread, and reads back what came of it.
+#[allow(clippy::disallowed_methods, reason = "the one place, with a checked number")]
 fn pin(place: &Place) -> Pinned {
     // 1 ns: a timer that is 50 µs late, as by default, would be 50 µs of every paced source's latency.
     let _ = nix::sys::prctl::set_timerslack(1);
@@ -443,4 +444,3 @@ pub(crate) fn spawn(
     })?;
     Ok(())
 }
-

@@ -223,7 +223,7 @@ impl Fault {
     }
 
     fn is_due(&self, n: u64) -> bool {
-        self.0.at == Some(n) || self.0.every.is_some_and(|every| n % every == 0)
+        self.0.at == Some(n) || self.0.every.is_some_and(|every| n.is_multiple_of(every))
     }
 }
 

@@ -71,7 +71,9 @@ fn detach_takes_out_a_branch_and_leaves_the_rest() {
 
 #[test]
 fn a_source_that_fails_ends_its_stream() {
-    let report = run("version: 1\nnodes:\n  a: { kind: numbers, config: { count: 100, fail_at: 40 } }\n  b: { kind: collect, from: a }\n");
+    let report = run(
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 100, fail_at: 40 } }\n  b: { kind: collect, from: a }\n",
+    );
     assert_eq!(report.exit_code(), 1);
     assert_eq!(report.metric("count"), Some(40.0));
     assert_eq!(report.bugs, Vec::<String>::new());
@@ -97,7 +99,8 @@ fn a_node_that_cannot_be_built_stops_the_start() {
 
 #[test]
 fn finish_and_drop_may_fail_too() {
-    for (fault, call) in [("place: finish", "finish"), ("place: finish, how: panic", "finish"), ("place: drop", "drop")] {
+    for (fault, call) in [("place: finish", "finish"), ("place: finish, how: panic", "finish"), ("place: drop", "drop")]
+    {
         let report = run(&chain(fault, "", "count: 500"));
         assert_eq!(report.failures[0].call, call, "{fault}");
         assert_eq!(report.exit_code(), 1, "{fault}");

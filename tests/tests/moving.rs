@@ -34,7 +34,11 @@ fn fan_out_and_join_keep_partners_together() {
                  b: { kind: step, config: { heavy: true }, from: a }\n  c: { kind: step, from: a }\n  \
                  d: { kind: pair, inputs: { a: b, b: c } }\n  e: { kind: collect, inputs: { left: d, right: a } }\n";
     let sum = (20_000u64 * 19_999) as f64;
-    check("diamond", graph, &[("e.count", 20_000.0), ("e.sum_left", sum), ("e.sum_right", sum / 2.0), ("sets", 20_000.0)]);
+    check(
+        "diamond",
+        graph,
+        &[("e.count", 20_000.0), ("e.sum_left", sum), ("e.sum_right", sum / 2.0), ("sets", 20_000.0)],
+    );
 }
 
 #[test]

@@ -33,7 +33,11 @@ fn every_policy_does_what_its_name_says() {
             match reason {
                 None => assert_eq!(lost, 0, "{name}"),
                 Some(reason) => {
-                    assert!(report.edges[0].lost.iter().all(|(r, _)| *r == reason), "{name}: {:?}", report.edges[0].lost);
+                    assert!(
+                        report.edges[0].lost.iter().all(|(r, _)| *r == reason),
+                        "{name}: {:?}",
+                        report.edges[0].lost
+                    );
                     // A source on a core of its own runs ahead of a consumer five times slower.
                     assert!(!cross || lost > 1000, "{name}: {lost}");
                 }
@@ -56,11 +60,9 @@ fn fail_fails_the_producer() {
 
 #[test]
 fn a_slow_lossy_branch_does_not_slow_the_others() {
-    let report = run(
-        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
+    let report = run("version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
          slow: { kind: collect, config: { work_ns: 20000, heavy: true }, from: { from: a, when_full: latest } }\n  \
-         fast: { kind: collect, from: a }\n",
-    );
+         fast: { kind: collect, from: a }\n");
     assert_eq!(report.metric("fast.count"), Some(2000.0));
     assert_eq!(report.bugs, Vec::<String>::new());
     let edge = report.edges.iter().find(|e| e.to.starts_with("slow/")).unwrap();
@@ -70,12 +72,10 @@ fn a_slow_lossy_branch_does_not_slow_the_others() {
 #[test]
 fn a_join_gives_up_partners_that_were_lost() {
     // One side loses most of its messages: what has no partner is counted, nothing is waited for for ever.
-    let report = run(
-        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
+    let report = run("version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
          b: { kind: step, config: { work_ns: 3000, heavy: true }, from: { from: a, when_full: latest } }\n  \
          c: { kind: pair, join: { patience: 32 }, inputs: { a: b, b: { from: a, capacity: 64 } } }\n  \
-         d: { kind: collect, from: c }\n",
-    );
+         d: { kind: collect, from: c }\n");
     assert_eq!(report.bugs, Vec::<String>::new());
     assert_eq!(report.exit_code(), 0, "{:?}", report.failures);
     let sets = report.metric("sets").unwrap();

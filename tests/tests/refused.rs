@@ -76,8 +76,12 @@ fn capacities_kinds_and_configs() {
         "version: 1\nnodes:\n  a: { kind: numberz, config: { count: 1 } }\n  b: { kind: numbers, config: { cont: 1 } }\n  c: { kind: numbers, config: { count: -3 } }\n",
         &[("3:14 E0124", "did you mean `numbers`?"), ("4:33 E0103", "did you mean `count`?"), ("5:40 E0104", "-3")],
     );
-    for (capacity, message) in [("0", "from 1 to"), ("9223372036854775808", "from 1 to"), ("-1", "from 1 to"), ("many", "from 1 to")] {
-        let graph = format!("version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: {{ from: a, capacity: {capacity} }} }}\n");
+    for (capacity, message) in
+        [("0", "from 1 to"), ("9223372036854775808", "from 1 to"), ("-1", "from 1 to"), ("many", "from 1 to")]
+    {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: {{ from: a, capacity: {capacity} }} }}\n"
+        );
         check(&graph, &[("4:50 E0106", message)]);
     }
     check(

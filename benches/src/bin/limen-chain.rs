@@ -6,8 +6,10 @@ use limen_benches::{Chain, cpu_seconds, peak_kib};
 use std::collections::BTreeMap;
 
 fn main() {
-    let args: BTreeMap<String, String> =
-        std::env::args().skip(1).filter_map(|a| a.split_once('=').map(|(k, v)| (k.to_string(), v.to_string()))).collect();
+    let args: BTreeMap<String, String> = std::env::args()
+        .skip(1)
+        .filter_map(|a| a.split_once('=').map(|(k, v)| (k.to_string(), v.to_string())))
+        .collect();
     let text = |name: &str, default: &str| args.get(name).cloned().unwrap_or_else(|| default.to_string());
     let number = |name: &str, default: f64| args.get(name).map_or(Some(default), |v| v.parse::<f64>().ok());
     let (Some(k), Some(payload), Some(rate), Some(secs), Some(cores)) =
