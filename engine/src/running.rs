@@ -541,3 +541,32 @@ pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
         None => format!("panicked: {text}"),
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::thread;
+
+    /// A worker that is about to sleep when the run is told to stop always finds out.
+    #[test]
+    fn loom_a_stop_wakes_every_sleeper() {
+        loom::model(|| {
+            let bell = Arc::new(Bell::default());
+            bell.answer_here();
+            let shared = Arc::new(RunShared::new(vec![bell.clone()]));
+            let stopper = {
+                let shared = shared.clone();
+                thread::spawn(move || shared.stop())
+            };
+            while !shared.is_stopping() {
+                bell.arm();
+                if shared.is_stopping() {
+                    bell.disarm();
+                    break;
+                }
+                bell.sleep(None);
+            }
+            stopper.join().unwrap();
+        });
+    }
+}

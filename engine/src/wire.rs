@@ -214,7 +214,7 @@ impl Wired {
         let Wired { plan, shared, edges, counts, workers } = self;
         let n = workers.len();
         let (send, done) = std::sync::mpsc::sync_channel(n.max(1));
-        let sources: Arc<[usize]> = plan.sources.clone().into();
+        let sources = Arc::new(plan.sources.clone());
         let warmup = u64::try_from(plan.warmup.as_nanos()).unwrap_or(u64::MAX);
         for worker in workers {
             let index = worker.index;

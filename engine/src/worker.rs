@@ -37,7 +37,7 @@ pub(crate) struct Cx {
     /// When the warm-up ends; 0 when it has.
     warm_at: u64,
     /// Node indices of the sources, by source number.
-    sources: Arc<[usize]>,
+    sources: Arc<Vec<usize>>,
     worker: usize,
 }
 
@@ -48,7 +48,7 @@ impl Cx {
         shared: Arc<RunShared>,
         telemetry: Telemetry,
         frames: Option<u64>,
-        sources: Arc<[usize]>,
+        sources: Arc<Vec<usize>>,
     ) -> Self {
         Cx {
             worker,
