@@ -10,11 +10,11 @@
 //! - dropping: a holder that sees 1 is the only one left and stores 0 with Release; otherwise it subtracts 1 with
 //!   Release.
 //!
-//! `tests::loom_*` check it. A pool dropped while tensors are alive leaves its memory to them.
+//! `loom_tests` check it. A pool whose owner is gone while tensors are alive is freed by the last of them.
 
 use crate::clock::Time;
 use crate::payload::Header;
-use crate::sync::{Arc, AtomicU32, Ordering};
+use crate::sync::{Arc, AtomicU8, AtomicU32, Ordering};
 use crate::tensor::{DType, Dim, PortSpec, Shape, Tensor, TensorError, TensorMut};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     meta: Box<[UnsafeCell<Row>]>,
     data: NonNull<u8>,
     layout: Layout,
+    /// Every owner is gone: the last tensor frees the pool.
+    orphaned: AtomicU8,
 }
 
 // SAFETY: `data` and `meta` are written only by the single holder of a slot and read only by holders; the counts that
@@ -128,9 +130,40 @@ impl Inner {
         self.refs[slot as usize].load(Ordering::Acquire) == 1
     }
 
+    /// Gives a reference back.
+    ///
+    /// # Safety
+    /// `inner` is alive, the caller holds a reference to the slot, and uses neither afterwards.
     #[inline]
-    pub(crate) fn release(&self, slot: u32) {
-        release(&self.refs[slot as usize]);
+    pub(crate) unsafe fn release(inner: NonNull<Inner>, slot: u32) {
+        // SAFETY: alive until this reference is given back (caller).
+        let this = unsafe { inner.as_ref() };
+        // Looked at before the reference is given back: after that, somebody else may free the pool. Who misses a pool
+        // being orphaned at this very moment leaves it behind: a leak once in a race, and never a use after free.
+        if this.orphaned.load(Ordering::Relaxed) == 0 {
+            release(&this.refs[slot as usize]);
+        } else {
+            // SAFETY: as for this function.
+            unsafe { release_orphan(inner, slot) };
+        }
+    }
+}
+
+/// Held while an orphaned pool is looked through and freed.
+static ORPHANS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// # Safety
+/// As [`Inner::release`].
+#[cold]
+unsafe fn release_orphan(inner: NonNull<Inner>, slot: u32) {
+    let _lock = ORPHANS.lock();
+    // SAFETY: alive until this reference is given back (caller).
+    let this = unsafe { inner.as_ref() };
+    release(&this.refs[slot as usize]);
+    if this.refs.iter().all(is_free) {
+        // SAFETY: no handle is left and none can be made; of several last ones the lock lets one find all counts zero
+        // first, and the others gave theirs back before it looked.
+        drop(unsafe { Box::from_raw(inner.as_ptr()) });
     }
 }
 
@@ -157,7 +190,7 @@ impl Drop for Inner {
     }
 }
 
-/// Frees the pool when its owners are gone and no tensor is left; otherwise leaves it to the tensors.
+/// Frees the pool when its owners are gone and no tensor is left; otherwise the last tensor does.
 struct Guard(NonNull<Inner>);
 
 // SAFETY: `Guard` only frees `Inner`, which is `Send` and `Sync`.
@@ -167,10 +200,11 @@ unsafe impl Sync for Guard {}
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from a leaked box and is freed here only.
+        let _lock = ORPHANS.lock();
+        // SAFETY: the pointer came from a leaked box; while this owner lives nobody frees it.
         let inner = unsafe { self.0.as_ref() };
-        // Every owner is gone, so no slot can be taken; a count of zero stays zero. Where a tensor is alive the
-        // memory is left to it: a library cannot take it back.
+        inner.orphaned.store(1, Ordering::SeqCst);
+        // Every owner is gone, so no slot can be taken; a count of zero stays zero.
         if inner.refs.iter().all(is_free) {
             // SAFETY: no handle exists and none can be made, so this is the last use of the pointer.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
@@ -234,6 +268,7 @@ impl Pool {
             meta: (0..slots * rows).map(|_| UnsafeCell::new(blank)).collect(),
             data,
             layout,
+            orphaned: AtomicU8::new(0),
         };
         let inner = NonNull::from(Box::leak(Box::new(inner)));
         Ok(Pool { inner, guard: Arc::new(Guard(inner)), cursor: 0 })

@@ -315,7 +315,7 @@ pub enum TensorError {
 
 /// A handle to an immutable tensor in a pooled slot; 16 bytes. Sharing and dropping are cheap and never allocate.
 ///
-/// Tensors that outlive their graph keep their pool's memory.
+/// Tensors that outlive their graph keep their pool's memory until the last of them is dropped.
 pub struct Tensor {
     pub(crate) pool: NonNull<Inner>,
     pub(crate) slot: u32,
@@ -331,7 +331,7 @@ unsafe impl Sync for Tensor {}
 impl Tensor {
     #[inline]
     fn inner(&self) -> &Inner {
-        // SAFETY: `Inner` is freed only when no slot of it is referenced (`pool::Guard::drop`); this handle is a
+        // SAFETY: `Inner` is freed only when no slot of it is referenced (`pool::Guard`); this handle is a
         // reference.
         unsafe { self.pool.as_ref() }
     }
@@ -388,7 +388,8 @@ impl Tensor {
 impl Drop for Tensor {
     #[inline]
     fn drop(&mut self) {
-        self.inner().release(self.slot);
+        // SAFETY: this handle is a reference to its slot, and this is its last use.
+        unsafe { Inner::release(self.pool, self.slot) };
     }
 }
 
