@@ -1,0 +1,558 @@
+//! The pass over a spec that makes a plan, or every problem.
+
+use super::{EdgePlan, NodePlan, Options, OutputPlan, PathPlan, Plan};
+use crate::edge::WhenFull;
+use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
+use crate::node::{Claim, Cost, Given, MAX_PORTS, Planning};
+use crate::place::{self};
+use crate::registry::{PlannedNode, Registry, Role};
+use crate::spec::{NodeSpec, Spec};
+use crate::tensor::{Dim, PortSpec};
+use petgraph::graph::{DiGraph, NodeIndex};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) struct Planner<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) registry: &'a Registry,
+    pub(super) options: &'a Options,
+    pub(super) problems: Problems,
+}
+
+/// Where an input comes from: the producer's position in the order, if it exists, and its port, if that is known yet.
+type Producer = (Option<usize>, Option<(usize, usize)>);
+
+/// A connection between resolved nodes.
+struct Link {
+    from: usize,
+    to: usize,
+    input: usize,
+}
+
+impl Planner<'_> {
+    pub(super) fn wrong(
+        &mut self,
+        code: &'static str,
+        place: &Place,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.problems.push(Problem::new(code, place.clone(), message).help(help));
+    }
+
+    pub(super) fn plan(mut self) -> Result<Plan, Problems> {
+        let links = self.links();
+        let order = self.order(&links);
+        let (mut nodes, mut edges) = self.nodes(&order, &links);
+        self.check_claims(&nodes);
+        let run = &self.spec.run;
+        let cpus = self.cpus();
+        let strict = self.options.strict.unwrap_or(run.strict);
+        let mut notes = Vec::new();
+        let specs: Vec<&NodeSpec> = order.iter().map(|i| &self.spec.nodes[*i]).collect();
+        let workers =
+            place::place(&mut nodes, &edges, &specs, &self.spec.cores, &cpus, strict, &mut self.problems, &mut notes);
+        self.size_edges(&mut nodes, &mut edges, &specs);
+        self.share_or_copy(&mut nodes, &edges);
+        self.size_pools(&mut nodes, &edges, &specs);
+        let sources = self.number_sources(&mut nodes, &edges);
+        let memory = self.memory(&nodes, &edges, &sources);
+        self.warn(&nodes, &edges, &mut notes);
+        let paths = self.paths(&nodes);
+        let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
+        let plan = Plan {
+            graph: self.spec.name.clone(),
+            folders: self.spec.folders.clone(),
+            nodes,
+            edges,
+            workers,
+            paths,
+            notes,
+            sources,
+            strict,
+            stop: run.stop.0,
+            warmup,
+            telemetry: self.options.telemetry.unwrap_or(run.telemetry),
+            frames: self.options.frames,
+            memory,
+        };
+        self.problems.into_result(plan)
+    }
+
+    fn cpus(&mut self) -> Vec<usize> {
+        let allowed = crate::worker::allowed_cpus();
+        let Some(asked) = &self.options.cpus else { return allowed };
+        let missing: Vec<usize> = asked.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
+        if asked.is_empty() || !missing.is_empty() {
+            let message = format!("CPUs {missing:?} of `--cores` are not among those this process may use");
+            let place = Place { line: 0, ..self.spec.place.clone() };
+            self.wrong("E0140", &place, message, format!("choose from {allowed:?}"));
+            return allowed;
+        }
+        asked.clone()
+    }
+
+    /// Every connection whose producer exists.
+    fn links(&mut self) -> Vec<Link> {
+        let spec = self.spec;
+        let index: BTreeMap<&str, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.name.as_str(), i)).collect();
+        let mut links = Vec::new();
+        for (to, node) in spec.nodes.iter().enumerate() {
+            for (input, connection) in node.inputs.iter().enumerate() {
+                match index.get(connection.node.as_str()) {
+                    Some(from) if *from == to => {
+                        let message = format!("node `{}` takes from itself", node.name);
+                        self.wrong("E0121", &connection.place, message, "take from another node");
+                    }
+                    Some(from) => links.push(Link { from: *from, to, input }),
+                    None => {
+                        let help = suggest(&connection.node, index.keys().copied());
+                        let message = format!("there is no node `{}`", connection.node);
+                        self.wrong("E0120", &connection.place, message, help);
+                    }
+                }
+            }
+        }
+        links
+    }
+
+    /// Topological order; edges that may lose messages may close a cycle. With a cycle of edges that all block, which is
+    /// a problem, the order of the file, so that the nodes' own problems are found too.
+    fn order(&mut self, links: &[Link]) -> Vec<usize> {
+        let spec = self.spec;
+        let lossy = |link: &Link| spec.nodes[link.to].inputs[link.input].when_full.value.is_lossy();
+        let graph = |keep: &dyn Fn(&Link) -> bool| {
+            let mut graph = DiGraph::<(), ()>::new();
+            let at: Vec<NodeIndex> = spec.nodes.iter().map(|_| graph.add_node(())).collect();
+            for link in links.iter().filter(|l| keep(l)) {
+                graph.add_edge(at[link.from], at[link.to], ());
+            }
+            graph
+        };
+        let sorted = |graph: &DiGraph<(), ()>| {
+            petgraph::algo::toposort(graph, None).ok().map(|order| order.into_iter().map(NodeIndex::index).collect())
+        };
+        if let Some(order) = sorted(&graph(&|_| true)) {
+            return order;
+        }
+        let blocking = graph(&|link| !lossy(link));
+        if let Some(order) = sorted(&blocking) {
+            return order;
+        }
+        for cycle in petgraph::algo::tarjan_scc(&blocking).into_iter().filter(|c| c.len() > 1) {
+            let mut members: Vec<usize> = cycle.into_iter().map(NodeIndex::index).collect();
+            members.sort_unstable();
+            let names: Vec<String> = members.iter().map(|i| format!("`{}`", spec.nodes[*i].name)).collect();
+            let message =
+                format!("{} form a cycle in which every edge blocks: it would wait for itself", names.join(", "));
+            let help = "give one of its edges `when_full: latest` or `drop_oldest`";
+            self.wrong("E0122", &spec.nodes[members[0]].place, message, help);
+        }
+        (0..spec.nodes.len()).collect()
+    }
+
+    /// Plans every node after those it takes from.
+    fn nodes(&mut self, order: &[usize], links: &[Link]) -> (Vec<NodePlan>, Vec<EdgePlan>) {
+        let spec = self.spec;
+        let mut position = vec![0; spec.nodes.len()];
+        order.iter().enumerate().for_each(|(at, node)| position[*node] = at);
+        let mut nodes: Vec<NodePlan> = Vec::new();
+        let mut edges: Vec<EdgePlan> = Vec::new();
+        for (at, node) in order.iter().map(|i| &spec.nodes[*i]).enumerate() {
+            let mut given = Given::default();
+            // Producer's port of each input, as far as it is known: later producers close a cycle.
+            let mut outputs = Vec::new();
+            for (input, connection) in node.inputs.iter().enumerate() {
+                let link = links.iter().find(|l| l.to == order[at] && l.input == input);
+                let output = link.and_then(|l| nodes.get(position[l.from]).map(|n| (position[l.from], n)));
+                let output = output.and_then(|(from, producer)| {
+                    let port = self.output_port(producer, &connection.output, &connection.place)?;
+                    Some((from, port))
+                });
+                let spec = output.and_then(|(from, port)| nodes[from].outputs[port].spec.clone());
+                given.inputs.push((connection.port.clone().unwrap_or_else(|| "in".into()), spec));
+                outputs.push((link.map(|l| position[l.from]), output));
+            }
+            for link in links.iter().filter(|l| l.from == order[at]) {
+                let connection = &spec.nodes[link.to].inputs[link.input];
+                given.outputs.extend(connection.output.clone());
+            }
+            let mut plan = NodePlan {
+                name: node.name.clone(),
+                kind: node.kind.value.clone(),
+                role: Role::Sink,
+                cost: Cost::Light,
+                worker: 0,
+                on_error: node.on_error,
+                outputs: Vec::new(),
+                notes: Vec::new(),
+                inputs: Vec::new(),
+                planned: None,
+                in_edges: Vec::new(),
+                copies: None,
+                patience: node.join.as_ref().and_then(|j| j.value.patience),
+                reached_by: Vec::new(),
+                source: 0,
+                blocking: false,
+            };
+            if let Some(planned) = self.node(node, &given) {
+                self.describe(&mut plan, &*planned);
+                self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
+                plan.planned = Some(planned);
+            }
+            nodes.push(plan);
+        }
+        self.close_cycles(order, &position, links, &nodes, &mut edges);
+        (nodes, edges)
+    }
+
+    /// Edges from a later node to an earlier one, whose specs were not known when the consumer was planned.
+    fn close_cycles(
+        &mut self,
+        order: &[usize],
+        position: &[usize],
+        links: &[Link],
+        nodes: &[NodePlan],
+        edges: &mut [EdgePlan],
+    ) {
+        let spec = self.spec;
+        for edge in edges.iter_mut().filter(|e| e.from >= e.to) {
+            let consumer = &spec.nodes[order[edge.to]];
+            let link = links.iter().find(|l| {
+                position[l.from] == edge.from
+                    && position[l.to] == edge.to
+                    && edge.to_name.ends_with(&format!("/{}", consumer.inputs[l.input].port.as_deref().unwrap_or("in")))
+            });
+            let Some(link) = link else { continue };
+            let connection = &consumer.inputs[link.input];
+            let producer = &nodes[edge.from];
+            if let Some(port) = self.output_port(producer, &connection.output, &connection.place) {
+                edge.from_port = port;
+                edge.from_name = format!("{}/{}", producer.name, producer.outputs[port].name);
+                edge.spec = producer.outputs[port].spec.clone();
+            }
+        }
+    }
+
+    /// The port a connection names, or the only one.
+    fn output_port(&mut self, producer: &NodePlan, name: &Option<String>, place: &Place) -> Option<usize> {
+        // Nothing is known of a node whose own planning failed; it has its own problems.
+        producer.planned.as_ref()?;
+        let names = producer.outputs.iter().map(|o| o.name.as_str());
+        match name {
+            Some(name) => {
+                let found = producer.outputs.iter().position(|o| o.name == *name);
+                if found.is_none() {
+                    let message = format!("node `{}` has no output `{name}`", producer.name);
+                    self.wrong("E0123", place, message, suggest(name, names));
+                }
+                found
+            }
+            None if producer.outputs.len() == 1 => Some(0),
+            None => {
+                let (message, help) = if producer.outputs.is_empty() {
+                    (
+                        format!("node `{}` is a {} and has no outputs", producer.name, producer.role.name()),
+                        "take from a source or a transform".to_string(),
+                    )
+                } else {
+                    let all = names.map(|n| format!("`{}/{n}`", producer.name)).collect::<Vec<_>>().join(", ");
+                    (format!("node `{}` has several outputs", producer.name), format!("write one of {all}"))
+                };
+                self.wrong("E0123", place, message, help);
+                None
+            }
+        }
+    }
+
+    /// Reads a node's config and asks its kind for ports.
+    fn node(&mut self, node: &NodeSpec, given: &Given) -> Option<Box<dyn PlannedNode>> {
+        let Some(kind) = self.registry.find(&node.kind.value, !node.inputs.is_empty()) else {
+            let help = suggest(&node.kind.value, self.registry.names());
+            self.wrong("E0124", &node.kind.place, format!("there is no kind `{}`", node.kind.value), help);
+            return None;
+        };
+        let mut cx = Planning { node: &node.name, folders: &self.spec.folders };
+        match kind.plan(&node.config, given, &mut cx, &mut self.problems)? {
+            Ok(planned) => Some(planned),
+            Err(errors) => {
+                self.field_errors(node, errors);
+                None
+            }
+        }
+    }
+
+    fn field_errors(&mut self, node: &NodeSpec, errors: PlanErrors) {
+        for error in errors.0 {
+            let place = match &error.at {
+                At::Node => node.place.clone(),
+                At::Field(path) => node.config.locate(path),
+                At::Input(port) => {
+                    let input = node.inputs.iter().find(|i| i.port.as_deref().unwrap_or("in") == port);
+                    input.or(node.inputs.first()).map_or(&node.place, |i| &i.place).clone()
+                }
+            };
+            let mut problem = Problem::new("E0130", place, format!("`{}`: {}", node.name, error.message));
+            problem.help = error.help;
+            self.problems.push(problem);
+        }
+    }
+
+    fn describe(&mut self, plan: &mut NodePlan, planned: &dyn PlannedNode) {
+        let ports = planned.ports();
+        plan.cost = ports.cost;
+        plan.blocking = ports.blocking;
+        plan.notes = ports.notes.clone();
+        plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();
+        plan.outputs = ports
+            .outputs
+            .iter()
+            .map(|o| OutputPlan {
+                name: o.name.clone(),
+                spec: o.spec.clone(),
+                slots: 0,
+                bytes: 0,
+                emits: o.emits.max(1),
+                rows: o.rows.max(1),
+                edges: Vec::new(),
+            })
+            .collect();
+        plan.role = match (ports.inputs.is_empty(), ports.outputs.is_empty()) {
+            (true, _) => Role::Source,
+            (false, true) => Role::Sink,
+            _ if ports.cost == Cost::Infer => Role::Infer,
+            _ => Role::Transform,
+        };
+    }
+
+    /// Matches a node's connections to its ports.
+    #[allow(clippy::too_many_arguments, reason = "one step of a table-driven pass over the graph")]
+    fn connect(
+        &mut self,
+        node: &NodeSpec,
+        at: usize,
+        plan: &mut NodePlan,
+        planned: &dyn PlannedNode,
+        outputs: &[Producer],
+        nodes: &[NodePlan],
+        edges: &mut Vec<EdgePlan>,
+    ) {
+        let ports = planned.ports();
+        let (input_types, output_types) = (planned.input_types(), planned.output_types());
+        for (what, n, fixed) in
+            [("inputs", ports.inputs.len(), planned.counts().0), ("outputs", ports.outputs.len(), planned.counts().1)]
+        {
+            if fixed.is_some_and(|f| f != n) || n > MAX_PORTS {
+                let message = format!("kind `{}` declares {n} {what}, which its type does not have", node.kind.value);
+                self.wrong(
+                    "E0131",
+                    &node.kind.place,
+                    message,
+                    format!("a node has at most {MAX_PORTS}; this is a fault of the kind"),
+                );
+                return;
+            }
+        }
+        if node.inputs.is_empty() && !ports.inputs.is_empty() {
+            let names = ports.inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
+            let message = format!("node `{}` takes {names} and nothing is connected", node.name);
+            self.wrong("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
+            return;
+        }
+        if ports.inputs.is_empty()
+            && let Some(first) = node.inputs.first()
+        {
+            let message = format!("kind `{}` is a source and takes no inputs", node.kind.value);
+            self.wrong("E0125", &first.place, message, "remove `from`, or choose another kind");
+            return;
+        }
+        // Inputs in the order of the ports, because that is the order in which the node is given them.
+        let mut connected: Vec<Option<usize>> = vec![None; ports.inputs.len()];
+        for (i, connection) in node.inputs.iter().enumerate() {
+            let name = connection.port.as_deref();
+            let port = match name {
+                None if ports.inputs.len() == 1 => Some(0),
+                _ => ports.inputs.iter().position(|p| p.name == name.unwrap_or("in")),
+            };
+            let names = ports.inputs.iter().map(|p| p.name.as_str());
+            match (port, name) {
+                (Some(port), _) if connected[port].is_some() => {
+                    let message = format!("input `{}` of `{}` is connected twice", ports.inputs[port].name, node.name);
+                    self.wrong("E0126", &connection.place, message, "a port takes from one place; use a join for more");
+                }
+                (Some(port), _) => connected[port] = Some(i),
+                (None, Some(name)) => {
+                    let message = format!("node `{}` has no input `{name}`", node.name);
+                    self.wrong("E0123", &connection.place, message, suggest(name, names));
+                }
+                (None, None) => {
+                    let all = names.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+                    let message = format!("node `{}` has several inputs", node.name);
+                    self.wrong("E0123", &connection.place, message, format!("name them under `inputs:`: {all}"));
+                }
+            }
+        }
+        for (port, connection) in connected.iter().enumerate() {
+            let declared = &ports.inputs[port];
+            let Some(i) = connection else {
+                let message = format!("input `{}` of `{}` is not connected", declared.name, node.name);
+                self.wrong(
+                    "E0125",
+                    &node.place,
+                    message,
+                    format!("write `inputs: {{ {}: node/port }}`", declared.name),
+                );
+                continue;
+            };
+            let connection = &node.inputs[*i];
+            let (producer, output) = outputs[*i];
+            let Some(producer_at) = producer else { continue };
+            let later = producer_at >= at;
+            let (from_port, spec, from_name) = match output {
+                Some((from, from_port)) => {
+                    let out = &nodes[from].outputs[from_port];
+                    (from_port, out.spec.clone(), format!("{}/{}", nodes[from].name, out.name))
+                }
+                None if later => (0, declared.spec.clone(), connection.node.clone()),
+                None => continue,
+            };
+            let ty = input_types[port];
+            if !later {
+                let given_ty = nodes[producer_at].planned.as_ref().map(|p| p.output_types()[from_port]);
+                if given_ty != Some(ty) {
+                    let have = given_ty.map_or("nothing", |t| t.name);
+                    let message =
+                        format!("`{from_name}` gives {have}, `{}/{}` takes {}", node.name, declared.name, ty.name);
+                    self.wrong(
+                        "E0127",
+                        &connection.place,
+                        message,
+                        "put a node between them that turns one into the other",
+                    );
+                    continue;
+                }
+            }
+            if let (Some(want), Some(have)) = (&declared.spec, &spec)
+                && let Err(why) = want.accepts(have)
+            {
+                let message =
+                    format!("`{from_name}` gives {have}, `{}/{}` takes {want}: {why}", node.name, declared.name);
+                self.wrong("E0128", &connection.place, message, remedy(have, want));
+                continue;
+            }
+            let edge = edges.len();
+            plan.in_edges.push(edge);
+            edges.push(EdgePlan {
+                from_name,
+                to_name: format!("{}/{}", node.name, declared.name),
+                capacity: 0,
+                when_full: connection.when_full.value,
+                crossing: false,
+                spec,
+                from: producer_at,
+                from_port,
+                to: at,
+                ty,
+                buffer: 0,
+            });
+        }
+        for (out, ty) in plan.outputs.iter().zip(&output_types) {
+            for dim in out.spec.iter().flat_map(|s| &s.shape) {
+                if let Dim::Unbounded(key) = dim {
+                    let message = format!("the size of `{}/{}` has no bound", node.name, out.name);
+                    self.wrong("E0129", &node.config.place, message, format!("write `{key}` in its config"));
+                }
+            }
+            let _ = ty;
+        }
+    }
+
+    fn check_claims(&mut self, nodes: &[NodePlan]) {
+        let mut claimed: BTreeMap<Claim, String> = BTreeMap::new();
+        for node in nodes {
+            let Some(planned) = &node.planned else { continue };
+            for claim in &planned.ports().claims {
+                if let Some(other) = claimed.insert(claim.clone(), node.name.clone()) {
+                    let what = match claim {
+                        Claim::File(path) => format!("the file {}", path.display()),
+                        Claim::Device(name) => format!("the device {name}"),
+                    };
+                    let message = format!("`{}` and `{other}` both claim {what}", node.name);
+                    let place = self.spec.nodes.iter().find(|n| n.name == node.name).map(|n| n.config.place.clone());
+                    let place = place.unwrap_or_else(|| self.spec.place.clone());
+                    self.wrong("E0132", &place, message, "give one of them another");
+                }
+            }
+        }
+    }
+
+    /// A live source that a slow node can hold up.
+    fn warn(&self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
+        for (at, node) in nodes.iter().enumerate() {
+            if !node.planned.as_ref().is_some_and(|p| p.ports().live) {
+                continue;
+            }
+            let mut seen = BTreeSet::from([at]);
+            let mut todo = vec![at];
+            while let Some(from) = todo.pop() {
+                for edge in edges.iter().filter(|e| e.from == from && e.when_full == WhenFull::Block) {
+                    if seen.insert(edge.to) {
+                        todo.push(edge.to);
+                    }
+                }
+            }
+            if let Some(slow) = seen.iter().map(|i| &nodes[*i]).find(|n| n.cost == Cost::Infer) {
+                notes.push(format!(
+                    "`{}` is live, and every edge from it to `{}` blocks: when `{1}` is slow, `{0}` waits; \
+                     `when_full: latest` on one of them keeps it fresh",
+                    node.name, slow.name
+                ));
+            }
+        }
+    }
+
+    fn paths(&mut self, nodes: &[NodePlan]) -> Vec<PathPlan> {
+        let spec = self.spec;
+        let mut paths = Vec::new();
+        for path in &spec.paths {
+            let mut ok = true;
+            for name in [&path.from, &path.to] {
+                if !spec.nodes.iter().any(|n| n.name == *name) {
+                    let help = suggest(name, spec.nodes.iter().map(|n| n.name.as_str()));
+                    self.wrong("E0120", &path.place, format!("there is no node `{name}`"), help);
+                    ok = false;
+                }
+            }
+            let find = |name: &str| nodes.iter().find(|n| n.name == name);
+            if let (true, Some(from), Some(to)) = (ok, find(&path.from), find(&path.to))
+                && from.planned.is_some()
+                && to.planned.is_some()
+                && (from.role != Role::Source
+                    || to.role != Role::Sink
+                    || !to.reached_by.contains(&usize::from(from.source)))
+            {
+                let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
+                self.wrong("E0137", &path.place, message, "name a source and a sink that its messages reach");
+            }
+            paths.push(PathPlan {
+                from: path.from.clone(),
+                to: path.to.clone(),
+                deadline: path.deadline.map(crate::unit::Span::as_nanos),
+            });
+        }
+        paths
+    }
+}
+
+/// What to put between two ports that do not fit.
+fn remedy(have: &PortSpec, want: &PortSpec) -> String {
+    use crate::tensor::DType;
+    if have.dtype == DType::U8 && have.shape.len() == 3 && want.dtype != DType::U8 {
+        "put a `to_tensor` node between them (and `resize` before it where the sizes differ)".into()
+    } else if have.dtype != want.dtype {
+        format!("put a `cast` node with `dtype: {}` between them", want.dtype)
+    } else if have.shape.len() == want.shape.len() {
+        "change the size where it is made, or put a `resize` node between them".into()
+    } else {
+        "put a node between them that changes the shape".into()
+    }
+}

@@ -1,0 +1,267 @@
+//! How much: capacities of edges, slots of pools, bytes of everything, before anything is allocated.
+
+use super::planner::Planner;
+use super::{EdgePlan, Memory, NodePlan};
+use crate::edge::WhenFull;
+use crate::error::{Place, Problem};
+use crate::meter::histogram_bytes;
+use crate::pool::pool_bytes;
+use crate::spec::NodeSpec;
+use crate::stage::BURST;
+use crate::tensor::{Dim, PortSpec};
+use crate::unit::show_bytes;
+use std::collections::BTreeSet;
+
+impl Planner<'_> {
+    /// Capacities, and which edges cross threads.
+    pub(super) fn size_edges(&mut self, nodes: &mut [NodePlan], edges: &mut [EdgePlan], specs: &[&NodeSpec]) {
+        for (i, edge) in edges.iter_mut().enumerate() {
+            edge.crossing = nodes[edge.from].worker != nodes[edge.to].worker;
+            nodes[edge.from].outputs[edge.from_port].edges.push(i);
+            let emits = nodes[edge.from].outputs[edge.from_port].emits;
+            let batch = nodes[edge.to].planned.as_ref().map_or(1, |p| p.batch());
+            let port = edge.to_name.rsplit('/').next().unwrap_or_default();
+            let inputs = &specs[edge.to].inputs;
+            let written = inputs.iter().find(|c| c.port.as_deref().unwrap_or(port) == port);
+            let bytes = edge.spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(64).max(1);
+            // Several bursts of room where threads meet, and never more than a few MiB of default buffering.
+            let (most, budget) = if edge.crossing { (4 * BURST, 16 << 20) } else { (BURST, 4 << 20) };
+            let default = (budget / bytes).clamp(4, most).max(emits).max(batch);
+            edge.capacity = match (edge.when_full, written.and_then(|w| w.capacity.as_ref())) {
+                (WhenFull::Latest, Some(capacity)) if capacity.value != 1 => {
+                    self.problems.push(
+                        Problem::new(
+                            "E0133",
+                            capacity.place.clone(),
+                            "an edge with `when_full: latest` holds one message",
+                        )
+                        .help("remove `capacity`, or choose `drop_oldest`"),
+                    );
+                    1
+                }
+                (WhenFull::Latest, _) => 1,
+                (_, Some(capacity)) => {
+                    let need = emits.max(batch);
+                    if capacity.value < need {
+                        let message =
+                            format!("capacity {} is below the {need} messages that move at once", capacity.value);
+                        self.problems.push(
+                            Problem::new("E0133", capacity.place.clone(), message)
+                                .help(format!("write at least {need}")),
+                        );
+                    }
+                    capacity.value
+                }
+                (_, None) => default,
+            };
+            edge.buffer = edge.capacity + BURST * emits;
+        }
+        self.check_joins(nodes, edges, specs);
+    }
+
+    /// A join whose partner may be lost has to say how long it waits.
+    pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
+        for (at, node) in nodes.iter().enumerate() {
+            if node.in_edges.len() < 2 || node.patience.is_some() {
+                continue;
+            }
+            if let Some(edge) = node.in_edges.iter().map(|e| &edges[*e]).find(|e| e.when_full.is_lossy()) {
+                let message = format!(
+                    "`{}` joins its inputs, and `{}` may lose messages ({}): a partner could be waited for for ever",
+                    node.name,
+                    edge.from_name,
+                    edge.when_full.name()
+                );
+                let place = &specs[at].place;
+                self.wrong(
+                    "E0134",
+                    place,
+                    message,
+                    "write `join: { patience: 16 }`: after so many messages a partner counts as lost",
+                );
+            }
+        }
+    }
+
+    /// A node that writes in place is moved its buffer where it is the only one to get it, otherwise it copies.
+    pub(super) fn share_or_copy(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
+        for at in 0..nodes.len() {
+            if !nodes[at].planned.as_ref().is_some_and(|p| p.writes()) {
+                continue;
+            }
+            let Some(edge) = nodes[at].in_edges.first().map(|e| &edges[*e]) else { continue };
+            let (mut node, mut port) = (edge.from, edge.from_port);
+            let exclusive = loop {
+                let out = &nodes[node].outputs[port];
+                if out.edges.len() > 1 || out.rows > 1 {
+                    break false;
+                }
+                // Follow the buffer back to the node that filled it.
+                let Some(planned) = &nodes[node].planned else { break true };
+                let Some(input) = &planned.ports().outputs[port].forwards else { break true };
+                if planned.writes() {
+                    // That node has an exclusive buffer or a copy of its own.
+                    break true;
+                }
+                let input = planned.ports().inputs.iter().position(|i| i.name == *input);
+                let Some(up) = input.and_then(|i| nodes[node].in_edges.get(i)).map(|e| &edges[*e]) else { break true };
+                (node, port) = (up.from, up.from_port);
+            };
+            if !exclusive {
+                nodes[at].copies = Some(0);
+                nodes[at].notes.push("copies its input, because others hold the buffer too".into());
+            }
+        }
+    }
+
+    /// Slots are what every place that can hold a buffer holds at most, until a node fills a new one.
+    pub(super) fn size_pools(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
+        for at in 0..nodes.len() {
+            for port in 0..nodes[at].outputs.len() {
+                let forwards = nodes[at].planned.as_ref().is_some_and(|p| p.ports().outputs[port].forwards.is_some());
+                let copies = nodes[at].copies.is_some();
+                let out = &nodes[at].outputs[port];
+                let Some(spec) = out.spec.clone().filter(|_| !forwards || copies) else { continue };
+                if out.edges.is_empty() && !forwards {
+                    // Nothing takes from it; a node may still fill one message and send it nowhere.
+                    self.set_pool(nodes, at, port, out.emits.div_ceil(out.rows) + 1, &spec, specs);
+                    continue;
+                }
+                let messages = reach(nodes, edges, at, port) + out.emits;
+                let slots = if out.rows > 1 { messages.div_ceil(out.rows) + 2 } else { messages + 1 };
+                if forwards {
+                    nodes[at].copies = Some(slots);
+                }
+                self.set_pool(nodes, at, port, slots, &spec, specs);
+            }
+        }
+    }
+
+    pub(super) fn set_pool(
+        &mut self,
+        nodes: &mut [NodePlan],
+        at: usize,
+        port: usize,
+        slots: usize,
+        spec: &PortSpec,
+        specs: &[&NodeSpec],
+    ) {
+        let out = &mut nodes[at].outputs[port];
+        let dynamic = spec.shape.iter().filter(|d| matches!(d, Dim::AtMost(_))).count();
+        match pool_bytes(spec, slots, out.rows) {
+            Some(bytes) if dynamic <= crate::pool::MAX_DYNAMIC && spec.shape.len() <= crate::tensor::MAX_RANK => {
+                (out.slots, out.bytes) = (slots, bytes);
+            }
+            _ => {
+                let place = specs[at].config.place.clone();
+                let message =
+                    format!("{slots} slots of {spec} for `{}/{}` cannot be allocated", specs[at].name, out.name);
+                self.wrong("E0135", &place, message, "bind every dim, use at most 6 dims and smaller ones");
+            }
+        }
+    }
+
+    /// Numbers the sources and finds which of them reach which node.
+    pub(super) fn number_sources(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan]) -> Vec<usize> {
+        let sources: Vec<usize> = (0..nodes.len())
+            .filter(|i| nodes[*i].planned.as_ref().is_some_and(|p| p.ports().inputs.is_empty()))
+            .collect();
+        for (number, source) in sources.iter().enumerate() {
+            nodes[*source].source = number as u16;
+            let mut seen = BTreeSet::from([*source]);
+            let mut todo = vec![*source];
+            while let Some(at) = todo.pop() {
+                for edge in edges.iter().filter(|e| e.from == at) {
+                    if seen.insert(edge.to) {
+                        todo.push(edge.to);
+                    }
+                }
+            }
+            seen.into_iter().for_each(|at| nodes[at].reached_by.push(number));
+        }
+        sources
+    }
+
+    pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], sources: &[usize]) -> Memory {
+        let pools = nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.bytes));
+        let message = |e: &EdgePlan| if e.spec.is_some() { 16usize } else { 112 };
+        let edge_bytes = edges.iter().fold(0usize, |sum, e| {
+            // A ring, or two swapped buffers and the stages' own; stamps beside them.
+            let each = if e.crossing { e.capacity } else { 2 * e.buffer } + e.buffer;
+            sum.saturating_add(each.saturating_mul(message(e) + 24))
+        });
+        let hop = histogram_bytes(2);
+        let path = histogram_bytes(3);
+        let mut histograms = 0usize;
+        for node in nodes {
+            histograms = histograms.saturating_add(4 * hop);
+            if node.outputs.is_empty() {
+                histograms = histograms.saturating_add(node.reached_by.len() * path);
+            }
+        }
+        let _ = sources;
+        let limit = self.spec.run.max_memory.map_or_else(default_memory, |b| b.0 as usize);
+        let memory = Memory { pools, edges: edge_bytes, histograms, limit };
+        if memory.total() > limit {
+            let mut largest: Vec<(usize, String)> = nodes
+                .iter()
+                .flat_map(|n| n.outputs.iter().map(|o| (o.bytes, format!("{}/{}", n.name, o.name))))
+                .collect();
+            largest.sort();
+            let largest =
+                largest.pop().map(|(b, n)| format!("; the largest pool is `{n}` with {}", show_bytes(b as u64)));
+            let message = format!(
+                "the plan takes {} and may take {}{}",
+                show_bytes(memory.total() as u64),
+                show_bytes(limit as u64),
+                largest.unwrap_or_default()
+            );
+            let place = Place { line: 0, ..self.spec.place.clone() };
+            self.wrong("E0136", &place, message, "lower capacities and sizes, or raise `run.max_memory`");
+        }
+        memory
+    }
+}
+
+/// The most messages of one output that can be alive at once, following the buffer through nodes that forward it.
+fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> usize {
+    let mut total = 0usize;
+    let mut seen = BTreeSet::new();
+    let mut todo = vec![(node, port)];
+    while let Some((node, port)) = todo.pop() {
+        if !seen.insert((node, port)) {
+            continue;
+        }
+        for edge in nodes[node].outputs[port].edges.iter().map(|e| &edges[*e]) {
+            let Some(planned) = &nodes[edge.to].planned else { continue };
+            let ports = planned.ports();
+            let at = nodes[edge.to].in_edges.iter().position(|e| std::ptr::eq(&edges[*e], edge)).unwrap_or(0);
+            let input = &ports.inputs[at.min(ports.inputs.len() - 1)];
+            // In the edge, in the consumer's hands for a turn, and whatever the consumer keeps.
+            total = total.saturating_add(edge.capacity + BURST.min(edge.capacity) + input.holds + 1);
+            if nodes[edge.to].copies.is_some() {
+                continue;
+            }
+            for (out, declared) in ports.outputs.iter().enumerate() {
+                if declared.forwards.as_deref() == Some(&input.name) {
+                    todo.push((edge.to, out));
+                }
+            }
+        }
+    }
+    total
+}
+
+/// 80 % of what the control group or the machine has.
+fn default_memory() -> usize {
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|t| t.trim().parse::<usize>().ok());
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+        line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()?.checked_mul(1024)
+    });
+    match (group, machine) {
+        (Some(a), Some(b)) => a.min(b) / 10 * 8,
+        (Some(a), None) | (None, Some(a)) => a / 10 * 8,
+        (None, None) => usize::MAX,
+    }
+}

@@ -1,0 +1,159 @@
+//! The stage of a node without outputs, where end-to-end latencies are measured.
+
+use super::feed::{Feed, Work};
+use super::{BURST, Common, Ended, Life, Stage, Trouble, Turn, drop_node, guarded, metrics_of};
+use crate::edge::State;
+use crate::error::NodeError;
+use crate::intake::Intake;
+use crate::meter::{Hist, Term};
+use crate::node::{Inputs, Sink};
+use crate::port::push_origin;
+use crate::worker::Cx;
+
+/// A node without outputs.
+pub(crate) struct SinkStage<N: Sink> {
+    common: Common,
+    feed: Feed<<N::In as Inputs>::Intake>,
+    work: SinkWork<N>,
+    dirty: bool,
+}
+
+struct SinkWork<N: Sink> {
+    node: Option<N>,
+    /// End-to-end histogram by source.
+    paths: Vec<Option<Hist>>,
+    closure: Hist,
+    origins: Vec<(u64, u32)>,
+    source: usize,
+    /// Ledger and weight of the portions of this turn, with how many entries of `origins` were there before.
+    ledgers: Vec<(u64, u32, usize)>,
+}
+
+impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
+    #[inline(always)]
+    fn call(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+        let Some(node) = &mut self.node else { return Ok(()) };
+        node.take(item)
+    }
+    #[inline]
+    fn note(&mut self, item: &<N::In as Inputs>::Taken) {
+        let header = <N::In as Inputs>::Intake::header(item);
+        self.source = header.source as usize;
+        push_origin(&mut self.origins, header.origin);
+    }
+    fn rollback(&mut self) {}
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        if weight > 0 {
+            self.ledgers.push((accounted, weight, self.origins.len()));
+        }
+    }
+    #[inline]
+    fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+        let mut from = 0;
+        for (accounted, weight, to) in self.ledgers.drain(..) {
+            for (origin, n) in &self.origins[from..to] {
+                if let Some(Some(path)) = self.paths.get(self.source) {
+                    cx.record(*path, sent.saturating_sub(*origin), n * weight);
+                }
+                cx.record(self.closure, sent.abs_diff(accounted + compute), n * weight);
+            }
+            from = to;
+        }
+        self.origins.clear();
+        Ok(())
+    }
+}
+
+impl<N: Sink> SinkStage<N> {
+    /// `sources` are the indices of the sources whose messages get here.
+    pub(crate) fn new(
+        node: N,
+        mut common: Common,
+        intake: <N::In as Inputs>::Intake,
+        inputs: usize,
+        sources: &[usize],
+        cx: &mut Cx,
+    ) -> Self {
+        common.takes(inputs, cx);
+        let mut paths = vec![None; sources.iter().max().map_or(0, |m| m + 1)];
+        for source in sources {
+            paths[*source] = Some(cx.path_histogram(*source, common.node));
+        }
+        let work = SinkWork {
+            node: Some(node),
+            paths,
+            closure: cx.histogram(common.node, Term::Closure, 2),
+            origins: Vec::with_capacity(BURST),
+            source: 0,
+            ledgers: Vec::with_capacity(BURST + 1),
+        };
+        SinkStage { common, feed: Feed::new(intake), work, dirty: false }
+    }
+
+    #[cold]
+    fn fail(&mut self, cx: &mut Cx, call: &'static str, trouble: Trouble) {
+        self.work.origins.clear();
+        self.work.ledgers.clear();
+        if self.common.report(cx, call, trouble) {
+            return;
+        }
+        let reason = self.common.gone();
+        drop_node(&mut self.work.node, &self.common, cx);
+        self.feed.intake.discard(reason);
+    }
+
+    fn extra(&mut self, cx: &mut Cx, what: &'static str) {
+        let node = &mut self.work.node;
+        let outcome = guarded(|| {
+            let Some(node) = node else { return Ok(()) };
+            if what == "finish" { node.finish() } else { node.flush() }
+        });
+        cx.stale();
+        if let Err(trouble) = outcome {
+            self.fail(cx, what, trouble);
+        }
+    }
+}
+
+impl<N: Sink> Stage for SinkStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        match self.common.life {
+            Life::Open => {}
+            Life::Gone(reason) => return self.feed.drain(&mut self.common, reason),
+            Life::Ended => return Turn::Done,
+        }
+        self.common.counts.turns.add(1);
+        let limit = self.common.limit(self.feed.intake.is_perishable());
+        let available = self.feed.intake.ready(limit);
+        if available == 0 {
+            self.feed.intake.ring();
+            if self.feed.intake.state() != State::Open {
+                self.extra(cx, "finish");
+                if self.common.life == Life::Open {
+                    self.common.life = Life::Ended;
+                }
+                return Turn::Worked;
+            }
+            if std::mem::take(&mut self.dirty) {
+                self.extra(cx, "flush");
+            }
+            return Turn::Idle(u64::MAX);
+        }
+        self.dirty = true;
+        if let Err((call, trouble)) = self.feed.process(available, &mut self.common, cx, &mut self.work) {
+            self.fail(cx, call, trouble);
+        }
+        Turn::Worked
+    }
+
+    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
+        let metrics = metrics_of(&self.work.node, &self.common, cx);
+        drop_node(&mut self.work.node, &self.common, cx);
+        Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
+    }
+
+    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
+        self.work.node.as_mut().map_or(Ok(()), |node| node.set(name, value))
+    }
+}

@@ -1,0 +1,159 @@
+//! The stage of a node without inputs, where messages and their ledgers begin.
+
+use super::{BURST, Common, Ended, Life, OnError, Stage, Trouble, Turn, blocked, drop_node, guarded, metrics_of};
+use crate::clock::Time;
+use crate::error::NodeError;
+use crate::meter::{Hist, Sampler, Term};
+use crate::node::{Next, Source};
+use crate::port::{Emit, PortSet};
+use crate::worker::Cx;
+
+/// A node without inputs.
+pub(crate) struct SourceStage<N: Source> {
+    common: Common,
+    node: Option<N>,
+    emit: Emit<N::Out>,
+    sampler: Sampler,
+    term: Hist,
+    origins: Vec<(u64, u32)>,
+    /// Nothing before this time.
+    due: u64,
+    after_idle: bool,
+}
+
+impl<N: Source> SourceStage<N> {
+    pub(crate) fn new(node: N, common: Common, emit: Emit<N::Out>, cx: &mut Cx) -> Self {
+        let term = cx.histogram(common.node, Term::Source, 2);
+        let sampler = Sampler::new(cx.telemetry());
+        let origins = Vec::with_capacity(BURST);
+        SourceStage { common, node: Some(node), emit, sampler, term, origins, due: 0, after_idle: true }
+    }
+
+    fn finish(&mut self, failed: bool) -> Turn {
+        self.emit.ports.each(&mut |port| port.close(failed));
+        self.common.life = Life::Ended;
+        Turn::Worked
+    }
+}
+
+impl<N: Source> Stage for SourceStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        if self.common.life != Life::Open {
+            return Turn::Done;
+        }
+        self.common.counts.turns.add(1);
+        if cx.is_stopping() || cx.frames().is_some_and(|n| self.emit.seq >= n) {
+            return self.finish(false);
+        }
+        let started = cx.read();
+        if started < self.due {
+            self.after_idle = true;
+            return Turn::Idle(self.due);
+        }
+        let mut limit = self.common.limit(false);
+        if let Some(frames) = cx.frames() {
+            limit = limit.min((frames - self.emit.seq) as usize);
+        }
+        let room = self.emit.ports.room(limit, cx);
+        if room == 0 {
+            self.after_idle = true;
+            return blocked(&mut self.emit.ports, &self.common.counts);
+        }
+        self.emit.now = Time(started);
+        let (mut done, mut failed) = (0u64, 0u64);
+        let mut next = Next::More;
+        let (emit, node) = (&mut self.emit, &mut self.node);
+        let skip = self.common.on_error == OnError::Skip;
+        let common = &self.common;
+        let outcome = guarded(|| {
+            let Some(node) = node else { return Ok(()) };
+            while next == Next::More && done + failed < room as u64 {
+                emit.ports.begin();
+                match node.next(emit).and_then(|next| emit.ports.commit().map(|()| next)) {
+                    Ok(n) => {
+                        next = n;
+                        // A call that sent nothing has no sequence number. One that wants to be called again all the
+                        // same, the source is polling for something: the others get their turn first.
+                        if !emit.ports.has_emitted() {
+                            break;
+                        }
+                        done += 1;
+                        emit.seq += 1;
+                    }
+                    Err(error) => {
+                        failed += 1;
+                        emit.ports.rollback();
+                        emit.seq += 1;
+                        if !skip {
+                            return Err(error);
+                        }
+                        common.report(cx, "next", Trouble::Error(error));
+                    }
+                }
+            }
+            Ok(())
+        });
+        if outcome.is_err() {
+            self.emit.ports.rollback();
+        }
+        let weight = self.sampler.weight(self.after_idle);
+        self.after_idle = false;
+        let end = cx.read();
+        if done + failed > 0 {
+            self.common.learn(end - started, (done + failed) as usize);
+        }
+        if weight > 0 && done > 0 {
+            let n = u32::try_from(done).unwrap_or(u32::MAX) * weight;
+            cx.record(self.common.compute, end - started, n);
+            self.origins.clear();
+            let origins = &mut self.origins;
+            // Ports of one call share their origin; the first that has messages stands for all.
+            self.emit.ports.each(&mut |port| {
+                if origins.is_empty() {
+                    port.origins(origins);
+                }
+            });
+            for (origin, n) in self.origins.drain(..) {
+                cx.record(self.term, end.saturating_sub(origin), n * weight);
+            }
+        }
+        // The ledger begins here: source time is measured from each message's own origin.
+        self.emit.ports.portion(end, weight);
+        let published = self.emit.ports.publish(end, 0).map_err(Trouble::Error);
+        self.emit.ports.ring();
+        let outcome = outcome.map_err(|trouble| {
+            failed += u64::from(matches!(trouble, Trouble::Panic(_)));
+            trouble
+        });
+        self.common.counts.taken.add(done + failed);
+        self.common.counts.done.add(done);
+        self.common.counts.failed.add(failed);
+        if let Err(trouble) = outcome.and(published)
+            && !self.common.report(cx, "next", trouble)
+        {
+            self.common.gone();
+            drop_node(&mut self.node, &self.common, cx);
+            return self.finish(true);
+        }
+        match next {
+            Next::More if done + failed == 0 => Turn::Idle(0),
+            Next::More => Turn::Worked,
+            Next::At(time) => {
+                self.due = time.0;
+                self.after_idle = true;
+                if time.0 <= end { Turn::Worked } else { Turn::Idle(time.0) }
+            }
+            Next::Done => self.finish(false),
+        }
+    }
+
+    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
+        let metrics = metrics_of(&self.node, &self.common, cx);
+        drop_node(&mut self.node, &self.common, cx);
+        Ended { node: self.common.node, metrics, left: Vec::new() }
+    }
+
+    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
+        self.node.as_mut().map_or(Ok(()), |node| node.set(name, value))
+    }
+}

@@ -1,0 +1,169 @@
+//! The stage of a node with inputs and outputs.
+
+use super::feed::{Feed, Work};
+use super::{Common, Ended, Life, Stage, Trouble, Turn, blocked, drop_node, guarded, metrics_of};
+use crate::clock::Time;
+use crate::edge::State;
+use crate::error::NodeError;
+use crate::intake::Intake;
+use crate::meter::Term;
+use crate::node::{Inputs, Transform};
+use crate::port::{Emit, PortSet};
+use crate::worker::Cx;
+
+/// A node with inputs and outputs.
+pub(crate) struct TransformStage<N: Transform> {
+    common: Common,
+    feed: Feed<<N::In as Inputs>::Intake>,
+    work: TransformWork<N>,
+}
+
+struct TransformWork<N: Transform> {
+    node: Option<N>,
+    emit: Emit<N::Out>,
+}
+
+impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
+    #[inline(always)]
+    fn call(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+        self.emit.ports.begin();
+        // The node is there while the stage's life is `Open`.
+        let Some(node) = &mut self.node else { return Ok(()) };
+        match node.apply(item, &mut self.emit).and_then(|()| self.emit.ports.commit()) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.emit.ports.rollback();
+                Err(error)
+            }
+        }
+    }
+    #[inline]
+    fn note(&mut self, _: &<N::In as Inputs>::Taken) {}
+    fn rollback(&mut self) {
+        self.emit.ports.rollback();
+    }
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        self.emit.ports.portion(accounted, weight);
+    }
+    #[inline]
+    fn publish(&mut self, _: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+        self.emit.ports.publish(sent, compute)
+    }
+}
+
+impl<N: Transform> TransformStage<N> {
+    pub(crate) fn new(
+        node: N,
+        mut common: Common,
+        intake: <N::In as Inputs>::Intake,
+        emit: Emit<N::Out>,
+        inputs: usize,
+        cx: &mut Cx,
+    ) -> Self {
+        common.takes(inputs, cx);
+        common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
+        TransformStage { common, feed: Feed::new(intake), work: TransformWork { node: Some(node), emit } }
+    }
+
+    /// Calls `finish` or `wake`, whose outputs have no ledger: they descend from no single message.
+    fn extra(&mut self, cx: &mut Cx, what: &'static str) -> Result<(), ()> {
+        let work = &mut self.work;
+        work.emit.ports.begin();
+        let outcome = guarded(|| {
+            let Some(node) = &mut work.node else { return Ok(()) };
+            match what {
+                "finish" => node.finish(&mut work.emit)?,
+                _ => node.wake(&mut work.emit)?,
+            }
+            work.emit.ports.commit()
+        });
+        let outcome = match outcome {
+            Ok(()) => {
+                work.emit.ports.portion(0, 0);
+                work.emit.ports.publish(0, 0).map_err(Trouble::Error)
+            }
+            Err(trouble) => {
+                work.emit.ports.rollback();
+                Err(trouble)
+            }
+        };
+        cx.stale();
+        outcome.map_err(|trouble| self.fail(cx, what, trouble))
+    }
+
+    #[cold]
+    fn fail(&mut self, cx: &mut Cx, call: &'static str, trouble: Trouble) {
+        self.work.emit.ports.rollback();
+        if self.common.report(cx, call, trouble) {
+            return;
+        }
+        let reason = self.common.gone();
+        // What earlier calls of this turn emitted was good.
+        self.work.emit.ports.portion(0, 0);
+        let _ = self.work.emit.ports.publish(0, 0);
+        drop_node(&mut self.work.node, &self.common, cx);
+        self.work.emit.ports.each(&mut |port| port.close(true));
+        self.feed.intake.discard(reason);
+    }
+}
+
+impl<N: Transform> Stage for TransformStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        match self.common.life {
+            Life::Open => {}
+            Life::Gone(reason) => return self.feed.drain(&mut self.common, reason),
+            Life::Ended => return Turn::Done,
+        }
+        self.common.counts.turns.add(1);
+        let emit = &mut self.work.emit;
+        if emit.wake.0 != u64::MAX && emit.wake.0 <= cx.mark() && emit.ports.room(1, cx) > 0 {
+            emit.now = Time(cx.mark());
+            emit.wake = Time::NEVER;
+            if self.extra(cx, "wake").is_err() {
+                return Turn::Worked;
+            }
+            self.work.emit.ports.ring();
+        }
+        let limit = self.common.limit(self.feed.intake.is_perishable());
+        let available = self.feed.intake.ready(limit);
+        if available == 0 {
+            self.feed.intake.ring();
+            let state = self.feed.intake.state();
+            if state == State::Open {
+                return Turn::Idle(self.work.emit.wake.0);
+            }
+            if self.work.emit.ports.room(1, cx) == 0 {
+                self.common.note_blocked(cx);
+                return Turn::Blocked;
+            }
+            if self.extra(cx, "finish").is_ok() || self.common.life == Life::Open {
+                self.work.emit.ports.each(&mut |port| port.close(state == State::Failed));
+                self.common.life = Life::Ended;
+            }
+            return Turn::Worked;
+        }
+        let room = self.work.emit.ports.room(available, cx);
+        let room = self.feed.intake.room(room);
+        if room == 0 {
+            self.common.note_blocked(cx);
+            return blocked(&mut self.work.emit.ports, &self.common.counts);
+        }
+        self.work.emit.now = Time(cx.latest());
+        if let Err((call, trouble)) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
+            self.fail(cx, call, trouble);
+        }
+        self.work.emit.ports.ring();
+        Turn::Worked
+    }
+
+    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
+        let metrics = metrics_of(&self.work.node, &self.common, cx);
+        drop_node(&mut self.work.node, &self.common, cx);
+        Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
+    }
+
+    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
+        self.work.node.as_mut().map_or(Ok(()), |node| node.set(name, value))
+    }
+}
