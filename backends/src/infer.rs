@@ -168,14 +168,16 @@ fn plan_rten(
     let path = match cx.folders.input(model) {
         Ok(path) => path,
         Err(why) => {
-            errors.at("model", why);
+            errors
+                .at("model", why)
+                .help("write a path below the graph's folder, or allow another with `--allow-path DIR`");
             return Err(errors);
         }
     };
     let loaded = match Loaded::open(&path) {
         Ok(loaded) => loaded,
         Err(error) => {
-            errors.at("model", format!("`{model}`: {error}"));
+            errors.at("model", format!("`{model}`: {error}")).help("name a complete ONNX model below the graph's folder; `verify:` and `limen-run --plan` say what was loaded");
             return Err(errors);
         }
     };
@@ -206,7 +208,7 @@ fn plan_rten(
             Ok(planned.note(format!("{model}: {about}, {} thread{s}", config.threads)))
         }
         Err(error) => {
-            errors.at("model", format!("`{model}`: {error}"));
+            errors.at("model", format!("`{model}`: {error}")).help("name a complete ONNX model below the graph's folder; `verify:` and `limen-run --plan` say what was loaded");
             Err(errors)
         }
     }

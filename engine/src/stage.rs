@@ -185,10 +185,16 @@ impl Common {
         self.call_ns > SLOW_NS
     }
 
+    #[inline]
     fn learn(&mut self, ns: u64, calls: usize) {
-        let call = (ns / calls.max(1) as u64).max(1);
+        let call = if calls <= 1 { ns } else { ns / calls as u64 };
         self.call_ns = if self.call_ns == 0 { call } else { self.call_ns - self.call_ns / 4 + call / 4 };
-        self.limit = ((TURN_NS / self.call_ns.max(1)) as usize).clamp(1, BURST);
+        // Cheap nodes take whole bursts; only for the others is there something to divide.
+        self.limit = if self.call_ns <= TURN_NS / BURST as u64 {
+            BURST
+        } else {
+            ((TURN_NS / self.call_ns) as usize).max(1)
+        };
     }
 
     /// Since when the stage has had work but no room; 0 when it has.

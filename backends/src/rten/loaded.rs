@@ -176,6 +176,10 @@ impl Loaded {
         for input in &self.inputs {
             let Some(shape) = given.get(&input.name) else { continue };
             if shape.len() != input.dims.len() {
+                // With fixed dims there is nothing to bind; the plan compares the two and names what lies between.
+                if !input.dims.iter().any(|dim| matches!(dim, Dimension::Symbolic(_))) {
+                    continue;
+                }
                 let why = format!("one item is {}; what is connected is {shape:?}", input.item_text());
                 wrong.push(Unbound { input: input.name.clone(), why });
                 continue;

@@ -292,7 +292,12 @@ impl Planner<'_> {
                 }
             };
             let mut problem = Problem::new("E0130", place, format!("`{}`: {}", node.name, error.message));
-            problem.help = error.help;
+            // A kind that knows no better way out at least says where to turn.
+            problem.help = error.help.or_else(|| match &error.at {
+                At::Field(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
+                At::Input(port) => Some(format!("connect something else to `{}/{port}`", node.name)),
+                At::Node => Some(format!("change `{}`; `limen-run kinds` says what its kind does", node.name)),
+            });
             self.problems.push(problem);
         }
     }

@@ -28,7 +28,7 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
     let target = match cx.folders.output(path) {
         Ok(target) => target,
         Err(message) => {
-            errors.at("path", message);
+            errors.at("path", message).help("write a path below the graph file's folder, use `--out DIR`, or allow another folder with `--allow-path DIR`");
             return ports;
         }
     };

@@ -91,13 +91,15 @@ impl Node for ImageFiles {
         let mut size = None;
         match find(&config.path, cx.folders) {
             Err(message) => {
-                errors.at("path", message);
+                errors.at("path", message).help("write a file or a pattern below the graph file's folder, such as `data/*.png`, or allow another folder with `--allow-path DIR`");
             }
             Ok(files) => {
                 match picture::size_of_file(&files[0]) {
                     Ok(found) => size = Some(found),
                     Err(error) => {
-                        errors.at("path", format!("the first file gives the size of all: {error}"));
+                        errors
+                            .at("path", format!("the first file gives the size of all: {error}"))
+                            .help("replace or remove that file");
                     }
                 }
                 let unlabelled: Vec<_> = files.iter().filter(|f| config.label.of(f).is_none()).collect();

@@ -1,0 +1,6 @@
+//! One binary for all tests of the program and its library: linking is most of what a test binary costs.
+
+mod bad_input;
+mod embedding;
+mod graphs;
+mod program;
