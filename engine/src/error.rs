@@ -176,10 +176,46 @@ impl PlanErrors {
 
 /// An error of one node: it could not be built, or one of its calls failed.
 ///
-/// What happens next is decided by the node's `on_error`, not by the error.
+/// What happens next is decided by the node's `on_error`, not by the error. One pointer wide, so that the result of a
+/// call that succeeds travels in registers: what a node returns is looked at once per message.
+pub struct NodeError(Box<NodeErrorKind>);
+
+impl NodeError {
+    /// What kind of error it is.
+    pub fn kind(&self) -> &NodeErrorKind {
+        &self.0
+    }
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for NodeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl<E: Into<NodeErrorKind>> From<E> for NodeError {
+    #[cold]
+    fn from(error: E) -> Self {
+        NodeError(Box::new(error.into()))
+    }
+}
+
+/// The kinds of [`NodeError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NodeError {
+pub enum NodeErrorKind {
     /// A file could not be read or written.
     #[error("{}: {source}", .path.display())]
     File {
@@ -242,17 +278,17 @@ pub enum NodeError {
 impl NodeError {
     /// An error about a file.
     pub fn file(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
-        NodeError::File { path: path.into(), source }
+        NodeErrorKind::File { path: path.into(), source }.into()
     }
 
     /// An error about the content of something that was read.
     pub fn input(what: impl Into<String>, why: impl fmt::Display) -> Self {
-        NodeError::Input { what: what.into(), why: why.to_string() }
+        NodeErrorKind::Input { what: what.into(), why: why.to_string() }.into()
     }
 
     /// Any other error.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        NodeError::Other(error.into())
+        NodeErrorKind::Other(error.into()).into()
     }
 }
 

@@ -438,6 +438,6 @@ impl<B: Backend> Stage for InferStage<B> {
     }
 
     fn set(&mut self, name: &str, _: f64) -> Result<(), NodeError> {
-        Err(NodeError::UnknownSetting { name: name.to_string() })
+        Err(crate::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
     }
 }

@@ -53,7 +53,7 @@ mod worker;
 
 pub use clock::{Clock, SimulatedClock, Time};
 pub use edge::{Reason, WhenFull};
-pub use error::{Escaped, FieldError, NodeError, Place, PlanErrors, Problem, Problems, RunError};
+pub use error::{Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError};
 pub use meter::{Telemetry, Term};
 pub use node::{
     Building, Claim, Cost, Folders, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning,

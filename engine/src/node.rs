@@ -41,10 +41,10 @@ pub trait Node: Sized + 'static {
     /// Changes a setting between turns.
     ///
     /// # Errors
-    /// [`NodeError::UnknownSetting`] by default.
+    /// [`NodeErrorKind::UnknownSetting`](crate::NodeErrorKind::UnknownSetting) by default.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         let _ = value;
-        Err(NodeError::UnknownSetting { name: name.to_string() })
+        Err(crate::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
     }
 
     /// Forgets what was seen: a gap, a new stream, a restart.

@@ -319,26 +319,29 @@ impl Pool {
     /// [`TensorError::PoolEmpty`] when every slot is held.
     #[inline]
     pub fn take(&mut self) -> Result<TensorMut, TensorError> {
-        let at = self.cursor as usize;
-        // Usually the next slot is free: slots come back in the order in which they went out.
-        if is_free(&self.inner().refs[at]) { Ok(self.hand_out(at)) } else { self.search() }
+        self.take_slot().ok_or_else(|| self.is_empty_error())
     }
 
+    /// As [`Pool::take`], without the error.
     #[inline]
-    fn hand_out(&mut self, slot: usize) -> TensorMut {
+    pub(crate) fn take_slot(&mut self) -> Option<TensorMut> {
+        let at = self.cursor as usize;
+        // Usually the next slot is free: slots come back in the order in which they went out.
+        let slot = if is_free(&self.inner().refs[at]) { at } else { self.search()? };
         // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which orders it.
         self.inner().refs[slot].store(1, Ordering::Relaxed);
         self.cursor = if slot + 1 == self.slots() { 0 } else { slot as u32 + 1 };
-        TensorMut(Tensor { pool: self.inner, slot: slot as u32, row: 0 })
+        Some(TensorMut(Tensor { pool: self.inner, slot: slot as u32, row: 0 }))
     }
 
     #[cold]
-    fn search(&mut self) -> Result<TensorMut, TensorError> {
-        let free = (0..self.slots()).map(|i| self.wrapped(i)).find(|slot| is_free(&self.inner().refs[*slot]));
-        match free {
-            Some(slot) => Ok(self.hand_out(slot)),
-            None => Err(TensorError::PoolEmpty { pool: self.inner().name.clone(), slots: self.slots() }),
-        }
+    fn search(&self) -> Option<usize> {
+        (0..self.slots()).map(|i| self.wrapped(i)).find(|slot| is_free(&self.inner().refs[*slot]))
+    }
+
+    #[cold]
+    pub(crate) fn is_empty_error(&self) -> TensorError {
+        TensorError::PoolEmpty { pool: self.inner().name.clone(), slots: self.slots() }
     }
 
     /// Bytes of all slots and headers.

@@ -6,7 +6,7 @@
 
 use crate::clock::{Clock, Time};
 use crate::edge::{Tx, tx};
-use crate::error::NodeError;
+use crate::error::{NodeError, NodeErrorKind};
 use crate::meter::{Run, push_run};
 use crate::node::{MAX_PORTS, Many, PortType};
 use crate::payload::{Header, Message, Payload};
@@ -65,14 +65,14 @@ pub trait PortSet: Sized + 'static {
     /// Checks the call against the declared bounds.
     ///
     /// # Errors
-    /// [`NodeError::EmitsBound`].
+    /// `EmitsBound`.
     fn commit(&mut self) -> Result<(), NodeError>;
     /// The messages staged since the last portion have this ledger.
     fn portion(&mut self, accounted: u64, weight: u32);
     /// Sends what is staged.
     ///
     /// # Errors
-    /// [`NodeError::EdgeFull`] with `when_full: fail`.
+    /// `EdgeFull` with `when_full: fail`.
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError>;
 }
 
@@ -166,7 +166,7 @@ impl<T: Payload> Port<T> {
     #[cold]
     fn commit_many(&mut self, emitted: usize) -> Result<(), NodeError> {
         if emitted > self.emits {
-            return Err(NodeError::EmitsBound { port: self.name.clone(), bound: self.emits });
+            return Err(NodeErrorKind::EmitsBound { port: self.name.clone(), bound: self.emits }.into());
         }
         for (part, message) in self.staged[self.mark..].iter_mut().enumerate() {
             T::set_part(message, part as u32, emitted as u32);
@@ -215,7 +215,7 @@ impl<T: Payload> Port<T> {
         }
         self.runs.clear();
         (self.mark, self.in_runs) = (0, 0);
-        full.map_or(Ok(()), |edge| Err(NodeError::EdgeFull { edge }))
+        full.map_or(Ok(()), |edge| Err(NodeErrorKind::EdgeFull { edge }.into()))
     }
 }
 
@@ -226,15 +226,21 @@ impl Port<Tensor> {
     /// When the call takes more slots than it declared messages.
     #[inline(always)]
     pub fn loan(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
-        let Some(pool) = &mut self.pool else { return Err(self.no_pool()) };
-        let mut tensor = pool.take()?;
-        *tensor.header_mut() = *header;
-        Ok(tensor)
+        match self.pool.as_mut().and_then(Pool::take_slot) {
+            Some(mut tensor) => {
+                *tensor.header_mut() = *header;
+                Ok(tensor)
+            }
+            None => Err(self.no_slot()),
+        }
     }
 
     #[cold]
-    fn no_pool(&self) -> NodeError {
-        NodeError::input(&*self.name, "this output forwards its input and has no pool to take from")
+    fn no_slot(&self) -> NodeError {
+        match &self.pool {
+            Some(pool) => pool.is_empty_error().into(),
+            None => NodeError::input(&*self.name, "this output forwards its input and has no pool to take from"),
+        }
     }
 
     /// A whole batch slot.

@@ -190,11 +190,8 @@ impl Common {
         let call = if calls <= 1 { ns } else { ns / calls as u64 };
         self.call_ns = if self.call_ns == 0 { call } else { self.call_ns - self.call_ns / 4 + call / 4 };
         // Cheap nodes take whole bursts; only for the others is there something to divide.
-        self.limit = if self.call_ns <= TURN_NS / BURST as u64 {
-            BURST
-        } else {
-            ((TURN_NS / self.call_ns) as usize).max(1)
-        };
+        self.limit =
+            if self.call_ns <= TURN_NS / BURST as u64 { BURST } else { ((TURN_NS / self.call_ns) as usize).max(1) };
     }
 
     /// Since when the stage has had work but no room; 0 when it has.

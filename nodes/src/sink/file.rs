@@ -173,7 +173,7 @@ mod tests {
             file.write(text.as_bytes()).unwrap();
         }
         assert_eq!(fs::read_to_string(folder.join("a.txt")).unwrap(), "one two");
-        assert!(matches!(open(Exists::Fail), Err(NodeError::File { .. })));
+        assert!(matches!(open(Exists::Fail), Err(error) if matches!(error.kind(), limen::NodeErrorKind::File { .. })));
         assert!(OutputFile::open(&folders(folder), "b.txt", Exists::Fail).is_ok());
         assert!(OutputFile::open(&folders(folder), "no/such/a.txt", Exists::Replace).is_err());
         assert!(OutputFile::open(&folders(folder), "../a.txt", Exists::Replace).is_err());

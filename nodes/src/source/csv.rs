@@ -190,7 +190,7 @@ impl Source for Csv {
         match self.ahead.take() {
             Some(Err(error)) => {
                 // A file that cannot be read does not become readable by asking again; a bad row is passed over.
-                if !matches!(error, NodeError::File { .. }) {
+                if !matches!(error.kind(), limen::NodeErrorKind::File { .. }) {
                     self.advance();
                 }
                 return Err(error);
