@@ -6,10 +6,12 @@ use crate::error::NodeError;
 use crate::intake::{Burst, Intake};
 use crate::worker::Cx;
 
-/// What a stage does with one message; transforms and sinks differ only in this.
+/// What a stage does with its messages; transforms and sinks differ only in this.
 pub(super) trait Work<T> {
-    /// Gives the node one message.
-    fn call(&mut self, item: T) -> Result<(), NodeError>;
+    /// Gives the node items until only `behind` are left, or one fails. The one loop that runs once per message, with the
+    /// node's call inside it and nothing else; implementations keep it out of line, so that it is compiled once per stage
+    /// and has all registers to itself.
+    fn give(&mut self, items: &mut std::vec::Drain<'_, T>, behind: usize) -> Result<(), NodeError>;
     /// Looks at a message that is recorded, before it is given away.
     fn note(&mut self, item: &T);
     /// Takes back what a call that did not return had emitted.
@@ -20,23 +22,10 @@ pub(super) trait Work<T> {
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
 }
 
-/// Gives the node up to `n` items. The one loop that runs once per message, with the node's call inside it and nothing
-/// else; kept out of line so that it is compiled once per stage, with all registers to itself.
-#[inline(never)]
-pub(super) fn call_some<T, W: Work<T>>(
-    items: &mut std::vec::Drain<'_, T>,
-    n: usize,
-    noted: bool,
-    work: &mut W,
-) -> Result<(), NodeError> {
-    if noted {
-        let slice = items.as_slice();
-        slice[..n.min(slice.len())].iter().for_each(|item| work.note(item));
-    }
-    for item in items.by_ref().take(n) {
-        work.call(item)?;
-    }
-    Ok(())
+/// Notes the items that are given away until only `behind` are left.
+fn note<T, W: Work<T>>(items: &std::vec::Drain<'_, T>, behind: usize, work: &mut W) {
+    let slice = items.as_slice();
+    slice[..slice.len().saturating_sub(behind)].iter().for_each(|item| work.note(item));
 }
 
 /// Inputs, and the messages taken from them for the current turn.
@@ -89,7 +78,11 @@ impl<I: Intake> Feed<I> {
                     behind = items.len().saturating_sub(left);
                     if slow {
                         while items.len() > behind {
-                            call_some(&mut items, 1, weight > 0, work)?;
+                            let rest = items.len() - 1;
+                            if weight > 0 {
+                                note(&items, rest, work);
+                            }
+                            work.give(&mut items, rest)?;
                             let end = cx.read();
                             let compute = end - from;
                             cx.record(common.compute, compute, weight.max(1));
@@ -99,7 +92,10 @@ impl<I: Intake> Feed<I> {
                             from = end;
                         }
                     } else {
-                        call_some(&mut items, left, weight > 0, work)?;
+                        if weight > 0 {
+                            note(&items, behind, work);
+                        }
+                        work.give(&mut items, behind)?;
                         work.portion(accounted, weight);
                     }
                     left = 0;

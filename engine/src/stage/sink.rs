@@ -30,10 +30,18 @@ struct SinkWork<N: Sink> {
 }
 
 impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
-    #[inline(always)]
-    fn call(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+    #[inline(never)]
+    fn give(
+        &mut self,
+        items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>,
+        behind: usize,
+    ) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return Ok(()) };
-        node.take(item)
+        while items.len() > behind {
+            let Some(item) = items.next() else { break };
+            node.take(item)?;
+        }
+        Ok(())
     }
     #[inline]
     fn note(&mut self, item: &<N::In as Inputs>::Taken) {

@@ -24,18 +24,23 @@ struct TransformWork<N: Transform> {
 }
 
 impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
-    #[inline(always)]
-    fn call(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
-        self.emit.ports.begin();
+    #[inline(never)]
+    fn give(
+        &mut self,
+        items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>,
+        behind: usize,
+    ) -> Result<(), NodeError> {
         // The node is there while the stage's life is `Open`.
-        let Some(node) = &mut self.node else { return Ok(()) };
-        match node.apply(item, &mut self.emit).and_then(|()| self.emit.ports.commit()) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.emit.ports.rollback();
-                Err(error)
+        let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
+        while items.len() > behind {
+            let Some(item) = items.next() else { break };
+            emit.ports.begin();
+            if let Err(error) = node.apply(item, emit).and_then(|()| emit.ports.commit()) {
+                emit.ports.rollback();
+                return Err(error);
             }
         }
+        Ok(())
     }
     #[inline]
     fn note(&mut self, _: &<N::In as Inputs>::Taken) {}
