@@ -36,6 +36,25 @@ impl<N: Source> SourceStage<N> {
     }
 }
 
+/// Calls the source until its next sequence number is `until`, or it says otherwise. Out of line, as the loops of the other
+/// stages.
+#[inline(never)]
+fn give<N: Source>(node: &mut N, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
+    let mut next = Next::More;
+    while next == Next::More && emit.seq < until {
+        emit.ports.begin();
+        next = node.next(emit)?;
+        emit.ports.commit()?;
+        // A call that sent nothing has no sequence number. Where it wants to be called again all the same, the source is
+        // polling for something: the others get their turn first.
+        if !emit.ports.has_emitted() {
+            break;
+        }
+        emit.seq += 1;
+    }
+    Ok(next)
+}
+
 impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         if self.common.life != Life::Open {
@@ -60,42 +79,28 @@ impl<N: Source> Stage for SourceStage<N> {
             return blocked(&mut self.emit.ports, &self.common.counts);
         }
         self.emit.now = Time(started);
-        let (mut done, mut failed) = (0u64, 0u64);
-        let mut next = Next::More;
-        let (emit, node) = (&mut self.emit, &mut self.node);
+        let (first, until) = (self.emit.seq, self.emit.seq + room as u64);
+        let mut failed = 0u64;
         let skip = self.common.on_error == OnError::Skip;
-        let common = &self.common;
-        let outcome = guarded(|| {
-            let Some(node) = node else { return Ok(()) };
-            while next == Next::More && done + failed < room as u64 {
-                emit.ports.begin();
-                match node.next(emit).and_then(|next| emit.ports.commit().map(|()| next)) {
-                    Ok(n) => {
-                        next = n;
-                        // A call that sent nothing has no sequence number. One that wants to be called again all the
-                        // same, the source is polling for something: the others get their turn first.
-                        if !emit.ports.has_emitted() {
-                            break;
-                        }
-                        done += 1;
-                        emit.seq += 1;
-                    }
-                    Err(error) => {
-                        failed += 1;
-                        emit.ports.rollback();
-                        emit.seq += 1;
-                        if !skip {
-                            return Err(error);
-                        }
-                        common.report(cx, "next", Trouble::Error(error));
-                    }
-                }
-            }
-            Ok(())
-        });
-        if outcome.is_err() {
+        // Every call that emits, and every call that fails, has a sequence number of its own.
+        let (next, outcome) = loop {
+            let (node, emit) = (&mut self.node, &mut self.emit);
+            let trouble = match guarded(|| node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))) {
+                Ok(next) => break (next, Ok(())),
+                Err(trouble) => trouble,
+            };
             self.emit.ports.rollback();
-        }
+            self.emit.seq += 1;
+            failed += 1;
+            if !skip {
+                break (Next::Done, Err(trouble));
+            }
+            self.common.report(cx, "next", trouble);
+            if self.emit.seq >= until {
+                break (Next::More, Ok(()));
+            }
+        };
+        let done = self.emit.seq - first - failed;
         let weight = self.sampler.weight(self.after_idle);
         self.after_idle = false;
         let end = cx.read();
@@ -121,10 +126,6 @@ impl<N: Source> Stage for SourceStage<N> {
         self.emit.ports.portion(end, weight);
         let published = self.emit.ports.publish(end, 0).map_err(Trouble::Error);
         self.emit.ports.ring();
-        let outcome = outcome.map_err(|trouble| {
-            failed += u64::from(matches!(trouble, Trouble::Panic(_)));
-            trouble
-        });
         self.common.counts.taken.add(done + failed);
         self.common.counts.done.add(done);
         self.common.counts.failed.add(failed);
