@@ -93,6 +93,8 @@ pub struct OutputPlan {
     pub bytes: usize,
     pub(crate) emits: usize,
     pub(crate) rows: usize,
+    /// Its buffers never leave the node's thread.
+    pub(crate) stays: bool,
     pub(crate) edges: Vec<usize>,
 }
 

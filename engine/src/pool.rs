@@ -226,6 +226,8 @@ pub struct Pool {
     inner: NonNull<Inner>,
     guard: Arc<Guard>,
     cursor: u32,
+    /// Begin again at the first slot as soon as it is free.
+    rewinds: bool,
 }
 
 // SAFETY: the pool's owner takes slots from one thread at a time (`&mut self`); everything else is in `Inner`.
@@ -271,7 +273,13 @@ impl Pool {
             orphaned: AtomicU8::new(0),
         };
         let inner = NonNull::from(Box::leak(Box::new(inner)));
-        Ok(Pool { inner, guard: Arc::new(Guard(inner)), cursor: 0 })
+        Ok(Pool { inner, guard: Arc::new(Guard(inner)), cursor: 0, rewinds: false })
+    }
+
+    /// Uses the first slots again as soon as they come back. Right where all buffers stay on one thread: they are in its
+    /// nearest cache. Wrong where they travel: the slots that came back last are in the other core's.
+    pub(crate) fn rewind(&mut self) {
+        self.rewinds = true;
     }
 
     #[inline]
@@ -283,8 +291,7 @@ impl Pool {
     /// Free slots from the cursor on, looking no further than `want`: enough to know whether a call has its room.
     #[inline]
     pub(crate) fn has_free(&mut self, want: usize) -> bool {
-        // Where the first slots have come back, use them again: they are still in the nearest cache.
-        if is_free(&self.inner().refs[0]) {
+        if self.rewinds && is_free(&self.inner().refs[0]) {
             self.cursor = 0;
         }
         let mut found = 0;

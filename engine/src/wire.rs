@@ -125,6 +125,9 @@ impl Plan {
                 Some(spec) if out.slots > 0 => Some(pool(&name, spec, out.slots, out.rows)?),
                 _ => None,
             };
+            if let (Some(pool), true) = (&mut made, out.stays) {
+                pool.rewind();
+            }
             if declared.forwards.is_some() && plan.copies.is_some() {
                 copies = made.take();
             }

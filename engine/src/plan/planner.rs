@@ -318,6 +318,7 @@ impl Planner<'_> {
                 bytes: 0,
                 emits: o.emits.max(1),
                 rows: o.rows.max(1),
+                stays: true,
                 edges: Vec::new(),
             })
             .collect();

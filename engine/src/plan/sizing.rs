@@ -127,11 +127,13 @@ impl Planner<'_> {
                     self.set_pool(nodes, at, port, out.emits.div_ceil(out.rows) + 1, &spec, specs);
                     continue;
                 }
-                let messages = reach(nodes, edges, at, port) + out.emits;
+                let (held, crosses) = reach(nodes, edges, at, port);
+                let messages = held + out.emits;
                 let slots = if out.rows > 1 { messages.div_ceil(out.rows) + 2 } else { messages + 1 };
                 if forwards {
                     nodes[at].copies = Some(slots);
                 }
+                nodes[at].outputs[port].stays = !crosses;
                 self.set_pool(nodes, at, port, slots, &spec, specs);
             }
         }
@@ -223,9 +225,10 @@ impl Planner<'_> {
     }
 }
 
-/// The most messages of one output that can be alive at once, following the buffer through nodes that forward it.
-fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> usize {
-    let mut total = 0usize;
+/// The most messages of one output that can be alive at once, following the buffer through nodes that forward it, and
+/// whether any of them can be on another thread.
+fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> (usize, bool) {
+    let (mut total, mut crosses) = (0usize, false);
     let mut seen = BTreeSet::new();
     let mut todo = vec![(node, port)];
     while let Some((node, port)) = todo.pop() {
@@ -237,6 +240,7 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> us
             let ports = planned.ports();
             let at = nodes[edge.to].in_edges.iter().position(|e| std::ptr::eq(&edges[*e], edge)).unwrap_or(0);
             let input = &ports.inputs[at.min(ports.inputs.len() - 1)];
+            crosses |= edge.crossing;
             // In the edge, in the consumer's hands for a turn, and whatever the consumer keeps.
             total = total.saturating_add(edge.capacity + BURST.min(edge.capacity) + input.holds + 1);
             if nodes[edge.to].copies.is_some() {
@@ -249,7 +253,7 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> us
             }
         }
     }
-    total
+    (total, crosses)
 }
 
 /// 80 % of what the control group or the machine has.
