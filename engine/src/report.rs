@@ -167,7 +167,8 @@ impl HistogramReport {
 
 /// A value of a histogram at a quantile, only where at least ten samples lie beyond it.
 pub fn quantile(histogram: &Histogram<u64>, q: f64) -> Option<u64> {
-    let beyond = (histogram.len() as f64 * (1.0 - q)).floor();
+    // 100 samples have ten beyond p90, although 100 × (1 − 0.9) is a little less in binary.
+    let beyond = (histogram.len() as f64 * (1.0 - q) + 1e-6).floor();
     (beyond >= 10.0).then(|| histogram.value_at_quantile(q))
 }
 
@@ -280,5 +281,20 @@ impl Report {
                 ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_needs_ten_samples_beyond_it() {
+        let mut histogram = Histogram::new_with_bounds(1, 1_000_000, 3).expect("constant bounds");
+        for value in 1..=100 {
+            histogram.saturating_record(value);
+        }
+        assert_eq!(quantile(&histogram, 0.9), Some(90));
+        assert_eq!(quantile(&histogram, 0.95), None);
     }
 }

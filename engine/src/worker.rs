@@ -107,7 +107,9 @@ impl Cx {
 
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32) {
-        self.meter.record(hist, value, n);
+        if self.telemetry != Telemetry::Off {
+            self.meter.record(hist, value, n);
+        }
     }
 
     /// Records what a portion waited for until `started`: partners, room, its turn. The sum of the recorded terms.

@@ -1,6 +1,7 @@
 //! One binary for all integration tests: linking is most of what a test binary costs.
 
 mod faults;
+mod ledger;
 mod moving;
 mod overload;
 mod refused;

@@ -85,7 +85,8 @@ impl<I: Intake> Feed<I> {
                             work.give(&mut items, rest)?;
                             let end = cx.read();
                             let compute = end - from;
-                            cx.record(common.compute, compute, weight.max(1));
+                            // Every slow call is recorded, so each stands for itself, whatever its run stands for.
+                            cx.record(common.compute, compute, 1);
                             // Later messages of the burst waited for this one: to them that was time in the queue.
                             work.portion(accounted + (from - started), weight);
                             work.publish(cx, end, compute)?;

@@ -1,0 +1,56 @@
+//! What is recorded is what happened: counts, sums and closure of the ledger.
+
+use limen::{Options, Plan, Report, Spec, Telemetry, Term};
+use limen_tests::registry;
+use std::time::Duration;
+
+fn run(graph: &str, telemetry: Telemetry) -> Report {
+    let options = Options { telemetry: Some(telemetry), ..Options::default() };
+    let plan = Plan::with_options(Spec::from_text(graph, "test.yaml").unwrap(), &registry(), &options).unwrap();
+    let mut running = plan.wire().unwrap().start().unwrap();
+    assert!(running.wait_for(Duration::from_secs(30)));
+    running.wait()
+}
+
+/// A cheap source into a slow node on another core, so that most of the source's bursts are not recorded.
+const SLOW: &str = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 4000 } }\n  \
+                    b: { kind: step, config: { work_ns: 3000, heavy: true }, from: a }\n  c: { kind: collect, from: b }\n";
+
+#[test]
+fn every_slow_call_is_recorded_once() {
+    for telemetry in [Telemetry::Auto, Telemetry::Full, Telemetry::Sampled] {
+        let report = run(SLOW, telemetry);
+        let calls = report.histogram("b", Term::Compute).map_or(0, |h| h.len());
+        // Before the first calls were timed the node was not known to be slow; a burst that stands for sixteen may then
+        // count so often.
+        assert!((3900..=4000 + 64 * 15).contains(&calls), "{telemetry:?}: {calls}");
+    }
+}
+
+#[test]
+fn nothing_is_recorded_when_it_is_off() {
+    let report = run(SLOW, Telemetry::Off);
+    assert!(report.histograms.is_empty(), "{:?}", report.histograms.iter().map(|h| h.tag()).collect::<Vec<_>>());
+    assert_eq!(report.metric("count"), Some(4000.0));
+}
+
+#[test]
+fn the_terms_of_every_message_add_up_to_its_latency() {
+    // A join waits, a ring is full, a node is slow, two cores: every term has something to say.
+    let report = run(
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3000, period_ns: 20000 } }\n  \
+         b: { kind: step, config: { work_ns: 5000, heavy: true }, from: { from: a, capacity: 16 } }\n  \
+         c: { kind: pair, inputs: { a: b, b: a } }\n  d: { kind: collect, from: c }\n",
+        Telemetry::Full,
+    );
+    let (_, _, path) = report.paths().next().unwrap();
+    assert_eq!(path.len(), 3000);
+    let closure = report.histogram("d", Term::Closure).unwrap();
+    assert_eq!(closure.len(), 3000);
+    let p99 = closure.value_at_quantile(0.99);
+    assert!(p99 <= 200.max(path.value_at_quantile(0.99) / 100), "closure p99 is {p99} ns");
+    // The means of disjoint terms along the one path sum to the mean of the whole.
+    let mean = |node: &str, term| report.histogram(node, term).map_or(0.0, |h| h.mean() * h.len() as f64 / 3000.0);
+    assert!(mean("b", Term::Compute) >= 5000.0);
+    assert!(mean("d", Term::Queue) < path.mean());
+}
