@@ -3,7 +3,7 @@
 //! One [`Bell`] per worker, not per ring. Before it sleeps, the worker arms its bell and looks at all its inputs once
 //! more; whoever published something (or freed a slot, or asked for a stop) issues one fence and wakes the worker only
 //! if its bell is armed. Store–fence–load on both sides: one of the two sees the other, so no wake is lost.
-//! `tests::loom_*` check it.
+//! `loom_tests` check it.
 
 use crate::sync::{AtomicU32, Ordering, Padded, fence, thread};
 use std::sync::OnceLock;
