@@ -1,7 +1,9 @@
 //! Edges: the only module that names the ring crates.
 //!
-//! Inside a worker an edge is a [`Vec`] that producer and consumer swap with their own, so that a burst changes hands
-//! in a few instructions whatever its length. Between workers it is a ring: rtrb where the producer waits, drops the
+//! Inside a worker an edge is a [`Vec`] that the producer hands over and the consumer takes whole, so that a burst changes
+//! hands in a few instructions whatever its length. The consumer gives the emptied buffer back to its worker's
+//! [`Buffers`], where the next producer finds it: a chain of cheap nodes works on two buffers, whatever its length, and
+//! they stay in the nearest cache. Between workers it is a ring: rtrb where the producer waits, drops the
 //! newest or fails, crossbeam's `ArrayQueue` where the oldest is evicted (a plain SPSC ring cannot do that), with
 //! capacity one for `latest`. Every form has the same ends, [`Tx`] and [`Rx`], and the same counters, and passes the
 //! same tests.
@@ -14,9 +16,9 @@ use crate::payload::{Message, Payload};
 use crate::sync::{Arc, AtomicU8, Counter, Ordering, Padded};
 use crate::wait::Bell;
 use crossbeam_queue::ArrayQueue;
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// What happens when a message finds its edge full.
@@ -194,15 +196,15 @@ pub(crate) type Pair<E> = (Box<E>, Box<E>);
 #[derive(Clone, Copy)]
 pub(crate) struct Connect {
     /// For both ends on the calling thread: [`Tx`] and [`Rx`].
-    pub(crate) local: fn(&Params) -> Pair<dyn Any>,
+    pub(crate) local: fn(&Params, &mut Buffers) -> Pair<dyn Any>,
     /// For ends that travel to their threads: [`CrossTx`] and [`CrossRx`].
     pub(crate) crossing: fn(&Params) -> Pair<dyn Any + Send>,
 }
 
 pub(crate) fn connect<T: Payload>() -> Connect {
     Connect {
-        local: |params| {
-            let (tx, rx) = local::<T>(params);
+        local: |params, buffers| {
+            let (tx, rx) = local::<T>(params, buffers);
             (Box::new(tx), Box::new(rx))
         },
         crossing: |params| {
@@ -228,9 +230,36 @@ pub(crate) fn rx<T: Payload>(end: Box<dyn Any>) -> Rx<T> {
     }
 }
 
+/// The empty buffers of one worker's local edges, by payload and size.
+#[derive(Default)]
+pub(crate) struct Buffers(BTreeMap<(TypeId, usize), Box<dyn Any>>);
+
+/// Empty buffers of one payload and size, the one used last on top.
+type Spares<T> = Rc<RefCell<Vec<Vec<Message<T>>>>>;
+
+impl Buffers {
+    /// The spares for buffers of `size` messages, with three more: an edge holds one buffer, its producer fills one, and
+    /// its consumer empties one.
+    fn spares<T: Payload>(&mut self, size: usize) -> Spares<T> {
+        let key = (TypeId::of::<T>(), size);
+        let spares = self.0.entry(key).or_insert_with(|| Box::new(Spares::<T>::default()));
+        let spares = spares.downcast_ref::<Spares<T>>().expect("the key names the payload").clone();
+        spares.borrow_mut().extend((0..3).map(|_| Vec::with_capacity(size)));
+        spares
+    }
+}
+
 struct Local<T: Payload> {
+    /// Without a buffer while the consumer has it.
     items: Vec<Message<T>>,
     runs: VecDeque<Run>,
+    spares: Spares<T>,
+}
+
+impl<T: Payload> Local<T> {
+    fn lend(&self) -> Vec<Message<T>> {
+        self.spares.borrow_mut().pop().unwrap_or_default()
+    }
 }
 
 /// A message in a queue that evicts: its stamps travel with it, because its neighbours may be evicted.
@@ -283,10 +312,11 @@ fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
     (CrossTx { params: params.clone(), kind: tx }, CrossRx { params: params.clone(), kind: rx })
 }
 
-pub(crate) fn local<T: Payload>(params: &Params) -> (Tx<T>, Rx<T>) {
+pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T>, Rx<T>) {
     let shared = Rc::new(RefCell::new(Local {
-        items: Vec::with_capacity(params.buffer),
+        items: Vec::new(),
         runs: VecDeque::with_capacity(params.buffer + 1),
+        spares: buffers.spares(params.buffer),
     }));
     (Tx::new(params.clone(), TxKind::Local(shared.clone())), Rx::new(params.clone(), RxKind::Local(shared)))
 }
@@ -328,14 +358,18 @@ impl<T: Payload> Tx<T> {
         &self.params.name
     }
 
-    /// What the port's staging buffer must hold, so that swapping it never leads to an allocation.
-    pub(crate) fn buffer(&self) -> usize {
-        self.params.buffer
+    /// An empty buffer for what will be published next: of a local edge the one that was used last; of a crossing edge
+    /// a new one, which the producer keeps.
+    pub(crate) fn lend(&self) -> Vec<Message<T>> {
+        match &self.kind {
+            TxKind::Local(local) => local.borrow().lend(),
+            _ => Vec::with_capacity(self.params.buffer),
+        }
     }
 
-    /// This edge gets copies, because another edge of the port gets the messages themselves.
-    pub(crate) fn prepare_to_share(&mut self) {
-        self.shares.reserve_exact(self.params.buffer);
+    /// True where [`Tx::publish`] hands the buffer over with the messages.
+    pub(crate) fn takes_buffer(&self) -> bool {
+        matches!(self.kind, TxKind::Local(_))
     }
 
     fn free(&self) -> usize {
@@ -510,6 +544,9 @@ impl<T: Payload> Tx<T> {
     /// As [`Tx::publish`].
     pub(crate) fn publish_shared(&mut self, staged: &[Message<T>], runs: &[Run]) -> Result<(), EdgeFull> {
         let mut shares = std::mem::take(&mut self.shares);
+        if shares.capacity() == 0 {
+            shares = self.lend();
+        }
         shares.extend(staged.iter().map(Message::share));
         let result = self.publish(&mut shares, runs);
         self.shares = shares;
@@ -561,6 +598,24 @@ impl<T: Payload> Rx<T> {
         Rx::new(cross.params, kind)
     }
 
+    /// An empty list for [`Rx::fill`]: of a local edge one without a buffer, because the edge gives one along.
+    pub(crate) fn list(&self) -> Vec<Message<T>> {
+        match &self.kind {
+            RxKind::Local(_) => Vec::new(),
+            _ => Vec::with_capacity(self.params.buffer),
+        }
+    }
+
+    /// Gives the buffer of an emptied list back to the worker, if it came from there.
+    #[inline]
+    pub(crate) fn recycle(&self, emptied: &mut Vec<Message<T>>) {
+        if let RxKind::Local(local) = &self.kind
+            && emptied.capacity() > 0
+        {
+            local.borrow().spares.borrow_mut().push(std::mem::take(emptied));
+        }
+    }
+
     pub(crate) fn buffer(&self) -> usize {
         self.params.buffer
     }
@@ -602,6 +657,9 @@ impl<T: Payload> Rx<T> {
                         run(next);
                     }
                 } else {
+                    if into.capacity() == 0 {
+                        *into = local.lend();
+                    }
                     into.extend(local.items.drain(..n));
                     let mut front = Run::default();
                     take_runs(n as u32, &mut front, || local.runs.pop_front(), run);
@@ -667,9 +725,11 @@ impl<T: Payload> Rx<T> {
     /// Empties the edge: what is left after both ends have stopped.
     pub(crate) fn empty(&mut self) -> u64 {
         let mut items = Vec::new();
-        let n = self.len();
-        self.fill(n, &mut items, drop);
-        items.len() as u64
+        self.fill(self.len(), &mut items, drop);
+        let n = items.len() as u64;
+        items.clear();
+        self.recycle(&mut items);
+        n
     }
 }
 
@@ -744,7 +804,7 @@ mod tests {
                 };
                 let shared = params.shared.clone();
                 let (a, b) = if form == "local" {
-                    local(&params)
+                    local(&params, &mut Buffers::default())
                 } else {
                     let (a, b) = crossing(&params);
                     (Tx::from_cross(a), Rx::from_cross(b))

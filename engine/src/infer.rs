@@ -14,7 +14,6 @@ use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, 
 use crate::payload::Header;
 use crate::pool::Pool;
 use crate::port::{Emit, PortSet};
-use crate::running::Failure;
 use crate::stage::{Common, Ended, OnError, Stage, Trouble, Turn, guarded};
 use crate::sync::Arc;
 use crate::tensor::{PortSpec, Tensor};
@@ -207,7 +206,7 @@ impl<B: Backend> InferStage<B> {
             outputs: sides(&signature.outputs)?,
             common,
             intake,
-            burst: Burst::with_capacity(batch.max),
+            burst: Burst::new(Vec::with_capacity(batch.max)),
             held: VecDeque::with_capacity(batch.max),
             session: Some(session),
             lanes: vec![Default::default()],
@@ -302,8 +301,7 @@ impl<B: Backend> InferStage<B> {
         let leave = if n == self.max && !ending { self.stride.min(n) } else { n };
         self.emit.now = Time(cx.mark());
         let started = cx.mark();
-        self.emit.ports.begin();
-        let outcome = guarded(|| self.call(leave));
+        let outcome = guarded("infer", || self.call(leave));
         let end = cx.read();
         let compute = end - started;
         cx.record(self.sizes, n as u64, 1);
@@ -335,7 +333,7 @@ impl<B: Backend> InferStage<B> {
         self.common.counts.done.add(done);
         self.common.counts.failed.add(leave as u64 - done);
         let outcome = match outcome {
-            Ok(()) => self.emit.ports.publish(end, compute).map_err(Trouble::Error),
+            Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| Trouble::error("emit", &e)),
             Err(trouble) => {
                 self.emit.ports.rollback();
                 Err(trouble)
@@ -349,17 +347,10 @@ impl<B: Backend> InferStage<B> {
 
     #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
-        let (text, panicked) = match trouble {
-            Trouble::Error(error) => (error.to_string(), false),
-            Trouble::Panic(text) => (text, true),
-        };
-        let counts = &self.common.counts;
-        let number = counts.batches.get();
-        let failure = Failure { node: self.common.node, call: "infer", number, text, panicked };
-        cx.shared.fail(failure, self.common.on_error);
-        if self.common.on_error == OnError::Skip {
+        if self.common.report(cx, trouble) {
             return;
         }
+        let counts = &self.common.counts;
         let reason = if self.common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
         // What the batch still holds was taken and will never be done.
         let held = self.held.len() as u64;
@@ -374,12 +365,11 @@ impl<B: Backend> InferStage<B> {
 
     fn drop_session(&mut self, cx: &Cx) {
         let session = self.session.take();
-        if let Err(Trouble::Panic(text)) = guarded(|| {
+        if let Err(trouble) = guarded("drop", || {
             drop(session);
             Ok(())
         }) {
-            let failure = Failure { node: self.common.node, call: "drop", number: 0, text, panicked: true };
-            cx.shared.fail(failure, self.common.on_error);
+            self.common.report(cx, trouble);
         }
     }
 }

@@ -32,8 +32,8 @@ pub(crate) struct Portion {
 }
 
 impl<T> Burst<T> {
-    pub(crate) fn with_capacity(n: usize) -> Self {
-        Burst { items: Vec::with_capacity(n), portions: Vec::with_capacity(BURST + 1) }
+    pub(crate) fn new(items: Vec<T>) -> Self {
+        Burst { items, portions: Vec::with_capacity(BURST + 1) }
     }
 }
 
@@ -73,8 +73,12 @@ impl fmt::Debug for Left {
 pub trait Intake: Sized + 'static {
     type Taken;
     fn build(parts: IntakeParts) -> Self;
-    /// What a [`Burst`] must hold, so that swapping it never leads to an allocation.
-    fn buffer(&self) -> usize;
+    /// An empty burst that never has to grow.
+    fn burst(&self) -> Burst<Self::Taken>;
+    /// The burst was emptied: its buffer may be used again.
+    fn recycle(&mut self, burst: &mut Burst<Self::Taken>) {
+        let _ = burst;
+    }
     /// How many calls' worth there is, at most `limit`.
     fn ready(&mut self, limit: usize) -> usize;
     /// Moves `n` calls' worth into an empty burst.
@@ -123,8 +127,12 @@ impl<T: Payload> Intake for Single<T> {
     fn build(mut parts: IntakeParts) -> Self {
         Single { rx: rx(parts.edges.remove(0)) }
     }
-    fn buffer(&self) -> usize {
-        self.rx.buffer()
+    fn burst(&self) -> Burst<Message<T>> {
+        Burst::new(self.rx.list())
+    }
+    #[inline]
+    fn recycle(&mut self, burst: &mut Burst<Message<T>>) {
+        self.rx.recycle(&mut burst.items);
     }
     #[inline]
     fn ready(&mut self, limit: usize) -> usize {
@@ -206,11 +214,11 @@ impl Intake for Mutable {
     fn build(mut parts: IntakeParts) -> Self {
         let copies = parts.copies.take();
         let single = Single::build(parts);
-        let burst = Burst::with_capacity(single.buffer());
+        let burst = single.burst();
         Mutable { single, copies, burst }
     }
-    fn buffer(&self) -> usize {
-        self.single.buffer()
+    fn burst(&self) -> Burst<TensorMut> {
+        Burst::new(Vec::with_capacity(self.single.rx.buffer()))
     }
     fn ready(&mut self, limit: usize) -> usize {
         self.single.ready(limit)
@@ -231,6 +239,7 @@ impl Intake for Mutable {
             into.items.push(self.own(message).expect("the plan made the buffer exclusive or gave it a copy's slot"));
         }
         into.portions.append(&mut burst.portions);
+        self.single.recycle(&mut burst);
         self.burst = burst;
     }
     fn received(&mut self, calls: u64) {
@@ -292,7 +301,7 @@ impl<T: Payload> Side<T> {
         let buffer = rx.buffer();
         Side {
             queue: VecDeque::with_capacity(buffer),
-            items: Vec::with_capacity(buffer),
+            items: rx.list(),
             runs: Vec::with_capacity(BURST + 1),
             rx,
         }
@@ -325,6 +334,8 @@ impl<T: Payload> AnySide for Side<T> {
             for run in self.runs.drain(..) {
                 self.queue.extend(items.by_ref().take(run.n as usize).map(|m| (m, Run { n: 1, ..run })));
             }
+            drop(items);
+            self.rx.recycle(&mut self.items);
         }
         self.queue.front().map(|(message, _)| (message.header().seq, message.header().part))
     }
@@ -434,8 +445,8 @@ macro_rules! tuple_inputs {
                     patience: parts.patience,
                 }
             }
-            fn buffer(&self) -> usize {
-                BURST
+            fn burst(&self) -> Burst<Self::Taken> {
+                Burst::new(Vec::with_capacity(BURST))
             }
             fn ready(&mut self, limit: usize) -> usize {
                 while self.sets.len() < limit && align(&mut [$(&mut self.$s),+], self.patience) {
@@ -544,8 +555,8 @@ impl<T: Payload> Intake for ZipMany<T> {
             patience: parts.patience,
         }
     }
-    fn buffer(&self) -> usize {
-        BURST
+    fn burst(&self) -> Burst<Set<T>> {
+        Burst::new(Vec::with_capacity(BURST))
     }
     fn ready(&mut self, limit: usize) -> usize {
         while self.sets.len() < limit && self.align() {

@@ -14,25 +14,105 @@
 
 use crate::clock::Time;
 use crate::payload::Header;
-use crate::sync::{Arc, AtomicU8, AtomicU32, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering};
 use crate::tensor::{DType, Dim, PortSpec, Shape, Tensor, TensorError, TensorMut};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 /// Run-time lengths a row can hold.
 pub(crate) const MAX_DYNAMIC: usize = 4;
 /// Slots begin on cache lines of their own, in pairs, because the prefetcher fetches pairs.
 const ALIGN: usize = 128;
 
-/// What a row's message says of itself; one cache line.
+/// What the engine knows of one message's place in a pool. One cache line, so that a message that changes cores takes its
+/// header, its count and its way home along in one transfer.
 #[repr(C, align(64))]
-#[derive(Clone, Copy)]
 pub(crate) struct Row {
-    pub(crate) header: Header,
-    pub(crate) lens: [u32; MAX_DYNAMIC],
+    header: UnsafeCell<Header>,
+    /// Handles to the slot; counted in its first row only.
+    refs: AtomicU32,
+    /// Which row of its slot this is.
+    index: u32,
+    pool: NonNull<Inner>,
 }
+
+impl Row {
+    /// The pool it belongs to.
+    ///
+    /// # Safety
+    /// The caller holds a reference to the slot for as long as the result lives.
+    #[inline]
+    pub(crate) unsafe fn pool<'a>(this: NonNull<Row>) -> &'a Inner {
+        // SAFETY: a row points to its pool from before the first handle is made; a pool lives as long as a handle does.
+        unsafe { (*this.as_ptr()).pool.as_ref() }
+    }
+
+    /// The count of the slot.
+    ///
+    /// # Safety
+    /// As [`Row::pool`].
+    #[inline]
+    unsafe fn refs<'a>(this: NonNull<Row>) -> &'a AtomicU32 {
+        // SAFETY: the rows of a slot lie one behind the other, so its first is `index` rows back.
+        unsafe { &(*this.as_ptr().sub((*this.as_ptr()).index as usize)).refs }
+    }
+
+    /// # Safety
+    /// As [`Row::pool`], and nobody writes the header meanwhile.
+    #[inline]
+    pub(crate) unsafe fn header<'a>(this: NonNull<Row>) -> &'a Header {
+        // SAFETY: the caller's promise.
+        unsafe { &*(*this.as_ptr()).header.get() }
+    }
+
+    /// # Safety
+    /// The caller holds the only reference to the slot and borrows it mutably for as long as the result lives.
+    #[inline]
+    pub(crate) unsafe fn header_mut<'a>(this: NonNull<Row>) -> &'a mut Header {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *(*this.as_ptr()).header.get() }
+    }
+
+    /// # Safety
+    /// As [`Row::pool`].
+    #[inline]
+    pub(crate) unsafe fn share(this: NonNull<Row>) {
+        // SAFETY: the caller's promise. Relaxed: the caller's own reference keeps the count above zero.
+        unsafe { Row::refs(this) }.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// # Safety
+    /// As [`Row::pool`].
+    #[inline]
+    pub(crate) unsafe fn is_unique(this: NonNull<Row>) -> bool {
+        // SAFETY: the caller's promise. Acquire: what other holders did before they dropped theirs happens before what
+        // this one does next.
+        unsafe { Row::refs(this) }.load(Ordering::Acquire) == 1
+    }
+
+    /// Gives a reference back.
+    ///
+    /// # Safety
+    /// The caller holds a reference to the slot and uses nothing of it afterwards.
+    #[inline]
+    pub(crate) unsafe fn release(this: NonNull<Row>) {
+        // SAFETY: the pool is alive until this reference is given back.
+        let (pool, refs) = unsafe { (Row::pool(this), Row::refs(this)) };
+        // Looked at before the reference is given back: after that, somebody else may free the pool. Who misses a pool
+        // being orphaned at this very moment leaves it to the next sweep.
+        if pool.is_orphan.load(Ordering::Relaxed) {
+            release_orphan(refs);
+        } else {
+            release(refs);
+        }
+    }
+}
+
+/// Run-time lengths of one row.
+type Lens = [u32; MAX_DYNAMIC];
 
 pub(crate) struct Inner {
     name: String,
@@ -41,130 +121,109 @@ pub(crate) struct Inner {
     pub(crate) dims: Vec<usize>,
     /// The dims that have a run-time length.
     pub(crate) dynamic: Vec<usize>,
+    /// Rows of a slot.
     rows: u32,
     row_bytes: usize,
     slot_bytes: usize,
-    refs: Box<[AtomicU32]>,
-    meta: Box<[UnsafeCell<Row>]>,
+    table: Box<[Row]>,
+    /// By row; empty where every dim is fixed.
+    lens: Box<[UnsafeCell<Lens>]>,
     data: NonNull<u8>,
     layout: Layout,
     /// Every owner is gone: the last tensor frees the pool.
-    orphaned: AtomicU8,
+    is_orphan: AtomicBool,
 }
 
-// SAFETY: `data` and `meta` are written only by the single holder of a slot and read only by holders; the counts that
-// say who holds are atomics (see the module's protocol).
+// SAFETY: `data`, `lens` and headers are written only by the single holder of a slot and read only by holders; the counts
+// that say who holds are atomics (see the module's protocol).
 unsafe impl Send for Inner {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Inner {}
 
 impl Inner {
-    pub(crate) fn shape(&self, slot: u32, row: u32) -> Shape {
-        let mut shape = Shape::from_iter(self.dims.iter().copied());
-        if !self.dynamic.is_empty() {
-            // SAFETY: callers hold a reference to the slot, so its row is not being written by another thread.
-            let lens = unsafe { &self.row(slot, row).lens };
-            shape = Shape::from_iter(
-                self.dims
-                    .iter()
-                    .enumerate()
-                    .map(|(d, n)| self.dynamic.iter().position(|x| *x == d).map_or(*n, |i| lens[i] as usize)),
-            );
+    /// # Safety
+    /// The row is of this pool and the caller holds a reference to its slot.
+    unsafe fn lens(&self, row: NonNull<Row>) -> *mut Lens {
+        // SAFETY: both pointers are into the table (caller).
+        let at = unsafe { row.as_ptr().offset_from(self.table.as_ptr()) };
+        self.lens[at as usize].get()
+    }
+
+    /// # Safety
+    /// As [`Inner::lens`], and nobody writes the lengths meanwhile.
+    pub(crate) unsafe fn shape(&self, row: NonNull<Row>) -> Shape {
+        if self.dynamic.is_empty() {
+            return Shape::from_iter(self.dims.iter().copied());
         }
-        shape
+        // SAFETY: the caller's promise.
+        let lens = unsafe { &*self.lens(row) };
+        let length = |(dim, bound): (usize, &usize)| {
+            self.dynamic.iter().position(|d| *d == dim).map_or(*bound, |at| lens[at] as usize)
+        };
+        Shape::from_iter(self.dims.iter().enumerate().map(length))
     }
 
     /// # Safety
-    /// The caller holds a reference to the slot and nobody writes the row.
-    #[inline]
-    pub(crate) unsafe fn row(&self, slot: u32, row: u32) -> &Row {
-        // SAFETY: the index is in range for every handle this pool gave out; the rest is the caller's promise.
-        unsafe { &*self.meta[(slot * self.rows + row) as usize].get() }
+    /// As [`Inner::lens`], with the only reference to the slot.
+    pub(crate) unsafe fn set_len(&self, row: NonNull<Row>, index: usize, length: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.lens(row))[index] = length };
     }
 
-    /// # Safety
-    /// The caller holds the only reference to the slot and borrows it mutably for as long as the result lives.
-    #[allow(clippy::mut_from_ref)]
-    #[inline]
-    pub(crate) unsafe fn row_mut(&self, slot: u32, row: u32) -> &mut Row {
-        // SAFETY: as `row`, with the caller's promise of uniqueness.
-        unsafe { &mut *self.meta[(slot * self.rows + row) as usize].get() }
-    }
-
-    #[inline]
-    fn row_len(&self, slot: u32, row: u32) -> usize {
-        if self.dynamic.is_empty() { self.row_bytes } else { self.shape(slot, row).elements() * self.dtype.size() }
-    }
-
-    #[inline]
-    fn row_start(&self, slot: u32, row: u32) -> *mut u8 {
-        // SAFETY: slot and row are in range for every handle this pool gave out, so the offset lies in the allocation.
-        unsafe { self.data.as_ptr().add(slot as usize * self.slot_bytes + row as usize * self.row_bytes) }
-    }
-
-    /// # Safety
-    /// As [`Inner::row`].
-    #[inline]
-    pub(crate) unsafe fn row_bytes(&self, slot: u32, row: u32) -> &[u8] {
-        // SAFETY: the bytes were zeroed at allocation, the length is at most the row's, nobody writes (caller).
-        unsafe { std::slice::from_raw_parts(self.row_start(slot, row), self.row_len(slot, row)) }
-    }
-
-    /// # Safety
-    /// As [`Inner::row_mut`].
-    #[allow(clippy::mut_from_ref)]
-    #[inline]
-    pub(crate) unsafe fn row_bytes_mut(&self, slot: u32, row: u32) -> &mut [u8] {
-        // SAFETY: as `row_bytes`, with the caller's promise of uniqueness.
-        unsafe { std::slice::from_raw_parts_mut(self.row_start(slot, row), self.row_len(slot, row)) }
-    }
-
-    #[inline]
-    pub(crate) fn share(&self, slot: u32) {
-        self.refs[slot as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn is_unique(&self, slot: u32) -> bool {
-        // Acquire: what other holders did before they dropped theirs happens before what this one does next.
-        self.refs[slot as usize].load(Ordering::Acquire) == 1
-    }
-
-    /// Gives a reference back.
+    /// Bytes of a row's elements.
     ///
     /// # Safety
-    /// `inner` is alive, the caller holds a reference to the slot, and uses neither afterwards.
+    /// As [`Inner::shape`].
     #[inline]
-    pub(crate) unsafe fn release(inner: NonNull<Inner>, slot: u32) {
-        // SAFETY: alive until this reference is given back (caller).
-        let this = unsafe { inner.as_ref() };
-        // Looked at before the reference is given back: after that, somebody else may free the pool. Who misses a pool
-        // being orphaned at this very moment leaves it behind: a leak once in a race, and never a use after free.
-        if this.orphaned.load(Ordering::Relaxed) == 0 {
-            release(&this.refs[slot as usize]);
-        } else {
-            // SAFETY: as for this function.
-            unsafe { release_orphan(inner, slot) };
+    pub(crate) unsafe fn row_len(&self, row: NonNull<Row>) -> usize {
+        if self.dynamic.is_empty() {
+            return self.row_bytes;
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.shape(row) }.elements() * self.dtype.size()
+    }
+
+    #[inline]
+    fn refs(&self, slot: usize) -> &AtomicU32 {
+        &self.table[slot * self.rows as usize].refs
+    }
+
+    fn slots(&self) -> usize {
+        self.table.len() / self.rows as usize
+    }
+
+    fn is_unused(&self) -> bool {
+        (0..self.slots()).all(|slot| is_free(self.refs(slot)))
     }
 }
 
-/// Held while an orphaned pool is looked through and freed.
-static ORPHANS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+/// Pools whose owners are gone while tensors live. Looked through whenever an owner goes or a handle to one of them is
+/// dropped.
+static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
 
-/// # Safety
-/// As [`Inner::release`].
+struct Orphan(NonNull<Inner>);
+
+// SAFETY: `Orphan` only frees `Inner`, which is `Send` and `Sync`.
+unsafe impl Send for Orphan {}
+
+/// Frees the orphans that nothing refers to any more.
+fn sweep(orphans: &mut Vec<Orphan>) {
+    orphans.retain(|orphan| {
+        // SAFETY: a listed pool is alive: it is freed here only, and leaves the list with that.
+        let is_unused = unsafe { orphan.0.as_ref() }.is_unused();
+        if is_unused {
+            // SAFETY: no handle is left, and without an owner none can be made.
+            drop(unsafe { Box::from_raw(orphan.0.as_ptr()) });
+        }
+        !is_unused
+    });
+}
+
 #[cold]
-unsafe fn release_orphan(inner: NonNull<Inner>, slot: u32) {
-    let _lock = ORPHANS.lock();
-    // SAFETY: alive until this reference is given back (caller).
-    let this = unsafe { inner.as_ref() };
-    release(&this.refs[slot as usize]);
-    if this.refs.iter().all(is_free) {
-        // SAFETY: no handle is left and none can be made; of several last ones the lock lets one find all counts zero
-        // first, and the others gave theirs back before it looked.
-        drop(unsafe { Box::from_raw(inner.as_ptr()) });
-    }
+fn release_orphan(refs: &AtomicU32) {
+    let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+    release(refs);
+    sweep(&mut orphans);
 }
 
 /// The dropping half of the protocol. A plain store where this is the last holder saves the read-modify-write.
@@ -185,30 +244,26 @@ fn is_free(count: &AtomicU32) -> bool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: `data` was allocated with this layout and `Guard::drop` frees `Inner` only once nothing refers to it.
+        // SAFETY: `data` was allocated with this layout, and `Inner` is freed only once nothing refers to it.
         unsafe { dealloc(self.data.as_ptr(), self.layout) };
     }
 }
 
-/// Frees the pool when its owners are gone and no tensor is left; otherwise the last tensor does.
+/// Gives the pool up when its owners are gone: to nobody, or to the last of its tensors.
 struct Guard(NonNull<Inner>);
 
-// SAFETY: `Guard` only frees `Inner`, which is `Send` and `Sync`.
+// SAFETY: `Guard` only gives up `Inner`, which is `Send` and `Sync`.
 unsafe impl Send for Guard {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Guard {}
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _lock = ORPHANS.lock();
+        let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the pointer came from a leaked box; while this owner lives nobody frees it.
-        let inner = unsafe { self.0.as_ref() };
-        inner.orphaned.store(1, Ordering::SeqCst);
-        // Every owner is gone, so no slot can be taken; a count of zero stays zero.
-        if inner.refs.iter().all(is_free) {
-            // SAFETY: no handle exists and none can be made, so this is the last use of the pointer.
-            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-        }
+        unsafe { self.0.as_ref() }.is_orphan.store(true, Ordering::SeqCst);
+        orphans.push(Orphan(self.0));
+        sweep(&mut orphans);
     }
 }
 
@@ -257,23 +312,31 @@ impl Pool {
             // SAFETY: `at` lies in the allocation, which nobody else has seen yet.
             unsafe { data.as_ptr().add(at).write_volatile(0) };
         }
-        let blank = Row { header: Header::new(0, Time::ZERO), lens: [0; MAX_DYNAMIC] };
-        let inner = Inner {
+        let pool = NonNull::from(Box::leak(Box::new(Inner {
             name: name.to_string(),
             dtype: spec.dtype,
             dims: spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect(),
+            lens: (0..if dynamic.is_empty() { 0 } else { slots * rows }).map(|_| UnsafeCell::default()).collect(),
             dynamic,
             rows: rows as u32,
             row_bytes: spec.max_bytes().unwrap_or(0),
             slot_bytes,
-            refs: (0..slots).map(|_| AtomicU32::new(0)).collect(),
-            meta: (0..slots * rows).map(|_| UnsafeCell::new(blank)).collect(),
+            table: Box::default(),
             data,
             layout,
-            orphaned: AtomicU8::new(0),
-        };
-        let inner = NonNull::from(Box::leak(Box::new(inner)));
-        Ok(Pool { inner, guard: Arc::new(Guard(inner)), cursor: 0, rewinds: false })
+            is_orphan: AtomicBool::new(false),
+        })));
+        let table = (0..slots * rows)
+            .map(|at| Row {
+                header: UnsafeCell::new(Header::new(0, Time::ZERO)),
+                refs: AtomicU32::new(0),
+                index: (at % rows) as u32,
+                pool,
+            })
+            .collect();
+        // SAFETY: nobody else knows the pool yet.
+        unsafe { (*pool.as_ptr()).table = table };
+        Ok(Pool { inner: pool, guard: Arc::new(Guard(pool)), cursor: 0, rewinds: false })
     }
 
     /// Uses the first slots again as soon as they come back. Right where all buffers stay on one thread: they are in its
@@ -291,27 +354,34 @@ impl Pool {
     /// Free slots from the cursor on, looking no further than `want`: enough to know whether a call has its room.
     #[inline]
     pub(crate) fn has_free(&mut self, want: usize) -> bool {
-        if self.rewinds && is_free(&self.inner().refs[0]) {
+        if self.rewinds && is_free(self.inner().refs(0)) {
             self.cursor = 0;
         }
-        let mut found = 0;
-        for i in 0..self.slots() {
-            if found == want {
-                return true;
-            }
-            found += usize::from(is_free(&self.inner().refs[self.wrapped(i)]));
+        let inner = self.inner();
+        let at = self.cursor as usize;
+        // Usually the next slots are all free, one behind the other.
+        if inner.rows == 1
+            && let Some(next) = inner.table.get(at..at.saturating_add(want))
+            && next.iter().all(|row| is_free(&row.refs))
+        {
+            return true;
         }
-        found >= want
+        self.has_free_anywhere(want)
+    }
+
+    #[cold]
+    fn has_free_anywhere(&self, want: usize) -> bool {
+        (0..self.slots()).filter(|i| is_free(self.inner().refs(self.wrapped(*i)))).take(want).count() == want
     }
 
     /// Slots nobody holds, for reports.
     pub fn free(&self) -> usize {
-        self.inner().refs.iter().filter(|c| is_free(c)).count()
+        (0..self.slots()).filter(|slot| is_free(self.inner().refs(*slot))).count()
     }
 
     /// How many slots there are.
     pub fn slots(&self) -> usize {
-        self.inner().refs.len()
+        self.inner().slots()
     }
 
     #[inline]
@@ -332,18 +402,24 @@ impl Pool {
     /// As [`Pool::take`], without the error.
     #[inline]
     pub(crate) fn take_slot(&mut self) -> Option<TensorMut> {
+        let inner = self.inner();
         let at = self.cursor as usize;
         // Usually the next slot is free: slots come back in the order in which they went out.
-        let slot = if is_free(&self.inner().refs[at]) { at } else { self.search()? };
+        let slot = if is_free(inner.refs(at)) { at } else { self.search()? };
         // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which orders it.
-        self.inner().refs[slot].store(1, Ordering::Relaxed);
+        inner.refs(slot).store(1, Ordering::Relaxed);
+        let tensor = Tensor {
+            row: NonNull::from(&inner.table[slot * inner.rows as usize]),
+            // SAFETY: the slot is in range, so the offset lies in the allocation.
+            data: unsafe { inner.data.add(slot * inner.slot_bytes) },
+        };
         self.cursor = if slot + 1 == self.slots() { 0 } else { slot as u32 + 1 };
-        Some(TensorMut(Tensor { pool: self.inner, slot: slot as u32, row: 0 }))
+        Some(TensorMut(tensor))
     }
 
     #[cold]
     fn search(&self) -> Option<usize> {
-        (0..self.slots()).map(|i| self.wrapped(i)).find(|slot| is_free(&self.inner().refs[*slot]))
+        (0..self.slots()).map(|i| self.wrapped(i)).find(|slot| is_free(self.inner().refs(*slot)))
     }
 
     #[cold]
@@ -353,17 +429,17 @@ impl Pool {
 
     /// Bytes of all slots and headers.
     pub fn bytes(&self) -> usize {
-        self.inner().layout.size() + self.inner().meta.len() * size_of::<Row>()
+        let inner = self.inner();
+        inner.layout.size() + inner.table.len() * size_of::<Row>() + inner.lens.len() * size_of::<Lens>()
     }
 
     /// The dense bytes of the first `rows` rows of a slot just taken, to be written by a backend.
     pub(crate) fn batch_bytes(slot: &mut TensorMut, rows: usize) -> &mut [u8] {
-        let inner = slot.0.pool;
         // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows lie one behind the other.
         unsafe {
-            let inner = inner.as_ref();
+            let inner = Row::pool(slot.0.row);
             let rows = rows.min(inner.rows as usize);
-            std::slice::from_raw_parts_mut(inner.row_start(slot.0.slot, 0), rows * inner.row_bytes)
+            std::slice::from_raw_parts_mut(slot.0.data.as_ptr(), rows * inner.row_bytes)
         }
     }
 
@@ -372,19 +448,22 @@ impl Pool {
         slot: TensorMut,
         headers: impl ExactSizeIterator<Item = Header>,
     ) -> impl Iterator<Item = Tensor> {
-        let inner = slot.0.pool;
-        let at = slot.0.slot;
-        let count = headers.len() as u32;
-        for (row, header) in headers.enumerate() {
-            // SAFETY: `slot` is still the only handle to its slot.
-            unsafe { (*inner.as_ref().meta[(at * inner.as_ref().rows) as usize + row].get()).header = header };
+        // SAFETY: `slot` is a reference to its slot.
+        let inner = unsafe { Row::pool(slot.0.row) };
+        let count = headers.len().min(inner.rows as usize);
+        let (first, data, row_bytes) = (slot.0.row, slot.0.data, inner.row_bytes);
+        // SAFETY: the rows of a slot lie one behind the other, headers and bytes, and `at` stays below their number.
+        let tensor = move |at: usize| unsafe { Tensor { row: first.add(at), data: data.add(at * row_bytes) } };
+        for (at, header) in headers.take(count).enumerate() {
+            // SAFETY: `slot` is still the only handle to its slot; a handle made here is forgotten at once.
+            unsafe { *Row::header_mut(first.add(at)) = header };
         }
         if count > 0 {
-            // SAFETY: the pool is alive, because `slot` is a reference. Relaxed: nobody else holds the slot yet.
-            unsafe { inner.as_ref().refs[at as usize].store(count, Ordering::Relaxed) };
+            // SAFETY: `slot` is a reference to its slot. Relaxed: nobody else holds the slot yet.
+            unsafe { Row::refs(first) }.store(count as u32, Ordering::Relaxed);
             std::mem::forget(slot);
         }
-        (0..count).map(move |row| Tensor { pool: inner, slot: at, row })
+        (0..count).map(tensor)
     }
 }
 

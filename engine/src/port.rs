@@ -56,13 +56,11 @@ pub trait PortSet: Sized + 'static {
     fn room(&mut self, calls: usize, cx: &mut Cx) -> usize;
     /// Wakes the workers of consumers that something was sent to.
     fn ring(&mut self);
-    /// Begins a call.
-    fn begin(&mut self);
     /// Whether the call has sent anything.
     fn has_emitted(&self) -> bool;
-    /// Takes the call's messages back.
+    /// Takes back what was sent since the last call that succeeded.
     fn rollback(&mut self);
-    /// Checks the call against the declared bounds.
+    /// Ends a call that succeeded: checks it against the declared bounds.
     ///
     /// # Errors
     /// `EmitsBound`.
@@ -89,11 +87,13 @@ pub trait AnyPort {
 pub struct Port<T: Payload> {
     name: String,
     emits: usize,
+    /// What a call may emit without a closer look: one message, where it may emit any.
+    unchecked: usize,
     /// Slots one call takes from the pool.
     slots: usize,
     staged: Vec<Message<T>>,
     runs: Vec<Run>,
-    /// Staged messages before the current call.
+    /// Staged messages of calls that succeeded.
     mark: usize,
     /// Staged messages that belong to a run already.
     in_runs: usize,
@@ -103,16 +103,19 @@ pub struct Port<T: Payload> {
 
 impl<T: Payload> Port<T> {
     fn new(parts: PortParts) -> Self {
-        let mut edges: Vec<Tx<T>> = parts.edges.into_iter().map(tx).collect();
-        let buffer = edges.iter().map(Tx::buffer).max().unwrap_or(parts.emits * crate::stage::BURST);
-        if let Some((_, others)) = edges.split_last_mut() {
-            others.iter_mut().for_each(Tx::prepare_to_share);
-        }
+        let edges: Vec<Tx<T>> = parts.edges.into_iter().map(tx).collect();
+        let staged = match edges.last() {
+            // Lent with the first message of each turn.
+            Some(last) if last.takes_buffer() => Vec::new(),
+            Some(last) => last.lend(),
+            None => Vec::with_capacity(parts.emits * crate::stage::BURST),
+        };
         Port {
             name: parts.name,
             emits: parts.emits,
+            unchecked: parts.emits.min(1),
             slots: parts.emits.div_ceil(parts.rows.max(1)),
-            staged: Vec::with_capacity(buffer),
+            staged,
             runs: Vec::with_capacity(crate::stage::BURST.max(parts.emits) + 1),
             mark: 0,
             in_runs: 0,
@@ -135,7 +138,22 @@ impl<T: Payload> Port<T> {
     /// Sends a message when the call has succeeded.
     #[inline]
     pub fn send(&mut self, message: impl Into<Message<T>>) {
-        self.staged.push(message.into());
+        let message = message.into();
+        if self.staged.len() == self.staged.capacity() {
+            return self.send_beyond(message);
+        }
+        self.staged.push(message);
+    }
+
+    /// The first message of a turn gets a buffer to be staged in. There is room for what was declared; whoever sends more
+    /// is told so when the call ends. Out of line and by value, so that the usual case keeps the message in registers.
+    #[cold]
+    #[inline(never)]
+    fn send_beyond(&mut self, message: Message<T>) {
+        if let (0, Some(last)) = (self.staged.capacity(), self.edges.last()) {
+            self.staged = last.lend();
+        }
+        self.staged.push(message);
     }
 
     #[inline]
@@ -158,13 +176,18 @@ impl<T: Payload> Port<T> {
     }
 
     #[inline]
-    fn commit(&mut self) -> Result<(), NodeError> {
+    fn check(&mut self) -> Result<(), NodeError> {
         let emitted = self.staged.len() - self.mark;
-        if emitted <= 1 && self.emits >= 1 { Ok(()) } else { self.commit_many(emitted) }
+        if emitted <= self.unchecked { Ok(()) } else { self.check_many(emitted) }
+    }
+
+    #[inline]
+    fn settle(&mut self) {
+        self.mark = self.staged.len();
     }
 
     #[cold]
-    fn commit_many(&mut self, emitted: usize) -> Result<(), NodeError> {
+    fn check_many(&mut self, emitted: usize) -> Result<(), NodeError> {
         if emitted > self.emits {
             return Err(NodeErrorKind::EmitsBound { port: self.name.clone(), bound: self.emits }.into());
         }
@@ -299,10 +322,6 @@ impl<T: Payload> PortSet for Port<T> {
         self.edges.iter_mut().for_each(Tx::ring);
     }
     #[inline]
-    fn begin(&mut self) {
-        self.mark = self.staged.len();
-    }
-    #[inline]
     fn has_emitted(&self) -> bool {
         self.staged.len() > self.mark
     }
@@ -312,7 +331,9 @@ impl<T: Payload> PortSet for Port<T> {
     }
     #[inline]
     fn commit(&mut self) -> Result<(), NodeError> {
-        Port::commit(self)
+        self.check()?;
+        self.settle();
+        Ok(())
     }
     #[inline]
     fn portion(&mut self, accounted: u64, weight: u32) {
@@ -360,9 +381,6 @@ macro_rules! tuple_outputs {
             fn ring(&mut self) {
                 $(self.$i.ring();)+
             }
-            fn begin(&mut self) {
-                $(self.$i.begin();)+
-            }
             fn has_emitted(&self) -> bool {
                 $(self.$i.has_emitted() ||)+ false
             }
@@ -370,7 +388,9 @@ macro_rules! tuple_outputs {
                 $(self.$i.rollback();)+
             }
             fn commit(&mut self) -> Result<(), NodeError> {
-                $(self.$i.commit()?;)+
+                // One port over its bound takes the call back on all of them.
+                $(self.$i.check()?;)+
+                $(self.$i.settle();)+
                 Ok(())
             }
             fn portion(&mut self, accounted: u64, weight: u32) {
@@ -433,9 +453,6 @@ impl<T: Payload> PortSet for PortList<T> {
     fn ring(&mut self) {
         self.0.iter_mut().for_each(PortSet::ring);
     }
-    fn begin(&mut self) {
-        self.0.iter_mut().for_each(PortSet::begin);
-    }
     fn has_emitted(&self) -> bool {
         self.0.iter().any(PortSet::has_emitted)
     }
@@ -443,7 +460,9 @@ impl<T: Payload> PortSet for PortList<T> {
         self.0.iter_mut().for_each(PortSet::rollback);
     }
     fn commit(&mut self) -> Result<(), NodeError> {
-        self.0.iter_mut().try_for_each(Port::commit)
+        self.0.iter_mut().try_for_each(Port::check)?;
+        self.0.iter_mut().for_each(Port::settle);
+        Ok(())
     }
     fn portion(&mut self, accounted: u64, weight: u32) {
         self.0.iter_mut().for_each(|p| p.portion(accounted, weight));

@@ -215,53 +215,73 @@ impl Common {
 
     /// Records a failure and what the policy makes of it.
     #[cold]
-    fn report(&self, cx: &Cx, call: &'static str, error: Trouble) -> bool {
-        let skip = self.on_error == OnError::Skip;
+    pub(crate) fn report(&self, cx: &Cx, trouble: Trouble) -> bool {
         let number = self.counts.done.get() + self.counts.failed.get();
-        let (text, panicked) = match error {
-            Trouble::Error(error) => (error.to_string(), false),
-            Trouble::Panic(text) => (text, true),
-        };
+        let TroubleText { call, text, panicked } = *trouble.0;
         cx.shared.fail(Failure { node: self.node, call, number, text, panicked }, self.on_error);
-        skip
+        self.on_error == OnError::Skip
     }
 }
 
-/// How a call failed.
-pub(crate) enum Trouble {
-    Error(NodeError),
-    Panic(String),
+/// How a call failed. One word wide, so that the result of a call that did not fail is one too: it is looked at behind a
+/// burst's worth of stores, and a wider one would have to wait until they have all reached the cache.
+#[derive(Debug)]
+pub(crate) struct Trouble(Box<TroubleText>);
+
+#[derive(Debug)]
+struct TroubleText {
+    call: &'static str,
+    text: String,
+    panicked: bool,
+}
+
+impl Trouble {
+    /// A call that returned an error.
+    #[cold]
+    pub(crate) fn error(call: &'static str, error: &NodeError) -> Trouble {
+        Trouble(Box::new(TroubleText { call, text: error.to_string(), panicked: false }))
+    }
+
+    #[cold]
+    fn panic(call: &'static str, panic: &(dyn std::any::Any + Send)) -> Trouble {
+        Trouble(Box::new(TroubleText { call, text: crate::running::panic_text(panic), panicked: true }))
+    }
+
+    /// What happened, without the call's name.
+    pub(crate) fn into_text(self) -> String {
+        self.0.text
+    }
 }
 
 /// Runs node code: a panic becomes an error of that node.
-pub(crate) fn guarded<R>(call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
+pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(Trouble::Error(error)),
-        Err(panic) => Err(Trouble::Panic(crate::running::panic_text(&*panic))),
+        Ok(Err(error)) => Err(Trouble::error(name, &error)),
+        Err(panic) => Err(Trouble::panic(name, &*panic)),
     }
 }
 
 /// Drops a node; a panic in its `Drop` is reported and goes no further.
 fn drop_node<N: Node>(node: &mut Option<N>, common: &Common, cx: &Cx) {
     let node = node.take();
-    if let Err(trouble) = guarded(|| {
+    if let Err(trouble) = guarded("drop", || {
         drop(node);
         Ok(())
     }) {
-        common.report(cx, "drop", trouble);
+        common.report(cx, trouble);
     }
 }
 
 fn metrics_of<N: Node>(node: &Option<N>, common: &Common, cx: &Cx) -> Metrics {
     let mut metrics = Metrics::default();
     if let Some(node) = node
-        && let Err(trouble) = guarded(|| {
+        && let Err(trouble) = guarded("metrics", || {
             node.metrics(&mut metrics);
             Ok(())
         })
     {
-        common.report(cx, "metrics", trouble);
+        common.report(cx, trouble);
     }
     metrics
 }

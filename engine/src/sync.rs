@@ -4,7 +4,7 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
 #[cfg(not(loom))]
 pub(crate) use std::thread;
@@ -13,7 +13,7 @@ pub(crate) use std::thread;
 pub(crate) use loom::{
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
     },
     thread,
 };

@@ -2,7 +2,7 @@
 //! is a [`Tensor`], a 16-byte handle to a row of a pooled slot.
 
 use crate::payload::{Header, Message, Payload};
-use crate::pool::{Inner, MAX_DYNAMIC};
+use crate::pool::{Inner, MAX_DYNAMIC, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
@@ -317,9 +317,9 @@ pub enum TensorError {
 ///
 /// Tensors that outlive their graph keep their pool's memory until the last of them is dropped.
 pub struct Tensor {
-    pub(crate) pool: NonNull<Inner>,
-    pub(crate) slot: u32,
-    pub(crate) row: u32,
+    /// Two pointers and nothing else: the compiler keeps such a pair in two registers.
+    pub(crate) row: NonNull<Row>,
+    pub(crate) data: NonNull<u8>,
 }
 
 // SAFETY: a tensor gives shared access to plain bytes that nobody writes while a reference is counted (`pool.rs`), and
@@ -333,7 +333,7 @@ impl Tensor {
     fn inner(&self) -> &Inner {
         // SAFETY: `Inner` is freed only when no slot of it is referenced (`pool::Guard`); this handle is a
         // reference.
-        unsafe { self.pool.as_ref() }
+        unsafe { Row::pool(self.row) }
     }
 
     /// Element type.
@@ -343,7 +343,8 @@ impl Tensor {
 
     /// Shape of this message.
     pub fn shape(&self) -> Shape {
-        self.inner().shape(self.slot, self.row)
+        // SAFETY: this handle is a counted reference; lengths are written only while it is uniquely held.
+        unsafe { self.inner().shape(self.row) }
     }
 
     /// The elements, dense and row-major.
@@ -359,21 +360,23 @@ impl Tensor {
     /// The bytes of the elements.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: this handle is a counted reference, and a slot is written only while it has a single `TensorMut`.
-        unsafe { self.inner().row_bytes(self.slot, self.row) }
+        // SAFETY: the row's bytes were zeroed at allocation and its length is at most the row's; this handle is a counted
+        // reference, and a slot is written only while it has a single `TensorMut`.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.inner().row_len(self.row)) }
     }
 
     /// The same tensor once more.
     #[inline]
     pub fn share(&self) -> Tensor {
-        self.inner().share(self.slot);
-        Tensor { pool: self.pool, slot: self.slot, row: self.row }
+        // SAFETY: this handle is a counted reference.
+        unsafe { Row::share(self.row) };
+        Tensor { row: self.row, data: self.data }
     }
 
     #[inline]
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: as for `bytes`: rows' headers are written only while uniquely held.
-        unsafe { &self.inner().row(self.slot, self.row).header }
+        unsafe { Row::header(self.row) }
     }
 
     /// Write access, where this is the only handle to the slot.
@@ -381,7 +384,8 @@ impl Tensor {
     /// # Errors
     /// Itself, when the slot is shared.
     pub fn into_mut(self) -> Result<TensorMut, Tensor> {
-        if self.inner().is_unique(self.slot) { Ok(TensorMut(self)) } else { Err(self) }
+        // SAFETY: this handle is a counted reference.
+        if unsafe { Row::is_unique(self.row) } { Ok(TensorMut(self)) } else { Err(self) }
     }
 }
 
@@ -389,7 +393,7 @@ impl Drop for Tensor {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: this handle is a reference to its slot, and this is its last use.
-        unsafe { Inner::release(self.pool, self.slot) };
+        unsafe { Row::release(self.row) };
     }
 }
 
@@ -406,10 +410,10 @@ impl Payload for Tensor {
         message.body.header()
     }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
-        let tensor = &message.body;
-        if tensor.inner().is_unique(tensor.slot) {
+        // SAFETY: the handle is a counted reference.
+        if unsafe { Row::is_unique(message.body.row) } {
             // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nobody reads the row.
-            let header = unsafe { &mut tensor.inner().row_mut(tensor.slot, tensor.row).header };
+            let header = unsafe { Row::header_mut(message.body.row) };
             (header.part, header.parts) = (part, parts);
         }
     }
@@ -456,7 +460,7 @@ impl TensorMut {
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.
-        unsafe { self.0.inner().row_bytes_mut(self.0.slot, self.0.row) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.inner().row_len(self.0.row)) }
     }
 
     /// Sets the run-time length of a dim declared with a bound. The elements are dense for the new shape; set the
@@ -474,7 +478,7 @@ impl TensorMut {
             return Err(TensorError::TooLong { dim, length, bound });
         }
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.
-        unsafe { inner.row_mut(self.0.slot, self.0.row).lens[index] = length as u32 };
+        unsafe { inner.set_len(self.0.row, index, length as u32) };
         Ok(())
     }
 
@@ -486,7 +490,7 @@ impl TensorMut {
     /// Changes what the engine knows about the message this will be.
     pub fn header_mut(&mut self) -> &mut Header {
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.
-        unsafe { &mut self.0.inner().row_mut(self.0.slot, self.0.row).header }
+        unsafe { Row::header_mut(self.0.row) }
     }
 
     /// Gives up writing.

@@ -1,7 +1,7 @@
 //! Rings and pools exist; no thread does.
 
 use crate::clock::Clock;
-use crate::edge::{Params, Shared};
+use crate::edge::{Buffers, Params, Shared};
 use crate::error::RunError;
 use crate::intake::IntakeParts;
 use crate::node::{Building, Cost, Folders, PlannedPorts};
@@ -169,8 +169,9 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
     let mut consumers: BTreeMap<usize, Box<dyn Any>> =
         consumers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
+    let mut buffers = Buffers::default();
     for (i, (params, connect)) in local {
-        let (tx, rx) = (connect.local)(&params);
+        let (tx, rx) = (connect.local)(&params, &mut buffers);
         producers.insert(i, tx);
         consumers.insert(i, rx);
     }
@@ -198,10 +199,9 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         let clock = cx.clock().clone();
         let mut building = Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports };
         let planned = kit.planned;
-        match crate::stage::guarded(|| planned.make(parts, &mut building, cx)) {
+        match crate::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),
-            Err(crate::stage::Trouble::Error(error)) => return Err((node, error.to_string())),
-            Err(crate::stage::Trouble::Panic(text)) => return Err((node, text)),
+            Err(trouble) => return Err((node, trouble.into_text())),
         }
     }
     Ok(stages)

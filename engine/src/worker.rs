@@ -395,12 +395,11 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
     bell.answer_here();
     let pinned = pin(&plan.place);
     let index = plan.index;
-    let built = crate::stage::guarded(|| Ok((plan.build)(&mut cx)));
+    let built = crate::stage::guarded("build", || Ok((plan.build)(&mut cx)));
     let mut bug = None;
     let built = match built {
         Ok(built) => built,
-        Err(crate::stage::Trouble::Panic(text)) => Err((plan.nodes.first().copied().unwrap_or(0), text)),
-        Err(crate::stage::Trouble::Error(error)) => Err((plan.nodes.first().copied().unwrap_or(0), error.to_string())),
+        Err(trouble) => Err((plan.nodes.first().copied().unwrap_or(0), trouble.into_text())),
     };
     let (stages, error) = match built {
         Ok(stages) => (stages, None),
@@ -414,11 +413,11 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
         }
         let mut idler = Idler::new(plan.place.wait, plan.place.may_spin, bell);
         // Node code is guarded call by call; what panics here is our own, and must not hang the others.
-        if let Err(crate::stage::Trouble::Panic(text)) = crate::stage::guarded(|| {
+        if let Err(trouble) = crate::stage::guarded("run", || {
             crew.run(&mut cx, &mut idler);
             Ok(())
         }) {
-            bug = Some(text);
+            bug = Some(trouble.into_text());
             shared.abort();
         }
     }

@@ -36,7 +36,7 @@ pub(super) struct Feed<I: Intake> {
 
 impl<I: Intake> Feed<I> {
     pub(super) fn new(intake: I) -> Self {
-        let burst = Burst::with_capacity(intake.buffer());
+        let burst = intake.burst();
         Feed { intake, burst }
     }
 
@@ -48,7 +48,7 @@ impl<I: Intake> Feed<I> {
         common: &mut Common,
         cx: &mut Cx,
         work: &mut W,
-    ) -> Result<(), (&'static str, Trouble)> {
+    ) -> Result<(), Trouble> {
         self.intake.fill(n, &mut self.burst);
         let Burst { items, portions } = &mut self.burst;
         let recorded = portions.iter().any(|p| p.run.is_recorded());
@@ -64,7 +64,7 @@ impl<I: Intake> Feed<I> {
         // Iterator and position live outside the guarded call, so that a call that fails leaves the rest where it is.
         let mut result = loop {
             let before = items.len();
-            let outcome = guarded(|| {
+            let outcome = guarded("call", || {
                 while at < portions.len() {
                     let portion = &portions[at];
                     let weight = if portion.run.is_recorded() { portion.run.weight } else { 0 };
@@ -112,9 +112,9 @@ impl<I: Intake> Feed<I> {
                     work.rollback();
                     failed += 1;
                     if !skip {
-                        break Err(("call", trouble));
+                        break Err(trouble);
                     }
-                    common.report(cx, "call", trouble);
+                    common.report(cx, trouble);
                     // Go on behind the message that failed, in its portion.
                     left = items.len().saturating_sub(behind);
                     if left == 0
@@ -135,17 +135,18 @@ impl<I: Intake> Feed<I> {
                     cx.record(common.compute, end - started, portion.run.weighted());
                 }
                 if result.is_ok() {
-                    result = work.publish(cx, end, end - started).map_err(|e| ("emit", Trouble::Error(e)));
+                    result = work.publish(cx, end, end - started).map_err(|e| Trouble::error("emit", &e));
                 }
             }
             common.learn(end - started, given as usize);
         } else {
             if result.is_ok() {
-                result = work.publish(cx, 0, 0).map_err(|e| ("emit", Trouble::Error(e)));
+                result = work.publish(cx, 0, 0).map_err(|e| Trouble::error("emit", &e));
             }
             cx.stale();
         }
         portions.clear();
+        self.intake.recycle(&mut self.burst);
         common.counts.taken.add(given);
         common.counts.done.add(given - failed);
         common.counts.failed.add(failed);

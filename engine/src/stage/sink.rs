@@ -100,10 +100,10 @@ impl<N: Sink> SinkStage<N> {
     }
 
     #[cold]
-    fn fail(&mut self, cx: &mut Cx, call: &'static str, trouble: Trouble) {
+    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
         self.work.origins.clear();
         self.work.ledgers.clear();
-        if self.common.report(cx, call, trouble) {
+        if self.common.report(cx, trouble) {
             return;
         }
         let reason = self.common.gone();
@@ -113,13 +113,13 @@ impl<N: Sink> SinkStage<N> {
 
     fn extra(&mut self, cx: &mut Cx, what: &'static str) {
         let node = &mut self.work.node;
-        let outcome = guarded(|| {
+        let outcome = guarded(what, || {
             let Some(node) = node else { return Ok(()) };
             if what == "finish" { node.finish() } else { node.flush() }
         });
         cx.stale();
         if let Err(trouble) = outcome {
-            self.fail(cx, what, trouble);
+            self.fail(cx, trouble);
         }
     }
 }
@@ -149,8 +149,8 @@ impl<N: Sink> Stage for SinkStage<N> {
             return Turn::Idle(u64::MAX);
         }
         self.dirty = true;
-        if let Err((call, trouble)) = self.feed.process(available, &mut self.common, cx, &mut self.work) {
-            self.fail(cx, call, trouble);
+        if let Err(trouble) = self.feed.process(available, &mut self.common, cx, &mut self.work) {
+            self.fail(cx, trouble);
         }
         Turn::Worked
     }

@@ -42,12 +42,12 @@ impl<N: Source> SourceStage<N> {
 fn give<N: Source>(node: &mut N, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
     let mut next = Next::More;
     while next == Next::More && emit.seq < until {
-        emit.ports.begin();
         next = node.next(emit)?;
-        emit.ports.commit()?;
         // A call that sent nothing has no sequence number. Where it wants to be called again all the same, the source is
         // polling for something: the others get their turn first.
-        if !emit.ports.has_emitted() {
+        let has_emitted = emit.ports.has_emitted();
+        emit.ports.commit()?;
+        if !has_emitted {
             break;
         }
         emit.seq += 1;
@@ -85,7 +85,7 @@ impl<N: Source> Stage for SourceStage<N> {
         // Every call that emits, and every call that fails, has a sequence number of its own.
         let (next, outcome) = loop {
             let (node, emit) = (&mut self.node, &mut self.emit);
-            let trouble = match guarded(|| node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))) {
+            let trouble = match guarded("next", || node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))) {
                 Ok(next) => break (next, Ok(())),
                 Err(trouble) => trouble,
             };
@@ -95,7 +95,7 @@ impl<N: Source> Stage for SourceStage<N> {
             if !skip {
                 break (Next::Done, Err(trouble));
             }
-            self.common.report(cx, "next", trouble);
+            self.common.report(cx, trouble);
             if self.emit.seq >= until {
                 break (Next::More, Ok(()));
             }
@@ -124,13 +124,13 @@ impl<N: Source> Stage for SourceStage<N> {
         }
         // The ledger begins here: source time is measured from each message's own origin.
         self.emit.ports.portion(end, weight);
-        let published = self.emit.ports.publish(end, 0).map_err(Trouble::Error);
+        let published = self.emit.ports.publish(end, 0).map_err(|e| Trouble::error("emit", &e));
         self.emit.ports.ring();
         self.common.counts.taken.add(done + failed);
         self.common.counts.done.add(done);
         self.common.counts.failed.add(failed);
         if let Err(trouble) = outcome.and(published)
-            && !self.common.report(cx, "next", trouble)
+            && !self.common.report(cx, trouble)
         {
             self.common.gone();
             drop_node(&mut self.node, &self.common, cx);

@@ -34,7 +34,6 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
         let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
         while items.len() > behind {
             let Some(item) = items.next() else { break };
-            emit.ports.begin();
             if let Err(error) = node.apply(item, emit).and_then(|()| emit.ports.commit()) {
                 emit.ports.rollback();
                 return Err(error);
@@ -74,8 +73,7 @@ impl<N: Transform> TransformStage<N> {
     /// Calls `finish` or `wake`, whose outputs have no ledger: they descend from no single message.
     fn extra(&mut self, cx: &mut Cx, what: &'static str) -> Result<(), ()> {
         let work = &mut self.work;
-        work.emit.ports.begin();
-        let outcome = guarded(|| {
+        let outcome = guarded(what, || {
             let Some(node) = &mut work.node else { return Ok(()) };
             match what {
                 "finish" => node.finish(&mut work.emit)?,
@@ -86,7 +84,7 @@ impl<N: Transform> TransformStage<N> {
         let outcome = match outcome {
             Ok(()) => {
                 work.emit.ports.portion(0, 0);
-                work.emit.ports.publish(0, 0).map_err(Trouble::Error)
+                work.emit.ports.publish(0, 0).map_err(|e| Trouble::error("emit", &e))
             }
             Err(trouble) => {
                 work.emit.ports.rollback();
@@ -94,13 +92,13 @@ impl<N: Transform> TransformStage<N> {
             }
         };
         cx.stale();
-        outcome.map_err(|trouble| self.fail(cx, what, trouble))
+        outcome.map_err(|trouble| self.fail(cx, trouble))
     }
 
     #[cold]
-    fn fail(&mut self, cx: &mut Cx, call: &'static str, trouble: Trouble) {
+    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
         self.work.emit.ports.rollback();
-        if self.common.report(cx, call, trouble) {
+        if self.common.report(cx, trouble) {
             return;
         }
         let reason = self.common.gone();
@@ -155,8 +153,8 @@ impl<N: Transform> Stage for TransformStage<N> {
             return blocked(&mut self.work.emit.ports, &self.common.counts);
         }
         self.work.emit.now = Time(cx.latest());
-        if let Err((call, trouble)) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
-            self.fail(cx, call, trouble);
+        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
+            self.fail(cx, trouble);
         }
         self.work.emit.ports.ring();
         Turn::Worked
