@@ -78,6 +78,107 @@ fn monotonic() -> Time {
     }
 }
 
+/// A worker's reading of the clock. Where the kernel itself keeps `CLOCK_MONOTONIC` by the processor's time stamp counter,
+/// the counter is read directly, at less than half the price of asking, and held against the clock at least once a second.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    clock: Clock,
+    counter: Option<Counter>,
+}
+
+impl Watch {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let counter = (matches!(clock, Clock::Monotonic) && counts_as_the_kernel_does()).then(Counter::default);
+        Watch { clock, counter }
+    }
+
+    #[inline]
+    pub(crate) fn now(&mut self) -> u64 {
+        match &mut self.counter {
+            Some(counter) => counter.now(),
+            None => self.clock.now().0,
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
+/// The shortest time from which the counter's rate is taken, ns.
+const FIRST_LOOK_NS: u64 = 20_000_000;
+/// The longest time between two looks at the clock, ns.
+const LOOK_NS: u64 = 1_000_000_000;
+
+/// The processor's counter, in nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Debug, Default)]
+struct Counter {
+    /// Counter and clock when they were last held against each other.
+    ticks: u64,
+    ns: u64,
+    /// Ns a tick, with 32 fractional bits; 0 before the rate is known.
+    rate: u64,
+    /// Ticks until the next look.
+    valid: u64,
+    /// The last reading: time never goes back.
+    last: u64,
+}
+
+impl Counter {
+    #[inline]
+    fn now(&mut self) -> u64 {
+        let passed = ticks().wrapping_sub(self.ticks);
+        if passed >= self.valid {
+            return self.look();
+        }
+        let ns = self.ns + ((u128::from(passed) * u128::from(self.rate)) >> 32) as u64;
+        self.last = self.last.max(ns);
+        self.last
+    }
+
+    /// Asks the kernel. The rate is that of the time since the last look, which doubles each time up to a second, so that
+    /// an error of a reading grows to no more than twice its size until the next.
+    #[cold]
+    fn look(&mut self) -> u64 {
+        let (ticks, ns) = (ticks(), monotonic().0);
+        let (ticks_passed, ns_passed) = (ticks.wrapping_sub(self.ticks), ns.saturating_sub(self.ns));
+        if self.ns == 0 || ticks_passed > u64::MAX / 2 {
+            // The first look, or the counter was set back.
+            *self = Counter { ticks, ns, last: self.last, ..Counter::default() };
+        } else if ns_passed >= FIRST_LOOK_NS {
+            let per_tick = (u128::from(ns_passed) << 32) / u128::from(ticks_passed.max(1));
+            self.rate = u64::try_from(per_tick).unwrap_or(u64::MAX);
+            let next = (2 * ns_passed).min(LOOK_NS);
+            self.valid = (u128::from(ticks_passed) * u128::from(next) / u128::from(ns_passed)) as u64;
+            (self.ticks, self.ns) = (ticks, ns);
+        }
+        self.last = self.last.max(ns);
+        self.last
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "reading the counter has no requirement, the function is only not marked safe")]
+#[inline]
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> u64 {
+    0
+}
+
+/// Whether the kernel found the counter fit to keep time by: constant, running in all sleep states, the same on all cores.
+fn counts_as_the_kernel_does() -> bool {
+    static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        cfg!(target_arch = "x86_64") && source.is_ok_and(|name| name.trim() == "tsc")
+    })
+}
+
 /// The wall clock, for the head of a report and nothing else.
 #[allow(clippy::disallowed_methods, reason = "the one place")]
 pub(crate) fn wall() -> std::time::SystemTime {
@@ -107,5 +208,34 @@ impl SimulatedClock {
     /// Moves it forward to a time; a time that has passed changes nothing.
     pub fn advance_to(&self, time: Time) {
         self.0.fetch_max(time.0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Wherever this runs, a watch never goes back and never leaves the clock by more than its last error.
+    #[test]
+    fn a_watch_keeps_the_clocks_time() {
+        let mut watch = Watch::new(Clock::Monotonic);
+        let begin = watch.now();
+        let (mut last, mut readings) = (begin, 0u64);
+        while last < begin + 3 * FIRST_LOOK_NS {
+            let (before, now, after) = (monotonic().0, watch.now(), monotonic().0);
+            assert!(now >= last, "{now} after {last}");
+            assert!(now + 20_000 > before && now < after + 20_000, "{before} {now} {after}");
+            (last, readings) = (now, readings + 1);
+        }
+        assert!(readings > 100);
+    }
+
+    #[test]
+    fn a_simulated_clock_is_read_as_it_stands() {
+        let clock = SimulatedClock::new(Time(5));
+        let mut watch = Watch::new(Clock::Simulated(clock.clone()));
+        assert_eq!(watch.now(), 5);
+        clock.advance(7);
+        assert_eq!(watch.now(), 12);
     }
 }

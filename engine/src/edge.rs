@@ -11,14 +11,14 @@
 //! What an edge promises: order is kept; a message is moved, shared, or counted as lost with a [`Reason`]; `sent =
 //! received + lost + left`, where *left* is found by emptying the edge after both ends have stopped.
 
-use crate::meter::Run;
+use crate::meter::{Run, push_run};
 use crate::payload::{Message, Payload};
 use crate::sync::{Arc, AtomicU8, Counter, Ordering, Padded};
 use crate::wait::Bell;
 use crossbeam_queue::ArrayQueue;
 use std::any::{Any, TypeId};
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// What happens when a message finds its edge full.
@@ -234,32 +234,59 @@ pub(crate) fn rx<T: Payload>(end: Box<dyn Any>) -> Rx<T> {
 #[derive(Default)]
 pub(crate) struct Buffers(BTreeMap<(TypeId, usize), Box<dyn Any>>);
 
-/// Empty buffers of one payload and size, the one used last on top.
-type Spares<T> = Rc<RefCell<Vec<Vec<Message<T>>>>>;
+/// Empty buffers of one payload and size. Those below `free` are there; a place above holds what was given in exchange.
+struct Spares<T: Payload> {
+    buffers: Vec<Vec<Message<T>>>,
+    free: usize,
+}
+
+impl<T: Payload> Spares<T> {
+    /// Gives the buffer used last for a list that has none.
+    #[inline]
+    fn lend(&mut self, to: &mut Vec<Message<T>>) {
+        if let Some(free) = self.free.checked_sub(1)
+            && let Some(place) = self.buffers.get_mut(free)
+        {
+            // Places are swapped, not moved through: a buffer written and read again at once in other portions would have to
+            // wait for the cache.
+            std::mem::swap(place, to);
+            self.free = free;
+        }
+    }
+
+    /// Takes the buffer of an empty list back.
+    #[inline]
+    fn recycle(&mut self, from: &mut Vec<Message<T>>) {
+        if let Some(place) = self.buffers.get_mut(self.free) {
+            std::mem::swap(place, from);
+            self.free += 1;
+        }
+    }
+}
 
 impl Buffers {
     /// The spares for buffers of `size` messages, with three more: an edge holds one buffer, its producer fills one, and
     /// its consumer empties one.
-    fn spares<T: Payload>(&mut self, size: usize) -> Spares<T> {
-        let key = (TypeId::of::<T>(), size);
-        let spares = self.0.entry(key).or_insert_with(|| Box::new(Spares::<T>::default()));
-        let spares = spares.downcast_ref::<Spares<T>>().expect("the key names the payload").clone();
-        spares.borrow_mut().extend((0..3).map(|_| Vec::with_capacity(size)));
+    fn spares<T: Payload>(&mut self, size: usize) -> Rc<RefCell<Spares<T>>> {
+        let new = || Box::new(Rc::new(RefCell::new(Spares::<T> { buffers: Vec::new(), free: 0 })));
+        let spares = self.0.entry((TypeId::of::<T>(), size)).or_insert_with(|| new());
+        let spares = spares.downcast_ref::<Rc<RefCell<Spares<T>>>>().expect("the key names the payload").clone();
+        let mut grown = spares.borrow_mut();
+        grown.buffers.extend((0..3).map(|_| Vec::with_capacity(size)));
+        grown.free = grown.buffers.len();
+        drop(grown);
         spares
     }
 }
 
+/// An edge inside a worker.
 struct Local<T: Payload> {
-    /// Without a buffer while the consumer has it.
-    items: Vec<Message<T>>,
-    runs: VecDeque<Run>,
-    spares: Spares<T>,
-}
-
-impl<T: Payload> Local<T> {
-    fn lend(&self) -> Vec<Message<T>> {
-        self.spares.borrow_mut().pop().unwrap_or_default()
-    }
+    /// How many messages it holds.
+    len: Cell<usize>,
+    /// Without a buffer while there are none.
+    items: RefCell<Vec<Message<T>>>,
+    runs: RefCell<Vec<Run>>,
+    spares: Rc<RefCell<Spares<T>>>,
 }
 
 /// A message in a queue that evicts: its stamps travel with it, because its neighbours may be evicted.
@@ -269,7 +296,7 @@ pub(crate) struct Stamped<T: Payload> {
 }
 
 enum TxKind<T: Payload> {
-    Local(Rc<RefCell<Local<T>>>),
+    Local(Rc<Local<T>>),
     Ring(rtrb::Producer<Message<T>>, rtrb::Producer<Run>),
     Evict(Arc<ArrayQueue<Stamped<T>>>),
 }
@@ -313,11 +340,12 @@ fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
 }
 
 pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T>, Rx<T>) {
-    let shared = Rc::new(RefCell::new(Local {
-        items: Vec::new(),
-        runs: VecDeque::with_capacity(params.buffer + 1),
+    let shared = Rc::new(Local {
+        len: Cell::new(0),
+        items: RefCell::default(),
+        runs: RefCell::new(Vec::with_capacity(params.buffer + 1)),
         spares: buffers.spares(params.buffer),
-    }));
+    });
     (Tx::new(params.clone(), TxKind::Local(shared.clone())), Rx::new(params.clone(), RxKind::Local(shared)))
 }
 
@@ -358,12 +386,12 @@ impl<T: Payload> Tx<T> {
         &self.params.name
     }
 
-    /// An empty buffer for what will be published next: of a local edge the one that was used last; of a crossing edge
-    /// a new one, which the producer keeps.
-    pub(crate) fn lend(&self) -> Vec<Message<T>> {
+    /// Gives an empty list a buffer for what will be published next: of a local edge the one that was used last; of a
+    /// crossing edge a new one, which the producer keeps.
+    pub(crate) fn lend(&self, to: &mut Vec<Message<T>>) {
         match &self.kind {
-            TxKind::Local(local) => local.borrow().lend(),
-            _ => Vec::with_capacity(self.params.buffer),
+            TxKind::Local(local) => local.spares.borrow_mut().lend(to),
+            _ => to.reserve_exact(self.params.buffer),
         }
     }
 
@@ -374,7 +402,7 @@ impl<T: Payload> Tx<T> {
 
     fn free(&self) -> usize {
         match &self.kind {
-            TxKind::Local(local) => self.params.capacity.saturating_sub(local.borrow().items.len()),
+            TxKind::Local(local) => self.params.capacity.saturating_sub(local.len.get()),
             TxKind::Ring(items, _) => items.slots(),
             TxKind::Evict(queue) => self.params.capacity - queue.len(),
         }
@@ -440,18 +468,12 @@ impl<T: Payload> Tx<T> {
         self.params.shared.producer.moved.add(n as u64);
         match &mut self.kind {
             TxKind::Local(local) => {
-                let mut local = local.borrow_mut();
-                let local = &mut *local;
-                if n + local.items.len() <= self.params.capacity {
-                    if local.items.is_empty() {
-                        std::mem::swap(&mut local.items, staged);
-                    } else {
-                        local.items.append(staged);
-                    }
-                    runs.iter().for_each(|run| local.runs.push_back(*run));
-                    return Ok(());
+                let len = local.len.get() + n;
+                if len > self.params.capacity {
+                    return Self::overflow(&self.params, local, staged, runs);
                 }
-                Self::overflow(&self.params, local, staged, runs)
+                local.append(len, staged, runs);
+                Ok(())
             }
             TxKind::Ring(items, run_ring) => {
                 self.dirty = true;
@@ -496,40 +518,27 @@ impl<T: Payload> Tx<T> {
 
     /// A local edge without room for all: the policy decides, message by message.
     #[cold]
-    fn overflow(
-        params: &Params,
-        local: &mut Local<T>,
-        staged: &mut Vec<Message<T>>,
-        runs: &[Run],
-    ) -> Result<(), EdgeFull> {
-        local.runs.extend(runs);
-        local.items.append(staged);
-        let excess = local.items.len() - params.capacity;
+    fn overflow(params: &Params, local: &Local<T>, staged: &mut Vec<Message<T>>, runs: &[Run]) -> Result<(), EdgeFull> {
+        let excess = local.len.get() + staged.len() - params.capacity;
+        local.append(params.capacity, staged, runs);
+        let (mut items, mut runs) = (local.items.borrow_mut(), local.runs.borrow_mut());
         match params.when_full {
             WhenFull::DropOldest | WhenFull::Latest => {
-                drop(local.items.drain(..excess));
-                let mut gone = excess as u32;
-                while gone > 0 {
-                    let Some(front) = local.runs.front_mut() else { break };
-                    let n = front.n.min(gone);
-                    (front.n, gone) = (front.n - n, gone - n);
-                    if front.n == 0 {
-                        local.runs.pop_front();
-                    }
-                }
+                drop(items.drain(..excess));
+                split_runs(&mut runs, excess as u32, drop);
                 params.shared.producer.lose(evicted(params.when_full), excess as u64);
                 Ok(())
             }
             // `block` never gets here: its producer asks for room first.
             WhenFull::Block | WhenFull::DropNewest | WhenFull::Fail => {
-                local.items.truncate(params.capacity);
+                items.truncate(params.capacity);
                 let mut gone = excess as u32;
                 while gone > 0 {
-                    let Some(back) = local.runs.back_mut() else { break };
+                    let Some(back) = runs.last_mut() else { break };
                     let n = back.n.min(gone);
                     (back.n, gone) = (back.n - n, gone - n);
                     if back.n == 0 {
-                        local.runs.pop_back();
+                        runs.pop();
                     }
                 }
                 params.shared.producer.lose(Reason::FullNewest, excess as u64);
@@ -545,7 +554,7 @@ impl<T: Payload> Tx<T> {
     pub(crate) fn publish_shared(&mut self, staged: &[Message<T>], runs: &[Run]) -> Result<(), EdgeFull> {
         let mut shares = std::mem::take(&mut self.shares);
         if shares.capacity() == 0 {
-            shares = self.lend();
+            self.lend(&mut shares);
         }
         shares.extend(staged.iter().map(Message::share));
         let result = self.publish(&mut shares, runs);
@@ -573,7 +582,7 @@ fn evicted(when_full: WhenFull) -> Reason {
 }
 
 enum RxKind<T: Payload> {
-    Local(Rc<RefCell<Local<T>>>),
+    Local(Rc<Local<T>>),
     Ring { items: rtrb::Consumer<Message<T>>, runs: rtrb::Consumer<Run>, front: Run },
     Evict(Arc<ArrayQueue<Stamped<T>>>),
 }
@@ -612,7 +621,7 @@ impl<T: Payload> Rx<T> {
         if let RxKind::Local(local) = &self.kind
             && emptied.capacity() > 0
         {
-            local.borrow().spares.borrow_mut().push(std::mem::take(emptied));
+            local.spares.borrow_mut().recycle(emptied);
         }
     }
 
@@ -628,7 +637,7 @@ impl<T: Payload> Rx<T> {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match &self.kind {
-            RxKind::Local(local) => local.borrow().items.len(),
+            RxKind::Local(local) => local.len.get(),
             RxKind::Ring { items, .. } => items.slots(),
             RxKind::Evict(queue) => queue.len(),
         }
@@ -642,32 +651,9 @@ impl<T: Payload> Rx<T> {
     /// Moves up to `n` messages to the end of the list, and names their runs one after the other. They are counted as received by
     /// [`Rx::received`], when the node gets them.
     #[inline]
-    pub(crate) fn fill(&mut self, n: usize, into: &mut Vec<Message<T>>, mut run: impl FnMut(Run)) {
+    pub(crate) fn fill(&mut self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
         match &mut self.kind {
-            RxKind::Local(local) => {
-                let mut local = local.borrow_mut();
-                let local = &mut *local;
-                if n >= local.items.len() {
-                    if into.is_empty() {
-                        std::mem::swap(&mut local.items, into);
-                    } else {
-                        into.append(&mut local.items);
-                    }
-                    while let Some(next) = local.runs.pop_front() {
-                        run(next);
-                    }
-                } else {
-                    if into.capacity() == 0 {
-                        *into = local.lend();
-                    }
-                    into.extend(local.items.drain(..n));
-                    let mut front = Run::default();
-                    take_runs(n as u32, &mut front, || local.runs.pop_front(), run);
-                    if front.n > 0 {
-                        local.runs.push_front(front);
-                    }
-                }
-            }
+            RxKind::Local(local) => local.fill(n, into, into_runs),
             RxKind::Ring { items, runs, front } => {
                 let n = n.min(items.slots());
                 if n == 0 {
@@ -676,14 +662,14 @@ impl<T: Payload> Rx<T> {
                 if let Ok(chunk) = items.read_chunk(n) {
                     into.extend(chunk);
                 }
-                take_runs(n as u32, front, || runs.pop().ok(), run);
+                take_runs(n as u32, front, || runs.pop().ok(), |run| push_run(into_runs, run));
                 self.dirty = true;
             }
             RxKind::Evict(queue) => {
                 for _ in 0..n {
                     let Some(stamped) = queue.pop() else { break };
                     into.push(stamped.message);
-                    run(stamped.run);
+                    push_run(into_runs, stamped.run);
                 }
             }
         }
@@ -724,12 +710,64 @@ impl<T: Payload> Rx<T> {
 
     /// Empties the edge: what is left after both ends have stopped.
     pub(crate) fn empty(&mut self) -> u64 {
-        let mut items = Vec::new();
-        self.fill(self.len(), &mut items, drop);
+        let (mut items, mut runs) = (Vec::new(), Vec::new());
+        self.fill(self.len(), &mut items, &mut runs);
         let n = items.len() as u64;
         items.clear();
         self.recycle(&mut items);
         n
+    }
+}
+
+impl<T: Payload> Local<T> {
+    /// Takes what is staged; the edge then holds `len`.
+    #[inline]
+    fn append(&self, len: usize, staged: &mut Vec<Message<T>>, staged_runs: &[Run]) {
+        let mut items = self.items.borrow_mut();
+        if items.is_empty() {
+            std::mem::swap(&mut *items, staged);
+        } else {
+            items.append(staged);
+        }
+        let mut runs = self.runs.borrow_mut();
+        staged_runs.iter().for_each(|run| push_run(&mut runs, *run));
+        self.len.set(len);
+    }
+
+    #[inline]
+    fn fill(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
+        if n < self.len.get() || !into.is_empty() || !into_runs.is_empty() {
+            return self.fill_partly(n, into, into_runs);
+        }
+        std::mem::swap(&mut *self.items.borrow_mut(), into);
+        std::mem::swap(&mut *self.runs.borrow_mut(), into_runs);
+        self.len.set(0);
+    }
+
+    #[cold]
+    fn fill_partly(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
+        if into.capacity() == 0 {
+            self.spares.borrow_mut().lend(into);
+        }
+        let n = n.min(self.len.get());
+        into.extend(self.items.borrow_mut().drain(..n));
+        split_runs(&mut self.runs.borrow_mut(), n as u32, |run| push_run(into_runs, run));
+        self.len.set(self.len.get() - n);
+    }
+}
+
+/// Splits `n` messages' worth off the front of some runs.
+fn split_runs(runs: &mut Vec<Run>, n: u32, give: impl FnMut(Run)) {
+    let (mut front, mut used) = (Run::default(), 0);
+    let mut next = || {
+        used += 1;
+        runs.get(used - 1).copied()
+    };
+    take_runs(n, &mut front, &mut next, give);
+    let used = used.min(runs.len());
+    runs.drain(..used);
+    if front.n > 0 {
+        runs.insert(0, front);
     }
 }
 
@@ -819,13 +857,13 @@ mod tests {
 
     fn send(tx: &mut Tx<Number>, numbers: std::ops::Range<u64>) -> Result<(), EdgeFull> {
         let mut staged: Vec<_> = numbers.map(|n| Message::new(Header::new(n, Time(n)), Number(n))).collect();
-        let run = Run { sent: 7, accounted: 7, n: staged.len() as u32, weight: 1 };
+        let run = Run { sent: 7, accounted: 7, n: staged.len() as u32, weight: 1, ..Run::default() };
         tx.publish(&mut staged, &[run])
     }
 
     fn take(rx: &mut Rx<Number>, n: usize) -> (Vec<u64>, u32) {
         let (mut items, mut runs) = (Vec::new(), Vec::<Run>::new());
-        rx.fill(n, &mut items, |run| runs.push(run));
+        rx.fill(n, &mut items, &mut runs);
         rx.received(items.len() as u64);
         (items.into_iter().map(|m| m.body.0).collect(), runs.iter().map(|r| r.n).sum())
     }
@@ -927,8 +965,8 @@ mod tests {
             send(&mut tx, 0..5).unwrap();
             send(&mut tx, 5..8).unwrap();
             let (mut items, mut runs) = (Vec::new(), Vec::new());
-            rx.fill(2, &mut items, |run| runs.push(run));
-            rx.fill(4, &mut items, |run| runs.push(run));
+            rx.fill(2, &mut items, &mut runs);
+            rx.fill(4, &mut items, &mut runs);
             assert_eq!(runs.iter().map(|r| r.n).collect::<Vec<_>>(), [2, 3, 1], "{name}");
             assert_eq!(items.iter().map(|m| m.body.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5], "{name}");
         });

@@ -8,7 +8,8 @@ use crate::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Sessio
 use crate::clock::Time;
 use crate::edge::{Reason, State};
 use crate::error::{NodeError, PlanErrors};
-use crate::intake::{Burst, Intake, Portion, ZipMany};
+use crate::intake::{Burst, Intake, ZipMany};
+use crate::meter::Run;
 use crate::meter::{Hist, Term};
 use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
 use crate::payload::Header;
@@ -138,7 +139,7 @@ type SessionOf<B> = <<B as Backend>::Prepared as Prepared>::Session;
 /// A message of a batch that is not full yet.
 struct Held {
     set: Set<Tensor>,
-    portion: Portion,
+    run: Run,
     since: u64,
 }
 
@@ -206,7 +207,7 @@ impl<B: Backend> InferStage<B> {
             outputs: sides(&signature.outputs)?,
             common,
             intake,
-            burst: Burst::new(Vec::with_capacity(batch.max)),
+            burst: Burst::new(Vec::with_capacity(batch.max), batch.max + 1),
             held: VecDeque::with_capacity(batch.max),
             session: Some(session),
             lanes: vec![Default::default()],
@@ -279,16 +280,14 @@ impl<B: Backend> InferStage<B> {
         }
         let now = cx.mark();
         self.intake.fill(ready, &mut self.burst);
-        let mut portions = self.burst.portions.drain(..);
-        let mut portion = Portion::default();
+        let mut runs = self.burst.runs.drain(..);
+        let mut run = Run::default();
         for set in self.burst.items.drain(..) {
-            if portion.run.n == 0 {
-                portion = portions.next().unwrap_or_default();
+            if run.n == 0 {
+                run = runs.next().unwrap_or_default();
             }
-            portion.run.n = portion.run.n.saturating_sub(1);
-            let mut one = portion;
-            one.run.n = 1;
-            self.held.push_back(Held { set, portion: one, since: now });
+            run.n = run.n.saturating_sub(1);
+            self.held.push_back(Held { set, run: Run { n: 1, ..run }, since: now });
         }
         self.intake.received(ready as u64);
         self.common.counts.taken.add(ready as u64);
@@ -314,11 +313,11 @@ impl<B: Backend> InferStage<B> {
         let mut staged = self.held.drain(..leave);
         if ok {
             for held in staged.by_ref() {
-                let run = held.portion.run;
+                let run = held.run;
                 let weight = if run.is_recorded() { run.weight } else { 0 };
                 let mut accounted = 0;
                 if weight > 0 {
-                    let waited = cx.record_wait(&self.common, &held.portion, held.since);
+                    let waited = cx.record_wait(&self.common, &held.run, held.since);
                     let hold = started - held.since;
                     if let Some(hist) = self.common.hold {
                         cx.record(hist, hold, weight);

@@ -5,7 +5,7 @@
 //! copies it where the plan found that others may hold it too.
 
 use crate::edge::{Reason, Remains, Rx, State, rx};
-use crate::meter::Run;
+use crate::meter::{Run, push_run};
 use crate::node::{Inputs, MAX_PORTS, Many, PortType, Set};
 use crate::payload::{Header, Message, Payload};
 use crate::pool::Pool;
@@ -20,20 +20,12 @@ use std::fmt;
 #[derive(Debug)]
 pub struct Burst<T> {
     pub(crate) items: Vec<T>,
-    pub(crate) portions: Vec<Portion>,
-}
-
-/// Items with one ledger.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Portion {
-    pub(crate) run: Run,
-    /// Time of its wait that was spent on partners.
-    pub(crate) hold: u64,
+    pub(crate) runs: Vec<Run>,
 }
 
 impl<T> Burst<T> {
-    pub(crate) fn new(items: Vec<T>) -> Self {
-        Burst { items, portions: Vec::with_capacity(BURST + 1) }
+    pub(crate) fn new(items: Vec<T>, most_runs: usize) -> Self {
+        Burst { items, runs: Vec::with_capacity(most_runs) }
     }
 }
 
@@ -128,7 +120,7 @@ impl<T: Payload> Intake for Single<T> {
         Single { rx: rx(parts.edges.remove(0)) }
     }
     fn burst(&self) -> Burst<Message<T>> {
-        Burst::new(self.rx.list())
+        Burst::new(self.rx.list(), self.rx.buffer() + 1)
     }
     #[inline]
     fn recycle(&mut self, burst: &mut Burst<Message<T>>) {
@@ -140,8 +132,7 @@ impl<T: Payload> Intake for Single<T> {
     }
     #[inline]
     fn fill(&mut self, n: usize, into: &mut Burst<Message<T>>) {
-        let portions = &mut into.portions;
-        self.rx.fill(n, &mut into.items, |run| push_portion(portions, Portion { run, hold: 0 }));
+        self.rx.fill(n, &mut into.items, &mut into.runs);
     }
     #[inline]
     fn received(&mut self, calls: u64) {
@@ -218,7 +209,7 @@ impl Intake for Mutable {
         Mutable { single, copies, burst }
     }
     fn burst(&self) -> Burst<TensorMut> {
-        Burst::new(Vec::with_capacity(self.single.rx.buffer()))
+        Burst::new(Vec::with_capacity(self.single.rx.buffer()), self.single.rx.buffer() + 1)
     }
     fn ready(&mut self, limit: usize) -> usize {
         self.single.ready(limit)
@@ -232,13 +223,13 @@ impl Intake for Mutable {
         room
     }
     fn fill(&mut self, n: usize, into: &mut Burst<TensorMut>) {
-        let mut burst = std::mem::replace(&mut self.burst, Burst { items: Vec::new(), portions: Vec::new() });
+        let mut burst = std::mem::replace(&mut self.burst, Burst { items: Vec::new(), runs: Vec::new() });
         self.single.fill(n, &mut burst);
         for message in burst.items.drain(..) {
             // The plan decided between moving and copying, and `room` saw a slot: neither can fail.
             into.items.push(self.own(message).expect("the plan made the buffer exclusive or gave it a copy's slot"));
         }
-        into.portions.append(&mut burst.portions);
+        into.runs.append(&mut burst.runs);
         self.single.recycle(&mut burst);
         self.burst = burst;
     }
@@ -299,12 +290,7 @@ impl<T: Payload> Side<T> {
     fn new(end: Box<dyn Any>) -> Self {
         let rx: Rx<T> = rx(end);
         let buffer = rx.buffer();
-        Side {
-            queue: VecDeque::with_capacity(buffer),
-            items: rx.list(),
-            runs: Vec::with_capacity(BURST + 1),
-            rx,
-        }
+        Side { queue: VecDeque::with_capacity(buffer), items: rx.list(), runs: Vec::with_capacity(buffer + 1), rx }
     }
 
     fn pop(&mut self) -> (Message<T>, Run) {
@@ -328,8 +314,7 @@ impl<T: Payload> AnySide for Side<T> {
         if self.queue.is_empty() {
             // What is taken early can no longer be replaced by something fresher.
             let n = if self.rx.is_perishable() { 1 } else { BURST };
-            let runs = &mut self.runs;
-            self.rx.fill(n, &mut self.items, |run| runs.push(run));
+            self.rx.fill(n, &mut self.items, &mut self.runs);
             let mut items = self.items.drain(..);
             for run in self.runs.drain(..) {
                 self.queue.extend(items.by_ref().take(run.n as usize).map(|m| (m, Run { n: 1, ..run })));
@@ -390,7 +375,7 @@ fn align(sides: &mut [&mut dyn AnySide], patience: Option<usize>) -> bool {
 }
 
 /// The ledger of a set: that of its oldest message, which waited for the newest.
-fn combine<'a>(parts: impl Iterator<Item = (&'a Header, Run)>) -> Portion {
+fn combine<'a>(parts: impl Iterator<Item = (&'a Header, Run)>) -> Run {
     let mut oldest: Option<(u64, Run)> = None;
     let mut complete = 0;
     let mut recorded = true;
@@ -403,9 +388,9 @@ fn combine<'a>(parts: impl Iterator<Item = (&'a Header, Run)>) -> Portion {
     }
     let run = oldest.map_or(Run::default(), |(_, run)| run);
     if !recorded {
-        return Portion { run: Run { n: 1, ..Run::default() }, hold: 0 };
+        return Run { n: 1, ..Run::default() };
     }
-    Portion { hold: complete.saturating_sub(run.sent), run: Run { n: 1, ..run } }
+    Run { hold: complete.saturating_sub(run.sent), n: 1, ..run }
 }
 
 fn joined_state(open: bool, states: impl Iterator<Item = State>) -> State {
@@ -424,7 +409,7 @@ macro_rules! tuple_inputs {
         #[doc(hidden)]
         pub struct $name<$($t: Payload),+> {
             $($s: Side<$t>,)+
-            sets: Vec<(($(Message<$t>,)+), Portion)>,
+            sets: Vec<(($(Message<$t>,)+), Run)>,
             patience: Option<usize>,
         }
 
@@ -446,20 +431,20 @@ macro_rules! tuple_inputs {
                 }
             }
             fn burst(&self) -> Burst<Self::Taken> {
-                Burst::new(Vec::with_capacity(BURST))
+                Burst::new(Vec::with_capacity(BURST), BURST + 1)
             }
             fn ready(&mut self, limit: usize) -> usize {
                 while self.sets.len() < limit && align(&mut [$(&mut self.$s),+], self.patience) {
                     $(let $s = self.$s.pop();)+
-                    let portion = combine([$(($s.0.header(), $s.1)),+].into_iter());
-                    self.sets.push((($($s.0,)+), portion));
+                    let run = combine([$(($s.0.header(), $s.1)),+].into_iter());
+                    self.sets.push((($($s.0,)+), run));
                 }
                 self.sets.len().min(limit)
             }
             fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>) {
-                for (set, portion) in self.sets.drain(..n) {
+                for (set, run) in self.sets.drain(..n) {
                     into.items.push(set);
-                    push_portion(&mut into.portions, portion);
+                    push_run(&mut into.runs, run);
                 }
             }
             fn received(&mut self, calls: u64) {
@@ -514,19 +499,11 @@ tuple_inputs!(Zip2: A a 0, B b 1);
 tuple_inputs!(Zip3: A a 0, B b 1, C c 2);
 tuple_inputs!(Zip4: A a 0, B b 1, C c 2, D d 3);
 
-#[inline]
-fn push_portion(portions: &mut Vec<Portion>, portion: Portion) {
-    match portions.last_mut() {
-        Some(last) if !last.run.is_recorded() && !portion.run.is_recorded() => last.run.n += portion.run.n,
-        _ => portions.push(portion),
-    }
-}
-
 /// Any number of inputs of one payload, zipped.
 #[doc(hidden)]
 pub struct ZipMany<T: Payload> {
     sides: Vec<Side<T>>,
-    sets: VecDeque<(Set<T>, Portion)>,
+    sets: VecDeque<(Set<T>, Run)>,
     patience: Option<usize>,
 }
 
@@ -556,7 +533,7 @@ impl<T: Payload> Intake for ZipMany<T> {
         }
     }
     fn burst(&self) -> Burst<Set<T>> {
-        Burst::new(Vec::with_capacity(BURST))
+        Burst::new(Vec::with_capacity(BURST), BURST + 1)
     }
     fn ready(&mut self, limit: usize) -> usize {
         while self.sets.len() < limit && self.align() {
@@ -567,15 +544,15 @@ impl<T: Payload> Intake for ZipMany<T> {
                 set.push(message);
                 runs.push(run);
             }
-            let portion = combine(set.iter().map(Message::header).zip(runs));
-            self.sets.push_back((set, portion));
+            let run = combine(set.iter().map(Message::header).zip(runs));
+            self.sets.push_back((set, run));
         }
         self.sets.len().min(limit)
     }
     fn fill(&mut self, n: usize, into: &mut Burst<Set<T>>) {
-        for (set, portion) in self.sets.drain(..n) {
+        for (set, run) in self.sets.drain(..n) {
             into.items.push(set);
-            push_portion(&mut into.portions, portion);
+            push_run(&mut into.runs, run);
         }
     }
     fn received(&mut self, calls: u64) {

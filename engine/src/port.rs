@@ -104,12 +104,13 @@ pub struct Port<T: Payload> {
 impl<T: Payload> Port<T> {
     fn new(parts: PortParts) -> Self {
         let edges: Vec<Tx<T>> = parts.edges.into_iter().map(tx).collect();
-        let staged = match edges.last() {
-            // Lent with the first message of each turn.
-            Some(last) if last.takes_buffer() => Vec::new(),
-            Some(last) => last.lend(),
-            None => Vec::with_capacity(parts.emits * crate::stage::BURST),
-        };
+        let mut staged = Vec::new();
+        match edges.last() {
+            // Lent anew for each turn, by `room`.
+            Some(last) if last.takes_buffer() => {}
+            Some(last) => last.lend(&mut staged),
+            None => staged.reserve_exact(parts.emits * crate::stage::BURST),
+        }
         Port {
             name: parts.name,
             emits: parts.emits,
@@ -145,14 +146,11 @@ impl<T: Payload> Port<T> {
         self.staged.push(message);
     }
 
-    /// The first message of a turn gets a buffer to be staged in. There is room for what was declared; whoever sends more
-    /// is told so when the call ends. Out of line and by value, so that the usual case keeps the message in registers.
+    /// There is room for what was declared; whoever sends more is told so when the call ends. Out of line and by value, so
+    /// that the usual case keeps the message in registers.
     #[cold]
     #[inline(never)]
     fn send_beyond(&mut self, message: Message<T>) {
-        if let (0, Some(last)) = (self.staged.capacity(), self.edges.last()) {
-            self.staged = last.lend();
-        }
         self.staged.push(message);
     }
 
@@ -163,6 +161,9 @@ impl<T: Payload> Port<T> {
             let free = edge.room(self.emits, || cx.read());
             // A division only where it is one.
             room = room.min(if self.emits == 1 { free } else { free / self.emits });
+        }
+        if let (0, Some(last)) = (self.staged.capacity(), self.edges.last()) {
+            last.lend(&mut self.staged);
         }
         if room > 0
             && let Some(pool) = &mut self.pool
@@ -208,7 +209,7 @@ impl<T: Payload> Port<T> {
         if n > 0 {
             self.in_runs += n as usize;
             // `sent` is filled in when it is known; until then it says only whether the run is recorded.
-            push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, n, weight });
+            push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, hold: 0, n, weight });
         }
     }
 

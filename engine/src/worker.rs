@@ -4,10 +4,9 @@
 //! start barrier until every node of the graph is built, then passes over its stages again and again. When nothing
 //! moved it folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Watch};
 use crate::error::NodeError;
-use crate::intake::Portion;
-use crate::meter::{Hist, Meter, Telemetry, Term};
+use crate::meter::{Hist, Meter, Run, Telemetry, Term};
 use crate::running::{Command, RunShared};
 use crate::stage::{Common, Ended, Stage, Turn};
 use crate::sync::Arc;
@@ -25,7 +24,7 @@ pub(crate) enum Subject {
 
 /// What a stage may use of its worker during a turn: the clock, the log, the run's state.
 pub(crate) struct Cx {
-    clock: Clock,
+    watch: Watch,
     now: u64,
     /// Whether `now` is the end of what just happened, so that it may serve as the start of what comes next.
     fresh: bool,
@@ -52,7 +51,7 @@ impl Cx {
     ) -> Self {
         Cx {
             worker,
-            clock,
+            watch: Watch::new(clock),
             now: 0,
             fresh: false,
             meter: Meter::new(),
@@ -74,7 +73,7 @@ impl Cx {
     /// Reads the clock.
     #[inline]
     pub(crate) fn read(&mut self) -> u64 {
-        self.now = self.clock.now().0;
+        self.now = self.watch.now();
         self.fresh = true;
         self.now
     }
@@ -112,13 +111,12 @@ impl Cx {
         }
     }
 
-    /// Records what a portion waited for until `started`: partners, room, its turn. The sum of the recorded terms.
+    /// Records what a run waited for until `started`: partners, room, its turn. The sum of the recorded terms.
     #[inline]
-    pub(crate) fn record_wait(&mut self, common: &Common, portion: &Portion, started: u64) -> u64 {
-        let (run, hold) = (portion.run, portion.hold);
+    pub(crate) fn record_wait(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
         let n = run.weighted();
         let waited = started.saturating_sub(run.sent);
-        let hold = hold.min(waited);
+        let hold = run.hold.min(waited);
         let blocked = match common.blocked_since() {
             0 => 0,
             since => started.saturating_sub(since).min(waited - hold),
@@ -145,7 +143,7 @@ impl Cx {
     }
 
     pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
+        self.watch.clock()
     }
 
     /// Applies the settings that were changed from outside.
@@ -195,7 +193,7 @@ impl Idler {
                 self.bell.disarm();
                 self.armed = false;
             }
-            self.patience.worked(|| cx.clock.now().0);
+            self.patience.worked(|| cx.watch.now());
             self.folds += 1;
             if self.folds >= FOLD_EVERY {
                 self.folds = 0;
@@ -210,7 +208,7 @@ impl Idler {
         if !cx.meter.is_quiet() {
             cx.meter.fold();
         }
-        if cx.warm_at != 0 && cx.clock.now().0 >= cx.warm_at {
+        if cx.warm_at != 0 && cx.watch.now() >= cx.warm_at {
             cx.warm_at = 0;
             cx.meter.clear();
         }
@@ -228,7 +226,7 @@ impl Idler {
             Turn::Pending => 0,
             _ => u64::MAX,
         };
-        if wake <= cx.clock.now().0 {
+        if wake <= cx.watch.now() {
             // A timer is due, or a ring is settling: look again at once, but let others on this core run.
             std::hint::spin_loop();
             if !self.patience.may_spin() {
@@ -236,8 +234,8 @@ impl Idler {
             }
             return true;
         }
-        let clock = &cx.clock;
-        match self.patience.idle(|| clock.now().0, wake) {
+        let watch = &mut cx.watch;
+        match self.patience.idle(|| watch.now(), wake) {
             Idle::Spin => std::hint::spin_loop(),
             Idle::Yield => std::thread::yield_now(),
             Idle::Sleep if !self.armed => {
@@ -245,7 +243,7 @@ impl Idler {
                 self.armed = true;
             }
             Idle::Sleep => {
-                let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(clock.now().0)));
+                let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(cx.watch.now())));
                 self.bell.sleep(at_most);
                 self.armed = false;
             }

@@ -4,6 +4,7 @@ use super::{Common, Life, OnError, PROBE, Trouble, Turn, guarded};
 use crate::edge::{Reason, State};
 use crate::error::NodeError;
 use crate::intake::{Burst, Intake};
+use crate::meter::Run;
 use crate::worker::Cx;
 
 /// What a stage does with its messages; transforms and sinks differ only in this.
@@ -20,6 +21,79 @@ pub(super) trait Work<T> {
     fn portion(&mut self, accounted: u64, weight: u32);
     /// The staged portions are published: `compute` was the last term of each.
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
+}
+
+/// How far a turn has come with its runs.
+#[derive(Default)]
+struct Pass {
+    slow: bool,
+    /// When the turn began; 0 where nobody asks.
+    started: u64,
+    /// When the last call ended that was stamped singly.
+    from: u64,
+    /// The run being given.
+    at: usize,
+    /// How many of its messages are left; 0 before it is entered.
+    left: usize,
+    /// How many items stay behind its last.
+    behind: usize,
+    accounted: u64,
+    weight: u32,
+}
+
+impl Pass {
+    /// Begins a run, with `items` still to be given in the whole turn.
+    #[inline]
+    fn enter(&mut self, run: &Run, items: usize, common: &Common, cx: &mut Cx) {
+        self.left = run.n as usize;
+        self.weight = if run.is_recorded() { run.weight } else { 0 };
+        if self.weight > 0 {
+            self.accounted = run.accounted + cx.record_wait(common, run, self.started);
+        }
+        self.behind = items.saturating_sub(self.left);
+    }
+
+    /// Gives run after run.
+    fn run<T, W: Work<T>>(
+        &mut self,
+        runs: &[Run],
+        items: &mut std::vec::Drain<'_, T>,
+        common: &Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> Result<(), NodeError> {
+        while let Some(run) = runs.get(self.at) {
+            if self.left == 0 {
+                self.enter(run, items.len(), common, cx);
+            }
+            if self.slow {
+                while items.len() > self.behind {
+                    let rest = items.len() - 1;
+                    if self.weight > 0 {
+                        note(items, rest, work);
+                    }
+                    work.give(items, rest)?;
+                    let end = cx.read();
+                    let compute = end - self.from;
+                    // Every slow call is recorded, so each stands for itself, whatever its run stands for.
+                    cx.record(common.compute, compute, 1);
+                    // Later messages of the burst waited for this one: to them that was time in the queue.
+                    work.portion(self.accounted + (self.from - self.started), self.weight);
+                    work.publish(cx, end, compute)?;
+                    self.from = end;
+                }
+            } else {
+                if self.weight > 0 {
+                    note(items, self.behind, work);
+                }
+                work.give(items, self.behind)?;
+                work.portion(self.accounted, self.weight);
+            }
+            self.left = 0;
+            self.at += 1;
+        }
+        Ok(())
+    }
 }
 
 /// Notes the items that are given away until only `behind` are left.
@@ -50,110 +124,85 @@ impl<I: Intake> Feed<I> {
         work: &mut W,
     ) -> Result<(), Trouble> {
         self.intake.fill(n, &mut self.burst);
-        let Burst { items, portions } = &mut self.burst;
-        let recorded = portions.iter().any(|p| p.run.is_recorded());
         let slow = common.is_slow();
         common.turns = common.turns.wrapping_add(1);
+        let mut pass = Pass { slow, ..Pass::default() };
+        let Burst { items, runs } = &mut self.burst;
+        let recorded = runs.iter().any(Run::is_recorded);
         let timed = recorded || slow || common.turns % PROBE == 1;
-        let started = if timed { cx.mark() } else { 0 };
-        let (mut given, mut failed) = (0u64, 0u64);
-        let mut from = started;
-        let mut items = items.drain(..);
-        let skip = common.on_error == OnError::Skip;
-        let (mut at, mut left, mut behind, mut accounted) = (0, 0usize, 0, 0);
-        // Iterator and position live outside the guarded call, so that a call that fails leaves the rest where it is.
-        let mut result = loop {
-            let before = items.len();
-            let outcome = guarded("call", || {
-                while at < portions.len() {
-                    let portion = &portions[at];
-                    let weight = if portion.run.is_recorded() { portion.run.weight } else { 0 };
-                    if left == 0 {
-                        left = portion.run.n as usize;
-                        if weight > 0 {
-                            accounted = portion.run.accounted + cx.record_wait(common, portion, started);
-                        }
-                    }
-                    // How many items stay behind this portion's.
-                    behind = items.len().saturating_sub(left);
-                    if slow {
-                        while items.len() > behind {
-                            let rest = items.len() - 1;
-                            if weight > 0 {
-                                note(&items, rest, work);
-                            }
-                            work.give(&mut items, rest)?;
-                            let end = cx.read();
-                            let compute = end - from;
-                            // Every slow call is recorded, so each stands for itself, whatever its run stands for.
-                            cx.record(common.compute, compute, 1);
-                            // Later messages of the burst waited for this one: to them that was time in the queue.
-                            work.portion(accounted + (from - started), weight);
-                            work.publish(cx, end, compute)?;
-                            from = end;
-                        }
-                    } else {
-                        if weight > 0 {
-                            note(&items, behind, work);
-                        }
-                        work.give(&mut items, behind)?;
-                        work.portion(accounted, weight);
-                    }
-                    left = 0;
-                    at += 1;
-                }
-                Ok(())
-            });
-            let now_given = before - items.len();
-            given += now_given as u64;
-            match outcome {
-                Ok(()) => break Ok(()),
-                Err(trouble) => {
-                    work.rollback();
-                    failed += 1;
-                    if !skip {
-                        break Err(trouble);
-                    }
-                    common.report(cx, trouble);
-                    // Go on behind the message that failed, in its portion.
-                    left = items.len().saturating_sub(behind);
-                    if left == 0
-                        && let Some(portion) = portions.get(at)
-                    {
-                        work.portion(accounted, if portion.run.is_recorded() { portion.run.weight } else { 0 });
-                        at += 1;
-                    }
-                }
-            }
-        };
-        let unfinished = items.len() as u64;
-        drop(items);
         if timed {
-            let end = if slow { from } else { cx.read() };
+            pass.started = cx.mark();
+            pass.from = pass.started;
+        }
+        let all = items.len();
+        let (mut failed, mut result) = (0, Ok(()));
+        // A block, so that the iterator is dropped where it is: moved into `drop`, it would be copied right behind the
+        // stores that made it.
+        let unfinished = {
+            let mut items = items.drain(..);
+            let mut outcome = match &runs[..] {
+                // Nearly always: everything was published together, and calls are cheap.
+                [run] if !slow => {
+                    pass.enter(run, items.len(), common, cx);
+                    if pass.weight > 0 {
+                        note(&items, 0, work);
+                    }
+                    let outcome = guarded("call", || work.give(&mut items, 0));
+                    if outcome.is_ok() {
+                        work.portion(pass.accounted, pass.weight);
+                    }
+                    outcome
+                }
+                runs => guarded("call", || pass.run(runs, &mut items, common, cx, work)),
+            };
+            // Iterator and position live outside the guarded call, so that a call that fails leaves the rest where it is.
+            while let Err(trouble) = outcome {
+                work.rollback();
+                failed += 1;
+                if common.on_error != OnError::Skip {
+                    result = Err(trouble);
+                    break;
+                }
+                common.report(cx, trouble);
+                // Go on behind the message that failed, in its portion.
+                pass.left = items.len().saturating_sub(pass.behind);
+                if pass.left == 0 && pass.at < runs.len() {
+                    work.portion(pass.accounted, pass.weight);
+                    pass.at += 1;
+                }
+                outcome = guarded("call", || pass.run(runs, &mut items, common, cx, work));
+            }
+            items.len()
+        };
+        let given = (all - unfinished) as u64;
+        // The emptied buffer is the next one that a stage of this worker writes to.
+        self.intake.recycle(&mut self.burst);
+        let (mut end, mut compute) = (0, 0);
+        if timed {
+            end = if slow { pass.from } else { cx.read() };
             if !slow {
-                for portion in portions.iter().filter(|p| p.run.is_recorded()) {
-                    cx.record(common.compute, end - started, portion.run.weighted());
-                }
-                if result.is_ok() {
-                    result = work.publish(cx, end, end - started).map_err(|e| Trouble::error("emit", &e));
+                compute = end - pass.started;
+                for run in self.burst.runs.iter().filter(|run| run.is_recorded()) {
+                    cx.record(common.compute, compute, run.weighted());
                 }
             }
-            common.learn(end - started, given as usize);
+            common.learn(end - pass.started, given as usize);
         } else {
-            if result.is_ok() {
-                result = work.publish(cx, 0, 0).map_err(|e| Trouble::error("emit", &e));
-            }
             cx.stale();
         }
-        portions.clear();
-        self.intake.recycle(&mut self.burst);
+        self.burst.runs.clear();
+        if result.is_ok() {
+            result = work.publish(cx, end, compute).map_err(|e| Trouble::error("emit", &e));
+        }
         common.counts.taken.add(given);
         common.counts.done.add(given - failed);
-        common.counts.failed.add(failed);
+        if failed > 0 {
+            common.counts.failed.add(failed);
+        }
         self.intake.received(given);
         if unfinished > 0 {
             let reason = if common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
-            self.intake.lose(reason, unfinished);
+            self.intake.lose(reason, unfinished as u64);
         }
         self.intake.ring();
         common.blocked_since = 0;

@@ -85,7 +85,8 @@ impl<N: Source> Stage for SourceStage<N> {
         // Every call that emits, and every call that fails, has a sequence number of its own.
         let (next, outcome) = loop {
             let (node, emit) = (&mut self.node, &mut self.emit);
-            let trouble = match guarded("next", || node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))) {
+            let trouble = match guarded("next", || node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until)))
+            {
                 Ok(next) => break (next, Ok(())),
                 Err(trouble) => trouble,
             };
