@@ -675,6 +675,18 @@ impl<T: Payload> Rx<T> {
         }
     }
 
+    /// Takes the only message of an edge inside a worker, and its run.
+    #[inline]
+    pub(crate) fn take_only(&mut self) -> Option<(Message<T>, Run)> {
+        let RxKind::Local(local) = &self.kind else { return None };
+        if local.len.get() != 1 {
+            return None;
+        }
+        let message = local.items.borrow_mut().pop()?;
+        local.len.set(0);
+        Some((message, local.runs.borrow_mut().pop().unwrap_or(Run { n: 1, ..Run::default() })))
+    }
+
     /// Counts messages given to the node.
     #[inline]
     pub(crate) fn received(&self, n: u64) {

@@ -73,6 +73,10 @@ pub trait Intake: Sized + 'static {
     }
     /// How many calls' worth there is, at most `limit`.
     fn ready(&mut self, limit: usize) -> usize;
+    /// Takes the only message there is, where that is cheaper than a burst of one.
+    fn take_only(&mut self) -> Option<(Self::Taken, Run)> {
+        None
+    }
     /// Moves `n` calls' worth into an empty burst.
     fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>);
     /// How many more calls the node can be given for lack of copies' slots.
@@ -129,6 +133,10 @@ impl<T: Payload> Intake for Single<T> {
     #[inline]
     fn ready(&mut self, limit: usize) -> usize {
         self.rx.len().min(limit)
+    }
+    #[inline]
+    fn take_only(&mut self) -> Option<(Message<T>, Run)> {
+        self.rx.take_only()
     }
     #[inline]
     fn fill(&mut self, n: usize, into: &mut Burst<Message<T>>) {

@@ -146,12 +146,20 @@ impl<T: Payload> Port<T> {
         self.staged.push(message);
     }
 
-    /// There is room for what was declared; whoever sends more is told so when the call ends. Out of line and by value, so
-    /// that the usual case keeps the message in registers.
+    /// The buffer went along with what was published in the middle of a turn; or more was sent than declared, which is said
+    /// when the call ends. Out of line and by value, so that the usual case keeps the message in registers.
     #[cold]
     #[inline(never)]
     fn send_beyond(&mut self, message: Message<T>) {
+        self.borrow_buffer();
         self.staged.push(message);
+    }
+
+    #[inline]
+    fn borrow_buffer(&mut self) {
+        if let (0, Some(last)) = (self.staged.capacity(), self.edges.last()) {
+            last.lend(&mut self.staged);
+        }
     }
 
     #[inline]
@@ -162,9 +170,7 @@ impl<T: Payload> Port<T> {
             // A division only where it is one.
             room = room.min(if self.emits == 1 { free } else { free / self.emits });
         }
-        if let (0, Some(last)) = (self.staged.capacity(), self.edges.last()) {
-            last.lend(&mut self.staged);
-        }
+        self.borrow_buffer();
         if room > 0
             && let Some(pool) = &mut self.pool
         {
@@ -225,6 +231,11 @@ impl<T: Payload> Port<T> {
         }
         let mut full = None;
         match self.edges.split_last_mut() {
+            Some((only, [])) => {
+                if only.publish(&mut self.staged, &self.runs).is_err() {
+                    full = Some(only.name().to_string());
+                }
+            }
             Some((last, others)) => {
                 for edge in others {
                     if edge.publish_shared(&self.staged, &self.runs).is_err() {

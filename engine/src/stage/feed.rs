@@ -13,6 +13,8 @@ pub(super) trait Work<T> {
     /// node's call inside it and nothing else; implementations keep it out of line, so that it is compiled once per stage
     /// and has all registers to itself.
     fn give(&mut self, items: &mut std::vec::Drain<'_, T>, behind: usize) -> Result<(), NodeError>;
+    /// Gives the node one item.
+    fn give_one(&mut self, item: T) -> Result<(), NodeError>;
     /// Looks at a message that is recorded, before it is given away.
     fn note(&mut self, item: &T);
     /// Takes back what a call that did not return had emitted.
@@ -117,6 +119,86 @@ impl<I: Intake> Feed<I> {
     /// Takes `n` calls' worth and gives them to the node. `Err` when the node is to be taken out.
     #[inline]
     pub(super) fn process<W: Work<I::Taken>>(
+        &mut self,
+        n: usize,
+        common: &mut Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> Result<(), Trouble> {
+        if n == 1
+            && let Some((item, run)) = self.intake.take_only()
+        {
+            return self.process_one(item, run, common, cx, work);
+        }
+        self.process_burst(n, common, cx, work)
+    }
+
+    /// One message alone: what a graph that keeps up does all day, and what its latency is made of.
+    #[inline]
+    fn process_one<W: Work<I::Taken>>(
+        &mut self,
+        item: I::Taken,
+        run: Run,
+        common: &mut Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> Result<(), Trouble> {
+        let recorded = run.is_recorded();
+        common.turns = common.turns.wrapping_add(1);
+        let timed = recorded || common.is_slow() || common.turns % PROBE == 1;
+        let started = if timed { cx.mark() } else { 0 };
+        let (mut accounted, mut weight) = (0, 0);
+        if recorded {
+            weight = run.weight;
+            accounted = run.accounted + cx.record_wait(common, &run, started);
+            work.note(&item);
+        }
+        common.counts.taken.add(1);
+        self.intake.received(1);
+        let mut result = guarded("call", || work.give_one(item));
+        let (mut end, mut compute) = (0, 0);
+        if timed {
+            end = cx.read();
+            compute = end - started;
+            if recorded {
+                cx.record(common.compute, compute, run.weighted());
+            }
+            common.learn(compute, 1);
+        } else {
+            cx.stale();
+        }
+        if let Err(trouble) = result {
+            result = self.skip_one(trouble, common, cx, work);
+        } else {
+            common.counts.done.add(1);
+            work.portion(accounted, weight);
+            result = work.publish(cx, end, compute).map_err(|e| Trouble::error("emit", &e));
+        }
+        self.intake.ring();
+        common.blocked_since = 0;
+        result
+    }
+
+    #[cold]
+    fn skip_one<W: Work<I::Taken>>(
+        &mut self,
+        trouble: Trouble,
+        common: &mut Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> Result<(), Trouble> {
+        work.rollback();
+        if common.on_error != OnError::Skip {
+            common.counts.failed.add(1);
+            return Err(trouble);
+        }
+        common.report(cx, trouble);
+        common.counts.failed.add(1);
+        // Nothing is staged: a sink forgets what it noted of the message.
+        work.publish(cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
+    }
+
+    fn process_burst<W: Work<I::Taken>>(
         &mut self,
         n: usize,
         common: &mut Common,

@@ -44,6 +44,10 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         Ok(())
     }
     #[inline]
+    fn give_one(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+        self.node.as_mut().map_or(Ok(()), |node| node.take(item))
+    }
+    #[inline]
     fn note(&mut self, item: &<N::In as Inputs>::Taken) {
         let header = <N::In as Inputs>::Intake::header(item);
         self.source = header.source as usize;

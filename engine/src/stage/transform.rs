@@ -42,6 +42,12 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
         Ok(())
     }
     #[inline]
+    fn give_one(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+        let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
+        node.apply(item, emit)?;
+        emit.ports.commit()
+    }
+    #[inline]
     fn note(&mut self, _: &<N::In as Inputs>::Taken) {}
     fn rollback(&mut self) {
         self.emit.ports.rollback();
