@@ -141,6 +141,7 @@ impl<T: Payload> Port<T> {
     pub fn send(&mut self, message: impl Into<Message<T>>) {
         let message = message.into();
         if self.staged.len() == self.staged.capacity() {
+            self.borrow_buffer();
             return self.send_beyond(message);
         }
         self.staged.push(message);
@@ -151,11 +152,10 @@ impl<T: Payload> Port<T> {
     #[cold]
     #[inline(never)]
     fn send_beyond(&mut self, message: Message<T>) {
-        self.borrow_buffer();
         self.staged.push(message);
     }
 
-    #[inline]
+    #[inline(never)]
     fn borrow_buffer(&mut self) {
         if let (0, Some(last)) = (self.staged.capacity(), self.edges.last()) {
             last.lend(&mut self.staged);
@@ -170,7 +170,9 @@ impl<T: Payload> Port<T> {
             // A division only where it is one.
             room = room.min(if self.emits == 1 { free } else { free / self.emits });
         }
-        self.borrow_buffer();
+        if self.staged.capacity() == 0 {
+            self.borrow_buffer();
+        }
         if room > 0
             && let Some(pool) = &mut self.pool
         {
