@@ -1,7 +1,8 @@
 //! The chain on every placement, beside the raw floor, in one run: throughput and latency, medians over interleaved
 //! repetitions with their spread, telemetry on and off.
 //!
-//! `cargo bench -p limen-benches --bench chain [-- quick]`. Figures are messages per second at the sink, and ns from just
+//! `cargo bench -p limen-benches --bench chain [-- quick | long]`. `long` paces its latency rows for 100 s each, so that those at
+//! 10 kHz rest on a million messages. Figures are messages per second at the sink, and ns from just
 //! before the send to just after the receipt. The machine should be idle; what disturbs it shows in the spread.
 
 use limen::Telemetry;
@@ -15,12 +16,27 @@ const KS: [usize; 4] = [1, 2, 4, 8];
 
 fn throughput(reps: usize, seconds: f64) {
     type Row = (&'static str, fn(Chain) -> Chain);
-    let rows: [Row; 10] = [
+    // Edges of one message, so that every message takes every step alone.
+    const SINGLY: Chain = Chain { bytes: Some(64), capacity: Some(1), ..Chain::DEFAULT };
+    let rows: [Row; 13] = [
         ("64 B by value, one core", |c| c),
         ("64 B by value, one core, telemetry off", |c| Chain { telemetry: Telemetry::Off, ..c }),
         ("64 B by value, one core, telemetry full", |c| Chain { telemetry: Telemetry::Full, ..c }),
         ("64 B by handle, one core", |c| Chain { bytes: Some(64), ..c }),
         ("64 B by handle, one core, telemetry off", |c| Chain { bytes: Some(64), telemetry: Telemetry::Off, ..c }),
+        ("64 B by handle, one core, singly", |c| Chain { k: c.k, seconds: c.seconds, ..SINGLY }),
+        ("64 B by handle, one core, singly, telemetry off", |c| Chain {
+            k: c.k,
+            seconds: c.seconds,
+            telemetry: Telemetry::Off,
+            ..SINGLY
+        }),
+        ("64 B by handle, one core, singly, telemetry full", |c| Chain {
+            k: c.k,
+            seconds: c.seconds,
+            telemetry: Telemetry::Full,
+            ..SINGLY
+        }),
         ("4 KiB by handle, one core", |c| Chain { bytes: Some(4096), ..c }),
         ("1 MiB by handle, one core", |c| Chain { bytes: Some(1 << 20), capacity: Some(16), ..c }),
         ("64 B by value, two cores, awake", |c| Chain { cores: 2, wait: "spin", ..c }),
@@ -84,23 +100,26 @@ fn latency(reps: usize, seconds: f64) {
         ("two cores, asleep, 1 kHz", 1_000.0, |c| Chain { cores: 2, wait: "park", ..c }),
         ("two cores, adaptive, 1 kHz", 1_000.0, |c| Chain { cores: 2, ..c }),
     ];
-    println!("\nLatency of 64 B by handle, p50 / p99 in µs; CPU % of a core at K=8\n");
-    println!("{:<44} {:>16} {:>16} {:>8}", "", "K=1", "K=8", "CPU");
+    println!("\nLatency of 64 B by handle, µs; samples; CPU % of a core\n");
+    println!(
+        "{:<40} {:>2} {:>8} {:>8} {:>8} {:>9} {:>8} {:>5}",
+        "", "K", "p50", "p99", "p99.9", "max", "samples", "CPU"
+    );
     for (name, rate, make) in rows {
-        let (mut line, mut cpu) = (String::new(), 0.0);
         for k in [1, 8] {
-            let (mut p50, mut p99) = (Vec::new(), Vec::new());
+            let (mut quantiles, mut cpu, mut samples) = ([const { Vec::new() }; 4], Vec::new(), 0);
             for _ in 0..reps {
                 let figures = make(Chain { k, rate, bytes: Some(64), seconds, ..Chain::default() }).run();
-                if let Some([a, b, ..]) = figures.latency {
-                    p50.push(a / 1e3);
-                    p99.push(b / 1e3);
+                for (to, ns) in quantiles.iter_mut().zip(figures.latency.unwrap_or_default()) {
+                    to.push(ns / 1e3);
                 }
-                cpu = figures.cpu * 100.0;
+                cpu.push(figures.cpu * 100.0);
+                samples += figures.n * 9 / 10;
             }
-            line += &format!(" {:>7.2} / {:>6.2}", median(p50).0, median(p99).0);
+            let [p50, p99, p999, max] = quantiles.map(|q| median(q).0);
+            let cpu = median(cpu).0;
+            println!("{name:<40} {k:>2} {p50:>8.2} {p99:>8.2} {p999:>8.1} {max:>9.0} {samples:>8} {cpu:>4.0}%");
         }
-        println!("{name:<44}{line} {cpu:>7.0}%");
     }
     let mut times = floor::ring_latency(if seconds < 0.2 { 10_000 } else { 1_000_000 });
     times.sort_unstable();
@@ -113,27 +132,41 @@ fn latency(reps: usize, seconds: f64) {
     );
 }
 
-/// More nodes than cores, with the engine's defaults: nothing collapses.
-fn crowded(seconds: f64) {
+/// More nodes than cores under every way of waiting: the default is never far behind the best, and nothing collapses.
+fn crowded(reps: usize, seconds: f64) {
+    const WAITS: [&str; 3] = ["adaptive", "spin", "park"];
     println!("\nMore nodes than cores, 64 B by handle, M messages/s\n");
+    println!(
+        "{:<12} {:>9} {:>16} {:>16} {:>16} {:>17}",
+        "", "one core", "two, adaptive", "two, spin", "two, park", "adaptive / best"
+    );
     for k in [8, 32, 128] {
-        let one = Chain { k, bytes: Some(64), seconds, ..Chain::default() }.run().rate;
-        let two = Chain { k, bytes: Some(64), cores: 2, seconds, ..Chain::default() }.run().rate;
-        println!(
-            "{k:>4} nodes: one core {:.2}, two cores {:.2}, worse/better {:.2}",
-            one / 1e6,
-            two / 1e6,
-            one.min(two) / one.max(two)
-        );
+        let (mut one, mut two) = (Vec::new(), [const { Vec::new() }; 3]);
+        for _ in 0..reps {
+            one.push(Chain { k, bytes: Some(64), seconds, ..Chain::default() }.run().rate / 1e6);
+            for (wait, to) in WAITS.into_iter().zip(&mut two) {
+                to.push(Chain { k, bytes: Some(64), cores: 2, wait, seconds, ..Chain::default() }.run().rate / 1e6);
+            }
+        }
+        let two = two.map(median);
+        let best = two.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
+        let cells: String = two.iter().map(|(rate, spread)| format!(" {rate:>10.2} ({spread:.1})")).collect();
+        println!("{:<12} {:>9.2}{cells} {:>17.2}", format!("{k} nodes"), median(one).0, two[0].0 / best);
     }
 }
 
 fn main() {
     // `cargo test --benches` asks only that it runs.
     let quick = std::env::args().any(|a| a == "quick" || a == "--test");
-    let (reps, seconds, paced) = if quick { (1, 0.05, 0.1) } else { (5, 0.4, 2.0) };
+    let long = std::env::args().any(|a| a == "long");
+    let (reps, seconds) = if quick { (1, 0.05) } else { (5, 0.4) };
+    let (paced_reps, paced) = match (quick, long) {
+        (true, _) => (1, 0.1),
+        (false, false) => (3, 2.0),
+        (false, true) => (1, 112.0),
+    };
     println!("{}; {reps} repetitions of {seconds} s", host());
     throughput(reps, seconds);
-    latency(if quick { 1 } else { 3 }, paced);
-    crowded(seconds);
+    crowded(reps, seconds);
+    latency(paced_reps, paced);
 }

@@ -19,6 +19,10 @@ fn main() {
         std::process::exit(2);
     };
     let form = text("form", if payload <= 64.0 { "value" } else { "handle" });
+    if form == "value" && payload > 64.0 {
+        eprintln!("at most 64 bytes travel by value");
+        std::process::exit(2);
+    }
     let wait = match text("wait", "adaptive").as_str() {
         "spin" => "spin",
         "park" => "park",
@@ -46,7 +50,8 @@ fn main() {
     let cpu = cpu_seconds() - before;
     let mode = if form == "handle" { "handle" } else { "inline" };
     let bench = if rate > 0.0 { "latency" } else { "throughput" };
-    let policy = format!("{cores} core, {wait}, telemetry {}", text("telemetry", "auto"));
+    let singly = if capacity == Some(1) { ", singly" } else { "" };
+    let policy = format!("{cores} core, {wait}, telemetry {}{singly}", text("telemetry", "auto"));
     print!(
         "{{\"bench\":\"{bench}\",\"engine\":\"limen\",\"k\":{k},\"payload\":{payload},\"rate\":{rate},\"mode\":\"{mode}\",\
          \"policy\":\"{policy}\",\"n\":{},\"msgs_per_s\":{:.1},\"cpu_pct\":{:.2},\"cpu_ns_per_msg\":{:.2},\"peak_kib\":{}",
