@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use limen::{
-    Building, Cost, DType, Emit, Given, Many, Message, Metrics, Next, Node, NodeError, OutPort, Plan, PlanErrors,
+    Building, Cost, DType, Dim, Emit, Given, Many, Message, Metrics, Next, Node, NodeError, OutPort, Plan, PlanErrors,
     Planning, PortSpec, Ports, Problems, Registry, Report, Set, Sink, Source, Spec, Tensor, TensorMut, Time, Transform,
 };
 use schemars::JsonSchema;
@@ -62,6 +62,9 @@ pub struct NumbersConfig {
     pub period_ns: Option<u64>,
     /// The number at which the source fails.
     pub fail_at: Option<u64>,
+    /// Declares a size without a bound: such a plan is refused.
+    #[serde(default)]
+    pub unbounded: bool,
 }
 
 /// See [`NumbersConfig`].
@@ -74,8 +77,9 @@ pub struct Numbers {
 
 impl Node for Numbers {
     type Config = NumbersConfig;
-    fn ports(_: &NumbersConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        Ok(Ports::new().output("out", number()))
+    fn ports(config: &NumbersConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let unbounded = PortSpec::new(DType::U64, [Dim::Unbounded("longest")]);
+        Ok(Ports::new().output("out", if config.unbounded { unbounded } else { number() }))
     }
     fn build(config: NumbersConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Numbers { config, next: 0, begin: cx.now() })

@@ -111,6 +111,14 @@ fn cores_and_memory() {
 }
 
 #[test]
+fn sizes_without_a_bound() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { unbounded: true } }\n  b: { kind: collect, from: a }\n",
+        &[("3:31 E0129", "the size of `a/out` has no bound"), ("4:29 E0128", "a/out` gives u64[?]")],
+    );
+}
+
+#[test]
 fn joins_of_what_may_be_lost() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  p: { kind: pair, inputs: { a: a, b: { from: a, when_full: latest } } }\n  c: { kind: collect, from: p }\n",

@@ -154,6 +154,8 @@ impl Planner<'_> {
             Some(bytes) if dynamic <= crate::pool::MAX_DYNAMIC && spec.shape.len() <= crate::tensor::MAX_RANK => {
                 (out.slots, out.bytes) = (slots, bytes);
             }
+            // A size without a bound was refused where it was declared.
+            _ if spec.shape.iter().any(|d| matches!(d, Dim::Unbounded(_))) => {}
             _ => {
                 let place = specs[at].config.place.clone();
                 let message =
