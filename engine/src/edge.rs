@@ -283,10 +283,44 @@ impl Buffers {
 struct Local<T: Payload> {
     /// How many messages it holds.
     len: Cell<usize>,
+    /// The run of a message that was sent alone into an empty edge; it is in no list.
+    lone: Lone,
     /// Without a buffer while there are none.
     items: RefCell<Vec<Message<T>>>,
     runs: RefCell<Vec<Run>>,
     spares: Rc<RefCell<Spares<T>>>,
+}
+
+/// The run of one message, word by word: moved as a whole, it would be read back in other portions than it was written in,
+/// and have to wait for the cache.
+#[derive(Default)]
+struct Lone {
+    is_here: Cell<bool>,
+    sent: Cell<u64>,
+    accounted: Cell<u64>,
+    weight: Cell<u32>,
+}
+
+impl Lone {
+    #[inline]
+    fn put(&self, sent: u64, accounted: u64, weight: u32) {
+        self.sent.set(sent);
+        self.accounted.set(accounted);
+        self.weight.set(weight);
+        self.is_here.set(true);
+    }
+
+    #[inline]
+    fn take(&self) -> Option<Run> {
+        let run = Run {
+            sent: self.sent.get(),
+            accounted: self.accounted.get(),
+            hold: 0,
+            n: 1,
+            weight: self.weight.get(),
+        };
+        self.is_here.replace(false).then_some(run)
+    }
 }
 
 /// A message in a queue that evicts: its stamps travel with it, because its neighbours may be evicted.
@@ -342,6 +376,7 @@ fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
 pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T>, Rx<T>) {
     let shared = Rc::new(Local {
         len: Cell::new(0),
+        lone: Lone::default(),
         items: RefCell::default(),
         runs: RefCell::new(Vec::with_capacity(params.buffer + 1)),
         spares: buffers.spares(params.buffer),
@@ -455,6 +490,28 @@ impl<T: Payload> Tx<T> {
         self.stalled.is_some_and(|since| since > 0)
     }
 
+    /// Sends the only message of a list.
+    ///
+    /// # Errors
+    /// As [`Tx::publish`].
+    #[inline]
+    pub(crate) fn publish_only(
+        &mut self,
+        staged: &mut Vec<Message<T>>,
+        sent: u64,
+        accounted: u64,
+        weight: u32,
+    ) -> Result<(), EdgeFull> {
+        if let TxKind::Local(local) = &self.kind
+            && local.len.get() == 0
+        {
+            self.params.shared.producer.moved.add(1);
+            local.put(staged, sent, accounted, weight);
+            return Ok(());
+        }
+        self.publish(staged, &[Run { sent, accounted, hold: 0, n: 1, weight }])
+    }
+
     /// Sends messages and empties the list; `runs` say how they were published together.
     ///
     /// # Errors
@@ -472,7 +529,10 @@ impl<T: Payload> Tx<T> {
                 if len > self.params.capacity {
                     return Self::overflow(&self.params, local, staged, runs);
                 }
-                local.append(len, staged, runs);
+                match runs {
+                    [run] if len == 1 => local.put(staged, run.sent, run.accounted, run.weight),
+                    runs => local.append(len, staged, runs),
+                }
                 Ok(())
             }
             TxKind::Ring(items, run_ring) => {
@@ -675,16 +735,13 @@ impl<T: Payload> Rx<T> {
         }
     }
 
-    /// Takes the only message of an edge inside a worker, and its run.
+    /// Takes a message that was sent alone, and its run.
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<(Message<T>, Run)> {
         let RxKind::Local(local) = &self.kind else { return None };
-        if local.len.get() != 1 {
-            return None;
-        }
-        let message = local.items.borrow_mut().pop()?;
+        let run = local.lone.take()?;
         local.len.set(0);
-        Some((message, local.runs.borrow_mut().pop().unwrap_or(Run { n: 1, ..Run::default() })))
+        local.items.borrow_mut().pop().map(|message| (message, run))
     }
 
     /// Counts messages given to the node.
@@ -732,9 +789,20 @@ impl<T: Payload> Rx<T> {
 }
 
 impl<T: Payload> Local<T> {
+    /// Takes the only message of a list while there is none here.
+    #[inline]
+    fn put(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
+        std::mem::swap(&mut *self.items.borrow_mut(), staged);
+        self.lone.put(sent, accounted, weight);
+        self.len.set(1);
+    }
+
     /// Takes what is staged; the edge then holds `len`.
     #[inline]
     fn append(&self, len: usize, staged: &mut Vec<Message<T>>, staged_runs: &[Run]) {
+        if let Some(run) = self.lone.take() {
+            self.runs.borrow_mut().push(run);
+        }
         let mut items = self.items.borrow_mut();
         if items.is_empty() {
             std::mem::swap(&mut *items, staged);
@@ -748,6 +816,9 @@ impl<T: Payload> Local<T> {
 
     #[inline]
     fn fill(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
+        if let Some(run) = self.lone.take() {
+            self.runs.borrow_mut().push(run);
+        }
         if n < self.len.get() || !into.is_empty() || !into_runs.is_empty() {
             return self.fill_partly(n, into, into_runs);
         }

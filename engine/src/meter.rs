@@ -109,6 +109,8 @@ struct Buckets {
     counts: Vec<u64>,
     /// A bucket has two to this power steps of one width; the next one's are twice as wide.
     magnitude: u32,
+    /// Values up to here are in the first bucket.
+    mask: u64,
     digits: u8,
 }
 
@@ -116,13 +118,13 @@ impl Buckets {
     fn new(digits: u8) -> Self {
         // The least power of two of steps that tells `digits` decimal digits apart, halved, as the library has it.
         let magnitude = if digits <= 2 { 7 } else { 10 };
-        Buckets { counts: vec![0; histogram(digits).distinct_values()], magnitude, digits }
+        Buckets { counts: vec![0; histogram(digits).distinct_values()], magnitude, mask: (2 << magnitude) - 1, digits }
     }
 
     #[inline]
     fn record(&mut self, value: u64, n: u64) {
         let value = value.min(MAX_NS);
-        let bucket = (63 - self.magnitude) - (value | ((2 << self.magnitude) - 1)).leading_zeros();
+        let bucket = (63 - self.magnitude) - (value | self.mask).leading_zeros();
         let at = (u64::from(bucket) << self.magnitude) + (value >> bucket);
         if let Some(count) = self.counts.get_mut(at as usize) {
             *count = count.saturating_add(n);

@@ -5,7 +5,7 @@
 //! into all but the last, moved into the last.
 
 use crate::clock::{Clock, Time};
-use crate::edge::{Tx, tx};
+use crate::edge::{EdgeFull, Tx, tx};
 use crate::error::{NodeError, NodeErrorKind};
 use crate::meter::{Run, push_run};
 use crate::node::{MAX_PORTS, Many, PortType};
@@ -72,6 +72,15 @@ pub trait PortSet: Sized + 'static {
     /// # Errors
     /// `EdgeFull` with `when_full: fail`.
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError>;
+    /// [`PortSet::portion`] and [`PortSet::publish`] after a turn of one call.
+    ///
+    /// # Errors
+    /// As [`PortSet::publish`].
+    #[inline]
+    fn publish_call(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+        self.portion(accounted, weight);
+        self.publish(sent, emit)
+    }
 }
 
 /// What every port can do, whatever its payload.
@@ -162,7 +171,7 @@ impl<T: Payload> Port<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn room(&mut self, calls: usize, cx: &mut Cx) -> usize {
         let mut room = calls;
         for edge in &mut self.edges {
@@ -327,7 +336,7 @@ impl<T: Payload> PortSet for Port<T> {
         step(self);
     }
     #[allow(private_interfaces)]
-    #[inline]
+    #[inline(always)]
     fn room(&mut self, calls: usize, cx: &mut Cx) -> usize {
         Port::room(self, calls, cx)
     }
@@ -357,6 +366,24 @@ impl<T: Payload> PortSet for Port<T> {
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
         Port::publish(self, sent, emit)
     }
+    #[inline]
+    fn publish_call(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+        // Nearly always: one message to one consumer.
+        if let ([edge], 1, 0) = (&mut self.edges[..], self.staged.len(), self.in_runs) {
+            let sent = if weight > 0 { sent } else { 0 };
+            self.mark = 0;
+            return edge
+                .publish_only(&mut self.staged, sent, accounted + emit, weight)
+                .map_err(|EdgeFull| edge_full(edge.name()));
+        }
+        self.portion(accounted, weight);
+        Port::publish(self, sent, emit)
+    }
+}
+
+#[cold]
+fn edge_full(edge: &str) -> NodeError {
+    NodeErrorKind::EdgeFull { edge: edge.to_string() }.into()
 }
 
 impl<T: Payload> Outputs for T {

@@ -1,6 +1,6 @@
 //! What gives a node its messages: the burst, the stamps, the books, and the loop that runs once per message.
 
-use super::{Common, Life, OnError, PROBE, Trouble, Turn, guarded};
+use super::{Common, Life, OnError, PROBE, SLOW_NS, Trouble, Turn, guarded};
 use crate::edge::{Reason, State};
 use crate::error::NodeError;
 use crate::intake::{Burst, Intake};
@@ -23,6 +23,15 @@ pub(super) trait Work<T> {
     fn portion(&mut self, accounted: u64, weight: u32);
     /// The staged portions are published: `compute` was the last term of each.
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
+    /// Both after a turn of one call.
+    fn publish_call(
+        &mut self,
+        accounted: u64,
+        weight: u32,
+        cx: &mut Cx,
+        sent: u64,
+        compute: u64,
+    ) -> Result<(), NodeError>;
 }
 
 /// How far a turn has come with its runs.
@@ -145,7 +154,8 @@ impl<I: Intake> Feed<I> {
     ) -> Result<(), Trouble> {
         let recorded = run.is_recorded();
         common.turns = common.turns.wrapping_add(1);
-        let timed = recorded || common.is_slow() || common.turns % PROBE == 1;
+        let probed = common.is_slow() || common.turns % PROBE == 1;
+        let timed = recorded || probed;
         let started = if timed { cx.mark() } else { 0 };
         let (mut accounted, mut weight) = (0, 0);
         if recorded {
@@ -163,7 +173,9 @@ impl<I: Intake> Feed<I> {
             if recorded {
                 cx.record(common.compute, compute, run.weighted());
             }
-            common.learn(compute, 1);
+            if probed || compute > SLOW_NS {
+                common.learn(compute, 1);
+            }
         } else {
             cx.stale();
         }
@@ -171,8 +183,7 @@ impl<I: Intake> Feed<I> {
             result = self.skip_one(trouble, common, cx, work);
         } else {
             common.counts.done.add(1);
-            work.portion(accounted, weight);
-            result = work.publish(cx, end, compute).map_err(|e| Trouble::error("emit", &e));
+            result = work.publish_call(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e));
         }
         self.intake.ring();
         common.blocked_since = 0;

@@ -75,6 +75,21 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         self.origins.clear();
         Ok(())
     }
+    #[inline]
+    fn publish_call(
+        &mut self,
+        accounted: u64,
+        weight: u32,
+        cx: &mut Cx,
+        sent: u64,
+        compute: u64,
+    ) -> Result<(), NodeError> {
+        if weight > 0 {
+            self.portion(accounted, weight);
+            self.publish(cx, sent, compute)?;
+        }
+        Ok(())
+    }
 }
 
 impl<N: Sink> SinkStage<N> {

@@ -64,7 +64,8 @@ impl<N: Source> Stage for SourceStage<N> {
         if cx.is_stopping() || cx.frames().is_some_and(|n| self.emit.seq >= n) {
             return self.finish(false);
         }
-        let started = cx.read();
+        // Without a timetable the end of whatever this worker did last will do.
+        let started = if self.due == 0 { cx.mark() } else { cx.read() };
         if started < self.due {
             self.after_idle = true;
             return Turn::Idle(self.due);

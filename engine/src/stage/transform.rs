@@ -60,6 +60,17 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     fn publish(&mut self, _: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         self.emit.ports.publish(sent, compute)
     }
+    #[inline]
+    fn publish_call(
+        &mut self,
+        accounted: u64,
+        weight: u32,
+        _: &mut Cx,
+        sent: u64,
+        compute: u64,
+    ) -> Result<(), NodeError> {
+        self.emit.ports.publish_call(accounted, weight, sent, compute)
+    }
 }
 
 impl<N: Transform> TransformStage<N> {
@@ -101,6 +112,35 @@ impl<N: Transform> TransformStage<N> {
         outcome.map_err(|trouble| self.fail(cx, trouble))
     }
 
+    /// Calls `wake` when its time has come. False when the node failed.
+    #[inline(never)]
+    fn wake(&mut self, cx: &mut Cx) -> bool {
+        let emit = &mut self.work.emit;
+        if emit.wake.0 <= cx.mark() && emit.ports.room(1, cx) > 0 {
+            emit.now = Time(cx.mark());
+            emit.wake = Time::NEVER;
+            if self.extra(cx, "wake").is_err() {
+                return false;
+            }
+            self.work.emit.ports.ring();
+        }
+        true
+    }
+
+    /// No more will come.
+    #[cold]
+    fn finish(&mut self, state: State, cx: &mut Cx) -> Turn {
+        if self.work.emit.ports.room(1, cx) == 0 {
+            self.common.note_blocked(cx);
+            return Turn::Blocked;
+        }
+        if self.extra(cx, "finish").is_ok() || self.common.life == Life::Open {
+            self.work.emit.ports.each(&mut |port| port.close(state == State::Failed));
+            self.common.life = Life::Ended;
+        }
+        Turn::Worked
+    }
+
     #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
         self.work.emit.ports.rollback();
@@ -125,32 +165,17 @@ impl<N: Transform> Stage for TransformStage<N> {
             Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
-        let emit = &mut self.work.emit;
-        if emit.wake.0 != u64::MAX && emit.wake.0 <= cx.mark() && emit.ports.room(1, cx) > 0 {
-            emit.now = Time(cx.mark());
-            emit.wake = Time::NEVER;
-            if self.extra(cx, "wake").is_err() {
-                return Turn::Worked;
-            }
-            self.work.emit.ports.ring();
+        if self.work.emit.wake != Time::NEVER && !self.wake(cx) {
+            return Turn::Worked;
         }
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
         if available == 0 {
             self.feed.intake.ring();
-            let state = self.feed.intake.state();
-            if state == State::Open {
-                return Turn::Idle(self.work.emit.wake.0);
-            }
-            if self.work.emit.ports.room(1, cx) == 0 {
-                self.common.note_blocked(cx);
-                return Turn::Blocked;
-            }
-            if self.extra(cx, "finish").is_ok() || self.common.life == Life::Open {
-                self.work.emit.ports.each(&mut |port| port.close(state == State::Failed));
-                self.common.life = Life::Ended;
-            }
-            return Turn::Worked;
+            return match self.feed.intake.state() {
+                State::Open => Turn::Idle(self.work.emit.wake.0),
+                state => self.finish(state, cx),
+            };
         }
         let room = self.work.emit.ports.room(available, cx);
         let room = self.feed.intake.room(room);
