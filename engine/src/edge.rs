@@ -182,6 +182,8 @@ pub(crate) struct Params {
     pub(crate) name: String,
     pub(crate) capacity: usize,
     pub(crate) when_full: WhenFull,
+    /// Messages that one call of the producer may send: it is not called while there is less room.
+    pub(crate) emits: usize,
     /// What the swapped buffers of a local edge must hold: its capacity, or one burst if that is more.
     pub(crate) buffer: usize,
     pub(crate) shared: Arc<Shared>,
@@ -312,13 +314,8 @@ impl Lone {
 
     #[inline]
     fn take(&self) -> Option<Run> {
-        let run = Run {
-            sent: self.sent.get(),
-            accounted: self.accounted.get(),
-            hold: 0,
-            n: 1,
-            weight: self.weight.get(),
-        };
+        let run =
+            Run { sent: self.sent.get(), accounted: self.accounted.get(), hold: 0, n: 1, weight: self.weight.get() };
         self.is_here.replace(false).then_some(run)
     }
 }
@@ -703,6 +700,11 @@ impl<T: Payload> Rx<T> {
         }
     }
 
+    /// Whether the producer waits until something is taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.params.when_full == WhenFull::Block && self.len() + self.params.emits > self.params.capacity
+    }
+
     /// True where each message should be taken only when it is needed, because a fresher one may replace it.
     pub(crate) fn is_perishable(&self) -> bool {
         matches!(self.params.when_full, WhenFull::DropOldest | WhenFull::Latest)
@@ -713,7 +715,10 @@ impl<T: Payload> Rx<T> {
     #[inline]
     pub(crate) fn fill(&mut self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
         match &mut self.kind {
-            RxKind::Local(local) => local.fill(n, into, into_runs),
+            RxKind::Local(local) => {
+                self.dirty |= local.len.get() > 0;
+                local.fill(n, into, into_runs);
+            }
             RxKind::Ring { items, runs, front } => {
                 let n = n.min(items.slots());
                 if n == 0 {
@@ -755,12 +760,15 @@ impl<T: Payload> Rx<T> {
         self.params.shared.consumer.lose(reason, n);
     }
 
-    /// Wakes the producer's worker if slots were freed since the last time and it sleeps.
+    /// Wakes the producer's worker if slots were freed since the last time and it sleeps. Says whether any were.
     #[inline]
-    pub(crate) fn ring(&mut self) {
-        if std::mem::take(&mut self.dirty) {
+    pub(crate) fn ring(&mut self) -> bool {
+        let freed = std::mem::take(&mut self.dirty);
+        // Inside a worker nobody sleeps who could be woken.
+        if freed && !matches!(self.kind, RxKind::Local(_)) {
             self.params.producer_bell.ring();
         }
+        freed
     }
 
     /// Whether more can come.
@@ -919,6 +927,7 @@ mod tests {
                     capacity,
                     when_full: *when_full,
                     buffer: capacity.max(64),
+                    emits: 1,
                     shared: Arc::default(),
                     producer_bell: Arc::default(),
                     consumer_bell: Arc::default(),

@@ -379,8 +379,10 @@ impl<B: Backend> Stage for InferStage<B> {
             return Turn::Done;
         }
         if let Some(reason) = self.gone {
-            self.intake.discard(reason);
-            if self.intake.state() == State::Open {
+            if self.intake.discard(reason) {
+                return Turn::Worked;
+            }
+            if !self.intake.is_drained() {
                 return Turn::Idle(u64::MAX);
             }
             self.ended = true;
@@ -391,13 +393,14 @@ impl<B: Backend> Stage for InferStage<B> {
         let state = self.intake.state();
         let ending = state != State::Open;
         let Some(oldest) = self.held.front() else {
-            self.intake.ring();
+            let freed = self.intake.ring();
             if ending {
                 self.emit.ports.each(&mut |port| port.close(state == State::Failed));
-                self.ended = true;
+                // Partners of inputs that have ended are lost.
+                self.gone = Some(Reason::Unmatched);
                 return Turn::Worked;
             }
-            return Turn::Idle(u64::MAX);
+            return if freed { Turn::Worked } else { Turn::Idle(u64::MAX) };
         };
         let due = oldest.since.saturating_add(self.within);
         if self.held.len() < self.max && !ending && (due > cx.mark() && due > cx.read()) {

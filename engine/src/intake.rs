@@ -87,10 +87,16 @@ pub trait Intake: Sized + 'static {
     fn received(&mut self, calls: u64);
     /// Counts calls' worth, taken but never given to the node, as lost.
     fn lose(&mut self, reason: Reason, calls: u64);
+    /// Whether the node can be given more. A join cannot once one of its inputs has ended, whatever comes on the others.
     fn state(&self) -> State;
-    /// Empties the inputs: the node is gone.
-    fn discard(&mut self, reason: Reason);
-    fn ring(&mut self);
+    /// Every input has ended, and nothing is left in it.
+    fn is_drained(&self) -> bool {
+        self.state() != State::Open
+    }
+    /// Empties the inputs: the node is gone. Says whether there was anything.
+    fn discard(&mut self, reason: Reason) -> bool;
+    /// Wakes producers that there is room for again. Says whether there is any since the last time.
+    fn ring(&mut self) -> bool;
     fn is_perishable(&self) -> bool;
     /// The header whose origin the outputs inherit.
     fn header(taken: &Self::Taken) -> &Header;
@@ -153,12 +159,12 @@ impl<T: Payload> Intake for Single<T> {
     fn state(&self) -> State {
         self.rx.state()
     }
-    fn discard(&mut self, reason: Reason) {
-        self.rx.discard(reason);
+    fn discard(&mut self, reason: Reason) -> bool {
+        self.rx.discard(reason) > 0
     }
     #[inline]
-    fn ring(&mut self) {
-        self.rx.ring();
+    fn ring(&mut self) -> bool {
+        self.rx.ring()
     }
     fn is_perishable(&self) -> bool {
         self.rx.is_perishable()
@@ -250,11 +256,11 @@ impl Intake for Mutable {
     fn state(&self) -> State {
         self.single.state()
     }
-    fn discard(&mut self, reason: Reason) {
-        self.single.discard(reason);
+    fn discard(&mut self, reason: Reason) -> bool {
+        self.single.discard(reason)
     }
-    fn ring(&mut self) {
-        self.single.ring();
+    fn ring(&mut self) -> bool {
+        self.single.ring()
     }
     fn is_perishable(&self) -> bool {
         self.single.is_perishable()
@@ -291,6 +297,8 @@ trait AnySide {
     fn head(&mut self) -> Option<(u64, u32)>;
     fn lose_head(&mut self, reason: Reason);
     fn waiting(&self) -> usize;
+    /// Whether the producer waits for room that only this side can make.
+    fn is_full(&self) -> bool;
     fn is_open(&self) -> bool;
 }
 
@@ -305,11 +313,11 @@ impl<T: Payload> Side<T> {
         self.queue.pop_front().expect("a match has a head on every side")
     }
 
-    fn discard(&mut self, reason: Reason) {
+    fn discard(&mut self, reason: Reason) -> bool {
         let queued = self.queue.len() as u64;
         self.queue.clear();
         self.rx.lose(reason, queued);
-        self.rx.discard(reason);
+        self.rx.discard(reason) + queued > 0
     }
 
     fn left(self) -> Left {
@@ -340,6 +348,9 @@ impl<T: Payload> AnySide for Side<T> {
     fn waiting(&self) -> usize {
         self.queue.len() + self.rx.len()
     }
+    fn is_full(&self) -> bool {
+        self.rx.is_full()
+    }
     fn is_open(&self) -> bool {
         !self.queue.is_empty() || self.rx.state() == State::Open
     }
@@ -369,10 +380,11 @@ fn align(sides: &mut [&mut dyn AnySide], patience: Option<usize>) -> bool {
         if complete {
             return true;
         }
-        // A partner that has ended sends no more; one that is merely late is waited for, but not for ever.
+        // A partner that has ended sends no more; one that is merely late is waited for, but not for ever: until patience
+        // is used up, or the edges hold no more, which may be what keeps the partner from coming.
         let ended = sides.iter_mut().any(|side| side.head().is_none() && !side.is_open());
         let longest = sides.iter().map(|s| s.waiting()).max().unwrap_or(0);
-        if ended || patience.is_some_and(|p| longest > p) {
+        if ended || patience.is_some_and(|p| longest > p || sides.iter().any(|s| s.is_full())) {
             for side in sides.iter_mut().filter(|s| s.waiting() > 0) {
                 side.lose_head(Reason::Unmatched);
             }
@@ -462,16 +474,21 @@ macro_rules! tuple_inputs {
                 $(self.$s.rx.lose(reason, calls);)+
             }
             fn state(&self) -> State {
-                let open = !self.sets.is_empty() $(|| self.$s.is_open())+;
+                let open = !self.sets.is_empty() || [$(self.$s.is_open()),+] == [true; [$($i),+].len()];
                 joined_state(open, [$(self.$s.rx.state()),+].into_iter())
             }
-            fn discard(&mut self, reason: Reason) {
-                self.lose(reason, self.sets.len() as u64);
-                self.sets.clear();
-                $(self.$s.discard(reason);)+
+            fn is_drained(&self) -> bool {
+                self.sets.is_empty() $(&& !self.$s.is_open())+
             }
-            fn ring(&mut self) {
-                $(self.$s.rx.ring();)+
+            fn discard(&mut self, reason: Reason) -> bool {
+                let sets = self.sets.len() as u64;
+                self.lose(reason, sets);
+                self.sets.clear();
+                let found = [$(self.$s.discard(reason)),+];
+                sets > 0 || found.contains(&true)
+            }
+            fn ring(&mut self) -> bool {
+                [$(self.$s.rx.ring()),+].contains(&true)
             }
             fn is_perishable(&self) -> bool {
                 false
@@ -570,16 +587,20 @@ impl<T: Payload> Intake for ZipMany<T> {
         self.sides.iter().for_each(|s| s.rx.lose(reason, calls));
     }
     fn state(&self) -> State {
-        let open = !self.sets.is_empty() || self.sides.iter().any(AnySide::is_open);
+        let open = !self.sets.is_empty() || self.sides.iter().all(AnySide::is_open);
         joined_state(open, self.sides.iter().map(|s| s.rx.state()))
     }
-    fn discard(&mut self, reason: Reason) {
-        self.lose(reason, self.sets.len() as u64);
-        self.sets.clear();
-        self.sides.iter_mut().for_each(|s| s.discard(reason));
+    fn is_drained(&self) -> bool {
+        self.sets.is_empty() && !self.sides.iter().any(AnySide::is_open)
     }
-    fn ring(&mut self) {
-        self.sides.iter_mut().for_each(|s| s.rx.ring());
+    fn discard(&mut self, reason: Reason) -> bool {
+        let sets = self.sets.len() as u64;
+        self.lose(reason, sets);
+        self.sets.clear();
+        self.sides.iter_mut().fold(sets > 0, |found, side| side.discard(reason) | found)
+    }
+    fn ring(&mut self) -> bool {
+        self.sides.iter_mut().fold(false, |freed, side| side.rx.ring() | freed)
     }
     fn is_perishable(&self) -> bool {
         // A single perishable input is taken late; a join has to take to match.

@@ -41,6 +41,7 @@ mod port;
 mod registry;
 mod report;
 mod running;
+pub mod sim;
 mod spec;
 mod stage;
 mod sync;

@@ -242,6 +242,11 @@ impl Report {
         found.next().is_none().then_some(value)
     }
 
+    /// What one node did.
+    pub fn node(&self, name: &str) -> Option<&NodeReport> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
     /// The histogram of a node's term.
     pub fn histogram(&self, node: &str, term: Term) -> Option<&Histogram<u64>> {
         let mut all = self.histograms.iter();

@@ -16,6 +16,7 @@ use crate::wait::Bell;
 use crate::worker::{self, Cx};
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 /// A graph whose rings and pools exist.
@@ -83,6 +84,7 @@ impl Plan {
                 name: format!("{} -> {}", edge.from_name, edge.to_name),
                 capacity: edge.capacity,
                 when_full: edge.when_full,
+                emits: self.nodes()[edge.from].outputs[edge.from_port].emits,
                 buffer: edge.buffer,
                 shared: edges[i].clone(),
                 producer_bell: bells[from].clone(),
@@ -214,9 +216,10 @@ impl Wired {
     /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where the system refuses
     /// what `strict` demands; [`RunError::Thread`] where a thread cannot be had. Nothing has run then.
     pub fn start(self) -> Result<Running, RunError> {
-        let Wired { plan, shared, edges, counts, workers } = self;
+        let (send, done) = std::sync::mpsc::sync_channel(self.workers.len().max(1));
+        let (mut running, workers) = self.split(done);
+        let (plan, shared) = (&running.plan, &running.shared);
         let n = workers.len();
-        let (send, done) = std::sync::mpsc::sync_channel(n.max(1));
         let sources = Arc::new(plan.sources.clone());
         let warmup = u64::try_from(plan.warmup.as_nanos()).unwrap_or(u64::MAX);
         for worker in workers {
@@ -234,24 +237,33 @@ impl Wired {
         };
         let pinned = match shared.begin(n, refused) {
             Ok(pinned) => pinned,
-            Err(Ok(error)) => return Err(build_error(&plan, error)),
+            Err(Ok(error)) => return Err(build_error(plan, error)),
             Err(Err(refused)) => return Err(RunError::Refused(format!("{refused} (`strict` is set)"))),
         };
         for refused in pinned.iter().filter_map(|p| p.refused.clone()) {
             shared.note(refused);
         }
-        Ok(Running {
+        running.pinned = pinned;
+        running.started = Instant::now();
+        Ok(running)
+    }
+
+    /// The run, and the workers it is still to be given.
+    pub(crate) fn split(self, done: Receiver<worker::Outcome>) -> (Running, Vec<worker::Plan>) {
+        let Wired { plan, shared, edges, counts, workers } = self;
+        let running = Running {
             stop_within: plan.stop,
             plan,
             shared,
             edges,
             counts,
-            pinned,
+            pinned: Vec::new(),
             done,
-            outcomes: (0..n).map(|_| None).collect(),
+            outcomes: workers.iter().map(|_| None).collect(),
             started: Instant::now(),
             started_at: crate::clock::wall(),
             finished: false,
-        })
+        };
+        (running, workers)
     }
 }

@@ -313,6 +313,18 @@ pub(crate) struct Plan {
     pub(crate) build: BuildStages,
 }
 
+impl Plan {
+    /// Builds the nodes on the calling thread. `Err` names the node that could not be built.
+    pub(crate) fn build(self, cx: &mut Cx) -> Result<Crew, (usize, String)> {
+        let build = self.build;
+        let stages = match crate::stage::guarded("build", || Ok(build(cx))) {
+            Ok(built) => built?,
+            Err(trouble) => return Err((self.nodes.first().copied().unwrap_or(0), trouble.into_text())),
+        };
+        Ok(Crew::new(stages, &self.nodes))
+    }
+}
+
 /// What a worker hands back.
 pub(crate) struct Outcome {
     pub(crate) worker: usize,
@@ -330,6 +342,20 @@ pub(crate) struct Crew {
 impl Crew {
     pub(crate) fn new(stages: Vec<Box<dyn Stage>>, nodes: &[usize]) -> Self {
         Crew { stages: stages.into_iter().zip(nodes).map(|(stage, node)| (stage, *node, false)).collect() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.stages.len()
+    }
+
+    /// The node of a stage.
+    pub(crate) fn node(&self, at: usize) -> usize {
+        self.stages[at].1
+    }
+
+    /// Turns one stage.
+    pub(crate) fn turn(&mut self, at: usize, cx: &mut Cx) -> Turn {
+        self.stages[at].0.turn(cx)
     }
 
     /// Turns every stage once.
@@ -374,15 +400,31 @@ impl Crew {
             if turn == Turn::Done || !idler.after(cx, turn) {
                 break;
             }
-            cx.obey(|node, name, value| {
-                let stage = self.stages.iter_mut().find(|(_, at, _)| *at == node);
-                stage.map_or(Ok(()), |(stage, ..)| stage.set(name, value))
-            });
+            self.obey(cx);
         }
+    }
+
+    /// Applies the settings that were changed from outside.
+    pub(crate) fn obey(&mut self, cx: &mut Cx) {
+        cx.obey(|node, name, value| {
+            let stage = self.stages.iter_mut().find(|(_, at, _)| *at == node);
+            stage.map_or(Ok(()), |(stage, ..)| stage.set(name, value))
+        });
     }
 
     fn end(self, cx: &mut Cx) -> Vec<Ended> {
         self.stages.into_iter().map(|(stage, ..)| stage.end(cx)).collect()
+    }
+}
+
+impl Outcome {
+    /// Ends a worker's nodes and gathers what they leave.
+    pub(crate) fn of(worker: usize, crew: Crew, mut cx: Cx, bug: Option<String>) -> Self {
+        let ended = crew.end(&mut cx);
+        let subjects = std::mem::take(&mut cx.subjects);
+        let histograms =
+            subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.take(hist))).collect();
+        Outcome { worker, histograms, ended, bug }
     }
 }
 
@@ -393,23 +435,18 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
     bell.answer_here();
     let pinned = pin(&plan.place);
     let index = plan.index;
-    let built = crate::stage::guarded("build", || Ok((plan.build)(&mut cx)));
+    let (wait, may_spin) = (plan.place.wait, plan.place.may_spin);
     let mut bug = None;
-    let built = match built {
-        Ok(built) => built,
-        Err(trouble) => Err((plan.nodes.first().copied().unwrap_or(0), trouble.into_text())),
-    };
-    let (stages, error) = match built {
-        Ok(stages) => (stages, None),
-        Err(error) => (Vec::new(), Some(error)),
+    let (mut crew, error) = match plan.build(&mut cx) {
+        Ok(crew) => (crew, None),
+        Err(error) => (Crew::new(Vec::new(), &[]), Some(error)),
     };
     let go = shared.built(index, pinned, error);
-    let mut crew = Crew::new(stages, &plan.nodes);
     if go {
         if warmup > 0 {
             cx.warm_at = cx.read() + warmup;
         }
-        let mut idler = Idler::new(plan.place.wait, plan.place.may_spin, bell);
+        let mut idler = Idler::new(wait, may_spin, bell);
         // Node code is guarded call by call; what panics here is our own, and must not hang the others.
         if let Err(trouble) = crate::stage::guarded("run", || {
             crew.run(&mut cx, &mut idler);
@@ -419,10 +456,7 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
             shared.abort();
         }
     }
-    let ended = crew.end(&mut cx);
-    let subjects = std::mem::take(&mut cx.subjects);
-    let histograms = subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.take(hist))).collect();
-    Outcome { worker: index, histograms, ended, bug }
+    Outcome::of(index, crew, cx, bug)
 }
 
 /// Starts a worker's thread.

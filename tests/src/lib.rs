@@ -4,9 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod random;
+
 use limen::{
-    Building, Cost, DType, Dim, Emit, Given, Many, Message, Metrics, Next, Node, NodeError, OutPort, Plan, PlanErrors,
-    Planning, PortSpec, Ports, Problems, Registry, Report, Set, Sink, Source, Spec, Tensor, TensorMut, Time, Transform,
+    Building, Cost, DType, Dim, Emit, Given, InPort, Many, Message, Metrics, Next, Node, NodeError, OutPort, Plan,
+    PlanErrors, Planning, PortSpec, Ports, Problems, Registry, Report, Set, Sink, Source, Spec, Tensor, TensorMut,
+    Time, Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -30,8 +33,8 @@ pub fn registry() -> Registry {
         .transform::<Split>("split")
         .transform::<Pair>("pair")
         .transform::<Add>("add")
+        .transform::<Hasty>("hasty")
         .sink::<Collect>("collect")
-        .sink::<Fault>("fault_sink")
 }
 
 /// Plans a graph given as text.
@@ -454,6 +457,59 @@ impl Sink for Collect {
         let seq = input[0].header().seq;
         self.disorder += u64::from(self.last.is_some_and(|last| last > seq));
         self.last = Some(seq);
+        Ok(())
+    }
+}
+
+/// Passes numbers on, but lets the second of two overtake the first when it comes within a microsecond: a fault that shows
+/// in some orders only, planted for the stepper to find.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct HastyConfig {}
+
+/// See [`HastyConfig`].
+#[derive(Debug, Default)]
+pub struct Hasty(Option<(Message<Tensor>, Time)>);
+
+impl Node for Hasty {
+    type Config = HastyConfig;
+    fn ports(_: &HastyConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let input = InPort { name: "in".into(), spec: Some(number()), holds: 1 };
+        let output =
+            OutPort { name: "out".into(), spec: Some(number()), emits: 2, rows: 1, forwards: Some("in".into()) };
+        Ok(Ports::new().in_port(input).out_port(output))
+    }
+    fn build(_: HastyConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Hasty::default())
+    }
+}
+
+impl Transform for Hasty {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        match self.0.take() {
+            None => {
+                self.0 = Some((input, out.now()));
+                out.wake_at(out.now() + 3_000);
+            }
+            Some((first, at)) if out.now().since(at) < 1_000 => {
+                out.send(input);
+                out.send(first);
+            }
+            Some((first, _)) => {
+                out.send(first);
+                out.send(input);
+            }
+        }
+        Ok(())
+    }
+    fn wake(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.finish(out)
+    }
+    fn finish(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if let Some((message, _)) = self.0.take() {
+            out.send(message);
+        }
         Ok(())
     }
 }

@@ -5,3 +5,4 @@ mod ledger;
 mod moving;
 mod overload;
 mod refused;
+mod stepper;

@@ -124,4 +124,13 @@ fn joins_of_what_may_be_lost() {
         "version: 1\nnodes:\n  a: { kind: numbers }\n  p: { kind: pair, inputs: { a: a, b: { from: a, when_full: latest } } }\n  c: { kind: collect, from: p }\n",
         &[("4:3 E0134", "may lose messages")],
     );
+    // Not only by the edge itself: by what lies before it, unless it lies before the other inputs too.
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: add, config: { n: 1 }, from: a, on_error: skip }\n  \
+         t: { kind: add, config: { n: 1 }, from: a }\n  \
+         q: { kind: pair, join: { patience: 4 }, inputs: { a: a, b: t } }\n  \
+         p: { kind: pair, inputs: { a: a, b: s } }\n  r: { kind: pair, inputs: { a: q, b: a } }\n  \
+         c: { kind: collect, from: p }\n  d: { kind: collect, from: r }\n",
+        &[("7:3 E0134", "`s` skips what it fails on"), ("8:3 E0134", "`q` gives up partners")],
+    );
 }

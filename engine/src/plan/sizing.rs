@@ -7,7 +7,7 @@ use crate::error::{Place, Problem};
 use crate::meter::histogram_bytes;
 use crate::pool::pool_bytes;
 use crate::spec::NodeSpec;
-use crate::stage::BURST;
+use crate::stage::{BURST, OnError};
 use crate::tensor::{Dim, PortSpec};
 use crate::unit::show_bytes;
 use std::collections::BTreeSet;
@@ -59,27 +59,33 @@ impl Planner<'_> {
         self.check_joins(nodes, edges, specs);
     }
 
-    /// A join whose partner may be lost has to say how long it waits.
+    /// A join whose partner may be lost on its way has to say how long it waits. What is lost before the ways part is
+    /// missing on all of them, and nobody waits for it.
     pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for (at, node) in nodes.iter().enumerate() {
             if node.in_edges.len() < 2 || node.patience.is_some() {
                 continue;
             }
-            if let Some(edge) = node.in_edges.iter().map(|e| &edges[*e]).find(|e| e.when_full.is_lossy()) {
-                let message = format!(
-                    "`{}` joins its inputs, and `{}` may lose messages ({}): a partner could be waited for for ever",
-                    node.name,
-                    edge.from_name,
-                    edge.when_full.name()
-                );
-                let place = &specs[at].place;
-                self.wrong(
-                    "E0134",
-                    place,
-                    message,
-                    "write `join: { patience: 16 }`: after so many messages a partner counts as lost",
-                );
-            }
+            let ways: Vec<BTreeSet<Loss>> = node.in_edges.iter().map(|e| losses(*e, nodes, edges)).collect();
+            let parted = ways.iter().flatten().find(|loss| !ways.iter().all(|way| way.contains(loss)));
+            let Some(loss) = parted else { continue };
+            let why = match *loss {
+                Loss::Edge(e) => {
+                    format!("the edge from `{}` may lose messages ({})", edges[e].from_name, edges[e].when_full.name())
+                }
+                Loss::Node(n) if nodes[n].patience.is_some() => {
+                    format!("`{}` gives up partners it has waited for too long", nodes[n].name)
+                }
+                Loss::Node(n) => format!("`{}` skips what it fails on", nodes[n].name),
+            };
+            let message =
+                format!("`{}` joins its inputs, and {why}: a partner could be waited for for ever", node.name);
+            self.wrong(
+                "E0134",
+                &specs[at].place,
+                message,
+                "write `join: { patience: 16 }`: after so many messages a partner counts as lost",
+            );
         }
     }
 
@@ -225,6 +231,29 @@ impl Planner<'_> {
         }
         memory
     }
+}
+
+/// Where messages may be lost on a way to a join.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Loss {
+    Edge(usize),
+    Node(usize),
+}
+
+/// Every place on the ways to an edge's end where messages may be lost.
+fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss> {
+    let (mut found, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::from([edge]), vec![edge]);
+    while let Some(at) = todo.pop() {
+        if edges[at].when_full != WhenFull::Block {
+            found.insert(Loss::Edge(at));
+        }
+        let from = edges[at].from;
+        if nodes[from].on_error == OnError::Skip || nodes[from].patience.is_some() {
+            found.insert(Loss::Node(from));
+        }
+        todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));
+    }
+    found
 }
 
 /// The most messages of one output that can be alive at once, following the buffer through nodes that forward it, and

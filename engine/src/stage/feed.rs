@@ -1,7 +1,7 @@
 //! What gives a node its messages: the burst, the stamps, the books, and the loop that runs once per message.
 
 use super::{Common, Life, OnError, PROBE, SLOW_NS, Trouble, Turn, guarded};
-use crate::edge::{Reason, State};
+use crate::edge::Reason;
 use crate::error::NodeError;
 use crate::intake::{Burst, Intake};
 use crate::meter::Run;
@@ -302,14 +302,21 @@ impl<I: Intake> Feed<I> {
         result
     }
 
+    /// What follows the end of a stream: a join whose partner has ended loses what still comes to its other inputs.
+    pub(super) fn ended(&self) -> Life {
+        if self.intake.is_drained() { Life::Ended } else { Life::Gone(Reason::Unmatched) }
+    }
+
     /// The turn of a stage whose node is gone: what comes is lost and counted, so that no producer waits for it.
     pub(super) fn drain(&mut self, common: &mut Common, reason: Reason) -> Turn {
-        self.intake.discard(reason);
-        if self.intake.state() == State::Open {
-            Turn::Idle(u64::MAX)
-        } else {
+        let found = self.intake.discard(reason);
+        if found {
+            Turn::Worked
+        } else if self.intake.is_drained() {
             common.life = Life::Ended;
             Turn::Done
+        } else {
+            Turn::Idle(u64::MAX)
         }
     }
 }

@@ -154,18 +154,18 @@ impl<N: Sink> Stage for SinkStage<N> {
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
         if available == 0 {
-            self.feed.intake.ring();
+            let freed = self.feed.intake.ring();
             if self.feed.intake.state() != State::Open {
                 self.extra(cx, "finish");
                 if self.common.life == Life::Open {
-                    self.common.life = Life::Ended;
+                    self.common.life = self.feed.ended();
                 }
                 return Turn::Worked;
             }
             if std::mem::take(&mut self.dirty) {
                 self.extra(cx, "flush");
             }
-            return Turn::Idle(u64::MAX);
+            return if freed { Turn::Worked } else { Turn::Idle(u64::MAX) };
         }
         self.dirty = true;
         if let Err(trouble) = self.feed.process(available, &mut self.common, cx, &mut self.work) {

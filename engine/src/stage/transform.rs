@@ -136,7 +136,7 @@ impl<N: Transform> TransformStage<N> {
         }
         if self.extra(cx, "finish").is_ok() || self.common.life == Life::Open {
             self.work.emit.ports.each(&mut |port| port.close(state == State::Failed));
-            self.common.life = Life::Ended;
+            self.common.life = self.feed.ended();
         }
         Turn::Worked
     }
@@ -171,8 +171,10 @@ impl<N: Transform> Stage for TransformStage<N> {
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
         if available == 0 {
-            self.feed.intake.ring();
+            // A join may have taken or lost what had no partner: whoever waits for that room is to be turned again.
+            let freed = self.feed.intake.ring();
             return match self.feed.intake.state() {
+                State::Open if freed => Turn::Worked,
                 State::Open => Turn::Idle(self.work.emit.wake.0),
                 state => self.finish(state, cx),
             };

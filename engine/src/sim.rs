@@ -1,0 +1,261 @@
+//! A graph on one thread, in an order drawn from a seed, by a clock that moves only when nothing else does.
+//!
+//! The stages are those that run on threads, with their edges and pools; what differs is who turns them. Any stage may be
+//! next, so the orders that threads could produce at the boundaries of turns are among those a seed can draw, and the same
+//! seed draws the same again. That makes a failure found once a failure that can be looked at.
+//!
+//! ```
+//! # use limen::{Node, Source, Sink, Plain, Message, Emit, Next, Ports, Given, Planning, Building, PlanErrors, NodeError};
+//! # #[derive(Clone, Debug)] struct Number(u64);
+//! # impl Plain for Number {}
+//! # struct Count(u64);
+//! # impl Node for Count {
+//! #     type Config = ();
+//! #     fn ports(_: &(), _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().output_plain("out")) }
+//! #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(Count(0)) }
+//! # }
+//! # impl Source for Count {
+//! #     type Out = Number;
+//! #     fn next(&mut self, out: &mut Emit<Number>) -> Result<Next, NodeError> {
+//! #         if self.0 == 100 { return Ok(Next::Done); }
+//! #         let header = out.header(out.now());
+//! #         out.send(Message::new(header, Number(self.0)));
+//! #         self.0 += 1;
+//! #         Ok(Next::More)
+//! #     }
+//! # }
+//! # struct End;
+//! # impl Node for End {
+//! #     type Config = ();
+//! #     fn ports(_: &(), _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().input_any("in")) }
+//! #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(End) }
+//! # }
+//! # impl Sink for End {
+//! #     type In = Number;
+//! #     fn take(&mut self, _: Message<Number>) -> Result<(), NodeError> { Ok(()) }
+//! # }
+//! use limen::{Plan, Registry, Spec};
+//! let registry = Registry::new().source::<Count>("count").sink::<End>("end");
+//! let spec = Spec::from_text("version: 1\nnodes: { a: { kind: count }, b: { kind: end, from: a } }", "g.yaml").unwrap();
+//! let report = Plan::new(spec, &registry).unwrap().wire().unwrap().simulate(7).unwrap().run(10_000).unwrap();
+//! assert_eq!(report.node("b").unwrap().done, 100);
+//! assert!(report.bugs.is_empty());
+//! ```
+
+use crate::clock::{Clock, SimulatedClock, Time};
+use crate::error::RunError;
+use crate::report::Report;
+use crate::running::{Running, build_error};
+use crate::stage::Turn;
+use crate::sync::Arc;
+use crate::wire::Wired;
+use crate::worker::{Crew, Cx, Outcome};
+use std::time::Duration;
+
+/// Where simulated time begins: not at zero, which means "not recorded" to a stamp.
+const BEGIN: Time = Time(1_000_000_000);
+/// A turn takes up to so long in simulated time, ns.
+const TURN_NS: u64 = 2_000;
+/// A stage that asks to be looked at again at once is, after so long, ns.
+const AGAIN_NS: u64 = 1_000;
+
+/// A graph that is turned by hand. See the [module](self).
+pub struct Simulation {
+    running: Running,
+    workers: Vec<(Crew, Cx)>,
+    stages: Vec<Seat>,
+    clock: SimulatedClock,
+    rng: fastrand::Rng,
+}
+
+/// A stage, and what it last said.
+#[derive(Debug)]
+struct Seat {
+    worker: usize,
+    at: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not asked since something moved.
+    Ready,
+    /// Nothing to do before this time, unless something moves.
+    Quiet(u64),
+    Done,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A stage was turned.
+    Turned,
+    /// No stage had anything to do: time went on to the next that has.
+    Waited,
+    /// Every node has ended.
+    Ended,
+    /// No stage will ever have anything to do, and not all have ended.
+    Stuck,
+}
+
+/// A simulation that did not end.
+#[derive(Debug)]
+pub struct Stuck {
+    /// Where everything is.
+    pub report: Report,
+    /// The nodes that have not ended.
+    pub waiting: Vec<String>,
+    /// Whether they wait for each other; otherwise the turns allowed were used up.
+    pub is_deadlock: bool,
+}
+
+impl std::fmt::Display for Stuck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let why = if self.is_deadlock { "wait for each other" } else { "have not ended within the turns allowed" };
+        write!(f, "{} {why}", self.waiting.join(", "))
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+impl std::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulation")
+            .field("now", &self.clock.now())
+            .field("stages", &self.stages)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Wired {
+    /// Builds every node on the calling thread, to be turned by [`Simulation::step`] or [`Simulation::run`]. Nodes are not
+    /// pinned, and nodes that would block a helper thread block the caller.
+    ///
+    /// # Errors
+    /// [`RunError::Build`] names the first node that could not be built.
+    pub fn simulate(self, seed: u64) -> Result<Simulation, RunError> {
+        let clock = SimulatedClock::new(BEGIN);
+        // Nobody sends: the simulation itself hands over what its workers leave.
+        let (_, nobody) = std::sync::mpsc::sync_channel(1);
+        let (mut running, plans) = self.split(nobody);
+        let sources = Arc::new(running.plan.sources.clone());
+        let (mut workers, mut stages) = (Vec::new(), Vec::new());
+        for plan in plans {
+            let (telemetry, frames) = (running.plan.telemetry, running.plan.frames);
+            let simulated = Clock::Simulated(clock.clone());
+            let mut cx = Cx::new(plan.index, simulated, running.shared.clone(), telemetry, frames, sources.clone());
+            let crew = match plan.build(&mut cx) {
+                Ok(crew) => crew,
+                Err(error) => {
+                    running.finished = true;
+                    return Err(build_error(&running.plan, error));
+                }
+            };
+            stages.extend((0..crew.len()).map(|at| Seat { worker: workers.len(), at, state: State::Ready }));
+            workers.push((crew, cx));
+        }
+        Ok(Simulation { running, workers, stages, clock, rng: fastrand::Rng::with_seed(seed) })
+    }
+}
+
+impl Simulation {
+    /// The clock that stages and nodes read.
+    pub fn clock(&self) -> &SimulatedClock {
+        &self.clock
+    }
+
+    /// Asks the sources to end.
+    pub fn stop(&self) {
+        self.running.stopper().stop();
+    }
+
+    /// Turns one stage, drawn from those that may have something to do; or, where none has, moves the clock to the time at
+    /// which one will.
+    pub fn step(&mut self) -> Step {
+        let ready = self.stages.iter().filter(|seat| seat.state == State::Ready).count();
+        if ready == 0 {
+            return self.wait();
+        }
+        let drawn = self.rng.usize(..ready);
+        let seat = self.stages.iter_mut().filter(|seat| seat.state == State::Ready).nth(drawn);
+        let Some(seat) = seat else { return Step::Ended };
+        let (crew, cx) = &mut self.workers[seat.worker];
+        let turn = crew.turn(seat.at, cx);
+        crew.obey(cx);
+        self.clock.advance(1 + self.rng.u64(..TURN_NS));
+        let soon = self.clock.now().0 + AGAIN_NS;
+        seat.state = match turn {
+            Turn::Worked => State::Ready,
+            Turn::Idle(until) => State::Quiet(until.max(soon)),
+            Turn::Pending => State::Quiet(soon),
+            Turn::Blocked => State::Quiet(u64::MAX),
+            Turn::Done => State::Done,
+        };
+        if matches!(turn, Turn::Worked | Turn::Done) {
+            // Something moved: whoever had nothing to do may have now.
+            self.wake(u64::MAX);
+        }
+        Step::Turned
+    }
+
+    fn wake(&mut self, until: u64) {
+        for seat in &mut self.stages {
+            if matches!(seat.state, State::Quiet(at) if at <= until) {
+                seat.state = State::Ready;
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Step {
+        let times = self.stages.iter().filter_map(|seat| match seat.state {
+            State::Quiet(at) => Some(at),
+            _ => None,
+        });
+        match times.min() {
+            None => Step::Ended,
+            Some(u64::MAX) => Step::Stuck,
+            Some(at) => {
+                self.clock.advance_to(Time(at));
+                self.wake(at);
+                Step::Waited
+            }
+        }
+    }
+
+    /// Steps until every node has ended.
+    ///
+    /// # Errors
+    /// [`Stuck`], where the nodes wait for each other, or have not ended after so many steps and as many again in which
+    /// the sources were asked to end.
+    pub fn run(mut self, steps: u64) -> Result<Report, Box<Stuck>> {
+        for n in 0..steps.saturating_mul(2) {
+            if n == steps {
+                self.stop();
+            }
+            match self.step() {
+                Step::Turned | Step::Waited => {}
+                Step::Ended => return Ok(self.finish()),
+                Step::Stuck => return Err(self.stuck(true)),
+            }
+        }
+        Err(self.stuck(false))
+    }
+
+    fn stuck(self, is_deadlock: bool) -> Box<Stuck> {
+        let nodes = self.stages.iter().filter(|seat| seat.state != State::Done);
+        let names = nodes.map(|seat| self.running.plan.nodes()[self.workers[seat.worker].0.node(seat.at)].name.clone());
+        let waiting = names.collect();
+        Box::new(Stuck { report: self.finish(), waiting, is_deadlock })
+    }
+
+    /// Ends every node where it stands, and reports.
+    pub fn finish(self) -> Report {
+        let Simulation { mut running, workers, clock, .. } = self;
+        for (worker, (crew, cx)) in workers.into_iter().enumerate() {
+            running.outcomes[worker] = Some(Outcome::of(worker, crew, cx, None));
+        }
+        let mut report = running.wait();
+        report.wall = Duration::from_nanos(clock.now().since(BEGIN));
+        report
+    }
+}

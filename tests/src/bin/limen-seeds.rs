@@ -1,0 +1,26 @@
+//! Turns random graphs by hand, one for each seed: `limen-seeds FIRST HOW_MANY`. Prints what is wrong with those that break
+//! a promise and exits with 1 if any does.
+
+fn main() {
+    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<u64>());
+    let (Some(Ok(first)), Some(Ok(count)), None) = (args.next(), args.next(), args.next()) else {
+        eprintln!("usage: limen-seeds FIRST HOW_MANY");
+        std::process::exit(2);
+    };
+    // Node code that panics is part of the test; its messages are not.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut wrong = 0u64;
+    for seed in first..first.saturating_add(count) {
+        let found = std::panic::catch_unwind(|| limen_tests::random::check(seed));
+        let outside = |panic: Box<dyn std::any::Any + Send>| {
+            let text = panic.downcast::<String>().map_or_else(|_| "in the engine".to_string(), |text| *text);
+            Err(format!("seed {seed}: panicked outside of a node: {text}"))
+        };
+        if let Err(text) = found.unwrap_or_else(outside) {
+            wrong += 1;
+            println!("{text}");
+        }
+    }
+    println!("{wrong} of {count} seeds break a promise");
+    std::process::exit(i32::from(wrong > 0));
+}

@@ -1,0 +1,70 @@
+//! Random graphs under random policies, orders and faults, turned by hand.
+
+use limen_tests::plan;
+use limen_tests::random::{check, simulate};
+
+/// Both laws, order on every edge, failures that stay where they are, and an end, for every seed. More of them:
+/// `cargo run --release -p limen-tests --bin limen-seeds -- 0 1000000`.
+#[test]
+fn two_thousand_random_graphs_keep_every_promise() {
+    let wrong: Vec<String> = (0..2_000).filter_map(|seed| check(seed).err()).collect();
+    assert!(wrong.is_empty(), "{} of 2000 seeds; the first:\n{}", wrong.len(), wrong[0]);
+}
+
+/// A seed that fails can be run again: it draws the same graph, the same order, the same faults.
+#[test]
+fn a_seed_replays_itself() {
+    let counters = |seed| {
+        let (drawn, report) = simulate(seed).unwrap_or_else(|(_, stuck)| panic!("seed {seed}: {stuck}"));
+        let nodes: Vec<_> = report.nodes.iter().map(|n| (n.name.clone(), n.taken, n.done, n.failed, n.turns)).collect();
+        let edges: Vec<_> = report.edges.iter().map(|e| (e.sent, e.received, e.lost.clone())).collect();
+        (drawn.yaml, nodes, edges, report.wall, report.failed_calls)
+    };
+    for seed in (0..2_000).step_by(40) {
+        assert_eq!(counters(seed), counters(seed), "seed {seed}");
+    }
+}
+
+/// A fault that shows only when two messages come close together is found among a few hundred orders, and found again.
+#[test]
+fn a_planted_fault_is_found_and_replayed() {
+    let disorder = |seed| {
+        let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3, period_ns: 2000 } }\n  \
+                     b: { kind: hasty, from: a }\n  c: { kind: collect, from: b }\n";
+        let plan = plan(graph).unwrap_or_else(|problems| panic!("{problems}"));
+        let report = plan.wire().unwrap().simulate(seed).unwrap().run(10_000).unwrap();
+        assert_eq!(report.bugs, Vec::<String>::new());
+        report.metric("disorder").unwrap_or(0.0)
+    };
+    let found: Vec<u64> = (0..500).filter(|seed| disorder(*seed) > 0.0).collect();
+    assert!(!found.is_empty() && found.len() < 500, "found by {} seeds of 500", found.len());
+    assert!(found.iter().all(|seed| disorder(*seed) > 0.0), "a seed did not replay itself");
+}
+
+/// Found by seeds: a join whose partner has ended ended only with its other inputs, whose source waited for the room that
+/// the next join had no reason to make.
+#[test]
+fn a_join_ends_with_its_partner() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 40 } }\n  \
+                 b: { kind: fault, config: { at: 2, how: error }, from: a, on_error: detach }\n  \
+                 c: { kind: pair, config: {}, inputs: { a: { from: b, capacity: 2 }, b: { from: a, capacity: 2 } } }\n  \
+                 d: { kind: pair, config: {}, inputs: { a: { from: a, capacity: 2 }, b: { from: c, capacity: 2 } } }\n  \
+                 e: { kind: collect, from: d }\n";
+    for seed in 0..20 {
+        let report = plan(graph).unwrap().wire().unwrap().simulate(seed).unwrap().run(100_000);
+        let report = report.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+        assert_eq!(report.bugs, Vec::<String>::new());
+        assert_eq!((report.node("a").unwrap().done, report.node("e").unwrap().done), (40, 2), "seed {seed}");
+    }
+}
+
+/// Found by a seed: a join that waited for a partner inside its worker said that it had worked, and was turned for ever.
+#[test]
+fn a_join_that_waits_is_idle() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 20, period_ns: 1000000 } }\n  \
+                 b: { kind: numbers, config: { count: 20, period_ns: 2000000 } }\n  \
+                 c: { kind: pair, config: {}, inputs: { a: a, b: b } }\n  d: { kind: collect, from: c }\n";
+    let report = plan(graph).unwrap().wire().unwrap().simulate(1).unwrap().run(100_000).unwrap();
+    let join = report.node("c").unwrap();
+    assert!(join.done == 20 && join.turns < 400, "{} turns for {} messages", join.turns, join.done);
+}
