@@ -67,6 +67,21 @@ impl Clock {
             Clock::Simulated(clock) => clock.now(),
         }
     }
+
+    /// Lets time pass: sleeps, or moves the simulated clock.
+    pub(crate) fn sleep(&self, ns: u64) {
+        match self {
+            Clock::Monotonic => std::thread::sleep(std::time::Duration::from_nanos(ns)),
+            Clock::Simulated(clock) => clock.advance(ns),
+        }
+    }
+
+    /// Never returns.
+    pub(crate) fn hang(&self) -> ! {
+        loop {
+            std::thread::sleep(std::time::Duration::from_secs(3600));
+        }
+    }
 }
 
 #[inline]

@@ -148,7 +148,7 @@ impl Shared {
 
     /// Whether more can come. Closed is looked at before empty: what was sent before closing is never missed.
     #[inline]
-    fn state(&self, is_empty: impl FnOnce() -> bool) -> State {
+    pub(crate) fn state(&self, is_empty: impl FnOnce() -> bool) -> State {
         let state = self.state.load(Ordering::Acquire);
         if state == OPEN || !is_empty() {
             State::Open

@@ -15,7 +15,7 @@ use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, 
 use crate::payload::Header;
 use crate::pool::Pool;
 use crate::port::{Emit, PortSet};
-use crate::stage::{Common, Ended, OnError, Stage, Trouble, Turn, guarded};
+use crate::stage::{Common, Ended, OnError, Stage, Tail, Trouble, Turn, guarded, sift};
 use crate::sync::Arc;
 use crate::tensor::{PortSpec, Tensor};
 use crate::unit::Span;
@@ -180,6 +180,8 @@ struct InferStage<B: Backend> {
     within: u64,
     stride: usize,
     sizes: Hist,
+    /// How long calls took, by their number of messages.
+    calls: Vec<Tail>,
     gone: Option<Reason>,
     ended: bool,
 }
@@ -215,6 +217,7 @@ impl<B: Backend> InferStage<B> {
             headers: Vec::with_capacity(batch.max),
             max: batch.max,
             within: batch.within.map_or(0, Span::as_nanos),
+            calls: vec![Tail::default(); batch.max + 1],
             stride: batch.stride.unwrap_or(batch.max).clamp(1, batch.max),
             gone: None,
             ended: false,
@@ -271,15 +274,19 @@ impl<B: Backend> InferStage<B> {
         Ok(())
     }
 
-    /// Takes what there is into the batch.
-    fn gather(&mut self, cx: &mut Cx) {
+    /// Takes what there is into the batch. Says whether there was anything.
+    fn gather(&mut self, cx: &mut Cx) -> bool {
         let want = self.max - self.held.len();
         let ready = self.intake.ready(want);
         if ready == 0 {
-            return;
+            return false;
         }
         let now = cx.mark();
         self.intake.fill(ready, &mut self.burst);
+        if self.common.sieve.is_some() {
+            sift(&mut self.intake, &mut self.burst, &mut self.common, cx);
+        }
+        let ready = self.burst.items.len();
         let mut runs = self.burst.runs.drain(..);
         let mut run = Run::default();
         for set in self.burst.items.drain(..) {
@@ -293,6 +300,7 @@ impl<B: Backend> InferStage<B> {
         self.common.counts.taken.add(ready as u64);
         self.common.counts.held.add(ready as u64);
         self.intake.ring();
+        true
     }
 
     fn run_batch(&mut self, cx: &mut Cx, ending: bool) {
@@ -300,11 +308,24 @@ impl<B: Backend> InferStage<B> {
         let leave = if n == self.max && !ending { self.stride.min(n) } else { n };
         self.emit.now = Time(cx.mark());
         let started = cx.mark();
-        let outcome = guarded("infer", || self.call(leave));
+        let outcome = guarded("infer", || {
+            if let Some(fault) = &mut self.common.fault {
+                fault.strike()?;
+            }
+            self.call(leave)
+        });
         let end = cx.read();
         let compute = end - started;
         cx.record(self.sizes, n as u64, 1);
         cx.record(self.common.compute, compute, n as u32);
+        self.common.check_budget(compute);
+        if let Some(calls) = self.calls.get_mut(n) {
+            calls.add(compute);
+        }
+        if let (Some(sieve), Some(first)) = (&mut self.common.sieve, self.held.front()) {
+            let waited = first.run.is_recorded().then(|| started.saturating_sub(first.run.sent));
+            sieve.learn(waited, compute, &self.common.counts);
+        }
         self.common.counts.batches.add(1);
         // Negative one, in a counter that wraps: held messages leave.
         self.common.counts.held.add((leave as u64).wrapping_neg());
@@ -389,7 +410,7 @@ impl<B: Backend> Stage for InferStage<B> {
             return Turn::Done;
         }
         self.common.counts.turns.add(1);
-        self.gather(cx);
+        let gathered = self.gather(cx);
         let state = self.intake.state();
         let ending = state != State::Open;
         let Some(oldest) = self.held.front() else {
@@ -400,11 +421,16 @@ impl<B: Backend> Stage for InferStage<B> {
                 self.gone = Some(Reason::Unmatched);
                 return Turn::Worked;
             }
-            return if freed { Turn::Worked } else { Turn::Idle(u64::MAX) };
+            let (wake, _) = self.common.listen(u64::MAX, cx);
+            return if freed { Turn::Worked } else { Turn::Idle(wake) };
         };
-        let due = oldest.since.saturating_add(self.within);
+        let mut due = oldest.since.saturating_add(self.within);
+        if let Some(sieve) = &self.common.sieve {
+            let call = self.calls.get(self.held.len()).map_or(0, Tail::p95);
+            due = due.min(sieve.begin_by(ZipMany::header(&oldest.set), call.max(self.common.budget)));
+        }
         if self.held.len() < self.max && !ending && (due > cx.mark() && due > cx.read()) {
-            return Turn::Idle(due);
+            return if gathered { Turn::Worked } else { Turn::Idle(due) };
         }
         if self.emit.ports.room(1, cx) == 0 {
             let mut empty = false;

@@ -100,6 +100,10 @@ pub trait Intake: Sized + 'static {
     fn is_perishable(&self) -> bool;
     /// The header whose origin the outputs inherit.
     fn header(taken: &Self::Taken) -> &Header;
+    /// The header of each input's message.
+    fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
+        see(0, Self::header(taken));
+    }
     fn left(self) -> Vec<Left>;
 }
 
@@ -500,6 +504,9 @@ macro_rules! tuple_inputs {
                 })+
                 oldest
             }
+            fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
+                $(see($i, taken.$i.header());)+
+            }
             fn left(self) -> Vec<Left> {
                 let sets = self.sets.len() as u64;
                 vec![$({
@@ -614,6 +621,9 @@ impl<T: Payload> Intake for ZipMany<T> {
             }
         }
         oldest
+    }
+    fn each_header(taken: &Set<T>, see: &mut dyn FnMut(usize, &Header)) {
+        taken.iter().enumerate().for_each(|(input, message)| see(input, message.header()));
     }
     fn left(self) -> Vec<Left> {
         let sets = self.sets.len() as u64;

@@ -66,10 +66,12 @@ pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan,
 pub use pool::Pool;
 pub use port::{Emit, Outputs, Port, PortList};
 pub use registry::{Kind, Registry, Role};
-pub use report::{EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport, quantile};
+pub use report::{
+    DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport, quantile,
+};
 pub use running::{Drain, NodeStats, Running, Stopper, panic_hook};
 pub use spec::Spec;
-pub use stage::OnError;
+pub use stage::{OnError, OnGap, OnMiss};
 pub use tensor::{DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};
 pub use wait::Wait;
 pub use wire::Wired;

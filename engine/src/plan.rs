@@ -15,7 +15,7 @@ use crate::node::{Cost, Folders, PlannedPorts, PortType};
 use crate::place::WorkerPlan;
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
-use crate::stage::OnError;
+use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, Rules};
 use crate::tensor::PortSpec;
 use std::time::Duration;
 
@@ -78,6 +78,10 @@ pub struct NodePlan {
     pub(crate) reached_by: Vec<usize>,
     pub(crate) source: u16,
     pub(crate) blocking: bool,
+    pub(crate) fault: Option<FaultSpec>,
+    /// How long a call may take, ns.
+    pub(crate) budget: Option<u64>,
+    pub(crate) rules: Rules,
 }
 
 /// An output port of a plan.
@@ -118,6 +122,10 @@ pub struct EdgePlan {
     pub(crate) to: usize,
     pub(crate) ty: PortType,
     pub(crate) buffer: usize,
+    /// The greatest age at which a message may begin a call, ns.
+    pub(crate) max_age: Option<u64>,
+    /// The longest silence, ns, and what follows it.
+    pub(crate) expect_every: Option<(u64, OnGap)>,
 }
 
 /// A path whose latency has a deadline.
@@ -129,6 +137,8 @@ pub struct PathPlan {
     pub to: String,
     /// End-to-end latency that is still good, ns.
     pub deadline: Option<u64>,
+    /// What becomes of a message that misses it.
+    pub on_miss: OnMiss,
 }
 
 /// Bytes the engine will take, known before anything starts.

@@ -67,6 +67,8 @@ pub trait PortSet: Sized + 'static {
     fn commit(&mut self) -> Result<(), NodeError>;
     /// The messages staged since the last portion have this ledger.
     fn portion(&mut self, accounted: u64, weight: u32);
+    /// Stages everything that is staged once more.
+    fn double(&mut self);
     /// Sends what is staged.
     ///
     /// # Errors
@@ -362,6 +364,13 @@ impl<T: Payload> PortSet for Port<T> {
     fn portion(&mut self, accounted: u64, weight: u32) {
         Port::portion(self, accounted, weight);
     }
+    fn double(&mut self) {
+        for at in 0..self.staged.len() {
+            let again = self.staged[at].share();
+            self.staged.push(again);
+        }
+        self.settle();
+    }
     #[inline]
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
         Port::publish(self, sent, emit)
@@ -437,6 +446,9 @@ macro_rules! tuple_outputs {
             fn portion(&mut self, accounted: u64, weight: u32) {
                 $(self.$i.portion(accounted, weight);)+
             }
+            fn double(&mut self) {
+                $(self.$i.double();)+
+            }
             fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
                 let results = [$(self.$i.publish(sent, emit)),+];
                 results.into_iter().collect()
@@ -507,6 +519,9 @@ impl<T: Payload> PortSet for PortList<T> {
     }
     fn portion(&mut self, accounted: u64, weight: u32) {
         self.0.iter_mut().for_each(|p| p.portion(accounted, weight));
+    }
+    fn double(&mut self) {
+        self.0.iter_mut().for_each(PortSet::double);
     }
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
         self.0.iter_mut().map(|p| p.publish(sent, emit)).fold(Ok(()), Result::and)

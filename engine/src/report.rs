@@ -7,6 +7,7 @@ use crate::edge::{Reason, WhenFull};
 use crate::meter::Term;
 use crate::node::Metrics;
 use crate::running::Failure;
+use crate::stage::OnMiss;
 use crate::wait::Wait;
 use crate::worker::Pinned;
 use hdrhistogram::Histogram;
@@ -56,6 +57,8 @@ pub struct Report {
     pub workers: Vec<WorkerReport>,
     /// Everything recorded; empty histograms are left out.
     pub histograms: Vec<HistogramReport>,
+    /// The paths that have a deadline, in the order of the graph.
+    pub deadlines: Vec<DeadlineReport>,
     /// The first failures, word for word.
     pub failures: Vec<FailureReport>,
     /// How many calls failed in all.
@@ -87,6 +90,10 @@ pub struct NodeReport {
     pub turns: u64,
     /// Turns on which its pool had no free slot.
     pub pool_empty: u64,
+    /// Calls that took longer than its `budget`.
+    pub over_budget: u64,
+    /// How often an input was silent for longer than its `expect_every`.
+    pub gaps: u64,
     /// Batched calls of a model.
     pub batches: u64,
     /// Its thread did not answer; its figures are those of the last moment.
@@ -125,6 +132,21 @@ impl EdgeReport {
     pub fn lost_total(&self) -> u64 {
         self.lost.iter().map(|(_, n)| n).sum()
     }
+}
+
+/// How a path kept its deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadlineReport {
+    /// The source.
+    pub from: String,
+    /// The sink.
+    pub to: String,
+    /// The deadline, ns after a message's origin.
+    pub deadline: u64,
+    /// What became of messages that missed it.
+    pub on_miss: OnMiss,
+    /// Messages whose call at the sink ended after it. Those that never got there are among the lost, as `expired`.
+    pub missed: u64,
 }
 
 /// One thread.
@@ -225,10 +247,13 @@ impl Report {
     }
 
     /// A figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` where only one
-    /// node has it), `lost`, `left`, `failed`.
+    /// node has it), `lost`, `left`, `failed`, `missed` (deadlines), `over_budget` (calls), `gaps` (of inputs).
     pub fn metric(&self, name: &str) -> Option<f64> {
         match name {
             "lost" | "drops" => return Some(self.edges.iter().map(|e| e.lost_total()).sum::<u64>() as f64),
+            "missed" => return Some(self.deadlines.iter().map(|d| d.missed).sum::<u64>() as f64),
+            "over_budget" => return Some(self.nodes.iter().map(|n| n.over_budget).sum::<u64>() as f64),
+            "gaps" => return Some(self.nodes.iter().map(|n| n.gaps).sum::<u64>() as f64),
             "left" => return Some(self.edges.iter().map(|e| e.left).sum::<u64>() as f64),
             "failed" => return Some(self.failed_calls as f64),
             _ => {}

@@ -4,9 +4,9 @@ use crate::clock::Clock;
 use crate::edge::{Reason, Shared};
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::report::{EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
+use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
 use crate::stage::{Counts, OnError};
-use crate::sync::{Arc, AtomicU8, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::wait::Bell;
 use crate::worker::{self, Pinned, Subject};
 use crossbeam_queue::ArrayQueue;
@@ -227,6 +227,8 @@ pub struct Running {
     pub(crate) shared: Arc<RunShared>,
     pub(crate) edges: Vec<Arc<Shared>>,
     pub(crate) counts: Vec<Arc<Counts>>,
+    /// Messages that reached their sink too late, by path of the plan.
+    pub(crate) missed: Arc<Vec<Counter>>,
     pub(crate) pinned: Vec<Pinned>,
     pub(crate) done: Receiver<worker::Outcome>,
     pub(crate) outcomes: Vec<Option<worker::Outcome>>,
@@ -419,6 +421,8 @@ impl Running {
                     held: counts.held.get(),
                     turns: counts.turns.get(),
                     pool_empty: counts.pool_empty.get(),
+                    over_budget: counts.over_budget.get(),
+                    gaps: counts.gaps.get(),
                     batches: counts.batches.get(),
                     abandoned: abandoned[node.worker],
                     metrics: metrics.remove(&i).unwrap_or_default(),
@@ -469,6 +473,15 @@ impl Running {
                 HistogramReport { node, to, term, histogram }
             })
             .collect();
+        let deadlines = plan
+            .paths()
+            .iter()
+            .zip(self.missed.iter())
+            .filter_map(|(path, missed)| {
+                let (from, to) = (path.from.clone(), path.to.clone());
+                Some(DeadlineReport { from, to, deadline: path.deadline?, on_miss: path.on_miss, missed: missed.get() })
+            })
+            .collect();
         let outcome = if late {
             Outcome::DeadlinePassed
         } else if failures.stop {
@@ -487,6 +500,7 @@ impl Running {
             edges,
             workers,
             histograms,
+            deadlines,
             failures: failures.kept.iter().map(|f| crate::report::FailureReport::new(name(f.node), f)).collect(),
             failed_calls: failures.counts.values().sum(),
             bugs,

@@ -8,7 +8,7 @@ use crate::edge::WhenFull;
 use crate::error::{Place, Problem, Problems, suggest};
 use crate::meter::Telemetry;
 use crate::node::Folders;
-use crate::stage::OnError;
+use crate::stage::{FaultSpec, OnError, OnGap, OnMiss};
 use crate::unit::{Bytes, Span};
 use crate::wait::Wait;
 use serde::Deserialize;
@@ -44,6 +44,7 @@ pub(crate) struct NodeSpec {
     pub(crate) on_error: OnError,
     pub(crate) join: Option<Placed<JoinSpec>>,
     pub(crate) budget: Option<Span>,
+    pub(crate) fault: Option<Placed<FaultSpec>>,
 }
 
 /// A value and where it stands.
@@ -63,6 +64,11 @@ pub(crate) struct InputSpec {
     pub(crate) output: Option<String>,
     pub(crate) capacity: Option<Placed<usize>>,
     pub(crate) when_full: Placed<WhenFull>,
+    /// The greatest age at which a message may begin a call.
+    pub(crate) max_age: Option<Span>,
+    /// The longest silence.
+    pub(crate) expect_every: Option<Span>,
+    pub(crate) on_gap: OnGap,
 }
 
 /// `join:` of a node with several inputs.
@@ -88,6 +94,7 @@ pub(crate) struct PathSpec {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) deadline: Option<Span>,
+    pub(crate) on_miss: OnMiss,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -314,7 +321,7 @@ impl Reader<'_> {
 
     fn node(&mut self, key: &Key, tree: &Tree) -> Option<NodeSpec> {
         self.name(key, "a node");
-        let known = ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget"];
+        let known = ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget", "fault"];
         let mut kind = None;
         let mut node = NodeSpec {
             name: key.name.clone(),
@@ -327,6 +334,7 @@ impl Reader<'_> {
             on_error: OnError::default(),
             join: None,
             budget: None,
+            fault: None,
         };
         for (key, value) in self.map(tree, &format!("node `{}`", key.name), &known) {
             match key.name.as_str() {
@@ -357,6 +365,13 @@ impl Reader<'_> {
                     node.join = value.read(self.problems).map(|j| Placed { value: j, place: value.place.clone() });
                 }
                 "budget" => node.budget = value.read(self.problems),
+                "fault" => {
+                    let fault: Option<FaultSpec> = value.read(self.problems);
+                    if let Some((message, help)) = fault.as_ref().and_then(FaultSpec::wrong) {
+                        self.wrong("E0138", &value.place, message, help);
+                    }
+                    node.fault = fault.map(|fault| Placed { value: fault, place: value.place.clone() });
+                }
                 _ => {}
             }
         }
@@ -378,10 +393,12 @@ impl Reader<'_> {
     fn input(&mut self, port: Option<String>, tree: &Tree) -> Option<InputSpec> {
         let mut capacity = None;
         let mut when_full = Placed { value: WhenFull::default(), place: tree.place.clone() };
+        let (mut max_age, mut expect_every, mut on_gap) = (None, None, OnGap::default());
         let from = match &tree.value {
             Value::Map(_) => {
                 let mut from = None;
-                for (key, value) in self.map(tree, "a connection", &["from", "capacity", "when_full"]) {
+                let known = ["from", "capacity", "when_full", "max_age", "expect_every", "on_gap"];
+                for (key, value) in self.map(tree, "a connection", &known) {
                     match key.name.as_str() {
                         "from" => from = Some(value),
                         "capacity" => capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
@@ -391,6 +408,9 @@ impl Reader<'_> {
                                 place: value.place.clone(),
                             };
                         }
+                        "max_age" => max_age = value.read(self.problems),
+                        "expect_every" => expect_every = value.read(self.problems),
+                        "on_gap" => on_gap = value.read(self.problems).unwrap_or_default(),
                         _ => {}
                     }
                 }
@@ -416,7 +436,17 @@ impl Reader<'_> {
             self.wrong("E0114", &from.place, message, "name a node of this graph");
             return None;
         }
-        Some(InputSpec { port, place: from.place.clone(), node, output, capacity, when_full })
+        Some(InputSpec {
+            port,
+            place: from.place.clone(),
+            node,
+            output,
+            capacity,
+            when_full,
+            max_age,
+            expect_every,
+            on_gap,
+        })
     }
 
     fn paths(&mut self, tree: &Tree) -> Vec<PathSpec> {
@@ -425,13 +455,8 @@ impl Reader<'_> {
             from: String,
             to: String,
             deadline: Option<Span>,
-            #[allow(dead_code, reason = "one policy so far; the key is read so that a wrong one is refused")]
-            on_miss: Option<OnMiss>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        enum OnMiss {
-            Count,
+            #[serde(default)]
+            on_miss: OnMiss,
         }
         let Value::List(items) = &tree.value else {
             let message = format!("`paths` is a list, not {}", tree.value.describe());
@@ -441,7 +466,12 @@ impl Reader<'_> {
         let mut paths = Vec::new();
         for item in items {
             if let Some(w) = item.read::<Written>(self.problems) {
-                paths.push(PathSpec { place: item.place.clone(), from: w.from, to: w.to, deadline: w.deadline });
+                if w.deadline.is_none() && w.on_miss != OnMiss::Count {
+                    let message = format!("`on_miss: {}` without a deadline to miss", w.on_miss.name());
+                    self.wrong("E0118", &item.place, message, "write `deadline: 10ms`");
+                }
+                let (place, deadline, on_miss) = (item.place.clone(), w.deadline, w.on_miss);
+                paths.push(PathSpec { place, from: w.from, to: w.to, deadline, on_miss });
             }
         }
         paths

@@ -4,11 +4,19 @@
 //! to its own [`Stage::run`], which the compiler makes once for every concrete stage, so that no call inside it is
 //! indirect. A turn is one bounded piece of work: at most [`BURST`] messages, or as many as take about 20 µs.
 
+mod fault;
 mod feed;
+mod liveness;
+mod sieve;
 mod sink;
 mod source;
 mod transform;
 
+pub(crate) use fault::{Fault, FaultSpec};
+pub(crate) use liveness::Liveness;
+pub use liveness::OnGap;
+pub use sieve::OnMiss;
+pub(crate) use sieve::{Rules, Sieve, Tail, count_misses, sift};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
@@ -84,6 +92,13 @@ pub(crate) struct Counts {
     pub(crate) held: Counter,
     pub(crate) turns: Counter,
     pub(crate) pool_empty: Counter,
+    /// Calls that took longer than the node's budget.
+    pub(crate) over_budget: Counter,
+    /// How often an input was silent for longer than it may be.
+    pub(crate) gaps: Counter,
+    /// How long a message needs from its arrival here to the end of the slowest sink behind, ns, as most of the last did; 0
+    /// before that is known, and where nobody asks.
+    pub(crate) rest: Counter,
     /// Calls that were really made of a batching backend, and the messages in them.
     pub(crate) batches: Counter,
 }
@@ -143,6 +158,14 @@ pub(crate) struct Common {
     limit: usize,
     turns: u32,
     blocked_since: u64,
+    /// What goes wrong on purpose.
+    pub(crate) fault: Option<Box<Fault>>,
+    /// Which messages are still worth a call.
+    pub(crate) sieve: Option<Box<Sieve>>,
+    /// How long a call may take, ns; 0 where nobody minds.
+    pub(crate) budget: u64,
+    /// Inputs that must not be silent.
+    pub(crate) live: Vec<Liveness>,
 }
 
 impl Common {
@@ -161,6 +184,10 @@ impl Common {
             limit: first_limit,
             turns: 0,
             blocked_since: 0,
+            fault: None,
+            sieve: None,
+            budget: 0,
+            live: Vec::new(),
         }
     }
 
@@ -174,7 +201,7 @@ impl Common {
     /// How many messages one turn may take.
     #[inline]
     fn limit(&self, perishable: bool) -> usize {
-        if perishable && self.is_slow() {
+        if self.is_slow() && (perishable || self.sieve.is_some()) {
             return 1;
         }
         self.limit
@@ -183,6 +210,48 @@ impl Common {
     #[inline]
     fn is_slow(&self) -> bool {
         self.call_ns > SLOW_NS
+    }
+
+    /// Whether every call is made, stamped and published by itself, and nothing may be left out on the way.
+    #[inline]
+    fn is_singled(&self) -> bool {
+        self.fault.is_some() || self.budget != 0
+    }
+
+    /// Looks after the inputs that must not be silent while there is nothing to do before `wake`. Says when to look again,
+    /// and whether the node is to forget what it saw.
+    #[inline]
+    pub(crate) fn listen(&mut self, wake: u64, cx: &mut Cx) -> (u64, bool) {
+        if self.live.is_empty() { (wake, false) } else { self.listen_closely(wake, cx) }
+    }
+
+    #[cold]
+    fn listen_closely(&mut self, mut wake: u64, cx: &mut Cx) -> (u64, bool) {
+        let now = cx.read();
+        let mut reset = false;
+        for live in &mut self.live {
+            let (again, gap) = live.look(now);
+            wake = wake.min(again);
+            let Some(text) = gap else { continue };
+            self.counts.gaps.add(1);
+            reset |= live.on_gap == OnGap::Reset;
+            if live.on_gap == OnGap::Stop {
+                let number = self.counts.done.get();
+                let failure = Failure { node: self.node, call: "expect_every", number, text, panicked: false };
+                cx.shared.fail(failure, OnError::Stop);
+            } else {
+                cx.shared.note(text);
+            }
+        }
+        (wake, reset)
+    }
+
+    /// Counts a call that took longer than it may.
+    #[inline]
+    pub(crate) fn check_budget(&self, ns: u64) {
+        if self.budget != 0 && ns > self.budget {
+            self.counts.over_budget.add(1);
+        }
     }
 
     #[inline]
@@ -259,6 +328,21 @@ pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, No
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(Trouble::error(name, &error)),
         Err(panic) => Err(Trouble::panic(name, &*panic)),
+    }
+}
+
+/// Tells a node to forget what it saw.
+#[cold]
+fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, common: &Common, cx: &mut Cx) {
+    let outcome = guarded("reset", || {
+        if let Some(node) = node {
+            node.reset(why);
+        }
+        Ok(())
+    });
+    cx.stale();
+    if let Err(trouble) = outcome {
+        common.report(cx, trouble);
     }
 }
 

@@ -10,8 +10,8 @@ use crate::pool::Pool;
 use crate::port::PortParts;
 use crate::registry::{NodeParts, PlannedNode};
 use crate::running::{RunShared, Running, build_error};
-use crate::stage::{BURST, Common, Counts, OnError, Stage};
-use crate::sync::Arc;
+use crate::stage::{BURST, Common, Counts, Fault, FaultSpec, Liveness, OnError, Rules, Sieve, Stage};
+use crate::sync::{Arc, Counter};
 use crate::wait::Bell;
 use crate::worker::{self, Cx};
 use std::any::Any;
@@ -26,6 +26,7 @@ pub struct Wired {
     edges: Vec<Arc<Shared>>,
     counts: Vec<Arc<Counts>>,
     workers: Vec<worker::Plan>,
+    missed: Arc<Vec<Counter>>,
 }
 
 impl std::fmt::Debug for Wired {
@@ -49,6 +50,15 @@ struct Kit {
     patience: Option<usize>,
     sources: Vec<usize>,
     source: u16,
+    fault: Option<FaultSpec>,
+    budget: u64,
+    rules: Rules,
+    /// The largest buffer of an input.
+    buffer: usize,
+    live: Vec<Liveness>,
+    missed: Arc<Vec<Counter>>,
+    /// The counters of the nodes behind.
+    behind: Vec<Arc<Counts>>,
 }
 
 struct OutputKit {
@@ -99,20 +109,28 @@ impl Plan {
             }
         }
         let shared = Arc::new(RunShared::new(bells));
+        let missed: Arc<Vec<Counter>> = Arc::new(self.paths().iter().map(|_| Counter::default()).collect());
         let mut workers = Vec::new();
         for (index, ends) in ends.into_iter().enumerate() {
             let members = self.workers()[index].nodes.clone();
-            let kits = members.iter().map(|node| self.kit(*node, &counts)).collect::<Result<Vec<_>, _>>()?;
+            let kits =
+                members.iter().map(|node| self.kit(*node, &counts, &edges, &missed)).collect::<Result<Vec<_>, _>>()?;
             let folders = self.folders.clone();
             let place = self.workers()[index].place.clone();
             let name = self.workers()[index].name.clone();
             let build = Box::new(move |cx: &mut Cx| build(kits, ends, &folders, cx));
             workers.push(worker::Plan { index, name, place, nodes: members, build });
         }
-        Ok(Wired { plan: self, shared, edges, counts, workers })
+        Ok(Wired { plan: self, shared, edges, counts, workers, missed })
     }
 
-    fn kit(&mut self, node: usize, counts: &[Arc<Counts>]) -> Result<Kit, RunError> {
+    fn kit(
+        &mut self,
+        node: usize,
+        counts: &[Arc<Counts>],
+        edges: &[Arc<Shared>],
+        missed: &Arc<Vec<Counter>>,
+    ) -> Result<Kit, RunError> {
         let ports = self.planned_ports(node);
         let planned = self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan is wired once".into()))?;
         let plan = &self.nodes()[node];
@@ -159,6 +177,27 @@ impl Plan {
             patience: plan.patience,
             sources: plan.reached_by.clone(),
             source: plan.source,
+            fault: plan.fault.clone(),
+            budget: plan.budget.unwrap_or(0),
+            rules: plan.rules.clone(),
+            buffer: plan.in_edges.iter().map(|e| self.edges()[*e].buffer).max().unwrap_or(0),
+            live: plan
+                .in_edges
+                .iter()
+                .filter_map(|e| {
+                    let edge = &self.edges()[*e];
+                    let (every, on_gap) = edge.expect_every?;
+                    let name = format!("{} -> {}", edge.from_name, edge.to_name);
+                    Some(Liveness::new(edges[*e].clone(), name, every, on_gap))
+                })
+                .collect(),
+            missed: missed.clone(),
+            behind: plan
+                .outputs
+                .iter()
+                .flat_map(|output| &output.edges)
+                .map(|edge| counts[self.edges()[*edge].to].clone())
+                .collect(),
             planned,
         })
     }
@@ -196,7 +235,13 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
             .collect();
         let intake =
             IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, patience: kit.patience };
-        let common = Common::new(node, kit.on_error, kit.counts, kit.first_limit, cx);
+        let mut common = Common::new(node, kit.on_error, kit.counts, kit.first_limit, cx);
+        common.budget = kit.budget;
+        common.live = kit.live;
+        if !kit.rules.is_empty() || kit.fault.as_ref().is_some_and(|fault| fault.drop > 0.0) {
+            common.sieve = Some(Box::new(Sieve::new(kit.rules, kit.buffer, kit.missed, kit.behind)));
+        }
+        common.fault = kit.fault.map(|spec| Box::new(Fault::new(spec, cx.clock().clone())));
         let parts = NodeParts { common, intake, outputs, sources: kit.sources, source: kit.source };
         let clock = cx.clock().clone();
         let mut building = Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports };
@@ -250,13 +295,14 @@ impl Wired {
 
     /// The run, and the workers it is still to be given.
     pub(crate) fn split(self, done: Receiver<worker::Outcome>) -> (Running, Vec<worker::Plan>) {
-        let Wired { plan, shared, edges, counts, workers } = self;
+        let Wired { plan, shared, edges, counts, workers, missed } = self;
         let running = Running {
             stop_within: plan.stop,
             plan,
             shared,
             edges,
             counts,
+            missed,
             pinned: Vec::new(),
             done,
             outcomes: workers.iter().map(|_| None).collect(),

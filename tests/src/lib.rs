@@ -8,8 +8,8 @@ pub mod random;
 
 use limen::{
     Building, Cost, DType, Dim, Emit, Given, InPort, Many, Message, Metrics, Next, Node, NodeError, OutPort, Plan,
-    PlanErrors, Planning, PortSpec, Ports, Problems, Registry, Report, Set, Sink, Source, Spec, Tensor, TensorMut,
-    Time, Transform,
+    PlanErrors, Planning, PortSpec, Ports, Problems, Registry, Report, Reset, Set, Sink, Source, Spec, Tensor,
+    TensorMut, Time, Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -56,6 +56,16 @@ pub fn run(text: &str) -> Report {
     running.wait()
 }
 
+/// Turns a graph given as text by hand until it ends by itself.
+///
+/// # Panics
+/// When it cannot be planned or does not end.
+pub fn turn(text: &str, seed: u64) -> Report {
+    let plan = plan(text).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+    let simulation = plan.wire().expect("wires").simulate(seed).expect("builds");
+    simulation.run(1_000_000).unwrap_or_else(|stuck| panic!("{stuck}\n{text}"))
+}
+
 /// Counts upwards from 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NumbersConfig {
@@ -65,6 +75,8 @@ pub struct NumbersConfig {
     pub period_ns: Option<u64>,
     /// The number at which the source fails.
     pub fail_at: Option<u64>,
+    /// How long after its origin a number is worth something, ns.
+    pub deadline_ns: Option<u64>,
     /// Declares a size without a bound: such a plan is refused.
     #[serde(default)]
     pub unbounded: bool,
@@ -108,7 +120,10 @@ impl Source for Numbers {
         if self.config.fail_at == Some(n) {
             return Err(NodeError::input("numbers", format!("{n} is the number to fail at")));
         }
-        let header = out.header(origin);
+        let mut header = out.header(origin);
+        if let Some(deadline) = self.config.deadline_ns {
+            header.deadline = origin + deadline;
+        }
         let mut tensor = out.loan(&header)?;
         tensor.as_mut_slice::<u64>()?[0] = n;
         out.send(tensor);
@@ -417,6 +432,7 @@ pub struct Collect {
     count: u64,
     last: Option<u64>,
     disorder: u64,
+    resets: u64,
 }
 
 impl Node for Collect {
@@ -427,10 +443,14 @@ impl Node for Collect {
     }
     fn build(config: CollectConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let names: Vec<String> = cx.inputs().iter().map(|(name, _)| name.clone()).collect();
-        Ok(Collect { config, sums: vec![0; names.len()], names, count: 0, last: None, disorder: 0 })
+        Ok(Collect { config, sums: vec![0; names.len()], names, count: 0, last: None, disorder: 0, resets: 0 })
+    }
+    fn reset(&mut self, _: Reset) {
+        self.resets += 1;
     }
     fn metrics(&self, to: &mut Metrics) {
         to.set("count", self.count as f64);
+        to.set("resets", self.resets as f64);
         to.set("disorder", self.disorder as f64);
         for (name, sum) in self.names.iter().zip(&self.sums) {
             to.set(format!("sum_{name}"), *sum as f64);

@@ -3,6 +3,7 @@
 use crate::registry;
 use limen::sim::Stuck;
 use limen::{Outcome, Plan, Report, Spec};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// A drawn graph.
@@ -18,6 +19,8 @@ struct Output {
     name: String,
     /// Messages per call.
     emits: usize,
+    /// Numbers of the sources whose messages come out here.
+    sources: BTreeSet<usize>,
 }
 
 fn pick<T: Copy>(rng: &mut fastrand::Rng, from: &[T]) -> T {
@@ -28,18 +31,46 @@ fn on_error(rng: &mut fastrand::Rng) -> &'static str {
     pick(rng, &["stop", "skip", "skip", "detach", "detach"])
 }
 
+/// Faults planted in some nodes.
+fn fault(rng: &mut fastrand::Rng, takes: bool, emits: Option<&mut usize>) -> String {
+    if rng.u8(..5) > 0 {
+        return String::new();
+    }
+    let n = rng.u64(1..40);
+    let text = match (rng.u8(..6), emits) {
+        (0, _) => format!("panic_at: {n}"),
+        (1, _) => format!("error_every: {n}"),
+        (2, _) => format!("delay: {n}us, delay_to: {}us", n + 20),
+        (3, Some(emits)) => {
+            *emits *= 2;
+            "duplicate: 0.2".to_string()
+        }
+        (_, _) if takes => "drop: 0.2".to_string(),
+        _ => format!("error_at: {n}"),
+    };
+    format!(", fault: {{ {text}, seed: {n} }}")
+}
+
 /// A connection to an output drawn so far.
-fn connection(rng: &mut fastrand::Rng, outputs: &[Output]) -> String {
+fn connection(rng: &mut fastrand::Rng, outputs: &[Output], sources: &mut BTreeSet<usize>) -> String {
     let output = &outputs[rng.usize(..outputs.len())];
     let when_full = pick(rng, &["block", "block", "block", "drop_newest", "drop_oldest", "latest", "fail"]);
     let spare = if rng.bool() { 4 } else { 70 };
     let capacity = output.emits + rng.usize(..spare);
     let capacity = if when_full == "latest" { String::new() } else { format!(", capacity: {capacity}") };
-    format!("{{ from: {}, when_full: {when_full}{capacity} }}", output.name)
+    sources.extend(&output.sources);
+    let age = if rng.u8(..12) == 0 { format!(", max_age: {}us", rng.u64(1..200)) } else { String::new() };
+    let signs = match rng.u8(..12) {
+        0 => {
+            format!(", expect_every: {}us, on_gap: {}", rng.u64(1..50), pick(rng, &["count", "reset", "reset", "stop"]))
+        }
+        _ => String::new(),
+    };
+    format!("{{ from: {}, when_full: {when_full}{capacity}{age}{signs} }}", output.name)
 }
 
 /// Draws a graph. The same seed draws the same graph. With `patience` every join says how long it waits.
-fn draw(seed: u64, patience: bool) -> Drawn {
+pub fn draw(seed: u64, patience: bool) -> Drawn {
     let mut rng = fastrand::Rng::with_seed(seed);
     let rng = &mut rng;
     let mut yaml = String::from("version: 1\nnodes:\n");
@@ -54,21 +85,24 @@ fn draw(seed: u64, patience: bool) -> Drawn {
         let period = if rng.bool() { format!(", period_ns: {}", rng.u64(1..20_000)) } else { String::new() };
         let fails = rng.u8(..8) == 0;
         let fail = if fails { format!(", fail_at: {}", rng.u64(..count)) } else { String::new() };
+        let mut emits = 1;
+        let planted = fault(rng, false, Some(&mut emits));
         let _ = writeln!(
             yaml,
-            "  {name}: {{ kind: numbers, config: {{ count: {count}{period}{fail} }}, on_error: {}{} }}",
+            "  {name}: {{ kind: numbers, config: {{ count: {count}{period}{fail} }}, on_error: {}{}{planted} }}",
             on_error(rng),
             place(rng)
         );
-        if !fails {
+        if !fails && planted.is_empty() {
             counts.push((name.clone(), count));
         }
-        outputs.push(Output { name, emits: 1 });
+        outputs.push(Output { name, emits, sources: BTreeSet::from([i]) });
     }
     let middle = rng.usize(..9);
     for i in 0..middle {
         let name = format!("m{i}");
-        let input = connection(rng, &outputs);
+        let mut sources = BTreeSet::new();
+        let input = connection(rng, &outputs, &mut sources);
         let (mut emits, mut tail) = (1, format!("from: {input}"));
         let (kind, config) = match rng.u8(..9) {
             0..=2 => ("step", format!("{{ forward: {}, blocking: {} }}", rng.bool(), rng.u8(..8) == 0)),
@@ -83,7 +117,7 @@ fn draw(seed: u64, patience: bool) -> Drawn {
                 ("fault", format!("{{ {when}: {}, how: {how} }}", rng.u64(1..60)))
             }
             _ => {
-                let other = connection(rng, &outputs);
+                let other = connection(rng, &outputs, &mut sources);
                 let n = rng.usize(1..9);
                 let patience =
                     if rng.bool() || patience { format!(", join: {{ patience: {n} }}") } else { String::new() };
@@ -91,25 +125,40 @@ fn draw(seed: u64, patience: bool) -> Drawn {
                 ("pair", "{}".to_string())
             }
         };
+        let planted = fault(rng, true, Some(&mut emits));
         let _ = writeln!(
             yaml,
-            "  {name}: {{ kind: {kind}, config: {config}, {tail}, on_error: {}{} }}",
+            "  {name}: {{ kind: {kind}, config: {config}, {tail}, on_error: {}{}{planted} }}",
             on_error(rng),
             place(rng)
         );
-        outputs.push(Output { name, emits });
+        outputs.push(Output { name, emits, sources });
     }
+    let mut paths = Vec::new();
     for i in 0..1 + rng.usize(..3) {
-        let input = connection(rng, &outputs);
+        let mut sources = BTreeSet::new();
+        let input = connection(rng, &outputs, &mut sources);
         let kind = match rng.u8(..6) {
             0 => {
-                let other = connection(rng, &outputs);
+                let other = connection(rng, &outputs, &mut sources);
                 let patience = if patience { ", join: { patience: 4 }" } else { "" };
                 format!("kind: collect, inputs: {{ x: {input}, y: {other} }}{patience}")
             }
             _ => format!("kind: collect, from: {input}"),
         };
-        let _ = writeln!(yaml, "  z{i}: {{ {kind}, on_error: {}{} }}", on_error(rng), place(rng));
+        let planted = fault(rng, true, None);
+        let _ = writeln!(yaml, "  z{i}: {{ {kind}, on_error: {}{}{planted} }}", on_error(rng), place(rng));
+        for source in sources {
+            if rng.u8(..4) > 0 {
+                continue;
+            }
+            let on_miss = pick(rng, &["count", "drop", "drop", "skip_to_latest", "stop"]);
+            let deadline = rng.u64(1..300);
+            paths.push(format!("{{ from: s{source}, to: z{i}, deadline: {deadline}us, on_miss: {on_miss} }}"));
+        }
+    }
+    if !paths.is_empty() {
+        let _ = writeln!(yaml, "paths: [{}]", paths.join(", "));
     }
     // A source that fails because an edge is full begins fewer.
     counts.retain(|(name, _)| !yaml.contains(&format!("from: {name}, when_full: fail")));

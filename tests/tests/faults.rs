@@ -1,7 +1,7 @@
 //! A node that fails in any way: the others are told, the report names it, nothing hangs, nothing is lost uncounted.
 
 use limen::{Drain, Outcome, Reason, RunError};
-use limen_tests::{plan, run};
+use limen_tests::{plan, run, turn};
 use std::time::{Duration, Instant};
 
 /// `numbers -> step -> fault -> step -> collect`, the fault with the given config and node keys.
@@ -159,5 +159,68 @@ fn a_failure_releases_a_producer_that_waits_for_room() {
                  e: { kind: collect, from: f }\n  other: { kind: collect, from: a }\n";
     let report = run(graph);
     assert_eq!(report.exit_code(), 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+}
+
+/// `numbers -> step -> collect`, with faults planted in one of them.
+fn planted(node: &str, fault: &str, keys: &str) -> limen::Report {
+    let mut graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 1000 }A }\n  \
+                     b: { kind: step, from: aB }\n  c: { kind: collect, from: bC }\n"
+        .to_string();
+    for (letter, name) in [("A", "a"), ("B", "b"), ("C", "c")] {
+        let keys = if name == node { format!(", fault: {{ {fault} }}{keys}") } else { String::new() };
+        graph = graph.replace(letter, &keys);
+    }
+    let report = turn(&graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new(), "{node}: {fault}");
+    report
+}
+
+#[test]
+fn faults_can_be_planted_in_any_node() {
+    let count = |report: &limen::Report| report.metric("count").unwrap();
+    for node in ["a", "b", "c"] {
+        // A source is asked again for the number that a failed call did not send.
+        let failed = if node == "a" { 166 } else { 1000 / 7 };
+        let report = planted(node, "error_every: 7", ", on_error: skip");
+        assert_eq!((report.failed_calls, report.exit_code()), (failed, 0), "{node}");
+        let report = planted(node, "panic_at: 500", "");
+        assert_eq!((report.exit_code(), report.failures[0].panicked), (1, true), "{node}");
+        assert_eq!((report.failures[0].node.as_str(), report.node(node).unwrap().done), (node, 499));
+        let report = planted(node, "error_at: 500", ", on_error: detach");
+        assert_eq!((report.exit_code(), report.failed_calls), (0, 1), "{node}");
+        let delayed = planted(node, "delay: 1ms, delay_to: 3ms", "");
+        let wall = delayed.wall.as_millis();
+        assert!((1900..2100).contains(&wall) && count(&delayed) == 1000.0, "{node}: {wall} ms");
+    }
+    for node in ["b", "c"] {
+        let report = planted(node, "drop: 0.1", "");
+        let dropped: u64 = report.edges.iter().map(|edge| edge.lost_total()).sum();
+        assert!((70..130).contains(&dropped), "{node}: {dropped}");
+        assert!(report.edges.iter().flat_map(|edge| &edge.lost).all(|(reason, _)| *reason == Reason::Gate));
+        assert_eq!(count(&report), 1000.0 - dropped as f64, "{node}");
+        assert!(planted(node, "drop: 1", "").metric("count") == Some(0.0));
+    }
+    for node in ["a", "b"] {
+        let report = planted(node, "duplicate: 0.1", "");
+        assert!((1070.0..1130.0).contains(&count(&report)), "{node}: {}", count(&report));
+        assert_eq!(count(&planted(node, "duplicate: 1", "")), 2000.0, "{node}");
+    }
+    // What is drawn is drawn from the seed.
+    let dropped = |seed: u64| count(&planted("b", &format!("drop: 0.5, seed: {seed}"), ""));
+    assert_eq!(dropped(1), dropped(1));
+    assert!((2..9).any(|seed| dropped(seed) != dropped(1)));
+}
+
+#[test]
+fn a_call_can_be_made_to_hang() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
+                 b: { kind: step, core: 1, from: a, fault: { hang_at: 100 } }\n  c: { kind: collect, from: b }\n";
+    let running = plan(graph).unwrap().wire().unwrap().start().unwrap();
+    while running.stats()[0].done < 200 {
+        std::thread::yield_now();
+    }
+    let report = running.stop(Drain::within(Duration::from_millis(50)));
+    assert_eq!((report.exit_code(), report.node("b").unwrap().abandoned), (70, true));
     assert_eq!(report.bugs, Vec::<String>::new());
 }

@@ -6,3 +6,4 @@ mod moving;
 mod overload;
 mod refused;
 mod stepper;
+mod time;

@@ -134,3 +134,33 @@ fn joins_of_what_may_be_lost() {
         &[("7:3 E0134", "`s` skips what it fails on"), ("8:3 E0134", "`q` gives up partners")],
     );
 }
+
+#[test]
+fn faults_and_deadlines() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  \
+         b: { kind: step, from: { from: a, max_age: 5, on_gap: never }, fault: { panic_at: 0 } }\n  \
+         c: { kind: collect, from: b, fault: { drop: 1.5 } }\n  \
+         d: { kind: collect, from: b, fault: { hangs_at: 1 } }\n  \
+         e: { kind: collect, from: b, fault: { delay_to: 1ms } }\n\
+         paths:\n  - { from: a, to: c, on_miss: drop }\n  - { from: a, to: d, deadline: 1ms, on_miss: explode }\n",
+        &[
+            ("4:46 E0104", "the number 5 is not a time"),
+            ("4:57 E0104", "`never` is not one of"),
+            ("4:73 E0138", "calls count from 1"),
+            ("5:39 E0138", "parts of the whole"),
+            ("6:41 E0103", "did you mean `hang_at`?"),
+            ("7:39 E0138", "`delay_to` without"),
+            ("9:5 E0118", "without a deadline to miss"),
+            ("10:47 E0104", "`explode` is not one of"),
+        ],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers, fault: { drop: 0.1 } }\n  \
+         b: { kind: collect, from: a, fault: { duplicate: 1 } }\n",
+        &[
+            ("3:30 E0138", "a source's messages cannot be lost before there are any"),
+            ("4:39 E0138", "only what a source or a transform sends"),
+        ],
+    );
+}

@@ -102,7 +102,7 @@ mod tests {
     fn a_dump_is_complete_and_leaves_nothing_else() {
         let folder = folder("complete");
         let report = made_up::report();
-        let summary = Summary::new(&report, &[], &[]);
+        let summary = Summary::new(&report, &[]);
         let run = RunInfo::new(&report, &GraphFile { path: "g.yaml".into(), hash: Some(1) }, []);
         let dump = Dump { report: &report, summary: &summary, run: &run };
         let written = dump.write(&folder.0.join("deep/er")).unwrap();

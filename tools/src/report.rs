@@ -9,7 +9,7 @@ pub(crate) mod made_up;
 use crate::table::{Table, one_line, paragraph};
 use hdrhistogram::Histogram;
 use limen::unit::show_ns;
-use limen::{EdgeReport, NodeReport, Outcome, PathPlan, Report, Term, quantile};
+use limen::{EdgeReport, NodeReport, Outcome, Report, Term, quantile};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -28,10 +28,8 @@ pub enum Detail {
 /// Failures that are printed word for word, unless everything is: later ones are rarely of another kind.
 const FAILURES: usize = 5;
 
-/// The report as text. `paths` are those of the plan, whose deadlines are counted against.
-///
-/// A plan is consumed by wiring it, so its paths are copied before: `let paths = plan.paths().to_vec();`.
-pub fn show_report(report: &Report, paths: &[PathPlan], detail: Detail) -> String {
+/// The report as text.
+pub fn show_report(report: &Report, detail: Detail) -> String {
     let mut text = String::new();
     let bad = report.exit_code() != 0 || report.is_degraded();
     if detail != Detail::Problems || bad {
@@ -39,7 +37,7 @@ pub fn show_report(report: &Report, paths: &[PathPlan], detail: Detail) -> Strin
     }
     if detail != Detail::Problems {
         latencies(&mut text, report);
-        path_latencies(&mut text, report, paths);
+        path_latencies(&mut text, report);
         coverage(&mut text, report);
         losses(&mut text, report);
         figures(&mut text, report);
@@ -154,20 +152,14 @@ fn latencies(text: &mut String, report: &Report) {
     table.write(text);
 }
 
-/// Messages of a path that were later than its deadline, to the resolution of the histogram.
-pub(crate) fn late(histogram: &Histogram<u64>, deadline: u64) -> u64 {
-    histogram.len() - histogram.count_between(0, deadline)
-}
-
-fn path_latencies(text: &mut String, report: &Report, paths: &[PathPlan]) {
+fn path_latencies(text: &mut String, report: &Report) {
     let mut table =
         Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
-    let deadline = |from: &str, to: &str| paths.iter().find(|p| p.from == from && p.to == to).and_then(|p| p.deadline);
     for (from, to, histogram) in report.paths() {
-        let deadline = deadline(from, to);
-        let missed = deadline.map(|deadline| match late(histogram, deadline) {
+        let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
+        let missed = deadline.map(|deadline| match deadline.missed {
             0 => "0".into(),
-            late => format!("{late} ({})", percent(late, histogram.len())),
+            missed => format!("{missed} ({})", percent(missed, histogram.len())),
         });
         table.row([
             format!("{from} -> {to}"),
@@ -178,13 +170,13 @@ fn path_latencies(text: &mut String, report: &Report, paths: &[PathPlan]) {
             at(Some(histogram), 0.999),
             show_ns(histogram.max()),
             at(report.histogram(to, Term::Closure), 0.99),
-            deadline.map_or_else(String::new, show_ns),
+            deadline.map_or_else(String::new, |d| show_ns(d.deadline)),
             missed.unwrap_or_default(),
         ]);
     }
-    for path in paths {
+    for path in &report.deadlines {
         if !report.paths().any(|(from, to, _)| from == path.from && to == path.to) {
-            let limit = path.deadline.map_or_else(String::new, show_ns);
+            let limit = show_ns(path.deadline);
             let none = std::iter::repeat_n(String::new(), 6);
             let row = [format!("{} -> {}", path.from, path.to), "0".into()].into_iter().chain(none).chain([limit]);
             table.row(row);
@@ -247,7 +239,10 @@ fn losses(text: &mut String, report: &Report) {
 fn figures(text: &mut String, report: &Report) {
     let mut first = true;
     for node in &report.nodes {
-        let all: Vec<String> = node.metrics.iter().map(|(name, value)| format!("{name} {}", figure(value))).collect();
+        let counted = [("over_budget", node.over_budget), ("gaps", node.gaps)];
+        let counted = counted.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name, n as f64));
+        let all = node.metrics.iter().chain(counted).map(|(name, value)| format!("{name} {}", figure(value)));
+        let all: Vec<String> = all.collect();
         if !all.is_empty() {
             if std::mem::take(&mut first) {
                 text.push('\n');
@@ -304,14 +299,9 @@ mod tests {
     use super::*;
     use limen::FailureReport;
 
-    fn paths() -> Vec<PathPlan> {
-        let path = |to: &str| PathPlan { from: "camera".into(), to: to.into(), deadline: Some(4_000_000) };
-        vec![path("labels"), path("score")]
-    }
-
     #[test]
     fn a_good_run() {
-        let text = show_report(&made_up::report(), &paths(), Detail::Usual);
+        let text = show_report(&made_up::report(), Detail::Usual);
         let expected = "\
 digits: finished in 1.62 s, 140 messages from 1 source, 40 lost
 
@@ -340,7 +330,7 @@ laws: hold on 3 edges and 4 nodes
 
     #[test]
     fn a_good_run_has_no_problems_to_print() {
-        assert_eq!(show_report(&made_up::report(), &[], Detail::Problems), "");
+        assert_eq!(show_report(&made_up::report(), Detail::Problems), "");
     }
 
     #[test]
@@ -357,7 +347,7 @@ laws: hold on 3 edges and 4 nodes
             panicked: false,
         });
         report.bugs.push("edge a -> b: sent 2 is not received 1 + lost 0 + left 0".into());
-        let text = show_report(&report, &[], Detail::Problems);
+        let text = show_report(&report, Detail::Problems);
         for line in [
             "digits: failed after 1.62 s, 140 messages from 1 source, 40 lost, 3 calls failed\n",
             "laws: BROKEN",
@@ -376,7 +366,7 @@ laws: hold on 3 edges and 4 nodes
         report.nodes[1].name = "n".repeat(64);
         report.edges[0].to = format!("{}/in", "n".repeat(64));
         report.notes.push("word ".repeat(60));
-        let text = show_report(&report, &paths(), Detail::Full);
+        let text = show_report(&report, Detail::Full);
         assert!(text.lines().all(|line| line.chars().count() <= crate::table::WIDTH), "{text}");
         assert!(text.contains("limen-labels    any  0-1"), "{text}");
     }
@@ -385,7 +375,7 @@ laws: hold on 3 edges and 4 nodes
     fn a_run_that_recorded_nothing_says_so() {
         let mut report = made_up::report();
         report.histograms.clear();
-        let text = show_report(&report, &paths(), Detail::Usual);
+        let text = show_report(&report, Detail::Usual);
         assert!(text.contains("no end-to-end latency was recorded"), "{text}");
         assert!(text.contains("camera -> labels  0"), "{text}");
     }
@@ -403,14 +393,5 @@ laws: hold on 3 edges and 4 nodes
         ] {
             assert_eq!(figure(value), text);
         }
-    }
-
-    #[test]
-    fn late_means_later_than_the_deadline() {
-        let report = made_up::report();
-        let (_, _, e2e) = report.paths().next().unwrap();
-        assert_eq!(late(e2e, 4_000_000), 20);
-        assert_eq!(late(e2e, u64::MAX), 0);
-        assert_eq!(late(e2e, 0), 100);
     }
 }

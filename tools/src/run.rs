@@ -15,7 +15,7 @@ use crate::run_info::{GraphFile, RunInfo};
 use crate::stdout::Stdout;
 use crate::summary::Summary;
 use crate::table::one_line;
-use limen::{PathPlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
+use limen::{Plan, Problems, Registry, Report, RunError, Running, Spec};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -71,10 +71,9 @@ impl<'a> Run<'a> {
                 return self.not_started(&name, &format!("{option} {}: {error}", folder.display()), REFUSED);
             }
         }
-        let paths = plan.paths().to_vec();
         let graph = GraphFile::read(path);
         match execute(plan, arguments) {
-            Ok(report) => self.finish(&report, &paths, &graph),
+            Ok(report) => self.finish(&report, &graph),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
                 self.not_started(&name, &error.to_string(), code)
@@ -110,11 +109,11 @@ impl<'a> Run<'a> {
     }
 
     /// Prints, dumps and judges a report.
-    fn finish(mut self, report: &Report, paths: &[PathPlan], graph: &GraphFile) -> u8 {
+    fn finish(mut self, report: &Report, graph: &GraphFile) -> u8 {
         let arguments = self.arguments;
         let verdicts: Vec<Verdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
-        let summary = Summary::new(report, paths, &verdicts);
-        let text = if arguments.json { summary.json() } else { show_report(report, paths, arguments.detail()) };
+        let summary = Summary::new(report, &verdicts);
+        let text = if arguments.json { summary.json() } else { show_report(report, arguments.detail()) };
         let mut code = self.stdout.print(&text, summary.exit_code);
         for verdict in verdicts.iter().filter(|v| v.tripped || arguments.verbose) {
             complain(&format!("gate: {}", one_line(&verdict.text)));

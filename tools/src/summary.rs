@@ -7,11 +7,11 @@
 //! degraded     calls failed or nodes were given up, and the run went on
 //! started      seconds since 1970, or null where nothing was started
 //! wall_s       seconds
-//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, batches, abandoned,
+//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, batches, abandoned,
 //!              metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
 //! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, abandoned
-//! paths[]      from, to, deadline_ns (or null), count, late (or null), p50 .. max in ns, closure_p99
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, late (or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, left, failed, and each node's as node.name
 //! failures[]   node, call, number, text, panicked; the first ones
@@ -30,7 +30,7 @@ mod gather;
 use crate::gate::Verdict;
 use crate::program::exit_code;
 use crate::report::seconds;
-use limen::{PathPlan, Problems, Report};
+use limen::{Problems, Report};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -74,6 +74,8 @@ pub struct NodeSummary {
     pub held: u64,
     pub turns: u64,
     pub pool_empty: u64,
+    pub over_budget: u64,
+    pub gaps: u64,
     pub batches: u64,
     pub abandoned: bool,
     pub metrics: BTreeMap<String, f64>,
@@ -114,6 +116,7 @@ pub struct PathSummary {
     pub from: String,
     pub to: String,
     pub deadline_ns: Option<u64>,
+    pub on_miss: Option<&'static str>,
     pub count: u64,
     pub late: Option<u64>,
     pub p50: Option<u64>,
@@ -178,7 +181,7 @@ pub struct ProblemSummary {
 
 impl Summary {
     /// What a run came to. `paths` are those of the plan; `verdicts` decide the exit code with the report.
-    pub fn new(report: &Report, paths: &[PathPlan], verdicts: &[Verdict]) -> Self {
+    pub fn new(report: &Report, verdicts: &[Verdict]) -> Self {
         Summary {
             graph: report.graph.clone(),
             outcome: report.outcome.name().into(),
@@ -189,7 +192,7 @@ impl Summary {
             nodes: report.nodes.iter().map(gather::node).collect(),
             edges: report.edges.iter().map(gather::edge).collect(),
             workers: report.workers.iter().map(gather::worker).collect(),
-            paths: gather::paths(report, paths),
+            paths: gather::paths(report),
             histograms: report.histograms.iter().map(gather::histogram).collect(),
             metrics: gather::metrics(report),
             failures: report.failures.iter().map(gather::failure).collect(),
@@ -253,10 +256,9 @@ mod tests {
 
     #[test]
     fn the_object_holds_everything() {
-        let paths = [PathPlan { from: "camera".into(), to: "labels".into(), deadline: Some(4_000_000) }];
         let report = made_up::report();
         let gate = "accuracy < 0.999".parse::<crate::Gate>().unwrap().judge(&report);
-        let summary = Summary::new(&report, &paths, &[gate]);
+        let summary = Summary::new(&report, &[gate]);
         let json: serde_json::Value = serde_json::from_str(&summary.json()).unwrap();
         for (pointer, expected) in [
             ("/graph", "digits".into()),
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_csv_has_a_row_for_each_histogram() {
-        let csv = Summary::new(&made_up::report(), &[], &[]).csv();
+        let csv = Summary::new(&made_up::report(), &[]).csv();
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 6, "{csv}");
         assert_eq!(lines[3], "digit.batch,messages,3,7,,,,,8,7.7");

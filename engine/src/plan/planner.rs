@@ -7,6 +7,7 @@ use crate::node::{Claim, Cost, Given, MAX_PORTS, Planning};
 use crate::place::{self};
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::{NodeSpec, Spec};
+use crate::stage::{OnMiss, Rules};
 use crate::tensor::{Dim, PortSpec};
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +59,8 @@ impl Planner<'_> {
         let memory = self.memory(&nodes, &edges, &sources);
         self.warn(&nodes, &edges, &mut notes);
         let paths = self.paths(&nodes);
+        rules(&mut nodes, &edges, &paths);
+        self.check_joins(&nodes, &edges, &specs);
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
         let plan = Plan {
             graph: self.spec.name.clone(),
@@ -193,9 +196,13 @@ impl Planner<'_> {
                 reached_by: Vec::new(),
                 source: 0,
                 blocking: false,
+                fault: None,
+                budget: node.budget.map(crate::unit::Span::as_nanos),
+                rules: Rules::default(),
             };
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
+                self.plant(node, &mut plan);
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 plan.planned = Some(planned);
             }
@@ -330,6 +337,29 @@ impl Planner<'_> {
         };
     }
 
+    /// Faults planted in a node.
+    fn plant(&mut self, node: &NodeSpec, plan: &mut NodePlan) {
+        let Some(fault) = &node.fault else { return };
+        let wrong = match plan.role {
+            Role::Source if fault.value.drop > 0.0 => Some((
+                "a source's messages cannot be lost before there are any",
+                "drop them at the node that takes them",
+            )),
+            Role::Sink | Role::Infer if fault.value.duplicate > 0.0 => {
+                Some(("only what a source or a transform sends can be duplicated", "duplicate at the node before"))
+            }
+            _ => None,
+        };
+        if let Some((message, help)) = wrong {
+            self.wrong("E0138", &fault.place, format!("`{}`: {message}", node.name), help);
+        }
+        if fault.value.duplicate > 0.0 {
+            plan.outputs.iter_mut().for_each(|output| output.emits *= 2);
+        }
+        plan.notes.push("has faults planted".into());
+        plan.fault = Some(fault.value.clone());
+    }
+
     /// Matches a node's connections to its ports.
     #[allow(clippy::too_many_arguments, reason = "one step of a table-driven pass over the graph")]
     fn connect(
@@ -459,6 +489,8 @@ impl Planner<'_> {
                 to: at,
                 ty,
                 buffer: 0,
+                max_age: connection.max_age.map(crate::unit::Span::as_nanos),
+                expect_every: connection.expect_every.map(|e| (e.as_nanos(), connection.on_gap)),
             });
         }
         for (out, ty) in plan.outputs.iter().zip(&output_types) {
@@ -543,9 +575,63 @@ impl Planner<'_> {
                 from: path.from.clone(),
                 to: path.to.clone(),
                 deadline: path.deadline.map(crate::unit::Span::as_nanos),
+                on_miss: path.on_miss,
             });
         }
         paths
+    }
+}
+
+/// What messages must keep at each node, so that none is worked on that every sink it can reach would get too late.
+fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPlan]) {
+    let mut sources: Vec<(u16, String)> = Vec::new();
+    for node in nodes.iter().filter(|n| n.role == Role::Source) {
+        sources.push((node.source, node.name.clone()));
+    }
+    for at in 0..nodes.len() {
+        let (mut sinks, mut seen, mut todo) = (Vec::new(), BTreeSet::from([at]), vec![at]);
+        while let Some(on) = todo.pop() {
+            if nodes[on].outputs.is_empty() {
+                sinks.push(nodes[on].name.clone());
+            }
+            todo.extend(edges.iter().filter(|e| e.from == on && seen.insert(e.to)).map(|e| e.to));
+        }
+        let mut found = Rules::default();
+        for (number, source) in sources.iter().filter(|(n, _)| nodes[at].reached_by.contains(&usize::from(*n))) {
+            let path =
+                |to: &String| paths.iter().position(|p| p.from == *source && p.to == *to && p.deadline.is_some());
+            let number = usize::from(*number);
+            let dropping = |to: &String| {
+                let path = &paths[path(to)?];
+                let drops = matches!(path.on_miss, OnMiss::Drop | OnMiss::SkipToLatest);
+                path.deadline.filter(|_| drops).map(|deadline| (deadline, path.on_miss))
+            };
+            let all: Option<Vec<(u64, OnMiss)>> = sinks.iter().map(dropping).collect();
+            found.deadlines.resize(number + 1, None);
+            found.deadlines[number] = all.and_then(|all| {
+                // Hopeless only where the most patient sink is too; skipping must suit all of them.
+                let deadline = all.iter().map(|(deadline, _)| *deadline).max()?;
+                let skip = all.iter().all(|(_, on_miss)| *on_miss == OnMiss::SkipToLatest);
+                Some((deadline, if skip { OnMiss::SkipToLatest } else { OnMiss::Drop }))
+            });
+            // Only where messages wait for others does anybody ask for the soonest.
+            if nodes[at].role == Role::Infer
+                || edges.iter().any(|e| e.to == at && !nodes[e.from].rules.soonest.is_empty())
+            {
+                let deadlines = sinks.iter().filter_map(|to| paths[path(to)?].deadline);
+                found.soonest.resize(number + 1, None);
+                found.soonest[number] = deadlines.min();
+            }
+            if nodes[at].outputs.is_empty() {
+                found.paths.resize(number + 1, None);
+                found.paths[number] =
+                    path(&nodes[at].name).and_then(|index| Some((paths[index].deadline?, paths[index].on_miss, index)));
+            }
+        }
+        found.max_age = nodes[at].in_edges.iter().map(|e| edges[*e].max_age).collect();
+        if !nodes[at].in_edges.is_empty() && !found.is_empty() {
+            nodes[at].rules = found;
+        }
     }
 }
 

@@ -56,7 +56,6 @@ impl Planner<'_> {
             };
             edge.buffer = edge.capacity + BURST * emits;
         }
-        self.check_joins(nodes, edges, specs);
     }
 
     /// A join whose partner may be lost on its way has to say how long it waits. What is lost before the ways part is
@@ -70,13 +69,19 @@ impl Planner<'_> {
             let parted = ways.iter().flatten().find(|loss| !ways.iter().all(|way| way.contains(loss)));
             let Some(loss) = parted else { continue };
             let why = match *loss {
+                Loss::Edge(e) if edges[e].max_age.is_some() => {
+                    format!("`{}` loses what is older than its `max_age`", edges[e].to_name)
+                }
                 Loss::Edge(e) => {
                     format!("the edge from `{}` may lose messages ({})", edges[e].from_name, edges[e].when_full.name())
                 }
                 Loss::Node(n) if nodes[n].patience.is_some() => {
                     format!("`{}` gives up partners it has waited for too long", nodes[n].name)
                 }
-                Loss::Node(n) => format!("`{}` skips what it fails on", nodes[n].name),
+                Loss::Node(n) if nodes[n].on_error == OnError::Skip => {
+                    format!("`{}` skips what it fails on", nodes[n].name)
+                }
+                Loss::Node(n) => format!("`{}` drops messages", nodes[n].name),
             };
             let message =
                 format!("`{}` joins its inputs, and {why}: a partner could be waited for for ever", node.name);
@@ -99,7 +104,8 @@ impl Planner<'_> {
             let (mut node, mut port) = (edge.from, edge.from_port);
             let exclusive = loop {
                 let out = &nodes[node].outputs[port];
-                if out.edges.len() > 1 || out.rows > 1 {
+                let duplicates = nodes[node].fault.as_ref().is_some_and(|fault| fault.duplicate > 0.0);
+                if out.edges.len() > 1 || out.rows > 1 || duplicates {
                     break false;
                 }
                 // Follow the buffer back to the node that filled it.
@@ -244,11 +250,13 @@ enum Loss {
 fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss> {
     let (mut found, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {
-        if edges[at].when_full != WhenFull::Block {
+        if edges[at].when_full != WhenFull::Block || edges[at].max_age.is_some() {
             found.insert(Loss::Edge(at));
         }
         let from = edges[at].from;
-        if nodes[from].on_error == OnError::Skip || nodes[from].patience.is_some() {
+        let drops = nodes[from].fault.as_ref().is_some_and(|fault| fault.drop > 0.0);
+        let gives_up = nodes[from].rules.deadlines.iter().any(Option::is_some);
+        if nodes[from].on_error == OnError::Skip || nodes[from].patience.is_some() || drops || gives_up {
             found.insert(Loss::Node(from));
         }
         todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));

@@ -1,6 +1,6 @@
 //! What gives a node its messages: the burst, the stamps, the books, and the loop that runs once per message.
 
-use super::{Common, Life, OnError, PROBE, SLOW_NS, Trouble, Turn, guarded};
+use super::{Common, Fault, Life, OnError, PROBE, SLOW_NS, Trouble, Turn, count_misses, guarded, sift};
 use crate::edge::Reason;
 use crate::error::NodeError;
 use crate::intake::{Burst, Intake};
@@ -19,6 +19,8 @@ pub(super) trait Work<T> {
     fn note(&mut self, item: &T);
     /// Takes back what a call that did not return had emitted.
     fn rollback(&mut self);
+    /// Sends what the last call sent once more.
+    fn double(&mut self);
     /// The messages since the last portion have this ledger.
     fn portion(&mut self, accounted: u64, weight: u32);
     /// The staged portions are published: `compute` was the last term of each.
@@ -69,7 +71,7 @@ impl Pass {
         &mut self,
         runs: &[Run],
         items: &mut std::vec::Drain<'_, T>,
-        common: &Common,
+        common: &mut Common,
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), NodeError> {
@@ -83,11 +85,15 @@ impl Pass {
                     if self.weight > 0 {
                         note(items, rest, work);
                     }
-                    work.give(items, rest)?;
+                    match &mut common.fault {
+                        None => work.give(items, rest)?,
+                        Some(fault) => give_or_fail(fault, items, rest, work)?,
+                    }
                     let end = cx.read();
                     let compute = end - self.from;
                     // Every slow call is recorded, so each stands for itself, whatever its run stands for.
                     cx.record(common.compute, compute, 1);
+                    common.check_budget(compute);
                     // Later messages of the burst waited for this one: to them that was time in the queue.
                     work.portion(self.accounted + (self.from - self.started), self.weight);
                     work.publish(cx, end, compute)?;
@@ -104,6 +110,34 @@ impl Pass {
             self.at += 1;
         }
         Ok(())
+    }
+}
+
+/// Gives one item to a node that has faults planted.
+#[cold]
+fn give_or_fail<T, W: Work<T>>(
+    fault: &mut Fault,
+    items: &mut std::vec::Drain<'_, T>,
+    rest: usize,
+    work: &mut W,
+) -> Result<(), NodeError> {
+    // A call that fails has had its message.
+    let mut struck = Lose(Some(items));
+    fault.strike()?;
+    let Some(items) = struck.0.take() else { return Ok(()) };
+    work.give(items, rest)?;
+    if fault.duplicates() {
+        work.double();
+    }
+    Ok(())
+}
+
+/// Drops the next item unless it is taken back, also when a panic goes by.
+struct Lose<'a, 'b, T>(Option<&'a mut std::vec::Drain<'b, T>>);
+
+impl<T> Drop for Lose<'_, '_, T> {
+    fn drop(&mut self) {
+        drop(self.0.take().and_then(Iterator::next));
     }
 }
 
@@ -134,12 +168,47 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
+        if common.sieve.is_some() {
+            return self.process_fresh(n, common, cx, work);
+        }
         if n == 1
+            && !common.is_singled()
             && let Some((item, run)) = self.intake.take_only()
         {
             return self.process_one(item, run, common, cx, work);
         }
-        self.process_burst(n, common, cx, work)
+        self.intake.fill(n, &mut self.burst);
+        self.process_burst(common, cx, work)
+    }
+
+    /// Only what is still worth a call.
+    #[cold]
+    #[inline(never)]
+    fn process_fresh<W: Work<I::Taken>>(
+        &mut self,
+        n: usize,
+        common: &mut Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> Result<(), Trouble> {
+        self.intake.fill(n, &mut self.burst);
+        sift(&mut self.intake, &mut self.burst, common, cx);
+        if self.burst.items.is_empty() {
+            self.intake.recycle(&mut self.burst);
+            self.intake.ring();
+            common.blocked_since = 0;
+            return Ok(());
+        }
+        let begin = cx.mark();
+        let first = self.burst.runs.first().filter(|run| run.is_recorded());
+        let waited = first.map(|run| begin.saturating_sub(run.sent));
+        let result = self.process_burst(common, cx, work);
+        let call = cx.mark() - begin;
+        if let Some(sieve) = &mut common.sieve {
+            sieve.learn(waited, call, &common.counts);
+        }
+        count_misses(common, cx);
+        result
     }
 
     /// One message alone: what a graph that keeps up does all day, and what its latency is made of.
@@ -211,18 +280,16 @@ impl<I: Intake> Feed<I> {
 
     fn process_burst<W: Work<I::Taken>>(
         &mut self,
-        n: usize,
         common: &mut Common,
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
-        self.intake.fill(n, &mut self.burst);
-        let slow = common.is_slow();
+        let slow = common.is_slow() || common.is_singled();
         common.turns = common.turns.wrapping_add(1);
         let mut pass = Pass { slow, ..Pass::default() };
         let Burst { items, runs } = &mut self.burst;
         let recorded = runs.iter().any(Run::is_recorded);
-        let timed = recorded || slow || common.turns % PROBE == 1;
+        let timed = recorded || slow || common.sieve.is_some() || common.turns % PROBE == 1;
         if timed {
             pass.started = cx.mark();
             pass.from = pass.started;

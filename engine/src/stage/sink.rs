@@ -1,12 +1,12 @@
 //! The stage of a node without outputs, where end-to-end latencies are measured.
 
 use super::feed::{Feed, Work};
-use super::{BURST, Common, Ended, Life, Stage, Trouble, Turn, drop_node, guarded, metrics_of};
+use super::{BURST, Common, Ended, Life, Stage, Trouble, Turn, drop_node, guarded, metrics_of, reset_node};
 use crate::edge::State;
 use crate::error::NodeError;
 use crate::intake::Intake;
 use crate::meter::{Hist, Term};
-use crate::node::{Inputs, Sink};
+use crate::node::{Inputs, Reset, Sink};
 use crate::port::push_origin;
 use crate::worker::Cx;
 
@@ -54,6 +54,7 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         push_origin(&mut self.origins, header.origin);
     }
     fn rollback(&mut self) {}
+    fn double(&mut self) {}
     #[inline]
     fn portion(&mut self, accounted: u64, weight: u32) {
         if weight > 0 {
@@ -165,7 +166,11 @@ impl<N: Sink> Stage for SinkStage<N> {
             if std::mem::take(&mut self.dirty) {
                 self.extra(cx, "flush");
             }
-            return if freed { Turn::Worked } else { Turn::Idle(u64::MAX) };
+            let (wake, reset) = self.common.listen(u64::MAX, cx);
+            if reset {
+                reset_node(&mut self.work.node, Reset::Gap, &self.common, cx);
+            }
+            return if freed { Turn::Worked } else { Turn::Idle(wake) };
         }
         self.dirty = true;
         if let Err(trouble) = self.feed.process(available, &mut self.common, cx, &mut self.work) {

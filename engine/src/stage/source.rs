@@ -70,7 +70,7 @@ impl<N: Source> Stage for SourceStage<N> {
             self.after_idle = true;
             return Turn::Idle(self.due);
         }
-        let mut limit = self.common.limit(false);
+        let mut limit = if self.common.is_singled() { 1 } else { self.common.limit(false) };
         if let Some(frames) = cx.frames() {
             limit = limit.min((frames - self.emit.seq) as usize);
         }
@@ -85,9 +85,14 @@ impl<N: Source> Stage for SourceStage<N> {
         let skip = self.common.on_error == OnError::Skip;
         // Every call that emits, and every call that fails, has a sequence number of its own.
         let (next, outcome) = loop {
-            let (node, emit) = (&mut self.node, &mut self.emit);
-            let trouble = match guarded("next", || node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until)))
-            {
+            let (node, emit, fault) = (&mut self.node, &mut self.emit, &mut self.common.fault);
+            let call = guarded("next", || {
+                if let Some(fault) = fault {
+                    fault.strike()?;
+                }
+                node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))
+            });
+            let trouble = match call {
                 Ok(next) => break (next, Ok(())),
                 Err(trouble) => trouble,
             };
@@ -108,6 +113,7 @@ impl<N: Source> Stage for SourceStage<N> {
         let end = cx.read();
         if done + failed > 0 {
             self.common.learn(end - started, (done + failed) as usize);
+            self.common.check_budget(end - started);
         }
         if weight > 0 && done > 0 {
             let n = u32::try_from(done).unwrap_or(u32::MAX) * weight;
@@ -123,6 +129,9 @@ impl<N: Source> Stage for SourceStage<N> {
             for (origin, n) in self.origins.drain(..) {
                 cx.record(self.term, end.saturating_sub(origin), n * weight);
             }
+        }
+        if self.common.fault.as_mut().is_some_and(|fault| fault.duplicates()) {
+            self.emit.ports.double();
         }
         // The ledger begins here: source time is measured from each message's own origin.
         self.emit.ports.portion(end, weight);
@@ -144,7 +153,7 @@ impl<N: Source> Stage for SourceStage<N> {
             Next::At(time) => {
                 self.due = time.0;
                 self.after_idle = true;
-                if time.0 <= end { Turn::Worked } else { Turn::Idle(time.0) }
+                if time.0 <= end || done + failed > 0 { Turn::Worked } else { Turn::Idle(time.0) }
             }
             Next::Done => self.finish(false),
         }

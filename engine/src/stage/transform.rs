@@ -1,13 +1,13 @@
 //! The stage of a node with inputs and outputs.
 
 use super::feed::{Feed, Work};
-use super::{Common, Ended, Life, Stage, Trouble, Turn, blocked, drop_node, guarded, metrics_of};
+use super::{Common, Ended, Life, Stage, Trouble, Turn, blocked, drop_node, guarded, metrics_of, reset_node};
 use crate::clock::Time;
 use crate::edge::State;
 use crate::error::NodeError;
 use crate::intake::Intake;
 use crate::meter::Term;
-use crate::node::{Inputs, Transform};
+use crate::node::{Inputs, Reset, Transform};
 use crate::port::{Emit, PortSet};
 use crate::worker::Cx;
 
@@ -51,6 +51,9 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     fn note(&mut self, _: &<N::In as Inputs>::Taken) {}
     fn rollback(&mut self) {
         self.emit.ports.rollback();
+    }
+    fn double(&mut self) {
+        self.emit.ports.double();
     }
     #[inline]
     fn portion(&mut self, accounted: u64, weight: u32) {
@@ -112,16 +115,16 @@ impl<N: Transform> TransformStage<N> {
         outcome.map_err(|trouble| self.fail(cx, trouble))
     }
 
-    /// Calls `wake` when its time has come. False when the node failed.
+    /// Calls `wake` when its time has come; true when it has.
     #[inline(never)]
     fn wake(&mut self, cx: &mut Cx) -> bool {
         let emit = &mut self.work.emit;
-        if emit.wake.0 <= cx.mark() && emit.ports.room(1, cx) > 0 {
-            emit.now = Time(cx.mark());
-            emit.wake = Time::NEVER;
-            if self.extra(cx, "wake").is_err() {
-                return false;
-            }
+        if emit.wake.0 > cx.mark() || emit.ports.room(1, cx) == 0 {
+            return false;
+        }
+        emit.now = Time(cx.mark());
+        emit.wake = Time::NEVER;
+        if self.extra(cx, "wake").is_ok() {
             self.work.emit.ports.ring();
         }
         true
@@ -165,7 +168,7 @@ impl<N: Transform> Stage for TransformStage<N> {
             Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
-        if self.work.emit.wake != Time::NEVER && !self.wake(cx) {
+        if self.work.emit.wake != Time::NEVER && self.wake(cx) {
             return Turn::Worked;
         }
         let limit = self.common.limit(self.feed.intake.is_perishable());
@@ -175,7 +178,13 @@ impl<N: Transform> Stage for TransformStage<N> {
             let freed = self.feed.intake.ring();
             return match self.feed.intake.state() {
                 State::Open if freed => Turn::Worked,
-                State::Open => Turn::Idle(self.work.emit.wake.0),
+                State::Open => {
+                    let (wake, reset) = self.common.listen(self.work.emit.wake.0, cx);
+                    if reset {
+                        reset_node(&mut self.work.node, Reset::Gap, &self.common, cx);
+                    }
+                    Turn::Idle(wake)
+                }
                 state => self.finish(state, cx),
             };
         }

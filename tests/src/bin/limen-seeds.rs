@@ -14,7 +14,8 @@ fn main() {
         let found = std::panic::catch_unwind(|| limen_tests::random::check(seed));
         let outside = |panic: Box<dyn std::any::Any + Send>| {
             let text = panic.downcast::<String>().map_or_else(|_| "in the engine".to_string(), |text| *text);
-            Err(format!("seed {seed}: panicked outside of a node: {text}"))
+            let drawn = limen_tests::random::draw(seed, false).yaml;
+            Err(format!("seed {seed}: panicked outside of a node: {text}\n{drawn}"))
         };
         if let Err(text) = found.unwrap_or_else(outside) {
             wrong += 1;

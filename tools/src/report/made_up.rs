@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 use limen::{
-    EdgeReport, HistogramReport, Metrics, NodeReport, Outcome, Pinned, Reason, Report, Term, Wait, WhenFull,
-    WorkerReport,
+    DeadlineReport, EdgeReport, HistogramReport, Metrics, NodeReport, OnMiss, Outcome, Pinned, Reason, Report, Term,
+    Wait, WhenFull, WorkerReport,
 };
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -20,6 +20,8 @@ fn node(name: &str, kind: &str, worker: usize, done: u64, metrics: &[(&str, f64)
         held: 0,
         turns: 2 * done,
         pool_empty: 0,
+        over_budget: 0,
+        gaps: 0,
         batches: 0,
         abandoned: false,
         metrics: figures,
@@ -53,6 +55,10 @@ fn worker(name: &str, cpu: Option<usize>, wait: Wait) -> WorkerReport {
     WorkerReport { name: name.into(), cpu, wait, pinned, abandoned: false }
 }
 
+fn deadline(to: &str, missed: u64) -> DeadlineReport {
+    DeadlineReport { from: "camera".into(), to: to.into(), deadline: 4_000_000, on_miss: OnMiss::Count, missed }
+}
+
 /// `camera` begins 140 messages, 40 are superseded, 100 pass `digit` and end in `score` and `labels`.
 pub(crate) fn report() -> Report {
     let compute: Vec<u64> = (1..=100).map(|n| n * 10_000).collect();
@@ -62,6 +68,7 @@ pub(crate) fn report() -> Report {
         started: UNIX_EPOCH + Duration::from_millis(1_700_000_000_250),
         wall: Duration::from_millis(1620),
         outcome: Outcome::Finished,
+        deadlines: vec![deadline("labels", 20), deadline("score", 0)],
         nodes: vec![
             node("camera", "image_files", 0, 140, &[]),
             node("digit", "infer", 1, 100, &[("mean_batch", 7.9)]),

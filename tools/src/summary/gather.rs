@@ -4,11 +4,8 @@ use super::{
     EdgeSummary, FailureSummary, GateSummary, HistogramSummary, NodeSummary, PathSummary, ProblemSummary, WorkerSummary,
 };
 use crate::gate::Verdict;
-use crate::report::late;
 use hdrhistogram::Histogram;
-use limen::{
-    EdgeReport, FailureReport, HistogramReport, NodeReport, PathPlan, Problem, Report, Term, WorkerReport, quantile,
-};
+use limen::{EdgeReport, FailureReport, HistogramReport, NodeReport, Problem, Report, Term, WorkerReport, quantile};
 use std::collections::BTreeMap;
 
 pub(super) fn node(n: &NodeReport) -> NodeSummary {
@@ -22,6 +19,8 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
         held: n.held,
         turns: n.turns,
         pool_empty: n.pool_empty,
+        over_budget: n.over_budget,
+        gaps: n.gaps,
         batches: n.batches,
         abandoned: n.abandoned,
         metrics: n.metrics.iter().map(|(name, value)| (name.to_string(), value)).collect(),
@@ -31,8 +30,9 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
 pub(super) fn metrics(report: &Report) -> BTreeMap<String, f64> {
     let own =
         report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(name, value)| (format!("{}.{name}", n.name), value)));
-    let of_all =
-        ["lost", "left", "failed"].into_iter().filter_map(|name| Some((name.to_string(), report.metric(name)?)));
+    let of_all = ["lost", "left", "failed", "missed", "over_budget", "gaps"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
     of_all.chain(own).collect()
 }
 
@@ -82,16 +82,16 @@ pub(super) fn histogram(one: &HistogramReport) -> HistogramSummary {
     }
 }
 
-pub(super) fn paths(report: &Report, paths: &[PathPlan]) -> Vec<PathSummary> {
+pub(super) fn paths(report: &Report) -> Vec<PathSummary> {
     let path = |from: &str, to: &str, h: Option<&Histogram<u64>>| {
-        let planned = paths.iter().find(|p| p.from == from && p.to == to);
-        let deadline_ns = planned.and_then(|p| p.deadline);
+        let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
         PathSummary {
             from: from.into(),
             to: to.into(),
-            deadline_ns,
+            deadline_ns: deadline.map(|d| d.deadline),
+            on_miss: deadline.map(|d| d.on_miss.name()),
             count: h.map_or(0, Histogram::len),
-            late: deadline_ns.map(|deadline| h.map_or(0, |h| late(h, deadline))),
+            late: deadline.map(|d| d.missed),
             p50: h.and_then(|h| quantile(h, 0.5)),
             p90: h.and_then(|h| quantile(h, 0.9)),
             p99: h.and_then(|h| quantile(h, 0.99)),
@@ -101,7 +101,7 @@ pub(super) fn paths(report: &Report, paths: &[PathPlan]) -> Vec<PathSummary> {
         }
     };
     let recorded = report.paths().map(|(from, to, h)| path(from, to, Some(h)));
-    let silent = paths.iter().filter(|p| !report.paths().any(|(from, to, _)| from == p.from && to == p.to));
+    let silent = report.deadlines.iter().filter(|p| !report.paths().any(|(from, to, _)| from == p.from && to == p.to));
     recorded.chain(silent.map(|p| path(&p.from, &p.to, None))).collect()
 }
 

@@ -1,0 +1,67 @@
+//! Liveness: whether an input still gets what it was promised, every so often.
+
+use crate::edge::{Shared, State};
+use crate::sync::Arc;
+
+/// What follows when an input is silent for longer than `expect_every`. It is counted in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnGap {
+    /// Nothing else.
+    #[default]
+    Count,
+    /// The node is told to forget what it saw.
+    Reset,
+    /// The run drains and ends with exit code 1.
+    Stop,
+}
+
+impl OnGap {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            OnGap::Count => "count",
+            OnGap::Reset => "reset",
+            OnGap::Stop => "stop",
+        }
+    }
+}
+
+/// One input that is watched.
+pub(crate) struct Liveness {
+    edge: Arc<Shared>,
+    /// `node/port`, for messages.
+    name: String,
+    every: u64,
+    pub(crate) on_gap: OnGap,
+    /// Messages sent when it was last looked at.
+    sent: u64,
+    /// When something new was last seen; 0 before the first look.
+    last: u64,
+    is_silent: bool,
+}
+
+impl Liveness {
+    pub(crate) fn new(edge: Arc<Shared>, name: String, every: u64, on_gap: OnGap) -> Self {
+        Liveness { edge, name, every, on_gap, sent: 0, last: 0, is_silent: false }
+    }
+
+    /// Looks at the input. Says when to look again, and, once for each gap, what is wrong.
+    pub(crate) fn look(&mut self, now: u64) -> (u64, Option<String>) {
+        let sent = self.edge.producer.moved.get();
+        if sent != self.sent || self.last == 0 {
+            (self.sent, self.last, self.is_silent) = (sent, now, false);
+        }
+        // An input that has ended owes nothing.
+        if self.is_silent || self.edge.state(|| true) != State::Open {
+            return (u64::MAX, None);
+        }
+        let due = self.last.saturating_add(self.every);
+        if now <= due {
+            return (due + 1, None);
+        }
+        self.is_silent = true;
+        let text = format!("nothing came through {} for more than {} ns", self.name, self.every);
+        (u64::MAX, Some(text))
+    }
+}

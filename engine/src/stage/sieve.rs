@@ -1,0 +1,286 @@
+//! The sieve: which of the messages that were taken are still worth a call.
+//!
+//! A message is looked at when its call would start. One that comes too late for every sink it could still reach is lost
+//! (`expired`), and so is one that a planted fault drops (`gate`). A stage without deadlines, ages or faults has no sieve.
+
+use super::{BURST, Common, Counts};
+use crate::edge::Reason;
+use crate::intake::{Burst, Intake};
+use crate::meter::{Run, push_run};
+use crate::payload::Header;
+use crate::running::Failure;
+use crate::stage::OnError;
+use crate::sync::{Arc, Counter};
+use crate::worker::Cx;
+
+/// What becomes of a message that misses its path's deadline. A miss at the sink is counted in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMiss {
+    /// It is late, and that is all.
+    #[default]
+    Count,
+    /// It is lost (`expired`) at the next node, once no sink it can reach would get it in time.
+    Drop,
+    /// As `drop`, and whatever waits at that node with it is lost too (`superseded`), but the newest.
+    SkipToLatest,
+    /// A miss at the sink ends the run, with exit code 1.
+    Stop,
+}
+
+impl OnMiss {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            OnMiss::Count => "count",
+            OnMiss::Drop => "drop",
+            OnMiss::SkipToLatest => "skip_to_latest",
+            OnMiss::Stop => "stop",
+        }
+    }
+}
+
+/// What a node's messages must keep, known when the graph is planned.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    /// By source: how long after their origin messages may begin a call here, ns, and what becomes of later ones.
+    pub(crate) deadlines: Vec<Option<(u64, OnMiss)>>,
+    /// By source: the soonest deadline of a sink behind, ns after a message's origin. A batch does not wait beyond it.
+    pub(crate) soonest: Vec<Option<u64>>,
+    /// By input: the greatest age at which a message may begin a call, ns.
+    pub(crate) max_age: Vec<Option<u64>>,
+    /// Of a sink, by source: the path's deadline, ns, what a miss does, and the path's index in the plan.
+    pub(crate) paths: Vec<Option<(u64, OnMiss, usize)>>,
+}
+
+impl Rules {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.deadlines.iter().all(Option::is_none)
+            && self.soonest.iter().all(Option::is_none)
+            && self.max_age.iter().all(Option::is_none)
+            && self.paths.iter().all(Option::is_none)
+    }
+
+    /// When a message is due at the latest, and what becomes of it then.
+    fn due(&self, header: &Header) -> Option<(u64, OnMiss)> {
+        let (deadline, on_miss) = (*self.deadlines.get(usize::from(header.source))?)?;
+        Some((header.origin.0.saturating_add(deadline).min(header.deadline.0), on_miss))
+    }
+}
+
+/// The last times of one kind, and what most of them did not exceed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tail {
+    samples: [u64; Tail::KEPT],
+    n: usize,
+    p95: u64,
+}
+
+impl Tail {
+    /// Times kept, and needed before anything is said.
+    const KEPT: usize = 32;
+
+    pub(crate) fn add(&mut self, ns: u64) {
+        self.samples[self.n % Self::KEPT] = ns;
+        self.n += 1;
+        if self.n >= Self::KEPT && self.n.is_multiple_of(8) {
+            // Of 32 the second largest: one in twenty may take longer.
+            let (mut first, mut second) = (0, 0);
+            for sample in self.samples {
+                if sample > first {
+                    (first, second) = (sample, first);
+                } else {
+                    second = second.max(sample);
+                }
+            }
+            self.p95 = second;
+        }
+    }
+
+    /// 0 until enough is known.
+    pub(crate) fn p95(&self) -> u64 {
+        self.p95
+    }
+}
+
+/// A node's rules at work.
+pub(crate) struct Sieve {
+    rules: Rules,
+    /// How long messages waited before their call, and how long their call took.
+    waits: Tail,
+    calls: Tail,
+    /// The counters of the nodes that take what this one sends.
+    behind: Vec<Arc<Counts>>,
+    /// The runs of what is kept; swapped with a burst's.
+    kept: Vec<Run>,
+    /// When each message of the turn is due at this sink, and on which path.
+    dues: Vec<(u64, usize, OnMiss)>,
+    /// Messages that reached this sink after their deadline, by path.
+    missed: Arc<Vec<Counter>>,
+}
+
+/// Bursts that are skipped in one turn at most: a producer that is faster must not keep its consumer from ever working.
+const SKIPS: usize = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Keep,
+    Late,
+    Skip,
+    Drop,
+}
+
+impl Sieve {
+    pub(crate) fn new(rules: Rules, most: usize, missed: Arc<Vec<Counter>>, behind: Vec<Arc<Counts>>) -> Self {
+        let most = most.max(BURST) + 1;
+        let (kept, dues) = (Vec::with_capacity(most), Vec::with_capacity(most));
+        Sieve { rules, waits: Tail::default(), calls: Tail::default(), behind, kept, dues, missed }
+    }
+
+    /// How long messages need once they have left this node.
+    fn behind(&self) -> u64 {
+        self.behind.iter().map(|counts| counts.rest.get()).max().unwrap_or(0)
+    }
+
+    /// Notes how long messages waited for a call and how long it took, and tells the nodes before.
+    pub(crate) fn learn(&mut self, waited: Option<u64>, call: u64, counts: &Counts) {
+        waited.into_iter().for_each(|waited| self.waits.add(waited));
+        self.calls.add(call);
+        counts.rest.set(self.waits.p95() + self.calls.p95() + self.behind());
+    }
+
+    /// When a call that takes so long must begin for its result to be in time everywhere; never, where nothing is due.
+    pub(crate) fn begin_by(&self, header: &Header, call: u64) -> u64 {
+        match self.rules.soonest.get(usize::from(header.source)) {
+            Some(Some(deadline)) => {
+                let due = header.origin.0.saturating_add(*deadline).min(header.deadline.0);
+                due.saturating_sub(call + self.behind())
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// `end` is when a call that begins now has reached the last sink.
+    fn judge<I: Intake>(&self, taken: &I::Taken, now: u64, end: u64) -> Verdict {
+        let mut verdict = match self.rules.due(I::header(taken)) {
+            Some((due, OnMiss::SkipToLatest)) if end > due => Verdict::Skip,
+            Some((due, _)) if end > due => Verdict::Late,
+            _ => Verdict::Keep,
+        };
+        if verdict == Verdict::Keep && !self.rules.max_age.is_empty() {
+            I::each_header(taken, &mut |input, header| {
+                let age = self.rules.max_age.get(input).copied().flatten();
+                if age.is_some_and(|age| now.saturating_sub(header.origin.0) > age) {
+                    verdict = Verdict::Late;
+                }
+            });
+        }
+        verdict
+    }
+
+    fn note(&mut self, header: &Header) {
+        if let Some(Some((deadline, on_miss, path))) = self.rules.paths.get(usize::from(header.source)) {
+            let due = header.origin.0.saturating_add(*deadline).min(header.deadline.0);
+            self.dues.push((due, *path, *on_miss));
+        }
+    }
+}
+
+/// Takes out of a burst what is not worth a call, and counts it as lost.
+pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, common: &mut Common, cx: &mut Cx) {
+    let Common { sieve: Some(sieve), fault, .. } = common else { return };
+    let now = cx.read();
+    let end = now + sieve.calls.p95() + sieve.behind();
+    let (mut late, mut gated, mut skip) = (0, 0, false);
+    let Burst { items, runs } = burst;
+    let (mut at, mut passed) = (0, 0);
+    items.retain(|item| {
+        while runs.get(at).is_some_and(|run| passed >= run.n) {
+            (at, passed) = (at + 1, 0);
+        }
+        passed += 1;
+        let mut verdict = sieve.judge::<I>(item, now, end);
+        if verdict == Verdict::Keep && fault.as_mut().is_some_and(|fault| fault.drops()) {
+            verdict = Verdict::Drop;
+        }
+        match verdict {
+            Verdict::Keep => {
+                let run = runs.get(at).copied().unwrap_or_default();
+                match sieve.kept.last_mut() {
+                    // Messages of one run that stay side by side stay one run.
+                    Some(last) if Run { n: 0, ..*last } == Run { n: 0, ..run } => last.n += 1,
+                    _ => push_run(&mut sieve.kept, Run { n: 1, ..run }),
+                }
+            }
+            Verdict::Late => late += 1,
+            Verdict::Skip => (late, skip) = (late + 1, true),
+            Verdict::Drop => gated += 1,
+        }
+        verdict == Verdict::Keep
+    });
+    std::mem::swap(runs, &mut sieve.kept);
+    sieve.kept.clear();
+    if late > 0 {
+        intake.lose(Reason::Expired, late);
+    }
+    if gated > 0 {
+        intake.lose(Reason::Gate, gated);
+    }
+    if skip {
+        skip_to_latest(intake, items, runs);
+    }
+    if !sieve.rules.paths.is_empty() {
+        items.iter().for_each(|item| sieve.note(I::header(item)));
+    }
+}
+
+/// Goes on with the newest message there is: those before it would come too late as well.
+fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &mut Vec<Run>) {
+    let mut more = Burst { items: std::mem::take(items), runs: std::mem::take(runs) };
+    let mut superseded = 0;
+    for _ in 0..SKIPS {
+        let ready = intake.ready(BURST);
+        if ready == 0 {
+            break;
+        }
+        superseded += more.items.len() as u64;
+        more.items.clear();
+        more.runs.clear();
+        // What was just dropped has left room for as many copies.
+        let room = intake.room(ready);
+        intake.fill(room, &mut more);
+    }
+    let older = more.items.len().saturating_sub(1);
+    more.items.drain(..older);
+    superseded += older as u64;
+    if let Some(last) = more.runs.pop() {
+        more.runs.clear();
+        more.runs.push(Run { n: 1, ..last });
+    }
+    (*items, *runs) = (more.items, more.runs);
+    if superseded > 0 {
+        intake.lose(Reason::Superseded, superseded);
+    }
+}
+
+/// Counts the messages of a sink's turn that were later than their deadline.
+pub(crate) fn count_misses(common: &mut Common, cx: &mut Cx) {
+    let Some(sieve) = &mut common.sieve else { return };
+    if sieve.dues.is_empty() {
+        return;
+    }
+    let end = cx.mark();
+    let mut stop = None;
+    for (due, path, on_miss) in sieve.dues.drain(..).filter(|(due, ..)| end > *due) {
+        sieve.missed[path].add(1);
+        if on_miss == OnMiss::Stop {
+            stop = Some(end - due);
+        }
+    }
+    if let Some(late) = stop {
+        let text = format!("a message came {late} ns after its deadline, and `on_miss` is `stop`");
+        let number = common.counts.done.get();
+        let failure = Failure { node: common.node, call: "deadline", number, text, panicked: false };
+        cx.shared.fail(failure, OnError::Stop);
+    }
+}

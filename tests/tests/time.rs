@@ -1,0 +1,140 @@
+//! What a graph promises about time: deadlines, ages, budgets, signs of life. Turned by hand, so that time is exact.
+
+use limen::{Outcome, Reason, Report};
+use limen_tests::{run, turn};
+
+/// `a` begins a number every 10 µs, `b` takes 25 µs for each, so that each is 15 µs later than the one before.
+fn falling_behind(edge: &str, keys: &str, rest: &str) -> Report {
+    let report = turn(
+        &format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 100, period_ns: 10000{keys} }} }}\n  \
+             b: {{ kind: step, fault: {{ delay: 25us }}, from: {{ from: a, capacity: 200{edge} }} }}\n  \
+             c: {{ kind: collect, from: b }}\n{rest}"
+        ),
+        1,
+    );
+    assert_eq!(report.bugs, Vec::<String>::new());
+    report
+}
+
+fn lost(report: &Report, to: &str, reason: Reason) -> u64 {
+    let edges = report.edges.iter().filter(|edge| edge.to == to).flat_map(|edge| &edge.lost);
+    edges.filter(|(found, _)| *found == reason).map(|(_, n)| n).sum()
+}
+
+fn count(report: &Report) -> u64 {
+    report.metric("count").unwrap_or(0.0) as u64
+}
+
+#[test]
+fn a_missed_deadline_is_counted() {
+    let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us }]\n");
+    assert_eq!((count(&report), report.metric("lost")), (100, Some(0.0)));
+    // The n-th is at least 15 n µs late, and never much more.
+    let missed = report.deadlines[0].missed;
+    assert!((80..=92).contains(&missed), "{missed} of 100 missed");
+    let kept = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 10ms }]\n");
+    assert_eq!(kept.deadlines[0].missed, 0);
+}
+
+#[test]
+fn what_cannot_be_in_time_is_dropped_before_it_costs_anything() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3000, period_ns: 10000 } }\n  \
+                 b: { kind: step, fault: { delay: 25us }, from: { from: a, capacity: 200 } }\n  \
+                 c: { kind: collect, from: b }\npaths: [{ from: a, to: c, deadline: 200us, on_miss: drop }]\n";
+    let report = turn(graph, 1);
+    let (arrived, early) = (count(&report), lost(&report, "b/in", Reason::Expired));
+    let late = lost(&report, "c/in", Reason::Expired);
+    assert_eq!(arrived + early + late, 3000);
+    // There is time for two messages of five. Once it is known what a message still needs, those get all of it, and the
+    // others none.
+    assert!(arrived > 700 && late < 200, "{arrived} arrived, {early} given up early, {late} late");
+    assert!(report.deadlines[0].missed < 200, "{} missed", report.deadlines[0].missed);
+    assert!(report.exit_code() == 0 && !report.is_degraded());
+}
+
+#[test]
+fn skip_to_latest_goes_on_with_the_newest() {
+    let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us, on_miss: skip_to_latest }]\n");
+    let skipped = lost(&report, "b/in", Reason::Superseded) + lost(&report, "c/in", Reason::Superseded);
+    let expired = lost(&report, "b/in", Reason::Expired) + lost(&report, "c/in", Reason::Expired);
+    assert_eq!(count(&report) + skipped + expired, 100);
+    // One that comes too late takes those behind it along, but for the newest.
+    assert!(skipped > 2 * expired && expired > 0, "{skipped} skipped, {expired} expired");
+}
+
+#[test]
+fn a_missed_deadline_can_stop_the_run() {
+    let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us, on_miss: stop }]\n");
+    assert_eq!((report.outcome, report.exit_code()), (Outcome::Failed, 1));
+    assert_eq!((report.failures[0].node.as_str(), report.failures[0].call), ("c", "deadline"));
+    assert!(count(&report) < 100 && report.metric("left") == Some(0.0));
+}
+
+#[test]
+fn a_node_gives_up_only_what_every_sink_would_get_too_late() {
+    let sink = "  d: { kind: collect, from: b }\n";
+    let paths = |d: &str| {
+        format!("{sink}paths: [{{ from: a, to: c, deadline: 200us, on_miss: drop }}, {{ from: a, to: d{d} }}]\n")
+    };
+    // `d` takes everything, so everything is worked on, and only `c` gives up.
+    for patient in ["", ", deadline: 200us", ", deadline: 1h, on_miss: drop"] {
+        let report = falling_behind("", "", &paths(patient));
+        assert_eq!(lost(&report, "b/in", Reason::Expired), 0, "{patient}");
+        assert!(lost(&report, "c/in", Reason::Expired) > 80, "{patient}");
+        assert_eq!(report.node("d").unwrap().done, 100, "{patient}");
+    }
+    let report = falling_behind("", "", &paths(", deadline: 100us, on_miss: drop"));
+    assert!(lost(&report, "b/in", Reason::Expired) > 30);
+}
+
+#[test]
+fn a_message_may_have_a_deadline_of_its_own() {
+    let paths = "paths: [{ from: a, to: c, deadline: 1h, on_miss: drop }]\n";
+    let report = falling_behind("", ", deadline_ns: 200000", paths);
+    assert!(lost(&report, "b/in", Reason::Expired) > 30);
+    assert_eq!(lost(&falling_behind("", "", paths), "b/in", Reason::Expired), 0);
+}
+
+#[test]
+fn an_input_may_refuse_what_is_old() {
+    let report = falling_behind(", max_age: 200us", "", "");
+    let expired = lost(&report, "b/in", Reason::Expired);
+    assert!(expired > 30, "{expired}");
+    assert_eq!(count(&report) + expired, 100);
+    assert_eq!(lost(&falling_behind(", max_age: 10ms", "", ""), "b/in", Reason::Expired), 0);
+}
+
+#[test]
+fn calls_over_budget_are_counted() {
+    for (budget, over) in [("20us", 100), ("1ms", 0)] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 100 }} }}\n  \
+             b: {{ kind: step, fault: {{ delay: 25us }}, from: a, budget: {budget} }}\n  c: {{ kind: collect, from: b }}\n"
+        );
+        let report = turn(&graph, 1);
+        assert_eq!((report.node("b").unwrap().over_budget, report.metric("over_budget")), (over, Some(over as f64)));
+    }
+}
+
+#[test]
+fn a_silent_input_is_noticed() {
+    let graph = |edge: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 5, period_ns: 10000000 }} }}\n  \
+             c: {{ kind: collect, from: {{ from: a, {edge} }} }}\n"
+        )
+    };
+    // Four gaps of 10 ms, each noticed once.
+    for (edge, gaps) in [("expect_every: 4ms", 4), ("expect_every: 9ms", 4), ("expect_every: 15ms", 0)] {
+        for report in [turn(&graph(edge), 1), run(&graph(edge))] {
+            assert_eq!((report.node("c").unwrap().gaps, report.exit_code()), (gaps, 0), "{edge}");
+            assert_eq!(report.notes.len() as u64, gaps, "{:?}", report.notes);
+        }
+    }
+    let report = turn(&graph("expect_every: 4ms, on_gap: reset"), 1);
+    assert_eq!(report.metric("resets"), Some(4.0));
+    let report = turn(&graph("expect_every: 4ms, on_gap: stop"), 1);
+    assert_eq!((report.exit_code(), report.failures[0].call), (1, "expect_every"));
+    assert!(report.failures[0].text.contains("a/out -> c/in"), "{}", report.failures[0].text);
+}
