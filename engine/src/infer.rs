@@ -422,7 +422,7 @@ impl<B: Backend> Stage for InferStage<B> {
                 return Turn::Worked;
             }
             let (wake, _) = self.common.listen(u64::MAX, cx);
-            return if freed { Turn::Worked } else { Turn::Idle(wake) };
+            return if freed || gathered { Turn::Worked } else { Turn::Idle(wake) };
         };
         let mut due = oldest.since.saturating_add(self.within);
         if let Some(sieve) = &self.common.sieve {

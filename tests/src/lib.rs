@@ -35,6 +35,7 @@ pub fn registry() -> Registry {
         .transform::<Add>("add")
         .transform::<Hasty>("hasty")
         .sink::<Collect>("collect")
+        .with(limen_backends::register)
 }
 
 /// Plans a graph given as text.

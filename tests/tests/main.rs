@@ -1,5 +1,6 @@
 //! One binary for all integration tests: linking is most of what a test binary costs.
 
+mod batch;
 mod faults;
 mod ledger;
 mod moving;

@@ -1,0 +1,75 @@
+//! Batches: closed when they are full, when their oldest message must go, and when the stream ends; nothing is left behind.
+
+use limen::{Outcome, Report};
+use limen_tests::turn;
+
+/// Numbers through a model that takes 50 µs a call, whatever its batch.
+fn batched(numbers: &str, batch: &str, keys: &str, rest: &str) -> Report {
+    let report = turn(
+        &format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {numbers} }} }}\n  \
+             m:\n    kind: infer\n    config: {{ backend: mock, batch: {{ {batch} }}, \
+             mock: {{ inputs: {{ in: u64 }}, outputs: {{ out: u64 }} }} }}\n    \
+             fault: {{ delay: 50us }}\n    from: {{ from: a, capacity: 256 }}{keys}\n  \
+             c: {{ kind: collect, from: m }}\n{rest}"
+        ),
+        1,
+    );
+    assert_eq!(report.bugs, Vec::<String>::new());
+    assert_eq!(report.metric("disorder"), Some(0.0));
+    report
+}
+
+fn figure(report: &Report, name: &str) -> f64 {
+    report.metric(name).unwrap_or(f64::NAN)
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    for numbers in ["count: 203", "count: 203, period_ns: 10000", "count: 203, period_ns: 1000000"] {
+        for batch in
+            ["max: 1", "max: 8", "max: 64", "max: 256", "max: 8, within: 1ms", "max: 8, within: 1ms, stride: 3"]
+        {
+            let report = batched(numbers, batch, "", "");
+            assert_eq!((figure(&report, "count"), figure(&report, "last")), (203.0, 202.0), "{numbers}, {batch}");
+            assert_eq!(figure(&report, "sum_in"), f64::from(202 * 203 / 2), "{numbers}, {batch}");
+            assert_eq!(report.outcome, Outcome::Finished);
+        }
+    }
+}
+
+#[test]
+fn a_batch_waits_as_long_as_it_may_and_no_longer() {
+    // One message each 10 µs: 20 come within 200 µs.
+    let report = batched("count: 2000, period_ns: 10000", "max: 64, within: 200us", "", "");
+    let mean = figure(&report, "mean_batch");
+    assert!((19.0..=30.0).contains(&mean), "{mean}");
+    // One that is full does not wait, and one message a millisecond is all there is.
+    let full = batched("count: 2000, period_ns: 10000", "max: 8, within: 1s", "", "");
+    assert_eq!(figure(&full, "mean_batch"), 8.0);
+    let slow = batched("count: 50, period_ns: 1000000", "max: 8, within: 200us", "", "");
+    assert_eq!(figure(&slow, "mean_batch"), 1.0);
+}
+
+#[test]
+fn a_batch_goes_when_its_oldest_message_must() {
+    let run = |keys: &str, rest: &str| batched("count: 3000, period_ns: 10000", "max: 256, within: 10ms", keys, rest);
+    let path = |deadline: &str| format!("paths: [{{ from: a, to: c, deadline: {deadline} }}]\n");
+    // Alone it would wait for 256 messages, 2.5 ms.
+    assert!(figure(&run("", ""), "mean_batch") > 200.0);
+    let report = run("\n    budget: 100us", &path("500us"));
+    let (mean, missed) = (figure(&report, "mean_batch"), report.deadlines[0].missed);
+    assert!((20.0..=60.0).contains(&mean) && missed < 60, "batches of {mean}, {missed} missed");
+    // Without a budget the first calls have nothing to go by but `within`.
+    let unknown = run("", &path("500us"));
+    assert!(unknown.deadlines[0].missed > missed, "{} missed", unknown.deadlines[0].missed);
+    assert_eq!(figure(&report, "count"), 3000.0);
+}
+
+#[test]
+fn what_is_too_late_for_its_batch_is_lost() {
+    let rest = "paths: [{ from: a, to: c, deadline: 100us, on_miss: drop }]\n";
+    let report = batched("count: 2000, period_ns: 10000", "max: 2", "", rest);
+    let lost = figure(&report, "lost");
+    assert!(lost > 500.0 && figure(&report, "count") + lost == 2000.0, "{lost} lost");
+}
