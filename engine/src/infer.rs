@@ -82,7 +82,7 @@ impl InferPlan {
                 spec: Some(spec),
                 emits: batch.max,
                 rows: batch.max,
-                forwards: None,
+                forwards: Vec::new(),
             });
         }
         let ports = ports.note(format!("backend {}", B::NAME));
@@ -226,7 +226,7 @@ impl<B: Backend> InferStage<B> {
 
     /// Runs the model over everything held and emits the rows of the messages that leave.
     fn call(&mut self, leave: usize) -> Result<(), NodeError> {
-        let InferStage { held, inputs, outputs, emit, session, lanes, headers, .. } = self;
+        let InferStage { held, inputs, outputs, emit, session, lanes, headers, common: Common { lead, .. }, .. } = self;
         let n = held.len();
         for (i, side) in inputs.iter_mut().enumerate() {
             let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut side.buffer);
@@ -235,7 +235,7 @@ impl<B: Backend> InferStage<B> {
             }
         }
         headers.clear();
-        headers.extend(held.iter().take(leave).map(|h| *ZipMany::header(&h.set)));
+        headers.extend(held.iter().take(leave).map(|h| *ZipMany::header(&h.set, *lead)));
         let mut slots = arrayvec::ArrayVec::<_, { crate::node::MAX_PORTS }>::new();
         for port in emit.ports.iter_mut() {
             // An output that nothing takes is computed into a buffer of its own and forgotten.
@@ -421,13 +421,13 @@ impl<B: Backend> Stage for InferStage<B> {
                 self.gone = Some(Reason::Unmatched);
                 return Turn::Worked;
             }
-            let (wake, _) = self.common.listen(u64::MAX, cx);
+            let (wake, _) = self.common.listen(self.intake.due(), cx);
             return if freed || gathered { Turn::Worked } else { Turn::Idle(wake) };
         };
         let mut due = oldest.since.saturating_add(self.within);
         if let Some(sieve) = &self.common.sieve {
             let call = self.calls.get(self.held.len()).map_or(0, Tail::p95);
-            due = due.min(sieve.begin_by(ZipMany::header(&oldest.set), call.max(self.common.budget)));
+            due = due.min(sieve.begin_by(ZipMany::header(&oldest.set, self.common.lead), call.max(self.common.budget)));
         }
         if self.held.len() < self.max && !ending && (due > cx.mark() && due > cx.read()) {
             return if gathered { Turn::Worked } else { Turn::Idle(due) };

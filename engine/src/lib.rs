@@ -55,6 +55,7 @@ mod worker;
 pub use clock::{Clock, SimulatedClock, Time};
 pub use edge::{Reason, WhenFull};
 pub use error::{Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError};
+pub use intake::{JoinPolicy, OneOf, Picked};
 pub use meter::{Telemetry, Term};
 pub use node::{
     Building, Claim, Cost, Folders, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning,

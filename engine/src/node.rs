@@ -171,6 +171,9 @@ pub trait Inputs: 'static {
     /// Whether the node writes into what it takes.
     #[doc(hidden)]
     const WRITES: bool = false;
+    /// Whether a call gets a message of one input instead of one of each.
+    #[doc(hidden)]
+    const MERGES: bool = false;
 }
 
 /// Any number of inputs or outputs of one payload, named by the graph file or by the node while planning.
@@ -261,8 +264,8 @@ pub struct OutPort {
     pub emits: usize,
     /// Messages that share a slot (a batch's outputs).
     pub rows: usize,
-    /// The input whose very buffers come out here, so that this port needs no pool.
-    pub forwards: Option<String>,
+    /// The inputs whose very buffers come out here, so that this port needs no pool; none where it fills its own.
+    pub forwards: Vec<String>,
 }
 
 /// What a node takes and gives.
@@ -282,6 +285,7 @@ pub struct Ports {
     pub(crate) cost: Cost,
     pub(crate) blocking: bool,
     pub(crate) live: bool,
+    pub(crate) selective: bool,
     pub(crate) claims: Vec<Claim>,
     pub(crate) notes: Vec<String>,
 }
@@ -323,19 +327,19 @@ impl Ports {
     /// Adds an output that gives one tensor of a spec per call.
     #[must_use]
     pub fn output(self, name: impl Into<String>, spec: PortSpec) -> Self {
-        self.out_port(OutPort { name: name.into(), spec: Some(spec), emits: 1, rows: 1, forwards: None })
+        self.out_port(OutPort { name: name.into(), spec: Some(spec), emits: 1, rows: 1, forwards: Vec::new() })
     }
 
     /// Adds an output that gives one plain payload per call.
     #[must_use]
     pub fn output_plain(self, name: impl Into<String>) -> Self {
-        self.out_port(OutPort { name: name.into(), spec: None, emits: 1, rows: 1, forwards: None })
+        self.out_port(OutPort { name: name.into(), spec: None, emits: 1, rows: 1, forwards: Vec::new() })
     }
 
     /// Adds an output on which the messages of an input go on as they are.
     #[must_use]
     pub fn output_forwarding(self, name: impl Into<String>, spec: Option<PortSpec>, input: impl Into<String>) -> Self {
-        self.out_port(OutPort { name: name.into(), spec, emits: 1, rows: 1, forwards: Some(input.into()) })
+        self.out_port(OutPort { name: name.into(), spec, emits: 1, rows: 1, forwards: vec![input.into()] })
     }
 
     /// Adds an output.
@@ -363,6 +367,13 @@ impl Ports {
     #[must_use]
     pub fn live(mut self) -> Self {
         self.live = true;
+        self
+    }
+
+    /// The node passes on some messages and not others, so that a join behind it misses those.
+    #[must_use]
+    pub fn selective(mut self) -> Self {
+        self.selective = true;
         self
     }
 
@@ -514,6 +525,11 @@ impl Building<'_> {
     /// Now.
     pub fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// The clock of the run.
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
     }
 
     /// Name and spec of every input, in the order in which messages are given to the node.

@@ -10,6 +10,7 @@ use planner::Planner;
 
 use crate::edge::WhenFull;
 use crate::error::Problems;
+use crate::intake::JoinRule;
 use crate::meter::Telemetry;
 use crate::node::{Cost, Folders, PlannedPorts, PortType};
 use crate::place::WorkerPlan;
@@ -74,7 +75,7 @@ pub struct NodePlan {
     pub(crate) planned: Option<Box<dyn PlannedNode>>,
     pub(crate) in_edges: Vec<usize>,
     pub(crate) copies: Option<usize>,
-    pub(crate) patience: Option<usize>,
+    pub(crate) rule: JoinRule,
     pub(crate) reached_by: Vec<usize>,
     pub(crate) source: u16,
     pub(crate) blocking: bool,
@@ -164,6 +165,13 @@ impl Memory {
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Plan").field("graph", &self.graph).field("nodes", &self.nodes.len()).finish_non_exhaustive()
+    }
+}
+
+impl NodePlan {
+    /// Whether a call gets a message of one input instead of one of each.
+    pub(crate) fn merges(&self) -> bool {
+        self.planned.as_ref().is_some_and(|planned| planned.merges())
     }
 }
 

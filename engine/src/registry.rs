@@ -201,6 +201,9 @@ pub(crate) trait PlannedNode: Send {
     fn writes(&self) -> bool {
         false
     }
+    fn merges(&self) -> bool {
+        false
+    }
     /// Messages one call takes of each input.
     fn batch(&self) -> usize {
         1
@@ -274,6 +277,9 @@ impl<N: Transform> PlannedNode for TransformNode<N> {
     fn writes(&self) -> bool {
         N::In::WRITES
     }
+    fn merges(&self) -> bool {
+        N::In::MERGES
+    }
     fn make(
         self: Box<Self>,
         parts: NodeParts,
@@ -300,6 +306,9 @@ impl<N: Sink> PlannedNode for SinkNode<N> {
     }
     fn counts(&self) -> (Option<usize>, Option<usize>) {
         (<N::In as Inputs>::COUNT, Some(0))
+    }
+    fn merges(&self) -> bool {
+        N::In::MERGES
     }
     fn make(
         self: Box<Self>,

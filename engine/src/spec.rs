@@ -6,6 +6,7 @@
 use crate::document::{Key, Tree, Value};
 use crate::edge::WhenFull;
 use crate::error::{Place, Problem, Problems, suggest};
+use crate::intake::JoinPolicy;
 use crate::meter::Telemetry;
 use crate::node::Folders;
 use crate::stage::{FaultSpec, OnError, OnGap, OnMiss};
@@ -75,17 +76,11 @@ pub(crate) struct InputSpec {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct JoinSpec {
     #[serde(default)]
-    #[allow(dead_code, reason = "one policy so far; the key is read so that a wrong one is refused")]
     pub(crate) policy: JoinPolicy,
     pub(crate) patience: Option<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum JoinPolicy {
-    /// By sequence.
-    #[default]
-    Zip,
+    pub(crate) within: Option<Span>,
+    pub(crate) hold: Option<Span>,
+    pub(crate) trigger: Option<String>,
 }
 
 #[derive(Clone, Debug)]

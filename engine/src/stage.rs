@@ -23,7 +23,7 @@ pub(crate) use transform::TransformStage;
 
 use crate::edge::Reason;
 use crate::error::NodeError;
-use crate::intake::Left;
+use crate::intake::{Lead, Left};
 use crate::meter::{Hist, Term};
 use crate::node::{Metrics, Node};
 use crate::port::PortSet;
@@ -158,6 +158,8 @@ pub(crate) struct Common {
     limit: usize,
     turns: u32,
     blocked_since: u64,
+    /// Whose header stands for what a call takes.
+    pub(crate) lead: Lead,
     /// What goes wrong on purpose.
     pub(crate) fault: Option<Box<Fault>>,
     /// Which messages are still worth a call.
@@ -184,6 +186,7 @@ impl Common {
             limit: first_limit,
             turns: 0,
             blocked_since: 0,
+            lead: Lead::default(),
             fault: None,
             sieve: None,
             budget: 0,

@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::edge::{Buffers, Params, Shared};
 use crate::error::RunError;
-use crate::intake::IntakeParts;
+use crate::intake::{IntakeParts, JoinRule};
 use crate::node::{Building, Cost, Folders, PlannedPorts};
 use crate::plan::Plan;
 use crate::pool::Pool;
@@ -47,7 +47,7 @@ struct Kit {
     in_edges: Vec<usize>,
     outputs: Vec<OutputKit>,
     copies: Option<Pool>,
-    patience: Option<usize>,
+    rule: JoinRule,
     sources: Vec<usize>,
     source: u16,
     fault: Option<FaultSpec>,
@@ -148,7 +148,7 @@ impl Plan {
             if let (Some(pool), true) = (&mut made, out.stays) {
                 pool.rewind();
             }
-            if declared.forwards.is_some() && plan.copies.is_some() {
+            if !declared.forwards.is_empty() && plan.copies.is_some() {
                 copies = made.take();
             }
             outputs.push(OutputKit {
@@ -174,7 +174,7 @@ impl Plan {
             in_edges: plan.in_edges.clone(),
             outputs,
             copies,
-            patience: plan.patience,
+            rule: plan.rule.clone(),
             sources: plan.reached_by.clone(),
             source: plan.source,
             fault: plan.fault.clone(),
@@ -233,9 +233,11 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
                 pool: o.pool,
             })
             .collect();
-        let intake =
-            IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, patience: kit.patience };
+        let rule = JoinRule { clock: cx.clock().clone(), ..kit.rule };
+        let lead = rule.lead();
+        let intake = IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, rule };
         let mut common = Common::new(node, kit.on_error, kit.counts, kit.first_limit, cx);
+        common.lead = lead;
         common.budget = kit.budget;
         common.live = kit.live;
         if !kit.rules.is_empty() || kit.fault.as_ref().is_some_and(|fault| fault.drop > 0.0) {

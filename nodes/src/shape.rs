@@ -28,9 +28,15 @@ pub(crate) fn takes(spec: Option<PortSpec>) -> Ports {
     }
 }
 
+/// Ports of a node that sends some of its messages on as they are.
+pub(crate) fn passes(given: &Given) -> Ports {
+    let spec = given.single().cloned();
+    takes(spec.clone()).output_forwarding("out", spec, "in").selective()
+}
+
 /// Adds an output `out`.
 pub(crate) fn gives(ports: Ports, spec: Option<PortSpec>) -> Ports {
-    ports.out_port(OutPort { name: "out".into(), spec, emits: 1, rows: 1, forwards: None })
+    ports.out_port(OutPort { name: "out".into(), spec, emits: 1, rows: 1, forwards: Vec::new() })
 }
 
 /// Gives a loaned tensor the run-time lengths of another of the same rank. Costs next to nothing where all are fixed.

@@ -2,11 +2,20 @@
 
 pub mod argmax;
 pub mod cast;
+pub mod debounce;
+pub mod decimate;
 pub mod decode_boxes;
+pub mod delay;
+pub mod gate;
+pub mod merge;
 pub mod nms;
 pub mod normalize;
 pub mod pass;
 pub mod resize;
+pub mod router;
 pub mod softmax;
+pub mod threshold;
+pub mod throttle;
 pub mod to_tensor;
 pub mod top_k;
+pub mod window;

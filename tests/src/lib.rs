@@ -27,6 +27,7 @@ fn value(message: &Message<Tensor>) -> Result<u64, NodeError> {
 /// Every test kind.
 pub fn registry() -> Registry {
     Registry::new()
+        .with(limen_nodes::register)
         .source::<Numbers>("numbers")
         .transform::<Step>("step")
         .transform::<Fault>("fault")
@@ -35,6 +36,7 @@ pub fn registry() -> Registry {
         .transform::<Add>("add")
         .transform::<Hasty>("hasty")
         .sink::<Collect>("collect")
+        .sink::<Trail>("trail")
         .with(limen_backends::register)
 }
 
@@ -76,6 +78,10 @@ pub struct NumbersConfig {
     pub period_ns: Option<u64>,
     /// The number at which the source fails.
     pub fail_at: Option<u64>,
+    /// When each number says it began, ns after the run: its sensor's idea of time. Numbers beyond the list began when they
+    /// were sent.
+    #[serde(default)]
+    pub origins: Vec<i64>,
     /// How long after its origin a number is worth something, ns.
     pub deadline_ns: Option<u64>,
     /// Declares a size without a bound: such a plan is refused.
@@ -118,6 +124,14 @@ impl Source for Numbers {
         }
         let n = self.next;
         self.next += 1;
+        if let Some(shift) = self.config.origins.get(n as usize) {
+            // The least number stands for no time at all, the greatest for the end of time.
+            origin = match *shift {
+                i64::MIN => Time::ZERO,
+                i64::MAX => Time::NEVER,
+                shift => Time(self.begin.0.saturating_add_signed(shift)),
+            };
+        }
         if self.config.fail_at == Some(n) {
             return Err(NodeError::input("numbers", format!("{n} is the number to fail at")));
         }
@@ -323,7 +337,7 @@ impl Node for Split {
             spec: Some(number()),
             emits: config.times,
             rows: 1,
-            forwards: None,
+            forwards: Vec::new(),
         }))
     }
     fn build(config: SplitConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -496,7 +510,7 @@ impl Node for Hasty {
     fn ports(_: &HastyConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let input = InPort { name: "in".into(), spec: Some(number()), holds: 1 };
         let output =
-            OutPort { name: "out".into(), spec: Some(number()), emits: 2, rows: 1, forwards: Some("in".into()) };
+            OutPort { name: "out".into(), spec: Some(number()), emits: 2, rows: 1, forwards: vec!["in".into()] };
         Ok(Ports::new().in_port(input).out_port(output))
     }
     fn build(_: HastyConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -531,6 +545,46 @@ impl Transform for Hasty {
         if let Some((message, _)) = self.0.take() {
             out.send(message);
         }
+        Ok(())
+    }
+}
+
+/// Takes tensors of numbers and reports the first number, length and source of each, and how late the latest was.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct TrailConfig {}
+
+/// See [`TrailConfig`].
+#[derive(Debug)]
+pub struct Trail {
+    seen: Vec<(u64, usize, u16)>,
+    clock: limen::Clock,
+    latest: u64,
+}
+
+impl Node for Trail {
+    type Config = TrailConfig;
+    fn ports(_: &TrailConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().input_any("in"))
+    }
+    fn build(_: TrailConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Trail { seen: Vec::new(), clock: cx.clock(), latest: 0 })
+    }
+    fn metrics(&self, to: &mut Metrics) {
+        for (at, (number, length, source)) in self.seen.iter().enumerate() {
+            to.set(format!("number_{at}"), *number as f64);
+            to.set(format!("length_{at}"), *length as f64);
+            to.set(format!("source_{at}"), f64::from(*source));
+        }
+        to.set("latest_us", self.latest as f64 / 1e3);
+    }
+}
+
+impl Sink for Trail {
+    type In = Tensor;
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        let numbers: &[u64] = input.body.as_slice()?;
+        self.seen.push((numbers[0], numbers.len(), input.header().source));
+        self.latest = self.latest.max(self.clock.now().since(input.header().origin));
         Ok(())
     }
 }

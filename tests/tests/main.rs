@@ -2,6 +2,7 @@
 
 mod batch;
 mod faults;
+mod joins;
 mod ledger;
 mod moving;
 mod overload;

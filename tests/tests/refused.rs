@@ -164,3 +164,39 @@ fn faults_and_deadlines() {
         ],
     );
 }
+
+#[test]
+fn joins_that_cannot_be_meant() {
+    let graph = |node: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: numbers }}\n  {node}\n  z: {{ kind: trail, from: m }}\n"
+        )
+    };
+    for (node, place, part) in [
+        (
+            "m: { kind: merge, inputs: { x: a, y: b }, join: { policy: sample } }",
+            "5:51 E0139",
+            "takes one message at a time",
+        ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: in_turn } }",
+            "5:50 E0139",
+            "all its inputs together",
+        ),
+        ("m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time } }", "5:50 E0139", "needs `within`"),
+        ("m: { kind: pair, inputs: { a: a, b: b }, join: { hold: 1ms } }", "5:50 E0139", "needs `within`"),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: sample, trigger: c } }",
+            "5:50 E0139",
+            "`trigger: c`",
+        ),
+        ("m: { kind: step, from: a, join: { patience: 1 } }", "5:35 E0139", "`join` with one input"),
+        (
+            "m: { kind: merge, inputs: { x: a, y: a }, join: { policy: in_turn } }",
+            "5:3 E0134",
+            "more than one comes from `a`",
+        ),
+    ] {
+        check(&graph(node), &[(place, part)]);
+    }
+}

@@ -3,10 +3,11 @@
 use super::{EdgePlan, NodePlan, Options, OutputPlan, PathPlan, Plan};
 use crate::edge::WhenFull;
 use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
+use crate::intake::{JoinPolicy, JoinRule};
 use crate::node::{Claim, Cost, Given, MAX_PORTS, Planning};
 use crate::place::{self};
 use crate::registry::{PlannedNode, Registry, Role};
-use crate::spec::{NodeSpec, Spec};
+use crate::spec::{JoinSpec, NodeSpec, Spec};
 use crate::stage::{OnMiss, Rules};
 use crate::tensor::{Dim, PortSpec};
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -192,7 +193,7 @@ impl Planner<'_> {
                 planned: None,
                 in_edges: Vec::new(),
                 copies: None,
-                patience: node.join.as_ref().and_then(|j| j.value.patience),
+                rule: JoinRule::default(),
                 reached_by: Vec::new(),
                 source: 0,
                 blocking: false,
@@ -203,6 +204,7 @@ impl Planner<'_> {
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
                 self.plant(node, &mut plan);
+                self.join(node, &mut plan, planned.merges());
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 plan.planned = Some(planned);
             }
@@ -334,6 +336,45 @@ impl Planner<'_> {
             (false, true) => Role::Sink,
             _ if ports.cost == Cost::Infer => Role::Infer,
             _ => Role::Transform,
+        };
+    }
+
+    /// What of several inputs is taken together.
+    fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool) {
+        let Some(join) = &node.join else { return };
+        let JoinSpec { policy, patience, within, hold, trigger } = &join.value;
+        let mut wrong = |message: &str, help: &str| {
+            self.wrong("E0139", &join.place, format!("`{}`: {message}", node.name), help);
+        };
+        let by_time = *policy == JoinPolicy::ByTime;
+        if plan.inputs.len() < 2 {
+            wrong("`join` with one input", "remove `join`, or name several `inputs`");
+        } else if *policy != JoinPolicy::Zip && policy.merges() != merges {
+            let (message, help) = if merges {
+                ("takes one message at a time", "its policies are `in_turn`, `oldest_first` and `priority`")
+            } else {
+                ("takes messages of all its inputs together", "its policies are `zip`, `by_time` and `sample`")
+            };
+            wrong(&format!("{message}, not `{}`", policy.name()), help);
+        }
+        if by_time != within.is_some() || (hold.is_some() && !by_time) {
+            let message = "`policy: by_time` needs `within`, which with `hold` belongs to it alone";
+            wrong(message, "write `join: { policy: by_time, within: 5ms }`");
+        }
+        let at = trigger.as_ref().and_then(|port| plan.inputs.iter().position(|(name, _)| name == port));
+        if let Some(port) = trigger
+            && (at.is_none() || *policy != JoinPolicy::Sample)
+        {
+            let message = format!("`trigger: {port}` is not an input that `policy: sample` could wait for");
+            wrong(&message, "name an input, with `policy: sample`");
+        }
+        plan.rule = JoinRule {
+            policy: *policy,
+            patience: *patience,
+            within: within.map_or(0, crate::unit::Span::as_nanos),
+            hold: hold.map_or(0, crate::unit::Span::as_nanos),
+            trigger: at,
+            ..JoinRule::default()
         };
     }
 

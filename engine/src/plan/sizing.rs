@@ -4,8 +4,10 @@ use super::planner::Planner;
 use super::{EdgePlan, Memory, NodePlan};
 use crate::edge::WhenFull;
 use crate::error::{Place, Problem};
+use crate::intake::JoinPolicy;
 use crate::meter::histogram_bytes;
 use crate::pool::pool_bytes;
+use crate::registry::Role;
 use crate::spec::NodeSpec;
 use crate::stage::{BURST, OnError};
 use crate::tensor::{Dim, PortSpec};
@@ -62,8 +64,31 @@ impl Planner<'_> {
     /// missing on all of them, and nobody waits for it.
     pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for (at, node) in nodes.iter().enumerate() {
-            if node.in_edges.len() < 2 || node.patience.is_some() {
+            if node.in_edges.len() < 2 || node.rule.patience.is_some() || !node.rule.waits(node.merges()) {
                 continue;
+            }
+            if node.merges() {
+                // What one input's edge keeps its source from sending may be what the other is waited for.
+                let from = |e: &usize| &nodes[edges[*e].from];
+                let shared = node.in_edges.iter().enumerate().find_map(|(i, e)| {
+                    let others = &node.in_edges[i + 1..];
+                    let reached = |source: &&usize| others.iter().any(|other| from(other).reached_by.contains(source));
+                    from(e).reached_by.iter().find(reached)
+                });
+                if let Some(source) =
+                    shared.and_then(|n| nodes.iter().find(|s| usize::from(s.source) == *n && s.role == Role::Source))
+                {
+                    let message = format!(
+                        "`{}` takes its inputs {} and more than one comes from `{}`: one could be waited for that the other keeps \
+                         from coming",
+                        node.name,
+                        node.rule.policy.name(),
+                        source.name
+                    );
+                    let help = "write `patience: 16` in its `join`: after so many messages an input is passed over";
+                    self.wrong("E0134", &specs[at].place, message, help);
+                    continue;
+                }
             }
             let ways: Vec<BTreeSet<Loss>> = node.in_edges.iter().map(|e| losses(*e, nodes, edges)).collect();
             let parted = ways.iter().flatten().find(|loss| !ways.iter().all(|way| way.contains(loss)));
@@ -75,13 +100,13 @@ impl Planner<'_> {
                 Loss::Edge(e) => {
                     format!("the edge from `{}` may lose messages ({})", edges[e].from_name, edges[e].when_full.name())
                 }
-                Loss::Node(n) if nodes[n].patience.is_some() => {
+                Loss::Node(n) if nodes[n].rule.patience.is_some() => {
                     format!("`{}` gives up partners it has waited for too long", nodes[n].name)
                 }
                 Loss::Node(n) if nodes[n].on_error == OnError::Skip => {
                     format!("`{}` skips what it fails on", nodes[n].name)
                 }
-                Loss::Node(n) => format!("`{}` drops messages", nodes[n].name),
+                Loss::Node(n) => format!("`{}` may let messages go", nodes[n].name),
             };
             let message =
                 format!("`{}` joins its inputs, and {why}: a partner could be waited for for ever", node.name);
@@ -110,7 +135,12 @@ impl Planner<'_> {
                 }
                 // Follow the buffer back to the node that filled it.
                 let Some(planned) = &nodes[node].planned else { break true };
-                let Some(input) = &planned.ports().outputs[port].forwards else { break true };
+                let forwards = &planned.ports().outputs[port].forwards;
+                let [input] = &forwards[..] else { break forwards.is_empty() };
+                let shares = planned.ports().outputs.iter().filter(|out| out.forwards.contains(input)).count() > 1;
+                if shares || nodes[node].rule.policy == JoinPolicy::Sample {
+                    break false;
+                }
                 if planned.writes() {
                     // That node has an exclusive buffer or a copy of its own.
                     break true;
@@ -130,7 +160,7 @@ impl Planner<'_> {
     pub(super) fn size_pools(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for at in 0..nodes.len() {
             for port in 0..nodes[at].outputs.len() {
-                let forwards = nodes[at].planned.as_ref().is_some_and(|p| p.ports().outputs[port].forwards.is_some());
+                let forwards = nodes[at].planned.as_ref().is_some_and(|p| !p.ports().outputs[port].forwards.is_empty());
                 let copies = nodes[at].copies.is_some();
                 let out = &nodes[at].outputs[port];
                 let Some(spec) = out.spec.clone().filter(|_| !forwards || copies) else { continue };
@@ -256,7 +286,9 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss>
         let from = edges[at].from;
         let drops = nodes[from].fault.as_ref().is_some_and(|fault| fault.drop > 0.0);
         let gives_up = nodes[from].rules.deadlines.iter().any(Option::is_some);
-        if nodes[from].on_error == OnError::Skip || nodes[from].patience.is_some() || drops || gives_up {
+        let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
+        let waits = nodes[from].rule.patience.is_some() || nodes[from].rule.policy == JoinPolicy::ByTime;
+        if nodes[from].on_error == OnError::Skip || waits || drops || gives_up || selects {
             found.insert(Loss::Node(from));
         }
         todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));
@@ -281,12 +313,18 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> (u
             let input = &ports.inputs[at.min(ports.inputs.len() - 1)];
             crosses |= edge.crossing;
             // In the edge, in the consumer's hands for a turn, and whatever the consumer keeps.
-            total = total.saturating_add(edge.capacity + BURST.min(edge.capacity) + input.holds + 1);
+            let kept = match nodes[edge.to].rule.policy {
+                JoinPolicy::Sample => 1,
+                // What is sorted by time is taken off the edge before its turn.
+                JoinPolicy::ByTime => BURST,
+                _ => 0,
+            };
+            total = total.saturating_add(edge.capacity + BURST.min(edge.capacity) + input.holds + kept + 1);
             if nodes[edge.to].copies.is_some() {
                 continue;
             }
             for (out, declared) in ports.outputs.iter().enumerate() {
-                if declared.forwards.as_deref() == Some(&input.name) {
+                if declared.forwards.contains(&input.name) {
                     todo.push((edge.to, out));
                 }
             }

@@ -370,7 +370,8 @@ impl<I: Intake> Feed<I> {
     }
 
     /// What follows the end of a stream: a join whose partner has ended loses what still comes to its other inputs.
-    pub(super) fn ended(&self) -> Life {
+    pub(super) fn ended(&mut self) -> Life {
+        self.intake.discard(Reason::Unmatched);
         if self.intake.is_drained() { Life::Ended } else { Life::Gone(Reason::Unmatched) }
     }
 

@@ -5,7 +5,7 @@
 
 use super::{BURST, Common, Counts};
 use crate::edge::Reason;
-use crate::intake::{Burst, Intake};
+use crate::intake::{Burst, Intake, Lead};
 use crate::meter::{Run, push_run};
 use crate::payload::Header;
 use crate::running::Failure;
@@ -161,8 +161,8 @@ impl Sieve {
     }
 
     /// `end` is when a call that begins now has reached the last sink.
-    fn judge<I: Intake>(&self, taken: &I::Taken, now: u64, end: u64) -> Verdict {
-        let mut verdict = match self.rules.due(I::header(taken)) {
+    fn judge<I: Intake>(&self, taken: &I::Taken, lead: Lead, now: u64, end: u64) -> Verdict {
+        let mut verdict = match self.rules.due(I::header(taken, lead)) {
             Some((due, OnMiss::SkipToLatest)) if end > due => Verdict::Skip,
             Some((due, _)) if end > due => Verdict::Late,
             _ => Verdict::Keep,
@@ -188,10 +188,11 @@ impl Sieve {
 
 /// Takes out of a burst what is not worth a call, and counts it as lost.
 pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, common: &mut Common, cx: &mut Cx) {
+    let lead = common.lead;
     let Common { sieve: Some(sieve), fault, .. } = common else { return };
     let now = cx.read();
     let end = now + sieve.calls.p95() + sieve.behind();
-    let (mut late, mut gated, mut skip) = (0, 0, false);
+    let (mut kept, mut skip) = (0, false);
     let Burst { items, runs } = burst;
     let (mut at, mut passed) = (0, 0);
     items.retain(|item| {
@@ -199,7 +200,7 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
             (at, passed) = (at + 1, 0);
         }
         passed += 1;
-        let mut verdict = sieve.judge::<I>(item, now, end);
+        let mut verdict = sieve.judge::<I>(item, lead, now, end);
         if verdict == Verdict::Keep && fault.as_mut().is_some_and(|fault| fault.drops()) {
             verdict = Verdict::Drop;
         }
@@ -212,25 +213,23 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
                     _ => push_run(&mut sieve.kept, Run { n: 1, ..run }),
                 }
             }
-            Verdict::Late => late += 1,
-            Verdict::Skip => (late, skip) = (late + 1, true),
-            Verdict::Drop => gated += 1,
+            Verdict::Late => intake.lose_at(kept, Reason::Expired),
+            Verdict::Skip => {
+                skip = true;
+                intake.lose_at(kept, Reason::Expired);
+            }
+            Verdict::Drop => intake.lose_at(kept, Reason::Gate),
         }
+        kept += usize::from(verdict == Verdict::Keep);
         verdict == Verdict::Keep
     });
     std::mem::swap(runs, &mut sieve.kept);
     sieve.kept.clear();
-    if late > 0 {
-        intake.lose(Reason::Expired, late);
-    }
-    if gated > 0 {
-        intake.lose(Reason::Gate, gated);
-    }
     if skip {
         skip_to_latest(intake, items, runs);
     }
     if !sieve.rules.paths.is_empty() {
-        items.iter().for_each(|item| sieve.note(I::header(item)));
+        items.iter().for_each(|item| sieve.note(I::header(item, lead)));
     }
 }
 

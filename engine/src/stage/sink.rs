@@ -4,7 +4,7 @@ use super::feed::{Feed, Work};
 use super::{BURST, Common, Ended, Life, Stage, Trouble, Turn, drop_node, guarded, metrics_of, reset_node};
 use crate::edge::State;
 use crate::error::NodeError;
-use crate::intake::Intake;
+use crate::intake::{Intake, Lead};
 use crate::meter::{Hist, Term};
 use crate::node::{Inputs, Reset, Sink};
 use crate::port::push_origin;
@@ -24,6 +24,7 @@ struct SinkWork<N: Sink> {
     paths: Vec<Option<Hist>>,
     closure: Hist,
     origins: Vec<(u64, u32)>,
+    lead: Lead,
     source: usize,
     /// Ledger and weight of the portions of this turn, with how many entries of `origins` were there before.
     ledgers: Vec<(u64, u32, usize)>,
@@ -49,7 +50,7 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
     }
     #[inline]
     fn note(&mut self, item: &<N::In as Inputs>::Taken) {
-        let header = <N::In as Inputs>::Intake::header(item);
+        let header = <N::In as Inputs>::Intake::header(item, self.lead);
         self.source = header.source as usize;
         push_origin(&mut self.origins, header.origin);
     }
@@ -113,6 +114,7 @@ impl<N: Sink> SinkStage<N> {
             paths,
             closure: cx.histogram(common.node, Term::Closure, 2),
             origins: Vec::with_capacity(BURST),
+            lead: common.lead,
             source: 0,
             ledgers: Vec::with_capacity(BURST + 1),
         };
@@ -166,7 +168,7 @@ impl<N: Sink> Stage for SinkStage<N> {
             if std::mem::take(&mut self.dirty) {
                 self.extra(cx, "flush");
             }
-            let (wake, reset) = self.common.listen(u64::MAX, cx);
+            let (wake, reset) = self.common.listen(self.feed.intake.due(), cx);
             if reset {
                 reset_node(&mut self.work.node, Reset::Gap, &self.common, cx);
             }

@@ -179,7 +179,7 @@ impl<N: Transform> Stage for TransformStage<N> {
             return match self.feed.intake.state() {
                 State::Open if freed => Turn::Worked,
                 State::Open => {
-                    let (wake, reset) = self.common.listen(self.work.emit.wake.0, cx);
+                    let (wake, reset) = self.common.listen(self.work.emit.wake.0.min(self.feed.intake.due()), cx);
                     if reset {
                         reset_node(&mut self.work.node, Reset::Gap, &self.common, cx);
                     }

@@ -1,0 +1,70 @@
+//! What is left when it has been quiet for a while.
+
+use limen::unit::Span;
+use limen::{
+    Building, Emit, Given, InPort, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor,
+    Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Sends on a message once nothing has come after it for `quiet`, or when the stream ends; those before it are counted
+/// (`stopped`).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// How long it has to be quiet.
+    pub quiet: Span,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Debounce {
+    quiet: u64,
+    last: Option<Message<Tensor>>,
+    stopped: u64,
+}
+
+impl Node for Debounce {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = given.single().cloned();
+        let input = InPort { name: "in".into(), spec: spec.clone(), holds: 1 };
+        Ok(Ports::new().in_port(input).output_forwarding("out", spec, "in").selective())
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Debounce { quiet: config.quiet.as_nanos(), last: None, stopped: 0 })
+    }
+
+    fn reset(&mut self, _: Reset) {
+        self.stopped += u64::from(self.last.take().is_some());
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("stopped", self.stopped as f64);
+    }
+}
+
+impl Transform for Debounce {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.stopped += u64::from(self.last.replace(input).is_some());
+        let wake = out.now() + self.quiet;
+        out.wake_at(wake);
+        Ok(())
+    }
+
+    fn wake(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.finish(out)
+    }
+
+    fn finish(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if let Some(last) = self.last.take() {
+            out.send(last);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! One message of every few.
+
+use crate::shape;
+use limen::{
+    Building, Emit, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Sends on the first of every `keep_every` messages; the others are counted (`stopped`).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// One message of so many.
+    pub keep_every: u64,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Decimate {
+    keep_every: u64,
+    count: u64,
+    stopped: u64,
+}
+
+impl Node for Decimate {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.keep_every == 0 {
+            errors.at("keep_every", "none of 0 messages can be kept").help("write 1 to keep all, 2 for every other");
+        }
+        errors.into_result(shape::passes(given))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Decimate { keep_every: config.keep_every, count: 0, stopped: 0 })
+    }
+
+    fn reset(&mut self, _: Reset) {
+        self.count = 0;
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("stopped", self.stopped as f64);
+    }
+}
+
+impl Transform for Decimate {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if self.count == 0 {
+            out.send(input);
+        } else {
+            self.stopped += 1;
+        }
+        self.count = (self.count + 1) % self.keep_every;
+        Ok(())
+    }
+}

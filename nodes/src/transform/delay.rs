@@ -1,0 +1,101 @@
+//! Later, by a set time.
+
+use limen::unit::Span;
+use limen::{
+    Building, Emit, Given, InPort, Message, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Tensor,
+    Time, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::VecDeque;
+
+/// Sends each message on `by` after it began, to line up what is fast with what is slow.
+///
+/// It holds at most `holds` messages: when one more comes, the oldest goes early and is counted (`early`). At the end of the
+/// stream what it holds goes at once.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// How long after it began a message goes on.
+    pub by: Span,
+    /// Most messages held; 64 by default.
+    #[serde(default = "sixty_four")]
+    pub holds: usize,
+}
+
+fn sixty_four() -> usize {
+    64
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Delay {
+    by: u64,
+    holds: usize,
+    held: VecDeque<Message<Tensor>>,
+    early: u64,
+}
+
+impl Delay {
+    fn due(&self) -> Time {
+        self.held.front().map_or(Time::NEVER, |message| message.header().origin + self.by)
+    }
+}
+
+impl Node for Delay {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if !(1..=1 << 12).contains(&config.holds) {
+            errors.at("holds", format!("{} messages cannot be held", config.holds)).help("write 1 to 4096");
+        }
+        let spec = given.single().cloned();
+        let input = InPort { name: "in".into(), spec: spec.clone(), holds: config.holds };
+        let output = OutPort { name: "out".into(), spec, emits: config.holds, rows: 1, forwards: vec!["in".into()] };
+        errors.into_result(Ports::new().in_port(input).out_port(output))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        let held = VecDeque::with_capacity(config.holds + 1);
+        Ok(Delay { by: config.by.as_nanos(), holds: config.holds, held, early: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("early", self.early as f64);
+    }
+}
+
+impl Transform for Delay {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if self.held.len() == self.holds
+            && let Some(oldest) = self.held.pop_front()
+        {
+            self.early += 1;
+            out.send(oldest);
+        }
+        self.held.push_back(input);
+        let due = self.due();
+        out.wake_at(due);
+        Ok(())
+    }
+
+    fn wake(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let now = out.clock();
+        while self.due() <= now
+            && let Some(message) = self.held.pop_front()
+        {
+            out.send(message);
+        }
+        let due = self.due();
+        out.wake_at(due);
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.held.drain(..).for_each(|message| out.send(message));
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! Lets messages through, or not.
+
+use crate::shape;
+use limen::{Building, Emit, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Sends messages on while it is open. What it lets go is counted (`stopped`).
+///
+/// `open` can be changed while the graph runs: `Running::set(node, "open", 0.0)`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Whether it begins open.
+    #[serde(default = "yes")]
+    pub open: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Gate {
+    open: bool,
+    stopped: u64,
+}
+
+impl Node for Gate {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(shape::passes(given))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Gate { open: config.open, stopped: 0 })
+    }
+
+    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
+        if name != "open" {
+            return Err(limen::NodeErrorKind::UnknownSetting { name: name.to_string() }.into());
+        }
+        self.open = value != 0.0;
+        Ok(())
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("stopped", self.stopped as f64);
+    }
+}
+
+impl Transform for Gate {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if self.open {
+            out.send(input);
+        } else {
+            self.stopped += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! Many inputs become one stream.
+
+use limen::{
+    Building, Emit, Given, Node, NodeError, OneOf, OutPort, Picked, PlanErrors, Planning, Ports, Tensor, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Sends on what comes by any of its inputs, which may have any names, without copying it.
+///
+/// Which comes next is the graph's choice: `join: { policy: in_turn }`, `oldest_first` or `priority` (the first input that has
+/// something); by default inputs that have something take turns.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct Config {}
+
+/// The node.
+#[derive(Debug)]
+pub struct Merge;
+
+impl Node for Merge {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = given.inputs().find_map(|(_, spec)| spec.cloned());
+        let names: Vec<String> = given.inputs().map(|(name, _)| name.to_string()).collect();
+        let ports = names.iter().fold(Ports::new(), |ports, name| match &spec {
+            Some(spec) => ports.input(name, spec.clone()),
+            None => ports.input_any(name),
+        });
+        Ok(ports.out_port(OutPort { name: "out".into(), spec, emits: 1, rows: 1, forwards: names }))
+    }
+
+    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Merge)
+    }
+}
+
+impl Transform for Merge {
+    type In = OneOf<Tensor>;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Picked<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        out.send(input.message);
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! Which elements are high enough.
+
+use crate::shape;
+use limen::{
+    Building, DType, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Reset, Tensor,
+    Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Turns `f32[...]` into `u8[...]`: 1 where an element is at least `at`, 0 elsewhere and for what is not a number.
+///
+/// With `release` below `at` an element that is 1 stays 1 until it falls below `release`, so that a value that trembles does
+/// not switch to and fro.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// From here on up an element is 1.
+    pub at: f32,
+    /// Below this an element that is 1 becomes 0 again; `at` by default.
+    pub release: Option<f32>,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Threshold {
+    at: f32,
+    release: f32,
+    /// What each element was.
+    on: Vec<u8>,
+}
+
+impl Node for Threshold {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.at.is_nan() {
+            errors.at("at", "nothing is at least what is not a number").help("write a number");
+        }
+        if let Some(release) = config.release
+            && (release.is_nan() || release > config.at)
+        {
+            let message = format!("{release} is not at most `at`, which is {}", config.at);
+            errors.at("release", message).help("write a number at or below `at`");
+        }
+        let spec = shape::any_shape(given, DType::F32);
+        let out = spec.as_ref().map(|spec| PortSpec { dtype: DType::U8, ..spec.clone() });
+        errors.into_result(shape::gives(shape::takes(spec), out))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let elements = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements()).unwrap_or(0);
+        Ok(Threshold { at: config.at, release: config.release.unwrap_or(config.at), on: vec![0; elements] })
+    }
+
+    fn reset(&mut self, _: Reset) {
+        self.on.fill(0);
+    }
+}
+
+impl Transform for Threshold {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let values: &[f32] = input.body.as_slice()?;
+        let mut result = out.loan(input.header())?;
+        shape::set_shape(&mut result, &input.body.shape())?;
+        for ((value, on), result) in values.iter().zip(&mut self.on).zip(result.as_mut_slice::<u8>()?) {
+            let least = if *on == 1 { self.release } else { self.at };
+            // A comparison with what is not a number is false.
+            *on = u8::from(*value >= least);
+            *result = *on;
+        }
+        out.send(result);
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Several messages as one.
+
+use crate::shape;
+use limen::{
+    Building, Dim, Emit, Given, Header, MAX_RANK, Message, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor,
+    Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Puts `length` messages together: tensors of shape `[...]` become one of shape `[≤length, ...]`. The next window begins `hop`
+/// messages after the last.
+///
+/// A window has the header of its first message. What is there when the stream ends is a shorter window, unless `tail` is
+/// `drop`; with that, the first dim is fixed. Tensors must have a fixed shape.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Messages in a window.
+    pub length: usize,
+    /// Messages from the beginning of one window to that of the next; `length` by default.
+    pub hop: Option<usize>,
+    /// What becomes of the last messages when they are too few for a window.
+    #[serde(default)]
+    pub tail: Tail,
+}
+
+/// What becomes of the last messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tail {
+    /// They are sent as a shorter window.
+    #[default]
+    Send,
+    /// They are let go.
+    Drop,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Window {
+    length: usize,
+    hop: usize,
+    tail: Tail,
+    item: usize,
+    /// The bytes of the messages of the next window, one after the other.
+    bytes: Vec<u8>,
+    headers: std::collections::VecDeque<Header>,
+    /// Messages to let go before the next window begins.
+    skip: usize,
+    /// Messages that no window has had.
+    fresh: usize,
+}
+
+impl Window {
+    fn send(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let n = self.headers.len();
+        let Some(first) = self.headers.front() else { return Ok(()) };
+        let mut window = out.loan(first)?;
+        if self.tail == Tail::Send {
+            window.set_len(0, n)?;
+        }
+        window.bytes_mut().copy_from_slice(&self.bytes);
+        out.send(window);
+        let gone = self.hop.min(n);
+        self.headers.drain(..gone);
+        self.bytes.drain(..gone * self.item);
+        (self.skip, self.fresh) = (self.hop - gone, 0);
+        Ok(())
+    }
+}
+
+impl Node for Window {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        for (name, value) in [("length", Some(config.length)), ("hop", config.hop)] {
+            if value.is_some_and(|value| !(1..=1 << 20).contains(&value)) {
+                errors.at(name, format!("{} messages are no window", value.unwrap_or(0))).help("write 1 to 1048576");
+            }
+        }
+        let spec = given.single().cloned();
+        let out = spec.as_ref().and_then(|spec| {
+            if spec.fixed_shape().is_none() || spec.shape.len() >= MAX_RANK {
+                let message = format!("{spec} cannot be put together");
+                errors.input("in", message).help("connect tensors of a fixed shape with room for one more dim");
+                return None;
+            }
+            let first = if config.tail == Tail::Send { Dim::AtMost(config.length) } else { Dim::Fixed(config.length) };
+            let shape = std::iter::once(first).chain(spec.shape.iter().cloned());
+            Some(limen::PortSpec::new(spec.dtype, shape))
+        });
+        errors.into_result(shape::gives(shape::takes(spec), out).selective())
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let item = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes()).unwrap_or(0);
+        Ok(Window {
+            length: config.length,
+            hop: config.hop.unwrap_or(config.length),
+            tail: config.tail,
+            item,
+            bytes: Vec::with_capacity(item * config.length),
+            headers: std::collections::VecDeque::with_capacity(config.length),
+            skip: 0,
+            fresh: 0,
+        })
+    }
+
+    fn reset(&mut self, _: Reset) {
+        self.bytes.clear();
+        self.headers.clear();
+        (self.skip, self.fresh) = (0, 0);
+    }
+}
+
+impl Transform for Window {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Ok(());
+        }
+        self.bytes.extend_from_slice(input.body.bytes());
+        self.headers.push_back(*input.header());
+        self.fresh += 1;
+        if self.headers.len() == self.length { self.send(out) } else { Ok(()) }
+    }
+
+    fn finish(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        // Messages that only overlap with the last window have been sent.
+        if self.tail == Tail::Send && self.fresh > 0 { self.send(out) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,232 @@
+//! What is taken together, what is taken next, what is let go. Turned by hand, so that time is exact.
+
+use limen::{Reason, Report};
+use limen_tests::turn;
+
+fn figure(report: &Report, name: &str) -> f64 {
+    report.metric(name).unwrap_or(f64::NAN)
+}
+
+fn lost(report: &Report, reason: Reason) -> u64 {
+    let all = report.edges.iter().flat_map(|edge| &edge.lost);
+    all.filter(|(found, _)| *found == reason).map(|(_, n)| n).sum()
+}
+
+/// Two sources into one node that takes `x` and `y`.
+fn two(a: &str, b: &str, node: &str) -> Report {
+    let graph = format!(
+        "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {a} }} }}\n  b: {{ kind: numbers, config: {{ {b} }} }}\n{node}"
+    );
+    let report = turn(&graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+    assert_eq!(report.exit_code(), 0);
+    report
+}
+
+fn joined(a: &str, b: &str, join: &str) -> Report {
+    two(a, b, &format!("  c: {{ kind: collect, inputs: {{ x: a, y: b }}, join: {{ {join} }} }}\n"))
+}
+
+#[test]
+fn by_time_pairs_what_began_within_a_time() {
+    let every = |ms: u64, n: u64| format!("count: {n}, period_ns: {}", ms * 1_000_000);
+    let shifted = |ms: i64| {
+        let origins: Vec<String> = (0..20).map(|n| ((n * 10 + ms) * 1_000_000).to_string()).collect();
+        format!("count: 20, period_ns: 10000000, origins: [{}]", origins.join(", "))
+    };
+    for (shift, within, pairs) in [(0, "1ms", 20.0), (2, "3ms", 20.0), (-2, "3ms", 20.0), (4, "3ms", 0.0)] {
+        let report = joined(&every(10, 20), &shifted(shift), &format!("policy: by_time, within: {within}"));
+        assert_eq!(figure(&report, "count"), pairs, "{shift}");
+        assert_eq!(lost(&report, Reason::Unmatched) as f64, 40.0 - 2.0 * pairs, "{shift}");
+    }
+    // Of the faster stream only what is near enough to the slower one is taken.
+    let report = joined(&every(10, 100), &every(30, 33), "policy: by_time, within: 2ms");
+    assert_eq!((figure(&report, "count"), lost(&report, Reason::Unmatched)), (33.0, 67));
+    assert_eq!(figure(&report, "sum_x"), (0..33).map(|n| f64::from(3 * n)).sum::<f64>());
+}
+
+#[test]
+fn what_comes_out_of_order_is_sorted_while_it_is_held_back() {
+    // Everything began 10 ms before it was sent; of `b` the second and third, and the sixth and seventh, the other way round.
+    let begun = |ms: [i64; 8]| {
+        format!("count: 8, period_ns: 10000000, origins: [{}]", ms.map(|ms| (ms * 1_000_000).to_string()).join(", "))
+    };
+    let (in_order, swapped) = (begun([-10, 0, 10, 20, 30, 40, 50, 60]), begun([-10, 10, 0, 20, 30, 50, 40, 60]));
+    let (in_order, swapped) = (in_order.as_str(), swapped.as_str());
+    let held = joined(in_order, swapped, "policy: by_time, within: 1ms, hold: 25ms");
+    assert_eq!((figure(&held, "count"), lost(&held, Reason::Unmatched)), (8.0, 0));
+    // Number 2 of `b` began with number 1 of `a`.
+    assert_eq!(figure(&held, "sum_x"), figure(&held, "sum_y"));
+    // Without holding back it is too late for those that were overtaken.
+    let hasty = joined(in_order, swapped, "policy: by_time, within: 1ms");
+    assert!(lost(&hasty, Reason::Unmatched) >= 4 && figure(&hasty, "count") >= 4.0, "{:?}", hasty.edges);
+}
+
+#[test]
+fn times_that_cannot_be_are_counted_and_stop_nothing() {
+    let wild = format!(
+        "count: 10, period_ns: 10000000, origins: [{}, 10000000, {}, 30000000, 30000000, 20000000]",
+        i64::MIN,
+        i64::MAX
+    );
+    let report = joined("count: 10, period_ns: 10000000", &wild, "policy: by_time, within: 1ms");
+    // No time at all, and the end of time.
+    assert_eq!(lost(&report, Reason::InvalidTime), 2);
+    // 1, 3 and 6 to 9 have partners; the second 30 ms and the way back to 20 ms have not.
+    assert_eq!(figure(&report, "count"), 6.0);
+    assert_eq!(report.metric("left"), Some(0.0));
+    // A join by sequence does not look at times at all, and no latency is negative.
+    let report = joined("count: 10", &wild, "policy: zip");
+    assert_eq!(figure(&report, "count"), 10.0);
+}
+
+#[test]
+fn sample_takes_the_newest_of_each() {
+    let (camera, imu, map) =
+        ("count: 20, period_ns: 10000000", "count: 200, period_ns: 1000000", "count: 2, period_ns: 100000000");
+    let report = two(
+        camera,
+        imu,
+        &format!(
+            "  m: {{ kind: numbers, config: {{ {map} }} }}\n  \
+             c: {{ kind: collect, inputs: {{ x: a, y: b, z: m }}, join: {{ policy: sample, trigger: x }} }}\n"
+        ),
+    );
+    let sets = figure(&report, "count");
+    // The first frames may come before the first of the others.
+    let frames = report.edges.iter().find(|edge| edge.to == "c/x").unwrap();
+    assert!((18.0..=20.0).contains(&sets) && frames.lost_total() as f64 == 20.0 - sets, "{sets}");
+    // Each frame met the sample that was newest, ten samples on from the last; the rest were superseded.
+    let newest = figure(&report, "sum_y") - 10.0 * figure(&report, "sum_x");
+    assert!((-20.0..=20.0).contains(&newest), "{newest}");
+    assert!((165..=190).contains(&lost(&report, Reason::Superseded)), "{}", lost(&report, Reason::Superseded));
+    // The map was used ten times over: first 0, then 1.
+    assert!((9.0..=11.0).contains(&figure(&report, "sum_z")), "{}", figure(&report, "sum_z"));
+    // Without a trigger whatever is new makes a set.
+    let report = joined("count: 5, period_ns: 10000000", "count: 50, period_ns: 1000000", "policy: sample");
+    assert!((50.0..=55.0).contains(&figure(&report, "count")), "{}", figure(&report, "count"));
+}
+
+/// Whose message came when, as seen by a sink behind a merge: the sum of numbers of the first ten.
+fn merged(join: &str, a: &str, b: &str) -> Report {
+    let join = if join.is_empty() { String::new() } else { format!(", join: {{ policy: {join} }}") };
+    two(a, b, &format!("  m: {{ kind: merge, inputs: {{ x: a, y: b }}{join} }}\n  c: {{ kind: trail, from: m }}\n"))
+}
+
+#[test]
+fn a_merge_takes_what_its_policy_says_next() {
+    let trail = |report: &Report| -> String {
+        let mut trail: Vec<(u64, f64)> = Vec::new();
+        for (name, value) in report.node("c").unwrap().metrics.iter() {
+            if let Some(at) = name.strip_prefix("source_") {
+                trail.push((at.parse().unwrap(), value));
+            }
+        }
+        trail.sort_by_key(|(at, _)| *at);
+        let names: Vec<&str> =
+            report.nodes.iter().map(|n| n.name.as_str()).filter(|n| ["a", "b"].contains(n)).collect();
+        trail.iter().map(|(_, source)| names[*source as usize]).collect()
+    };
+    let (a, b) = ("count: 6, period_ns: 1000000", "count: 3, period_ns: 2000000, origins: [500000, 2500000, 4500000]");
+    // In turn, until one has ended.
+    assert_eq!(trail(&merged("in_turn", a, b)), "abababaaa");
+    // By when they began: a at 0, 1, 2, .., b at 0.5, 2.5, 4.5.
+    assert_eq!(trail(&merged("oldest_first", a, b)), "abaabaaba");
+    for join in ["", "priority"] {
+        let report = merged(join, a, b);
+        assert_eq!((trail(&report).matches('a').count(), trail(&report).matches('b').count()), (6, 3), "{join}");
+    }
+    // A slow taker lets both pile up; the first input goes first.
+    let slow = two(
+        "count: 8",
+        "count: 8",
+        "  m: { kind: merge, inputs: { x: { from: a, capacity: 8 }, y: { from: b, capacity: 8 } }, \
+         join: { policy: priority }, fault: { delay: 1ms } }\n  c: { kind: trail, from: m }\n",
+    );
+    assert!(trail(&slow).trim_start_matches('b').starts_with("aaaaaa"), "{}", trail(&slow));
+}
+
+/// One source through one node into a sink.
+fn through(numbers: &str, node: &str) -> Report {
+    let graph = format!(
+        "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {numbers} }} }}\n  n: {{ {node}, from: a }}\n  \
+         c: {{ kind: trail, from: n }}\n"
+    );
+    let report = turn(&graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+    report
+}
+
+fn numbers(report: &Report) -> Vec<u64> {
+    let node = report.node("c").unwrap();
+    (0..)
+        .map_while(|at| node.metrics.iter().find(|(name, _)| *name == format!("number_{at}")))
+        .map(|(_, n)| n as u64)
+        .collect()
+}
+
+#[test]
+fn some_messages_go_on_and_others_do_not() {
+    let every_ms = "count: 12, period_ns: 1000000";
+    for (node, expected) in [
+        ("kind: gate", (0..12).collect::<Vec<u64>>()),
+        ("kind: gate, config: { open: false }", vec![]),
+        ("kind: decimate, config: { keep_every: 5 }", vec![0, 5, 10]),
+        ("kind: throttle, config: { rate: 250Hz }", vec![0, 4, 8]),
+        ("kind: debounce, config: { quiet: 5ms }", vec![11]),
+        ("kind: debounce, config: { quiet: 100us }", (0..12).collect()),
+        ("kind: delay, config: { by: 3ms }", (0..12).collect()),
+        ("kind: delay, config: { by: 3s, holds: 4 }", (0..12).collect()),
+    ] {
+        let report = through(every_ms, node);
+        assert_eq!(numbers(&report), expected, "{node}");
+        let stopped =
+            report.node("n").unwrap().metrics.iter().find(|(name, _)| *name == "stopped").map_or(0.0, |(_, n)| n);
+        assert_eq!(stopped as usize, 12 - expected.len(), "{node}");
+    }
+    let late = |node: &str| figure(&through(every_ms, node), "latest_us");
+    assert!(
+        (3000.0..3100.0).contains(&late("kind: delay, config: { by: 3ms }")),
+        "{}",
+        late("kind: delay, config: { by: 3ms }")
+    );
+    assert_eq!(figure(&through(every_ms, "kind: delay, config: { by: 3s, holds: 4 }"), "early"), 8.0);
+}
+
+#[test]
+fn a_router_sends_each_message_one_way() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 20 } }\n  \
+                 r: { kind: router, from: a, config: { routes: [{ to: few, when: \"< 5\" }, { to: seven, when: \"== 7\" }, \
+                 { to: many, when: \">= 10\" }] } }\n  x: { kind: trail, from: r/few }\n  y: { kind: trail, from: r/seven }\n  \
+                 z: { kind: trail, from: r/many }\n";
+    let report = turn(graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+    let done = ["x", "y", "z"].map(|name| report.node(name).unwrap().done);
+    assert_eq!((done, figure(&report, "stopped")), ([5, 1, 10], 4.0));
+    // A join behind it would wait for what went another way.
+    let joined =
+        format!("{graph}  j: {{ kind: pair, inputs: {{ a: a, b: r/few }} }}\n  w: {{ kind: collect, from: j }}\n");
+    let problems = limen_tests::plan(&joined).expect_err("refused").to_string();
+    assert!(problems.contains("`r` may let messages go"), "{problems}");
+}
+
+#[test]
+fn a_window_overlaps_as_it_is_told_and_its_tail_is_sent() {
+    // The sizes of the windows, and their first numbers.
+    for (config, expected) in [
+        ("length: 4", vec![(4, 0), (4, 4), (2, 8)]),
+        ("length: 4, tail: drop", vec![(4, 0), (4, 4)]),
+        ("length: 4, hop: 2", vec![(4, 0), (4, 2), (4, 4), (4, 6)]),
+        ("length: 4, hop: 3", vec![(4, 0), (4, 3), (4, 6)]),
+        ("length: 2, hop: 4", vec![(2, 0), (2, 4), (2, 8)]),
+        ("length: 16", vec![(10, 0)]),
+    ] {
+        let report = through("count: 10", &format!("kind: window, config: {{ {config} }}"));
+        let node = report.node("c").unwrap();
+        let of = |name: &str, at: usize| {
+            node.metrics.iter().find(|(n, _)| *n == format!("{name}_{at}")).map(|(_, v)| v as u64)
+        };
+        let found: Vec<(u64, u64)> = (0..).map_while(|at| Some((of("length", at)?, of("number", at)?))).collect();
+        assert_eq!(found, expected, "{config}");
+    }
+}
