@@ -1,0 +1,136 @@
+//! Runs a load for a long time and says whether anything crept: `limen-soak [MINUTES]`, an hour by default.
+//!
+//! 10,000 messages a second of 64 bytes through two nodes, and 30 frames a second of 1920×1080 through a resize and a mock model.
+//! Nothing may be lost; resident memory may not grow by more than 1 MiB an hour, fitted by least squares after the first
+//! twelfth of the time; the p99 of the last sixth may not exceed 1.25 times that of the second and third twelfth.
+
+use hdrhistogram::Histogram;
+use limen::{
+    Building, Clock, Given, Message, Metrics, Node, NodeError, Plan, PlanErrors, Planning, Ports, Registry, Sink, Spec,
+    Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::time::{Duration, Instant};
+
+/// Takes anything and keeps its latency by twelfths of the run.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+struct TwelfthsConfig {
+    /// How long the run is, s.
+    seconds: u64,
+}
+
+#[derive(Debug)]
+struct Twelfths {
+    clock: Clock,
+    begin: u64,
+    twelfth: u64,
+    latencies: Vec<Histogram<u64>>,
+}
+
+impl Node for Twelfths {
+    type Config = TwelfthsConfig;
+    fn ports(_: &TwelfthsConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().input_any("in"))
+    }
+    fn build(config: TwelfthsConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let histogram = || {
+            let mut histogram = Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("constant bounds");
+            // Touches its pages now, so that they do not count as growth.
+            histogram.saturating_record_n(1, 1);
+            histogram.reset();
+            histogram
+        };
+        Ok(Twelfths {
+            clock: cx.clock(),
+            begin: cx.now().0,
+            twelfth: config.seconds * 1_000_000_000 / 12,
+            latencies: (0..12).map(|_| histogram()).collect(),
+        })
+    }
+    fn metrics(&self, to: &mut Metrics) {
+        let p99 = |twelfths: &[Histogram<u64>]| {
+            let mut all = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 2).expect("constant bounds");
+            twelfths.iter().for_each(|part| all.add(part).expect("the same bounds"));
+            all.value_at_quantile(0.99) as f64
+        };
+        to.set("early_p99", p99(&self.latencies[1..3]));
+        to.set("late_p99", p99(&self.latencies[10..]));
+    }
+}
+
+impl Sink for Twelfths {
+    type In = Tensor;
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        let now = self.clock.now();
+        let at = (now.0 - self.begin) / self.twelfth.max(1);
+        self.latencies[at.min(11) as usize].saturating_record(now.since(input.header().origin));
+        Ok(())
+    }
+}
+
+/// Resident memory of this process, KiB.
+fn resident_kib() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4.0
+}
+
+/// Growth by least squares, per hour, of samples a second apart.
+fn slope_per_hour(samples: &[f64]) -> f64 {
+    let n = samples.len() as f64;
+    let (mean_x, mean_y) = ((n - 1.0) / 2.0, samples.iter().sum::<f64>() / n);
+    let (mut above, mut below) = (0.0, 0.0);
+    for (x, y) in samples.iter().enumerate() {
+        let x = x as f64 - mean_x;
+        above += x * (y - mean_y);
+        below += x * x;
+    }
+    above / below * 3600.0
+}
+
+fn main() {
+    let minutes: u64 = std::env::args().nth(1).map_or(60, |text| text.parse().expect("a number of minutes"));
+    let seconds = minutes * 60;
+    let graph = format!(
+        "version: 1\ngraph: soak\nnodes:\n  samples: {{ kind: synthetic, config: {{ pattern: counter, shape: [8], rate: 10kHz }} }}\n  \
+         first: {{ kind: pass, from: samples }}\n  second: {{ kind: pass, from: first }}\n  \
+         end: {{ kind: twelfths, config: {{ seconds: {seconds} }}, from: second }}\n  \
+         camera: {{ kind: synthetic, config: {{ pattern: ramp, width: 1920, height: 1080, rate: 30Hz }} }}\n  \
+         small: {{ kind: resize, config: {{ width: 320, height: 180 }}, from: {{ from: camera/image, capacity: 4 }} }}\n  \
+         model:\n    kind: infer\n    config:\n      backend: mock\n      \
+         mock: {{ latency: 2ms, inputs: {{ image: \"u8[180,320,3]\" }}, outputs: {{ score: \"f32[10]\" }} }}\n    \
+         from: {{ from: small, capacity: 4 }}\n  \
+         seen: {{ kind: twelfths, config: {{ seconds: {seconds} }}, from: model }}\n"
+    );
+    let registry =
+        Registry::new().with(limen_nodes::register).with(limen_backends::register).sink::<Twelfths>("twelfths");
+    let plan = Spec::from_text(&graph, "soak.yaml").and_then(|spec| Plan::new(spec, &registry));
+    let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));
+    let mut running = plan.wire().and_then(limen::Wired::start).unwrap_or_else(|error| panic!("{error}"));
+    let begin = Instant::now();
+    let mut resident = Vec::with_capacity(seconds as usize + 60);
+    while begin.elapsed() < Duration::from_secs(seconds) {
+        assert!(!running.wait_for(Duration::from_secs(1)), "the graph ended by itself");
+        resident.push(resident_kib());
+    }
+    let report = running.stop(limen::Drain::within(Duration::from_secs(5)));
+    let settled = &resident[resident.len() / 12..];
+    let (slope, lost) = (slope_per_hour(settled), report.metric("lost").unwrap_or(f64::NAN));
+    let mut good = report.exit_code() == 0 && lost == 0.0 && slope <= 1024.0;
+    println!("{}, {} minutes, {}", limen_benches::host(), minutes, report.outcome.name());
+    println!(
+        "messages {} and {}, lost {lost}",
+        report.edges[0].sent,
+        report.node("camera").map_or(0, |node| node.done)
+    );
+    println!("resident {:.1} MiB, growing by {:.3} MiB an hour", settled[0] / 1024.0, slope / 1024.0);
+    for sink in ["end", "seen"] {
+        let of = |name: &str| report.metric(&format!("{sink}.{name}")).unwrap_or(f64::NAN);
+        let (early, late) = (of("early_p99"), of("late_p99"));
+        good &= late <= 1.25 * early;
+        println!("{sink}: p99 {:.1} µs early, {:.1} µs late, {:.2} times", early / 1e3, late / 1e3, late / early);
+    }
+    report.bugs.iter().for_each(|bug| println!("{bug}"));
+    println!("{}", if good { "nothing crept" } else { "something crept" });
+    std::process::exit(i32::from(!good));
+}
