@@ -410,6 +410,7 @@ impl<B: Backend> Stage for InferStage<B> {
             return Turn::Done;
         }
         self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
         let gathered = self.gather(cx);
         let state = self.intake.state();
         let ending = state != State::Open;

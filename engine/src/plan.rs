@@ -47,6 +47,7 @@ pub struct Plan {
     pub(crate) sources: Vec<usize>,
     pub(crate) strict: bool,
     pub(crate) stop: Duration,
+    pub(crate) watchdog: Duration,
     pub(crate) warmup: Duration,
     pub(crate) telemetry: Telemetry,
     pub(crate) frames: Option<u64>,

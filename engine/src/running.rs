@@ -8,7 +8,7 @@ use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Out
 use crate::stage::{Counts, OnError};
 use crate::sync::{Arc, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::wait::Bell;
-use crate::worker::{self, Pinned, Subject};
+use crate::worker::{self, At, Pinned, Subject};
 use crossbeam_queue::ArrayQueue;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -48,6 +48,8 @@ pub(crate) struct RunShared {
     /// When the stop was asked for, ns of the process's clock; 0 before.
     stop_at: AtomicU64,
     bells: Vec<Arc<Bell>>,
+    /// Where each worker is.
+    at: Vec<Arc<At>>,
     started: Gate,
     failures: Mutex<Failures>,
     commands: Vec<ArrayQueue<Command>>,
@@ -87,6 +89,7 @@ impl RunShared {
             state: AtomicU8::new(RUN),
             stop_at: AtomicU64::new(0),
             bells,
+            at: (0..workers).map(|_| Arc::default()).collect(),
             started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
             failures: Mutex::default(),
             commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
@@ -106,6 +109,10 @@ impl RunShared {
 
     pub(crate) fn bell(&self, worker: usize) -> Arc<Bell> {
         self.bells[worker].clone()
+    }
+
+    pub(crate) fn at(&self, worker: usize) -> Arc<At> {
+        self.at[worker].clone()
     }
 
     fn ring_all(&self) {
@@ -236,6 +243,22 @@ pub struct Running {
     pub(crate) started_at: std::time::SystemTime,
     pub(crate) stop_within: Duration,
     pub(crate) finished: bool,
+    /// What each worker was last seen at.
+    pub(crate) seen: Vec<Seen>,
+}
+
+/// The turn a worker was seen in, since when, and whether it has been said that this is long.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    turn: Option<(usize, u64)>,
+    since: Instant,
+    is_said: bool,
+}
+
+impl Seen {
+    pub(crate) fn new() -> Self {
+        Seen { turn: None, since: Instant::now(), is_said: false }
+    }
 }
 
 /// A handle that asks a running graph to stop, from any thread or signal handler's thread.
@@ -325,6 +348,7 @@ impl Running {
             if self.outcomes.iter().all(Option::is_some) {
                 return true;
             }
+            self.look();
             let mut wait = end.saturating_duration_since(Instant::now());
             if let Some(stopping) = self.shared.stopping_for() {
                 let left = self.stop_within.saturating_sub(stopping);
@@ -332,15 +356,32 @@ impl Running {
                     return true;
                 }
                 wait = wait.min(left);
-            } else {
-                // A stop asked for from elsewhere has to be noticed.
-                wait = wait.min(Duration::from_millis(50));
             }
+            // A stop asked for from elsewhere has to be noticed, and a turn that does not end.
+            wait = wait.min(Duration::from_millis(50)).min(self.plan.watchdog / 2).max(Duration::from_millis(1));
             match self.done.recv_timeout(wait) {
                 Ok(outcome) => self.arrived(outcome),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
                 Err(_) => return self.outcomes.iter().all(Option::is_some),
             }
+        }
+    }
+
+    /// The watchdog: names nodes whose turn takes too long.
+    fn look(&mut self) {
+        let now = Instant::now();
+        for (seen, at) in self.seen.iter_mut().zip(&self.shared.at) {
+            let turn = at.node().map(|node| (node, self.counts[node].turns.get()));
+            if seen.turn != turn || turn.is_none() {
+                *seen = Seen { turn, since: now, is_said: false };
+                continue;
+            }
+            let Some((node, _)) = turn.filter(|_| !seen.is_said && now - seen.since > self.plan.watchdog) else {
+                continue;
+            };
+            seen.is_said = true;
+            let (name, limit) = (&self.plan.nodes()[node].name, self.plan.watchdog);
+            self.shared.note(format!("`{name}` has been in one turn for more than {limit:?}"));
         }
     }
 

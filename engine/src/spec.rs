@@ -102,6 +102,9 @@ pub(crate) struct CoreSpec {
 pub(crate) struct RunSpec {
     #[serde(default = "RunSpec::default_stop")]
     pub(crate) stop: Span,
+    /// How long one turn of a node may take before the report names it.
+    #[serde(default = "RunSpec::default_watchdog")]
+    pub(crate) watchdog: Span,
     #[serde(default)]
     pub(crate) strict: bool,
     pub(crate) max_memory: Option<Bytes>,
@@ -114,12 +117,17 @@ impl RunSpec {
     fn default_stop() -> Span {
         Span(Duration::from_secs(2))
     }
+
+    fn default_watchdog() -> Span {
+        Span(Duration::from_secs(1))
+    }
 }
 
 impl Default for RunSpec {
     fn default() -> Self {
         RunSpec {
             stop: Self::default_stop(),
+            watchdog: Self::default_watchdog(),
             strict: false,
             max_memory: None,
             warmup: None,

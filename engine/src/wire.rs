@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::pool::Pool;
 use crate::port::PortParts;
 use crate::registry::{NodeParts, PlannedNode};
-use crate::running::{RunShared, Running, build_error};
+use crate::running::{RunShared, Running, Seen, build_error};
 use crate::stage::{BURST, Common, Counts, Fault, FaultSpec, Liveness, OnError, Rules, Sieve, Stage};
 use crate::sync::{Arc, Counter};
 use crate::wait::Bell;
@@ -308,6 +308,7 @@ impl Wired {
             pinned: Vec::new(),
             done,
             outcomes: workers.iter().map(|_| None).collect(),
+            seen: workers.iter().map(|_| Seen::new()).collect(),
             started: Instant::now(),
             started_at: crate::clock::wall(),
             finished: false,

@@ -9,7 +9,7 @@ use crate::error::NodeError;
 use crate::meter::{Hist, Meter, Run, Telemetry, Term};
 use crate::running::{Command, RunShared};
 use crate::stage::{Common, Ended, Stage, Turn};
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicU64, Ordering, Padded};
 use crate::wait::{Bell, Idle, Patience, Wait};
 use hdrhistogram::Histogram;
 use std::time::Duration;
@@ -38,6 +38,19 @@ pub(crate) struct Cx {
     /// Node indices of the sources, by source number.
     sources: Arc<Vec<usize>>,
     worker: usize,
+    /// Which node is being turned, for whoever watches.
+    at: Arc<At>,
+}
+
+/// Where a worker is: the node it turns, or none while it waits.
+#[derive(Debug, Default)]
+pub(crate) struct At(Padded<AtomicU64>);
+
+impl At {
+    /// The node that is being turned.
+    pub(crate) fn node(&self) -> Option<usize> {
+        self.0.load(Ordering::Relaxed).checked_sub(1).map(|node| node as usize)
+    }
 }
 
 impl Cx {
@@ -50,6 +63,7 @@ impl Cx {
         sources: Arc<Vec<usize>>,
     ) -> Self {
         Cx {
+            at: shared.at(worker),
             worker,
             watch: Watch::new(clock),
             now: 0,
@@ -82,6 +96,17 @@ impl Cx {
     #[inline]
     pub(crate) fn latest(&self) -> u64 {
         self.now
+    }
+
+    /// A turn of a node begins.
+    #[inline]
+    pub(crate) fn enter(&self, node: usize) {
+        self.at.0.store(node as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// No node is being turned.
+    fn rest(&self) {
+        self.at.0.store(0, Ordering::Relaxed);
     }
 
     /// Something took time that nobody measured.
@@ -217,6 +242,7 @@ impl Idler {
 
     #[inline(never)]
     fn idle(&mut self, cx: &mut Cx, turn: Turn) -> bool {
+        cx.rest();
         self.housekeeping(cx);
         if cx.is_aborted() {
             return false;
@@ -421,6 +447,7 @@ impl Outcome {
     /// Ends a worker's nodes and gathers what they leave.
     pub(crate) fn of(worker: usize, crew: Crew, mut cx: Cx, bug: Option<String>) -> Self {
         let ended = crew.end(&mut cx);
+        cx.rest();
         let subjects = std::mem::take(&mut cx.subjects);
         let histograms =
             subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.take(hist))).collect();

@@ -224,3 +224,18 @@ fn a_call_can_be_made_to_hang() {
     assert_eq!((report.exit_code(), report.node("b").unwrap().abandoned), (70, true));
     assert_eq!(report.bugs, Vec::<String>::new());
 }
+
+#[test]
+fn a_turn_that_takes_too_long_is_named_while_it_lasts() {
+    let graph = |watchdog: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 3 }} }}\n  \
+             b: {{ kind: step, from: a, fault: {{ delay: 100ms }} }}\n  c: {{ kind: collect, from: b }}\n\
+             run: {{ watchdog: {watchdog} }}\n"
+        )
+    };
+    let report = run(&graph("20ms"));
+    assert!(report.notes.iter().any(|note| note.contains("`b` has been in one turn")), "{:?}", report.notes);
+    assert!(report.notes.len() <= 3 && report.exit_code() == 0, "{:?}", report.notes);
+    assert_eq!(run(&graph("10s")).notes, Vec::<String>::new());
+}

@@ -237,3 +237,28 @@ fn the_first_signal_drains_and_the_second_leaves() {
         assert_eq!(report.contains("graph: stopped after"), !second, "{report}");
     }
 }
+
+#[test]
+fn a_process_that_was_stopped_goes_on_and_its_books_balance() {
+    let folder = Folder::with("paused", SLOW);
+    let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut String::new()).unwrap();
+    signal(&child, "STOP");
+    // The kernel says when it has stopped.
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
+    };
+    while state() != Some('T') {
+        std::thread::yield_now();
+    }
+    signal(&child, "CONT");
+    // Another number: it goes on.
+    out.read_line(&mut String::new()).unwrap();
+    signal(&child, "INT");
+    let mut report = String::new();
+    out.read_to_string(&mut report).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{report}");
+    assert!(report.contains("laws: hold on"), "{report}");
+}

@@ -89,8 +89,9 @@ impl Lead {
     }
 }
 
-/// A message of an input that says it began so much later than now has a clock that cannot be compared, ns.
-const FUTURE_NS: u64 = 3_600_000_000_000;
+/// A message that says it began so much later than now has a clock that cannot be compared, ns. What is less ahead is waited
+/// for, so this is also the longest that a wrong clock can hold up a join.
+const FUTURE_NS: u64 = 1_000_000_000;
 
 /// One side of a join: an edge and what was taken from it and not yet matched.
 pub(super) struct Side<T: Payload> {
@@ -186,9 +187,7 @@ impl<T: Payload> Side<T> {
         let held = self.held();
         left_of(self.rx, held)
     }
-}
 
-impl<T: Payload> Side<T> {
     /// When the oldest message that was taken off the edge began; of those that began together, in the order of its source.
     pub(super) fn front(&self) -> Option<(u64, u64, u32)> {
         let (message, _) = self.queue.front()?;

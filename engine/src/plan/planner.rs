@@ -74,6 +74,7 @@ impl Planner<'_> {
             sources,
             strict,
             stop: run.stop.0,
+            watchdog: run.watchdog.0,
             warmup,
             telemetry: self.options.telemetry.unwrap_or(run.telemetry),
             frames: self.options.frames,

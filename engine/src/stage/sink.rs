@@ -154,6 +154,7 @@ impl<N: Sink> Stage for SinkStage<N> {
             Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
         if available == 0 {

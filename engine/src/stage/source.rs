@@ -61,6 +61,7 @@ impl<N: Source> Stage for SourceStage<N> {
             return Turn::Done;
         }
         self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
         if cx.is_stopping() || cx.frames().is_some_and(|n| self.emit.seq >= n) {
             return self.finish(false);
         }

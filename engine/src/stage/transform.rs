@@ -168,6 +168,7 @@ impl<N: Transform> Stage for TransformStage<N> {
             Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
         if self.work.emit.wake != Time::NEVER && self.wake(cx) {
             return Turn::Worked;
         }

@@ -1,10 +1,10 @@
 //! The end of messages that nobody needs.
 
-use limen::{Building, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink, Tensor};
+use limen::{Building, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Takes messages and drops them, counting.
+/// Takes messages and drops them, counting. With several inputs, of any names, it counts what belongs together once.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 
@@ -17,8 +17,9 @@ pub struct Null {
 impl Node for Null {
     type Config = Config;
 
-    fn ports(_: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        Ok(Ports::new().input_any("in"))
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let ports = given.inputs().fold(Ports::new(), |ports, (name, _)| ports.input_any(name));
+        Ok(if given.inputs().count() == 0 { ports.input_any("in") } else { ports })
     }
 
     fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -31,10 +32,10 @@ impl Node for Null {
 }
 
 impl Sink for Null {
-    type In = Tensor;
+    type In = Many<Tensor>;
 
     #[inline]
-    fn take(&mut self, _: Message<Tensor>) -> Result<(), NodeError> {
+    fn take(&mut self, _: Set<Tensor>) -> Result<(), NodeError> {
         self.messages += 1;
         Ok(())
     }

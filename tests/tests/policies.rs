@@ -1,0 +1,61 @@
+//! Every policy has a graph that shows it, in `graphs/policies`, and beside it what came of it: turned by hand, always the
+//! same. `LIMEN_BLESS=1` writes what is expected anew.
+
+use limen::{Plan, Report, Spec};
+use limen_tests::registry;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What a policy shows in: what moved, what was lost and why, how it ended.
+fn shown(report: &Report) -> String {
+    let mut text = format!("{}, exit code {}\n", report.outcome.name(), report.exit_code());
+    for edge in &report.edges {
+        let _ = write!(text, "{} -> {}: sent {}, received {}", edge.from, edge.to, edge.sent, edge.received);
+        for (reason, n) in &edge.lost {
+            let _ = write!(text, ", {} {n}", reason.name());
+        }
+        text.push('\n');
+    }
+    for node in &report.nodes {
+        let _ = write!(text, "{}: done {}", node.name, node.done);
+        let counted = [("failed", node.failed), ("over_budget", node.over_budget), ("gaps", node.gaps)];
+        for (name, n) in counted.into_iter().filter(|(_, n)| *n > 0) {
+            let _ = write!(text, ", {name} {n}");
+        }
+        for (name, value) in node.metrics.iter() {
+            let _ = write!(text, ", {name} {value}");
+        }
+        text.push('\n');
+    }
+    for path in &report.deadlines {
+        let _ = writeln!(text, "{} -> {}: missed {}", path.from, path.to, path.missed);
+    }
+    text
+}
+
+#[test]
+fn every_policy_does_what_its_graph_shows() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/policies");
+    let mut wrong = Vec::new();
+    let mut graphs = 0;
+    for file in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        graphs += 1;
+        let plan = Spec::from_file(&file).and_then(|spec| Plan::new(spec, &registry()));
+        let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));
+        let simulation = plan.wire().unwrap().simulate(1).unwrap();
+        let report = simulation.run(1_000_000).unwrap_or_else(|stuck| panic!("{}: {stuck}", file.display()));
+        assert_eq!(report.bugs, Vec::<String>::new(), "{}", file.display());
+        let (found, beside) = (shown(&report), file.with_extension("txt"));
+        if std::env::var_os("LIMEN_BLESS").is_some() {
+            std::fs::write(&beside, &found).unwrap();
+        }
+        if std::fs::read_to_string(&beside).unwrap_or_default() != found {
+            wrong.push(format!("{}:\n{found}", file.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(graphs >= 30, "{graphs} graphs");
+}
