@@ -200,6 +200,30 @@ pub(crate) fn wall() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }
 
+/// Notices that somebody has set the wall clock. Nothing is reckoned by it but the head of a report, and the times that users
+/// compare with it.
+#[derive(Debug, Default)]
+pub(crate) struct WallWatch {
+    /// The wall clock's lead on the monotonic one, ns.
+    lead: Option<i128>,
+}
+
+/// What is less is drift and the time between two readings, ns.
+const STEP_NS: i128 = 100_000_000;
+
+impl WallWatch {
+    /// By how much the wall clock was set since the last look, ns; 0 if it was not.
+    pub(crate) fn look(&mut self, wall: std::time::SystemTime, now: Time) -> i128 {
+        let wall = match wall.duration_since(std::time::UNIX_EPOCH) {
+            Ok(after) => after.as_nanos() as i128,
+            Err(before) => -(before.duration().as_nanos() as i128),
+        };
+        let lead = wall - i128::from(now.0);
+        let step = lead - self.lead.replace(lead).unwrap_or(lead);
+        if step.abs() < STEP_NS { 0 } else { step }
+    }
+}
+
 /// A clock for tests and simulation; clones share one time.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedClock(Arc<AtomicU64>);
@@ -243,6 +267,29 @@ mod tests {
             (last, readings) = (now, readings + 1);
         }
         assert!(readings > 100);
+    }
+
+    /// Set by an hour and back, by a leap second, and to before 1970: each is noticed once, and drift is not.
+    #[test]
+    fn steps_of_the_wall_clock_are_noticed_once() {
+        use std::time::{Duration, UNIX_EPOCH};
+        let (hour, second) = (3_600_000_000_000i128, 1_000_000_000);
+        let start = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let mut watch = WallWatch::default();
+        assert_eq!(watch.look(start, Time(0)), 0);
+        let mut lead = 0i128;
+        for (n, step) in (1u64..).zip([hour, -hour, -second, second, -1_800_000_000 * second]) {
+            lead += step;
+            let at = |ms: u64| {
+                let ahead = lead + i128::from(n * 1_000 + ms) * 1_000_000;
+                let shift = Duration::from_nanos(ahead.unsigned_abs() as u64);
+                if ahead < 0 { start - shift } else { start + shift }
+            };
+            assert_eq!(watch.look(at(0), Time(n * 1_000_000_000)), step);
+            // Half a second later it goes on as before, but for a millisecond of drift.
+            assert_eq!(watch.look(at(501), Time(n * 1_000_000_000 + 500_000_000)), 0);
+            assert_eq!(watch.look(at(500), Time(n * 1_000_000_000 + 500_000_000)), 0);
+        }
     }
 
     #[test]

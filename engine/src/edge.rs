@@ -11,8 +11,13 @@
 //! What an edge promises: order is kept; a message is moved, shared, or counted as lost with a [`Reason`]; `sent =
 //! received + lost + left`, where *left* is found by emptying the edge after both ends have stopped.
 
+mod admission;
+
+pub(crate) use admission::Admission;
+use admission::Lanes;
+
 use crate::meter::{Run, push_run};
-use crate::payload::{Message, Payload};
+use crate::payload::{Header, Message, Payload};
 use crate::sync::{Arc, AtomicU8, Counter, Ordering, Padded};
 use crate::wait::Bell;
 use crossbeam_queue::ArrayQueue;
@@ -184,6 +189,8 @@ pub(crate) struct Params {
     pub(crate) when_full: WhenFull,
     /// Messages that one call of the producer may send: it is not called while there is less room.
     pub(crate) emits: usize,
+    /// What it asks of messages beyond room for one more.
+    pub(crate) admission: Admission,
     /// What the swapped buffers of a local edge must hold: its capacity, or one burst if that is more.
     pub(crate) buffer: usize,
     pub(crate) shared: Arc<Shared>,
@@ -330,6 +337,8 @@ enum TxKind<T: Payload> {
     Local(Rc<Local<T>>),
     Ring(rtrb::Producer<Message<T>>, rtrb::Producer<Run>),
     Evict(Arc<ArrayQueue<Stamped<T>>>),
+    /// Within a worker or between two; `true` where it is within one.
+    Looking(Lanes<T>, bool),
 }
 
 /// A producer's end that may still travel to its thread.
@@ -341,6 +350,7 @@ pub(crate) struct CrossTx<T: Payload> {
 enum CrossTxKind<T: Payload> {
     Ring(rtrb::Producer<Message<T>>, rtrb::Producer<Run>),
     Evict(Arc<ArrayQueue<Stamped<T>>>),
+    Looking(Lanes<T>),
 }
 
 /// A consumer's end that may still travel to its thread.
@@ -352,10 +362,15 @@ pub(crate) struct CrossRx<T: Payload> {
 enum CrossRxKind<T: Payload> {
     Ring(rtrb::Consumer<Message<T>>, rtrb::Consumer<Run>),
     Evict(Arc<ArrayQueue<Stamped<T>>>),
+    Looking(Lanes<T>),
 }
 
 fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
     let (tx, rx) = match params.when_full {
+        _ if params.admission.looks() => {
+            let lanes = Lanes::new(params);
+            (CrossTxKind::Looking(lanes.clone()), CrossRxKind::Looking(lanes))
+        }
         WhenFull::DropOldest | WhenFull::Latest => {
             let queue = Arc::new(ArrayQueue::new(params.capacity));
             (CrossTxKind::Evict(queue.clone()), CrossRxKind::Evict(queue))
@@ -371,6 +386,11 @@ fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
 }
 
 pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T>, Rx<T>) {
+    if params.admission.looks() {
+        let lanes = Lanes::new(params);
+        let tx = Tx::new(params.clone(), TxKind::Looking(lanes.clone(), true));
+        return (tx, Rx::new(params.clone(), RxKind::Looking(lanes)));
+    }
     let shared = Rc::new(Local {
         len: Cell::new(0),
         lone: Lone::default(),
@@ -410,6 +430,7 @@ impl<T: Payload> Tx<T> {
         let kind = match cross.kind {
             CrossTxKind::Ring(items, runs) => TxKind::Ring(items, runs),
             CrossTxKind::Evict(queue) => TxKind::Evict(queue),
+            CrossTxKind::Looking(lanes) => TxKind::Looking(lanes, false),
         };
         Tx::new(cross.params, kind)
     }
@@ -437,6 +458,7 @@ impl<T: Payload> Tx<T> {
             TxKind::Local(local) => self.params.capacity.saturating_sub(local.len.get()),
             TxKind::Ring(items, _) => items.slots(),
             TxKind::Evict(queue) => self.params.capacity - queue.len(),
+            TxKind::Looking(lanes, _) => lanes.free(&self.params),
         }
     }
 
@@ -449,7 +471,7 @@ impl<T: Payload> Tx<T> {
     pub(crate) fn room(&mut self, want: usize, now: impl FnOnce() -> u64) -> usize {
         let free = match (self.params.when_full, &self.kind) {
             (WhenFull::Block, _) => self.free(),
-            (_, TxKind::Local(_)) => return self.free().max(want),
+            (_, TxKind::Local(_) | TxKind::Looking(_, true)) => return self.free().max(want),
             _ => return usize::MAX,
         };
         if self.stalled.is_none() && free >= want {
@@ -464,7 +486,8 @@ impl<T: Payload> Tx<T> {
             self.stalled = Some(0);
             return 0;
         }
-        let enough = matches!(self.kind, TxKind::Local(_))
+        // An edge that looks at each message anyway may never have a quarter of its places free: a cap on bytes is a cap.
+        let enough = matches!(self.kind, TxKind::Local(_) | TxKind::Looking(..))
             || self.params.capacity < HYSTERESIS_FROM
             || free >= self.params.capacity / 4;
         if !enough {
@@ -480,6 +503,14 @@ impl<T: Payload> Tx<T> {
         }
         self.stalled = None;
         free
+    }
+
+    /// Whether the edge is at its soft mark, or full where it has none.
+    pub(crate) fn is_pressed(&self) -> bool {
+        match &self.kind {
+            TxKind::Looking(lanes, _) => lanes.is_pressed(&self.params),
+            _ => self.free() < self.params.emits,
+        }
     }
 
     /// True while the producer waits for more of a slot that is free already: it must look again, unasked.
@@ -570,6 +601,10 @@ impl<T: Payload> Tx<T> {
                 self.params.shared.producer.lose(evicted(self.params.when_full), lost);
                 Ok(())
             }
+            TxKind::Looking(lanes, _) => {
+                self.dirty = true;
+                lanes.publish(&self.params, staged, runs)
+            }
         }
     }
 
@@ -642,6 +677,7 @@ enum RxKind<T: Payload> {
     Local(Rc<Local<T>>),
     Ring { items: rtrb::Consumer<Message<T>>, runs: rtrb::Consumer<Run>, front: Run },
     Evict(Arc<ArrayQueue<Stamped<T>>>),
+    Looking(Lanes<T>),
 }
 
 /// The consumer's end.
@@ -660,6 +696,7 @@ impl<T: Payload> Rx<T> {
         let kind = match cross.kind {
             CrossRxKind::Ring(items, runs) => RxKind::Ring { items, runs, front: Run::default() },
             CrossRxKind::Evict(queue) => RxKind::Evict(queue),
+            CrossRxKind::Looking(lanes) => RxKind::Looking(lanes),
         };
         Rx::new(cross.params, kind)
     }
@@ -697,17 +734,43 @@ impl<T: Payload> Rx<T> {
             RxKind::Local(local) => local.len.get(),
             RxKind::Ring { items, .. } => items.slots(),
             RxKind::Evict(queue) => queue.len(),
+            RxKind::Looking(lanes) => lanes.len(),
         }
     }
 
     /// Whether the producer waits until something is taken.
     pub(crate) fn is_full(&self) -> bool {
-        self.params.when_full == WhenFull::Block && self.len() + self.params.emits > self.params.capacity
+        if self.params.when_full != WhenFull::Block {
+            return false;
+        }
+        match &self.kind {
+            RxKind::Looking(lanes) => lanes.free(&self.params) < self.params.emits,
+            _ => self.len() + self.params.emits > self.params.capacity,
+        }
     }
 
-    /// True where each message should be taken only when it is needed, because a fresher one may replace it.
+    /// Shows the message that is next, where it can be seen without being taken.
+    pub(crate) fn peek(&self, see: impl FnOnce(&Header)) {
+        match &self.kind {
+            RxKind::Local(local) => {
+                if let Some(message) = local.items.borrow().first() {
+                    see(message.header());
+                }
+            }
+            RxKind::Ring { items, .. } => {
+                if let Ok(message) = items.peek() {
+                    see(message.header());
+                }
+            }
+            // Whoever evicts may take it at any moment.
+            RxKind::Evict(_) | RxKind::Looking(_) => {}
+        }
+    }
+
+    /// True where each message should be taken only when it is needed, because a fresher one may replace it, or a more urgent
+    /// one overtake it.
     pub(crate) fn is_perishable(&self) -> bool {
-        matches!(self.params.when_full, WhenFull::DropOldest | WhenFull::Latest)
+        matches!(self.params.when_full, WhenFull::DropOldest | WhenFull::Latest) || self.params.admission.lane > 0
     }
 
     /// Moves up to `n` messages to the end of the list, and names their runs one after the other. They are counted as received by
@@ -736,6 +799,10 @@ impl<T: Payload> Rx<T> {
                     into.push(stamped.message);
                     push_run(into_runs, stamped.run);
                 }
+            }
+            RxKind::Looking(lanes) => {
+                self.dirty = true;
+                lanes.fill(n, into, into_runs);
             }
         }
     }
@@ -901,6 +968,7 @@ impl<T: Payload> Rx<T> {
             RxKind::Local(_) => return Err(self.empty()),
             RxKind::Ring { items, runs, .. } => CrossRxKind::Ring(items, runs),
             RxKind::Evict(queue) => CrossRxKind::Evict(queue),
+            RxKind::Looking(lanes) => CrossRxKind::Looking(lanes),
         };
         Ok(Box::new(CrossRx { params: self.params, kind }))
     }
@@ -920,7 +988,10 @@ mod tests {
     fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Number>, Rx<Number>, Arc<Shared>)) {
         for when_full in when_full {
             let capacity = if *when_full == WhenFull::Latest { 1 } else { capacity };
-            for form in ["local", "crossing"] {
+            for form in ["local", "crossing", "looking local", "looking crossing"] {
+                // A cap that is never reached.
+                let max_bytes = form.starts_with("looking").then_some(u64::MAX);
+                let admission = Admission { max_bytes, largest: 1, ..Admission::default() };
                 let params = Params {
                     index: 0,
                     name: "a/out -> b/in".into(),
@@ -928,12 +999,13 @@ mod tests {
                     when_full: *when_full,
                     buffer: capacity.max(64),
                     emits: 1,
+                    admission,
                     shared: Arc::default(),
                     producer_bell: Arc::default(),
                     consumer_bell: Arc::default(),
                 };
                 let shared = params.shared.clone();
-                let (a, b) = if form == "local" {
+                let (a, b) = if form.ends_with("local") {
                     local(&params, &mut Buffers::default())
                 } else {
                     let (a, b) = crossing(&params);
@@ -1059,7 +1131,9 @@ mod tests {
             let (mut items, mut runs) = (Vec::new(), Vec::new());
             rx.fill(2, &mut items, &mut runs);
             rx.fill(4, &mut items, &mut runs);
-            assert_eq!(runs.iter().map(|r| r.n).collect::<Vec<_>>(), [2, 3, 1], "{name}");
+            // Where each message is looked at, each has a run of its own.
+            let whole = if name.contains("looking") { vec![1; 6] } else { vec![2, 3, 1] };
+            assert_eq!(runs.iter().map(|r| r.n).collect::<Vec<_>>(), whole, "{name}");
             assert_eq!(items.iter().map(|m| m.body.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5], "{name}");
         });
     }

@@ -15,7 +15,7 @@ use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, 
 use crate::payload::Header;
 use crate::pool::Pool;
 use crate::port::{Emit, PortSet};
-use crate::stage::{Common, Ended, OnError, Stage, Tail, Trouble, Turn, guarded, sift};
+use crate::stage::{Common, Ended, OnError, Stage, Standing, Tail, Trouble, Turn, blocked, guarded, sift};
 use crate::sync::Arc;
 use crate::tensor::{PortSpec, Tensor};
 use crate::unit::Span;
@@ -128,9 +128,7 @@ impl<B: Backend> MakeInfer for Make<B> {
         emit: Emit<Many<Tensor>>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
-        let session = self.prepared.session(batch.max)?;
-        let signature = self.prepared.signature();
-        Ok(Box::new(InferStage::<B>::new(session, signature, batch, common, intake, emit, cx)?))
+        Ok(Box::new(InferStage::<B>::new(self.prepared, batch, common, intake, emit, cx)?))
     }
 }
 
@@ -170,6 +168,7 @@ struct InferStage<B: Backend> {
     intake: ZipMany<Tensor>,
     burst: Burst<Set<Tensor>>,
     held: VecDeque<Held>,
+    prepared: Arc<B::Prepared>,
     session: Option<SessionOf<B>>,
     lanes: Vec<<SessionOf<B> as Session>::Lane>,
     inputs: Vec<Side>,
@@ -188,8 +187,7 @@ struct InferStage<B: Backend> {
 
 impl<B: Backend> InferStage<B> {
     fn new(
-        session: SessionOf<B>,
-        signature: &Signature,
+        prepared: Arc<B::Prepared>,
         batch: Batch,
         mut common: Common,
         intake: ZipMany<Tensor>,
@@ -200,6 +198,8 @@ impl<B: Backend> InferStage<B> {
         common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
+        let session = prepared.session(batch.max)?;
+        let signature: &Signature = prepared.signature();
         let sides = |specs: &[crate::backend::TensorSpec]| -> Result<Vec<Side>, NodeError> {
             specs.iter().map(|s| Side::new(s, batch.max)).collect()
         };
@@ -211,6 +211,7 @@ impl<B: Backend> InferStage<B> {
             intake,
             burst: Burst::new(Vec::with_capacity(batch.max), batch.max + 1),
             held: VecDeque::with_capacity(batch.max),
+            prepared,
             session: Some(session),
             lanes: vec![Default::default()],
             emit,
@@ -370,6 +371,10 @@ impl<B: Backend> InferStage<B> {
         if self.common.report(cx, trouble) {
             return;
         }
+        self.drop_session(cx);
+        if self.common.rest(cx) {
+            return;
+        }
         let counts = &self.common.counts;
         let reason = if self.common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
         // What the batch still holds was taken and will never be done.
@@ -378,9 +383,27 @@ impl<B: Backend> InferStage<B> {
         counts.held.add(held.wrapping_neg());
         self.held.clear();
         self.gone = Some(reason);
-        self.drop_session(cx);
         self.emit.ports.each(&mut |port| port.close(true));
         self.intake.discard(reason);
+    }
+
+    /// Makes a new session of the model that is loaded, if it is time.
+    #[cold]
+    fn rise(&mut self, due: u64, cx: &mut Cx) -> Turn {
+        if cx.read() < due {
+            return Turn::Idle(due);
+        }
+        match guarded("build", || Ok(self.prepared.session(self.max)?)) {
+            Ok(session) => {
+                self.session = Some(session);
+                self.lanes.clear();
+                self.lanes.push(Default::default());
+                self.common.rise();
+            }
+            Err(trouble) => self.fail(cx, trouble),
+        }
+        cx.stale();
+        Turn::Worked
     }
 
     fn drop_session(&mut self, cx: &Cx) {
@@ -411,6 +434,9 @@ impl<B: Backend> Stage for InferStage<B> {
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
+        if let Some(due) = self.common.resting() {
+            return self.rise(due, cx);
+        }
         let gathered = self.gather(cx);
         let state = self.intake.state();
         let ending = state != State::Open;
@@ -434,15 +460,21 @@ impl<B: Backend> Stage for InferStage<B> {
             return if gathered { Turn::Worked } else { Turn::Idle(due) };
         }
         if self.emit.ports.room(1, cx) == 0 {
-            let mut empty = false;
-            self.emit.ports.each(&mut |port| empty |= port.pool_is_empty());
-            if empty {
-                self.common.counts.pool_empty.add(1);
-            }
-            return Turn::Blocked;
+            return blocked(&mut self.emit.ports, &self.common.counts);
         }
         self.run_batch(cx, ending);
         Turn::Worked
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        let is_open = !self.ended && self.gone.is_none() && self.common.resting().is_none();
+        if !is_open || (self.held.is_empty() && self.intake.ready(1) == 0) {
+            return Standing::IDLE;
+        }
+        let mut pressed = false;
+        self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
+        let oldest = self.held.front().map(|held| ZipMany::header(&held.set, self.common.lead));
+        Standing { ready: true, due: self.common.due_of(oldest, cx.mark()), pressed }
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {

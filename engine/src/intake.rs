@@ -77,6 +77,10 @@ pub trait Intake: Sized + 'static {
     }
     /// How many calls' worth there is, at most `limit`.
     fn ready(&mut self, limit: usize) -> usize;
+    /// Shows the header of what is next, where it can be seen without being taken.
+    fn peek(&self, see: &mut dyn FnMut(&Header)) {
+        let _ = see;
+    }
     /// Takes the only message there is, where that is cheaper than a burst of one.
     fn take_only(&mut self) -> Option<(Self::Taken, Run)> {
         None
@@ -156,6 +160,9 @@ impl<T: Payload> Intake for Single<T> {
     #[inline]
     fn ready(&mut self, limit: usize) -> usize {
         self.rx.len().min(limit)
+    }
+    fn peek(&self, see: &mut dyn FnMut(&Header)) {
+        self.rx.peek(see);
     }
     #[inline]
     fn take_only(&mut self) -> Option<(Message<T>, Run)> {
@@ -244,6 +251,9 @@ impl Intake for Mutable {
     }
     fn ready(&mut self, limit: usize) -> usize {
         self.single.ready(limit)
+    }
+    fn peek(&self, see: &mut dyn FnMut(&Header)) {
+        self.single.peek(see);
     }
     fn room(&mut self, calls: usize) -> usize {
         let Some(pool) = &mut self.copies else { return calls };

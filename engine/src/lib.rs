@@ -25,6 +25,8 @@
 
 pub mod backend;
 mod clock;
+mod cpu;
+mod crew;
 mod document;
 mod edge;
 mod error;
@@ -53,6 +55,8 @@ mod wire;
 mod worker;
 
 pub use clock::{Clock, SimulatedClock, Time};
+pub use cpu::{Pinned, RealTime, RtPolicy};
+pub use crew::Schedule;
 pub use edge::{Reason, WhenFull};
 pub use error::{Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError};
 pub use intake::{JoinPolicy, OneOf, Picked};
@@ -61,7 +65,7 @@ pub use node::{
     Building, Claim, Cost, Folders, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning,
     PortType, Ports, Reset, Set, Sink, Source, Taken, Transform,
 };
-pub use payload::{Header, Message, Payload, Plain};
+pub use payload::{Header, Message, Payload, Plain, Qos};
 pub use place::WorkerPlan;
 pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan, PathPlan, Plan};
 pub use pool::Pool;
@@ -76,4 +80,3 @@ pub use stage::{OnError, OnGap, OnMiss};
 pub use tensor::{DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};
 pub use wait::Wait;
 pub use wire::Wired;
-pub use worker::Pinned;

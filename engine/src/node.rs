@@ -10,6 +10,7 @@ use crate::error::{NodeError, PlanErrors};
 use crate::payload::{Message, Payload};
 use crate::port::{Emit, Outputs};
 use crate::tensor::PortSpec;
+use crate::unit::Span;
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -286,6 +287,9 @@ pub struct Ports {
     pub(crate) blocking: bool,
     pub(crate) live: bool,
     pub(crate) selective: bool,
+    pub(crate) scatters: bool,
+    pub(crate) gathers: bool,
+    pub(crate) waits: u64,
     pub(crate) claims: Vec<Claim>,
     pub(crate) notes: Vec<String>,
 }
@@ -374,6 +378,27 @@ impl Ports {
     #[must_use]
     pub fn selective(mut self) -> Self {
         self.selective = true;
+        self
+    }
+
+    /// The node takes messages apart: what one call sends are the parts of what it was given.
+    #[must_use]
+    pub fn scatters(mut self) -> Self {
+        self.scatters = true;
+        self
+    }
+
+    /// The node puts parts together again, so that there must be one before it that took them apart.
+    #[must_use]
+    pub fn gathers(mut self) -> Self {
+        self.gathers = true;
+        self
+    }
+
+    /// In the ordinary course no message leaves the node sooner than so long after it began, however fast everything is.
+    #[must_use]
+    pub fn waits(mut self, time: Span) -> Self {
+        self.waits = time.as_nanos();
         self
     }
 

@@ -5,6 +5,31 @@
 
 use crate::clock::Time;
 
+/// How much a message matters beside others. Only edges with marks or lanes ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Qos {
+    /// As usual.
+    #[default]
+    Normal,
+    /// Taken beyond soft marks, and before others where an edge has a lane for it.
+    Urgent,
+    /// Lost first: never evicts anything, nor passes a soft mark of an edge that may lose messages.
+    Background,
+}
+
+impl Qos {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Qos::Normal => "normal",
+            Qos::Urgent => "urgent",
+            Qos::Background => "background",
+        }
+    }
+}
+
 /// What the engine knows about a message. 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -21,8 +46,8 @@ pub struct Header {
     pub part: u32,
     /// How many parts the message was split into; 1 if it was not.
     pub parts: u32,
-    /// Quality-of-service class; 0 is ordinary.
-    pub qos: u8,
+    /// How much it matters beside others.
+    pub qos: Qos,
     /// Reserved bits.
     pub flags: u8,
     /// Index of the source in the plan.
@@ -40,7 +65,7 @@ impl Header {
             trace: seq,
             part: 0,
             parts: 1,
-            qos: 0,
+            qos: Qos::Normal,
             flags: 0,
             source: 0,
             reserved: 0,
@@ -89,6 +114,11 @@ pub trait Payload: Send + Sized + 'static {
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
     #[doc(hidden)]
     fn share(message: &Message<Self>) -> Message<Self>;
+    /// Bytes of the body, as they count against an edge's cap.
+    #[doc(hidden)]
+    fn bytes(message: &Message<Self>) -> usize {
+        size_of_val(&message.body)
+    }
 }
 
 /// A small value that travels by value, for programs that embed the engine. At most 64 bytes, checked when compiled.

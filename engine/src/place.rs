@@ -4,12 +4,13 @@
 //! while cores last, in the order of the graph, models before others; light ones join the node they feed. Nodes that
 //! may wait in the kernel run on helper threads of their own.
 
+use crate::cpu::{Place, RealTime};
+use crate::crew::Schedule;
 use crate::error::{Problem, Problems};
 use crate::node::Cost;
 use crate::plan::{EdgePlan, NodePlan};
 use crate::spec::{CoreSpec, NodeSpec};
 use crate::wait::Wait;
-use crate::worker::Place;
 use std::collections::BTreeMap;
 
 /// A thread of a plan.
@@ -20,12 +21,19 @@ pub struct WorkerPlan {
     /// Its nodes, in the order in which they are turned.
     pub nodes: Vec<usize>,
     pub(crate) place: Place,
+    /// Which of its nodes is turned next.
+    pub schedule: Schedule,
 }
 
 impl WorkerPlan {
     /// The CPU it is pinned to, by the kernel's number; `None` for a helper.
     pub fn cpu(&self) -> Option<usize> {
         self.place.cpu
+    }
+
+    /// What the kernel's scheduler is asked for.
+    pub fn real_time(&self) -> Option<RealTime> {
+        self.place.real_time
     }
 
     /// How it waits.
@@ -150,14 +158,16 @@ fn seat_heavy(nodes: &[NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
 /// Light nodes join the first node they feed that has a core, else the node they take from, else the first core.
 fn seat_light(nodes: &[NodePlan], edges: &[EdgePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
     let on_cpu = |seat: &Option<Seat>| seat.filter(|s| matches!(s, Seat::Cpu(_)));
+    let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    edges.iter().for_each(|edge| feeds[edge.from].push(edge.to));
     for at in (0..nodes.len()).rev() {
         if seats[at].is_none() {
-            seats[at] = edges.iter().filter(|e| e.from == at).find_map(|e| on_cpu(&seats[e.to]));
+            seats[at] = feeds[at].iter().find_map(|to| on_cpu(&seats[*to]));
         }
     }
     for at in 0..nodes.len() {
         if seats[at].is_none() {
-            seats[at] = edges.iter().filter(|e| e.to == at).find_map(|e| on_cpu(&seats[e.from]));
+            seats[at] = nodes[at].in_edges.iter().find_map(|edge| on_cpu(&seats[edges[*edge].from]));
         }
         seats[at].get_or_insert(Seat::Cpu(cpus[0]));
     }
@@ -176,22 +186,22 @@ fn workers(
     }
     let mut workers = Vec::new();
     for (seat, members) in members {
-        let (cpu, wait, name) = match seat {
+        let (cpu, core, name) = match seat {
             Seat::Cpu(cpu) => {
                 let core = cpus.iter().position(|c| *c == cpu).unwrap_or(0);
-                (Some(cpu), cores.get(&core).map_or(Wait::default(), |c| c.wait), format!("limen-{cpu}"))
+                (Some(cpu), cores.get(&core).cloned().unwrap_or_default(), format!("limen-{cpu}"))
             }
             Seat::Helper(at) => {
                 // Linux keeps 15 bytes of a thread's name.
                 let name: String = format!("limen-{}", nodes[at].name).chars().take(15).collect();
-                (None, Wait::Park, name)
+                (None, CoreSpec { wait: Wait::Park, ..CoreSpec::default() }, name)
             }
         };
         for at in &members {
             nodes[*at].worker = workers.len();
         }
-        let place = Place { cpu, allowed: cpus.to_vec(), wait, may_spin: true };
-        workers.push(WorkerPlan { name, nodes: members, place });
+        let place = Place { cpu, allowed: cpus.to_vec(), wait: core.wait, may_spin: true, real_time: core.rt };
+        workers.push(WorkerPlan { name, nodes: members, place, schedule: core.schedule });
     }
     let spinning = workers.iter().filter(|w| w.place.wait == Wait::Spin).count();
     let helpers = workers.iter().filter(|w| w.place.cpu.is_none()).count();

@@ -8,15 +8,17 @@ mod sizing;
 
 use planner::Planner;
 
-use crate::edge::WhenFull;
+use crate::document::Tree;
+use crate::edge::{Admission, WhenFull};
 use crate::error::Problems;
 use crate::intake::JoinRule;
 use crate::meter::Telemetry;
 use crate::node::{Cost, Folders, PlannedPorts, PortType};
 use crate::place::WorkerPlan;
+use crate::port::Begin;
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
-use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, Rules};
+use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};
 use crate::tensor::PortSpec;
 use std::time::Duration;
 
@@ -33,6 +35,8 @@ pub struct Options {
     pub telemetry: Option<Telemetry>,
     /// Whether a refusal by the system ends the run.
     pub strict: Option<bool>,
+    /// Whether the graph may ask for real-time threads.
+    pub allow_rt: bool,
 }
 
 /// A planned graph.
@@ -46,6 +50,7 @@ pub struct Plan {
     notes: Vec<String>,
     pub(crate) sources: Vec<usize>,
     pub(crate) strict: bool,
+    pub(crate) mlock: bool,
     pub(crate) stop: Duration,
     pub(crate) watchdog: Duration,
     pub(crate) warmup: Duration,
@@ -78,7 +83,12 @@ pub struct NodePlan {
     pub(crate) copies: Option<usize>,
     pub(crate) rule: JoinRule,
     pub(crate) reached_by: Vec<usize>,
-    pub(crate) source: u16,
+    /// What its messages begin with, if it is a source.
+    pub(crate) begin: Begin,
+    /// How a node that failed is built again, and its config.
+    pub(crate) restart: Option<(RestartSpec, Tree)>,
+    /// By source: the shortest deadline of the paths through here, ns.
+    pub(crate) urgency: Vec<Option<u64>>,
     pub(crate) blocking: bool,
     pub(crate) fault: Option<FaultSpec>,
     /// How long a call may take, ns.
@@ -124,6 +134,8 @@ pub struct EdgePlan {
     pub(crate) to: usize,
     pub(crate) ty: PortType,
     pub(crate) buffer: usize,
+    /// What it asks of messages beyond room for one more.
+    pub(crate) admission: Admission,
     /// The greatest age at which a message may begin a call, ns.
     pub(crate) max_age: Option<u64>,
     /// The longest silence, ns, and what follows it.

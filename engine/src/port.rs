@@ -9,11 +9,12 @@ use crate::edge::{EdgeFull, Tx, tx};
 use crate::error::{NodeError, NodeErrorKind};
 use crate::meter::{Run, push_run};
 use crate::node::{MAX_PORTS, Many, PortType};
-use crate::payload::{Header, Message, Payload};
+use crate::payload::{Header, Message, Payload, Qos};
 use crate::pool::Pool;
 use crate::tensor::{Tensor, TensorMut};
 use crate::worker::Cx;
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -35,6 +36,8 @@ pub struct PortParts {
     pub(crate) emits: usize,
     /// Messages that share a slot of the pool.
     pub(crate) rows: usize,
+    /// Whether it sends on what came in.
+    pub(crate) forwards: bool,
     pub(crate) edges: Vec<Box<dyn Any>>,
     pub(crate) pool: Option<Pool>,
 }
@@ -92,6 +95,8 @@ pub trait AnyPort {
     fn is_settling(&self) -> bool;
     fn origins(&self, into: &mut Vec<(u64, u32)>);
     fn pool_is_empty(&mut self) -> bool;
+    /// Whether an edge is at its soft mark, or full.
+    fn is_pressed(&self) -> bool;
 }
 
 /// One output port.
@@ -100,6 +105,8 @@ pub struct Port<T: Payload> {
     emits: usize,
     /// What a call may emit without a closer look: one message, where it may emit any.
     unchecked: usize,
+    /// Whether it sends on what came in.
+    forwards: bool,
     /// Slots one call takes from the pool.
     slots: usize,
     staged: Vec<Message<T>>,
@@ -126,6 +133,7 @@ impl<T: Payload> Port<T> {
             name: parts.name,
             emits: parts.emits,
             unchecked: parts.emits.min(1),
+            forwards: parts.forwards,
             slots: parts.emits.div_ceil(parts.rows.max(1)),
             staged,
             runs: Vec::with_capacity(crate::stage::BURST.max(parts.emits) + 1),
@@ -211,8 +219,13 @@ impl<T: Payload> Port<T> {
         if emitted > self.emits {
             return Err(NodeErrorKind::EmitsBound { port: self.name.clone(), bound: self.emits }.into());
         }
-        for (part, message) in self.staged[self.mark..].iter_mut().enumerate() {
-            T::set_part(message, part as u32, emitted as u32);
+        // Made from one message they are its parts; what was held back and goes together is not.
+        let sent = &mut self.staged[self.mark..];
+        let seq = sent[0].header().seq;
+        if !self.forwards && sent.iter().all(|message| message.header().seq == seq) {
+            for (part, message) in sent.iter_mut().enumerate() {
+                T::set_part(message, part as u32, emitted as u32);
+            }
         }
         Ok(())
     }
@@ -318,6 +331,9 @@ impl<T: Payload> AnyPort for Port<T> {
     fn pool_is_empty(&mut self) -> bool {
         let slots = self.slots;
         self.pool.as_mut().is_some_and(|p| !p.has_free(slots))
+    }
+    fn is_pressed(&self) -> bool {
+        self.edges.iter().any(Tx::is_pressed)
     }
 }
 
@@ -534,14 +550,80 @@ pub struct Emit<O: Outputs> {
     pub(crate) ports: O::Ports,
     pub(crate) now: Time,
     pub(crate) seq: u64,
-    pub(crate) source: u16,
     pub(crate) wake: Time,
     pub(crate) clock: Clock,
+    begin: Begin,
+    domain: Domain,
+}
+
+/// What all messages of a source begin with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Begin {
+    /// Its number among the sources.
+    pub(crate) source: u16,
+    pub(crate) qos: Qos,
+    pub(crate) skew: Skew,
+}
+
+/// How times of a source's own clock become times of the run's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Skew {
+    /// They are.
+    #[default]
+    None,
+    /// So much is to be added, ns.
+    By(i64),
+    /// By how much they were behind at least, lately: a message that took no time to get here is taken to have been among
+    /// the last ones.
+    Auto,
+}
+
+/// The clock of a source's device, as far as it is known.
+#[derive(Debug)]
+struct Domain {
+    /// When the time of estimates began, and the least distance to the run's clock in it and in the one before, ns.
+    since: Cell<u64>,
+    least: Cell<i64>,
+    before: Cell<i64>,
+}
+
+/// What was seen for longer than twice this is no longer true of a clock that drifts, ns.
+const ESTIMATE_NS: u64 = 10_000_000_000;
+
+impl Domain {
+    fn new() -> Self {
+        Domain { since: Cell::new(0), least: Cell::new(i64::MAX), before: Cell::new(i64::MAX) }
+    }
+
+    #[cold]
+    fn map(&self, skew: Skew, time: Time, clock: &Clock) -> Time {
+        // What is no time stays none.
+        if time == Time::ZERO || time == Time::NEVER {
+            return time;
+        }
+        let by = match skew {
+            Skew::None => 0,
+            Skew::By(ns) => ns,
+            Skew::Auto => self.estimate(time, clock.now().0),
+        };
+        Time(time.0.saturating_add_signed(by))
+    }
+
+    fn estimate(&self, time: Time, now: u64) -> i64 {
+        let distance = now.wrapping_sub(time.0) as i64;
+        if now.saturating_sub(self.since.get()) > ESTIMATE_NS {
+            self.since.set(now);
+            self.before.set(self.least.replace(i64::MAX));
+        }
+        self.least.set(self.least.get().min(distance));
+        self.least.get().min(self.before.get())
+    }
 }
 
 impl<O: Outputs> Emit<O> {
-    pub(crate) fn new(parts: Vec<PortParts>, source: u16, clock: Clock) -> Self {
-        Emit { ports: PortSet::build(parts), now: Time::ZERO, seq: 0, source, wake: Time::NEVER, clock }
+    pub(crate) fn new(parts: Vec<PortParts>, begin: Begin, clock: Clock) -> Self {
+        let ports = PortSet::build(parts);
+        Emit { ports, now: Time::ZERO, seq: 0, wake: Time::NEVER, clock, begin, domain: Domain::new() }
     }
 
     /// When this turn began. Costs nothing; at most one turn old.
@@ -554,9 +636,12 @@ impl<O: Outputs> Emit<O> {
         self.clock.now()
     }
 
-    /// The header for what this call of a source emits: its sequence number, begun at `origin`.
+    /// The header for what this call of a source emits: its sequence number, begun at `origin` by the clock of the source's
+    /// device, which the graph may say how to read.
     pub fn header(&self, origin: Time) -> Header {
-        Header { trace: u64::from(self.source) << 48 | self.seq, source: self.source, ..Header::new(self.seq, origin) }
+        let Begin { source, qos, skew } = self.begin;
+        let origin = if skew == Skew::None { origin } else { self.domain.map(skew, origin, &self.clock) };
+        Header { trace: u64::from(source) << 48 | self.seq, source, qos, ..Header::new(self.seq, origin) }
     }
 
     /// Asks for a call of `wake` at a time; the last call counts.

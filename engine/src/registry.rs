@@ -6,8 +6,8 @@ use crate::error::{NodeError, PlanErrors, Problems};
 use crate::infer::{Batch, Infer, InferPlan};
 use crate::intake::{Intake, IntakeParts};
 use crate::node::{Building, Given, Inputs, Node, Planning, PortType, Ports, Sink, Source, Transform};
-use crate::port::{Emit, Outputs, PortParts};
-use crate::stage::{Common, SinkStage, SourceStage, Stage, TransformStage};
+use crate::port::{Begin, Emit, Outputs, PortParts};
+use crate::stage::{Blueprint, Common, SinkStage, SourceStage, Stage, TransformStage};
 use crate::tensor::Tensor;
 use crate::worker::Cx;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -188,8 +188,10 @@ pub(crate) struct NodeParts {
     pub(crate) outputs: Vec<PortParts>,
     /// Numbers of the sources whose messages get here.
     pub(crate) sources: Vec<usize>,
-    /// This node's number among the sources.
-    pub(crate) source: u16,
+    /// What its messages begin with, if it is a source.
+    pub(crate) begin: Begin,
+    /// What it takes to build the node once more, where it may be.
+    pub(crate) blueprint: Option<Blueprint>,
 }
 
 /// A node whose kind, config and ports are known; erased over its type.
@@ -256,8 +258,8 @@ impl<N: Source> PlannedNode for SourceNode<N> {
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
         let node = N::build(self.0.config, building)?;
-        let emit = Emit::new(parts.outputs, parts.source, cx.clock().clone());
-        Ok(Box::new(SourceStage::new(node, parts.common, emit, cx)))
+        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
+        Ok(Box::new(SourceStage::new(node, parts.common, emit, parts.blueprint.map(Blueprint::again), cx)))
     }
 }
 
@@ -289,8 +291,9 @@ impl<N: Transform> PlannedNode for TransformNode<N> {
         let node = N::build(self.0.config, building)?;
         let inputs = parts.intake.edges.len();
         let intake = Intake::build(parts.intake);
-        let emit = Emit::new(parts.outputs, parts.source, cx.clock().clone());
-        Ok(Box::new(TransformStage::new(node, parts.common, intake, emit, inputs, cx)))
+        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
+        let again = parts.blueprint.map(Blueprint::again);
+        Ok(Box::new(TransformStage::new(node, parts.common, intake, emit, inputs, again, cx)))
     }
 }
 
@@ -319,7 +322,8 @@ impl<N: Sink> PlannedNode for SinkNode<N> {
         let node = N::build(self.0.config, building)?;
         let inputs = parts.intake.edges.len();
         let intake = Intake::build(parts.intake);
-        Ok(Box::new(SinkStage::new(node, parts.common, intake, inputs, &parts.sources, cx)))
+        let again = parts.blueprint.map(Blueprint::again);
+        Ok(Box::new(SinkStage::new(node, parts.common, intake, inputs, &parts.sources, again, cx)))
     }
 }
 
@@ -342,7 +346,7 @@ impl PlannedNode for InferPlan {
     fn make(self: Box<Self>, parts: NodeParts, _: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
         let InferPlan { make, batch, .. } = *self;
         let intake = Intake::build(parts.intake);
-        let emit = Emit::new(parts.outputs, parts.source, cx.clock().clone());
+        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
         make.make(Batch { max: batch.max.max(1), ..batch }, parts.common, intake, emit, cx)
     }
 }

@@ -3,13 +3,13 @@
 //! Knows counters and histograms, no file formats. The two laws are checked here, once, at every exit; a mismatch is a
 //! bug of the engine and is said so.
 
+use crate::cpu::Pinned;
 use crate::edge::{Reason, WhenFull};
 use crate::meter::Term;
 use crate::node::Metrics;
 use crate::running::Failure;
 use crate::stage::OnMiss;
 use crate::wait::Wait;
-use crate::worker::Pinned;
 use hdrhistogram::Histogram;
 use std::time::{Duration, SystemTime};
 
@@ -94,6 +94,8 @@ pub struct NodeReport {
     pub over_budget: u64,
     /// How often an input was silent for longer than its `expect_every`.
     pub gaps: u64,
+    /// How often it failed and was built again.
+    pub restarts: u64,
     /// Batched calls of a model.
     pub batches: u64,
     /// Its thread did not answer; its figures are those of the last moment.
@@ -247,12 +249,14 @@ impl Report {
     }
 
     /// A figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` where only one
-    /// node has it), `lost`, `left`, `failed`, `missed` (deadlines), `over_budget` (calls), `gaps` (of inputs).
+    /// node has it), `lost`, `left`, `failed`, `missed` (deadlines), `over_budget` (calls), `gaps` (of inputs), `restarts`
+    /// (of nodes).
     pub fn metric(&self, name: &str) -> Option<f64> {
         match name {
             "lost" | "drops" => return Some(self.edges.iter().map(|e| e.lost_total()).sum::<u64>() as f64),
             "missed" => return Some(self.deadlines.iter().map(|d| d.missed).sum::<u64>() as f64),
             "over_budget" => return Some(self.nodes.iter().map(|n| n.over_budget).sum::<u64>() as f64),
+            "restarts" => return Some(self.nodes.iter().map(|n| n.restarts).sum::<u64>() as f64),
             "gaps" => return Some(self.nodes.iter().map(|n| n.gaps).sum::<u64>() as f64),
             "left" => return Some(self.edges.iter().map(|e| e.left).sum::<u64>() as f64),
             "failed" => return Some(self.failed_calls as f64),

@@ -1,14 +1,16 @@
 //! A graph at work: handles to stop it, watch it, wait for it.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, WallWatch};
+use crate::cpu::Pinned;
 use crate::edge::{Reason, Shared};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
 use crate::stage::{Counts, OnError};
 use crate::sync::{Arc, AtomicU8, AtomicU64, Counter, Ordering};
+use crate::unit::show_ns;
 use crate::wait::Bell;
-use crate::worker::{self, At, Pinned, Subject};
+use crate::worker::{self, At, Subject};
 use crossbeam_queue::ArrayQueue;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -245,6 +247,7 @@ pub struct Running {
     pub(crate) finished: bool,
     /// What each worker was last seen at.
     pub(crate) seen: Vec<Seen>,
+    pub(crate) wall: WallWatch,
 }
 
 /// The turn a worker was seen in, since when, and whether it has been said that this is long.
@@ -367,8 +370,16 @@ impl Running {
         }
     }
 
-    /// The watchdog: names nodes whose turn takes too long.
+    /// The watchdog: names nodes whose turn takes too long, and notices a wall clock that was set.
     fn look(&mut self) {
+        let step = self.wall.look(crate::clock::wall(), Clock::Monotonic.now());
+        if step != 0 {
+            let by = show_ns(u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX));
+            let way = if step > 0 { "forward" } else { "back" };
+            self.shared.note(format!(
+                "the wall clock was set {way} by {by} during the run; no time in this report depends on it"
+            ));
+        }
         let now = Instant::now();
         for (seen, at) in self.seen.iter_mut().zip(&self.shared.at) {
             let turn = at.node().map(|node| (node, self.counts[node].turns.get()));
@@ -464,6 +475,7 @@ impl Running {
                     pool_empty: counts.pool_empty.get(),
                     over_budget: counts.over_budget.get(),
                     gaps: counts.gaps.get(),
+                    restarts: counts.restarts.get(),
                     batches: counts.batches.get(),
                     abandoned: abandoned[node.worker],
                     metrics: metrics.remove(&i).unwrap_or_default(),

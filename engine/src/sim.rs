@@ -43,13 +43,14 @@
 //! ```
 
 use crate::clock::{Clock, SimulatedClock, Time};
+use crate::crew::Crew;
 use crate::error::RunError;
 use crate::report::Report;
 use crate::running::{Running, build_error};
 use crate::stage::Turn;
 use crate::sync::Arc;
 use crate::wire::Wired;
-use crate::worker::{Crew, Cx, Outcome};
+use crate::worker::{Cx, Outcome};
 use std::time::Duration;
 
 /// Where simulated time begins: not at zero, which means "not recorded" to a stamp.
@@ -198,6 +199,42 @@ impl Simulation {
         Step::Turned
     }
 
+    /// Turns the stages of every worker as its schedule says: one pass of each; or, where none has anything to do, moves the
+    /// clock to the time at which one will.
+    pub fn pass(&mut self) -> Step {
+        let (mut turned, mut all_ended, mut wake) = (false, true, u64::MAX);
+        for (crew, cx) in &mut self.workers {
+            // Time has passed that no stage of this worker has measured.
+            cx.stale();
+            let turn = crew.pass(cx);
+            crew.obey(cx);
+            self.clock.advance(1 + self.rng.u64(..TURN_NS));
+            match turn {
+                Turn::Worked => turned = true,
+                Turn::Idle(until) => wake = wake.min(until),
+                Turn::Pending => wake = 0,
+                Turn::Blocked => {}
+                Turn::Done => continue,
+            }
+            all_ended = false;
+        }
+        match wake {
+            _ if all_ended => Step::Ended,
+            _ if turned => Step::Turned,
+            u64::MAX => Step::Stuck,
+            at => {
+                self.clock.advance_to(Time(at.max(self.clock.now().0 + AGAIN_NS)));
+                Step::Waited
+            }
+        }
+    }
+
+    /// How many turns a node has had.
+    pub fn turns(&self, node: &str) -> Option<u64> {
+        let at = self.running.plan.nodes().iter().position(|n| n.name == node)?;
+        Some(self.running.counts[at].turns.get())
+    }
+
     fn wake(&mut self, until: u64) {
         for seat in &mut self.stages {
             if matches!(seat.state, State::Quiet(at) if at <= until) {
@@ -227,12 +264,24 @@ impl Simulation {
     /// # Errors
     /// [`Stuck`], where the nodes wait for each other, or have not ended after so many steps and as many again in which
     /// the sources were asked to end.
-    pub fn run(mut self, steps: u64) -> Result<Report, Box<Stuck>> {
+    pub fn run(self, steps: u64) -> Result<Report, Box<Stuck>> {
+        self.run_by(steps, Simulation::step)
+    }
+
+    /// As [`Simulation::run`], by [`Simulation::pass`]: in the order in which the workers would turn their stages.
+    ///
+    /// # Errors
+    /// As [`Simulation::run`].
+    pub fn run_as_scheduled(self, passes: u64) -> Result<Report, Box<Stuck>> {
+        self.run_by(passes, Simulation::pass)
+    }
+
+    fn run_by(mut self, steps: u64, mut step: impl FnMut(&mut Simulation) -> Step) -> Result<Report, Box<Stuck>> {
         for n in 0..steps.saturating_mul(2) {
             if n == steps {
                 self.stop();
             }
-            match self.step() {
+            match step(&mut self) {
                 Step::Turned | Step::Waited => {}
                 Step::Ended => return Ok(self.finish()),
                 Step::Stuck => return Err(self.stuck(true)),

@@ -3,14 +3,18 @@
 //! Knows the file's own structure, units and names; knows no node kinds and opens no other file. Every problem of the
 //! file is found in one reading.
 
+use crate::cpu::RealTime;
+use crate::crew::Schedule;
 use crate::document::{Key, Tree, Value};
 use crate::edge::WhenFull;
 use crate::error::{Place, Problem, Problems, suggest};
 use crate::intake::JoinPolicy;
 use crate::meter::Telemetry;
 use crate::node::Folders;
-use crate::stage::{FaultSpec, OnError, OnGap, OnMiss};
-use crate::unit::{Bytes, Span};
+use crate::payload::Qos;
+use crate::port::Skew;
+use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec};
+use crate::unit::{Bytes, Offset, Span};
 use crate::wait::Wait;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -43,6 +47,12 @@ pub(crate) struct NodeSpec {
     pub(crate) core: Option<Placed<usize>>,
     pub(crate) cpu: Option<Placed<usize>>,
     pub(crate) on_error: OnError,
+    /// With `on_error: restart`: how often, and how soon.
+    pub(crate) restart: RestartSpec,
+    /// How much what a source begins matters.
+    pub(crate) qos: Option<Placed<Qos>>,
+    /// How a source's times become times of the run's clock.
+    pub(crate) clock: Option<Placed<Skew>>,
     pub(crate) join: Option<Placed<JoinSpec>>,
     pub(crate) budget: Option<Span>,
     pub(crate) fault: Option<Placed<FaultSpec>>,
@@ -65,6 +75,14 @@ pub(crate) struct InputSpec {
     pub(crate) output: Option<String>,
     pub(crate) capacity: Option<Placed<usize>>,
     pub(crate) when_full: Placed<WhenFull>,
+    /// Messages from which the edge is under pressure.
+    pub(crate) soft_capacity: Option<Placed<usize>>,
+    pub(crate) max_bytes: Option<Placed<Bytes>>,
+    pub(crate) soft_bytes: Option<Placed<Bytes>>,
+    /// Whether `drop_oldest` evicts one for each that comes between the marks.
+    pub(crate) soft_evict: Option<Placed<bool>>,
+    /// Messages in the lane of urgent ones.
+    pub(crate) urgent_capacity: Option<Placed<usize>>,
     /// The greatest age at which a message may begin a call.
     pub(crate) max_age: Option<Span>,
     /// The longest silence.
@@ -96,6 +114,12 @@ pub(crate) struct PathSpec {
 pub(crate) struct CoreSpec {
     #[serde(default)]
     pub(crate) wait: Wait,
+    #[serde(default)]
+    pub(crate) schedule: Schedule,
+    /// What the kernel's scheduler is asked for.
+    pub(crate) rt: Option<RealTime>,
+    #[serde(skip)]
+    pub(crate) place: Place,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -107,6 +131,9 @@ pub(crate) struct RunSpec {
     pub(crate) watchdog: Span,
     #[serde(default)]
     pub(crate) strict: bool,
+    /// Whether all memory of the process is to stay in RAM.
+    #[serde(default)]
+    pub(crate) mlock: bool,
     pub(crate) max_memory: Option<Bytes>,
     pub(crate) warmup: Option<Span>,
     #[serde(default)]
@@ -129,6 +156,7 @@ impl Default for RunSpec {
             stop: Self::default_stop(),
             watchdog: Self::default_watchdog(),
             strict: false,
+            mlock: false,
             max_memory: None,
             warmup: None,
             telemetry: Telemetry::default(),
@@ -324,7 +352,8 @@ impl Reader<'_> {
 
     fn node(&mut self, key: &Key, tree: &Tree) -> Option<NodeSpec> {
         self.name(key, "a node");
-        let known = ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget", "fault"];
+        let known =
+            ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget", "fault", "qos", "clock"];
         let mut kind = None;
         let mut node = NodeSpec {
             name: key.name.clone(),
@@ -335,6 +364,9 @@ impl Reader<'_> {
             core: None,
             cpu: None,
             on_error: OnError::default(),
+            restart: RestartSpec::default(),
+            qos: None,
+            clock: None,
             join: None,
             budget: None,
             fault: None,
@@ -363,10 +395,10 @@ impl Reader<'_> {
                 },
                 "core" => node.core = self.number(value, "a core", 0..=1023),
                 "cpu" => node.cpu = self.number(value, "a CPU", 0..=1023),
-                "on_error" => node.on_error = value.read(self.problems).unwrap_or_default(),
-                "join" => {
-                    node.join = value.read(self.problems).map(|j| Placed { value: j, place: value.place.clone() });
-                }
+                "on_error" => (node.on_error, node.restart) = self.on_error(value),
+                "qos" => node.qos = self.placed(value),
+                "clock" => node.clock = self.clock(value),
+                "join" => node.join = self.placed(value),
                 "budget" => node.budget = value.read(self.problems),
                 "fault" => {
                     let fault: Option<FaultSpec> = value.read(self.problems);
@@ -392,15 +424,74 @@ impl Reader<'_> {
         Some(node)
     }
 
+    /// `skip`, or `{ restart: { max: 3, backoff: 100ms } }`.
+    fn on_error(&mut self, tree: &Tree) -> (OnError, RestartSpec) {
+        if matches!(tree.value, Value::Map(_)) {
+            let entries = self.map(tree, "`on_error`", &["restart"]);
+            let restart = entries.iter().find(|(key, _)| key.name == "restart");
+            let spec: RestartSpec = restart.and_then(|(_, value)| value.read(self.problems)).unwrap_or_default();
+            if spec.max == 0 {
+                self.wrong(
+                    "E0106",
+                    &tree.place,
+                    "a node that is never restarted",
+                    "write `max: 1` or more, or `on_error: stop`",
+                );
+            }
+            return (OnError::Restart, spec);
+        }
+        (tree.read(self.problems).unwrap_or_default(), RestartSpec::default())
+    }
+
+    /// `{ offset: -3ms }`, or `{ offset: auto }`.
+    fn clock(&mut self, tree: &Tree) -> Option<Placed<Skew>> {
+        let entries = self.map(tree, "`clock`", &["offset"]);
+        let Some((_, offset)) = entries.iter().find(|(key, _)| key.name == "offset") else {
+            if matches!(tree.value, Value::Map(_)) {
+                self.wrong(
+                    "E0105",
+                    &tree.place,
+                    "`clock` without `offset`",
+                    "write `clock: { offset: -3ms }` or `offset: auto`",
+                );
+            }
+            return None;
+        };
+        let value = if offset.value == Value::Text("auto".into()) {
+            Skew::Auto
+        } else {
+            Skew::By(offset.read::<Offset>(self.problems)?.0)
+        };
+        Some(Placed { value, place: tree.place.clone() })
+    }
+
+    fn placed<T: serde::de::DeserializeOwned>(&mut self, tree: &Tree) -> Option<Placed<T>> {
+        tree.read(self.problems).map(|value| Placed { value, place: tree.place.clone() })
+    }
+
     /// `camera`, `camera/image`, or `{ from: camera/image, capacity: 64, when_full: latest }`.
     fn input(&mut self, port: Option<String>, tree: &Tree) -> Option<InputSpec> {
         let mut capacity = None;
         let mut when_full = Placed { value: WhenFull::default(), place: tree.place.clone() };
+        let (mut soft_capacity, mut urgent_capacity, mut soft_evict) = (None, None, None);
+        let (mut max_bytes, mut soft_bytes) = (None, None);
         let (mut max_age, mut expect_every, mut on_gap) = (None, None, OnGap::default());
         let from = match &tree.value {
             Value::Map(_) => {
                 let mut from = None;
-                let known = ["from", "capacity", "when_full", "max_age", "expect_every", "on_gap"];
+                let known = [
+                    "from",
+                    "capacity",
+                    "when_full",
+                    "soft_capacity",
+                    "max_bytes",
+                    "soft_bytes",
+                    "soft_evict",
+                    "urgent_capacity",
+                    "max_age",
+                    "expect_every",
+                    "on_gap",
+                ];
                 for (key, value) in self.map(tree, "a connection", &known) {
                     match key.name.as_str() {
                         "from" => from = Some(value),
@@ -411,6 +502,11 @@ impl Reader<'_> {
                                 place: value.place.clone(),
                             };
                         }
+                        "soft_capacity" => soft_capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
+                        "urgent_capacity" => urgent_capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
+                        "max_bytes" => max_bytes = self.placed(value),
+                        "soft_bytes" => soft_bytes = self.placed(value),
+                        "soft_evict" => soft_evict = self.placed(value),
                         "max_age" => max_age = value.read(self.problems),
                         "expect_every" => expect_every = value.read(self.problems),
                         "on_gap" => on_gap = value.read(self.problems).unwrap_or_default(),
@@ -446,6 +542,11 @@ impl Reader<'_> {
             output,
             capacity,
             when_full,
+            soft_capacity,
+            max_bytes,
+            soft_bytes,
+            soft_evict,
+            urgent_capacity,
             max_age,
             expect_every,
             on_gap,
@@ -490,7 +591,13 @@ impl Reader<'_> {
         for (key, value) in entries {
             match key.name.parse::<usize>() {
                 Ok(core) if core < 1024 => {
-                    cores.insert(core, value.read(self.problems).unwrap_or_default());
+                    let read = value.read(self.problems).unwrap_or_default();
+                    let spec = CoreSpec { place: value.place.clone(), ..read };
+                    if spec.rt.is_some_and(|rt| !(1..=99).contains(&rt.priority)) {
+                        let help = "write a priority from 1 to 99; the kernel's own threads are at 50 and 99";
+                        self.wrong("E0106", &value.place, "there is no such real-time priority", help);
+                    }
+                    cores.insert(core, spec);
                 }
                 _ => {
                     let message = format!("`{}` is not a core", key.name);

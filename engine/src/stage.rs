@@ -7,6 +7,7 @@
 mod fault;
 mod feed;
 mod liveness;
+mod restart;
 mod sieve;
 mod sink;
 mod source;
@@ -15,6 +16,7 @@ mod transform;
 pub(crate) use fault::{Fault, FaultSpec};
 pub(crate) use liveness::Liveness;
 pub use liveness::OnGap;
+pub(crate) use restart::{Again, Blueprint, Restart, RestartSpec};
 pub use sieve::OnMiss;
 pub(crate) use sieve::{Rules, Sieve, Tail, count_misses, sift};
 pub(crate) use sink::SinkStage;
@@ -23,9 +25,10 @@ pub(crate) use transform::TransformStage;
 
 use crate::edge::Reason;
 use crate::error::NodeError;
-use crate::intake::{Lead, Left};
+use crate::intake::{Intake, Lead, Left};
 use crate::meter::{Hist, Term};
 use crate::node::{Metrics, Node};
+use crate::payload::Header;
 use crate::port::PortSet;
 use crate::running::Failure;
 use crate::sync::{Arc, Counter};
@@ -68,6 +71,8 @@ pub enum OnError {
     Skip,
     /// The node is taken out; the rest goes on.
     Detach,
+    /// The call's inputs count as failed; the node is built again, after a while, and goes on.
+    Restart,
 }
 
 impl OnError {
@@ -77,7 +82,13 @@ impl OnError {
             OnError::Stop => "stop",
             OnError::Skip => "skip",
             OnError::Detach => "detach",
+            OnError::Restart => "restart",
         }
+    }
+
+    /// Whether a failed call is all that is lost.
+    pub(crate) fn goes_on(self) -> bool {
+        matches!(self, OnError::Skip | OnError::Restart)
     }
 }
 
@@ -96,6 +107,8 @@ pub(crate) struct Counts {
     pub(crate) over_budget: Counter,
     /// How often an input was silent for longer than it may be.
     pub(crate) gaps: Counter,
+    /// How often the node was built again.
+    pub(crate) restarts: Counter,
     /// How long a message needs from its arrival here to the end of the slowest sink behind, ns, as most of the last did; 0
     /// before that is known, and where nobody asks.
     pub(crate) rest: Counter,
@@ -119,11 +132,30 @@ pub(crate) trait Stage {
         }
     }
 
+    /// What a schedule asks before it decides.
+    fn standing(&mut self, cx: &mut Cx) -> Standing;
+
     /// Drops the node and says what is left.
     fn end(self: Box<Self>, cx: &mut Cx) -> Ended;
 
     /// Changes a setting of the node.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError>;
+}
+
+/// What a schedule asks of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Whether a turn would find something to work on.
+    pub(crate) ready: bool,
+    /// When what comes of it is due; never, where nobody waits for it.
+    pub(crate) due: u64,
+    /// Whether an output is at its soft mark, or full.
+    pub(crate) pressed: bool,
+}
+
+impl Standing {
+    /// Of a stage that has nothing to work on.
+    pub(crate) const IDLE: Standing = Standing { ready: false, due: u64::MAX, pressed: false };
 }
 
 /// What a stage leaves behind.
@@ -137,6 +169,8 @@ pub(crate) struct Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Open,
+    /// The node has failed and is to be built again at this time.
+    Resting(u64),
     /// The node has failed; what still comes is lost for this reason.
     Gone(Reason),
     Ended,
@@ -168,11 +202,14 @@ pub(crate) struct Common {
     pub(crate) budget: u64,
     /// Inputs that must not be silent.
     pub(crate) live: Vec<Liveness>,
+    /// Whether a node that failed is built again, and when.
+    pub(crate) restart: Option<Box<Restart>>,
+    /// By source: the shortest deadline of the paths through here, ns; for a schedule that asks.
+    pub(crate) urgency: Vec<Option<u64>>,
 }
 
 impl Common {
-    /// `first_limit` is how many messages the first turn may take, before any call was timed.
-    pub(crate) fn new(node: usize, on_error: OnError, counts: Arc<Counts>, first_limit: usize, cx: &mut Cx) -> Self {
+    pub(crate) fn new(node: usize, on_error: OnError, counts: Arc<Counts>, cx: &mut Cx) -> Self {
         Common {
             node,
             on_error,
@@ -183,7 +220,8 @@ impl Common {
             blocked: None,
             life: Life::Open,
             call_ns: 0,
-            limit: first_limit,
+            // The first call tells how many a turn has time for.
+            limit: 1,
             turns: 0,
             blocked_since: 0,
             lead: Lead::default(),
@@ -191,6 +229,8 @@ impl Common {
             sieve: None,
             budget: 0,
             live: Vec::new(),
+            restart: None,
+            urgency: Vec::new(),
         }
     }
 
@@ -204,7 +244,8 @@ impl Common {
     /// How many messages one turn may take.
     #[inline]
     fn limit(&self, perishable: bool) -> usize {
-        if self.is_slow() && (perishable || self.sieve.is_some()) {
+        // What was taken together with a message that fails would be lost with the node.
+        if (self.is_slow() && (perishable || self.sieve.is_some())) || self.restart.is_some() {
             return 1;
         }
         self.limit
@@ -283,6 +324,57 @@ impl Common {
         let reason = if self.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
         self.life = Life::Gone(reason);
         reason
+    }
+
+    /// Whether the node, which has failed, is to be built again; says so where it has failed too often.
+    #[cold]
+    pub(crate) fn rest(&mut self, cx: &mut Cx) -> bool {
+        let Some(restart) = &mut self.restart else { return false };
+        if let Some(due) = restart.again_at(cx.read()) {
+            self.life = Life::Resting(due);
+            return true;
+        }
+        let text = format!("it has been built again {} times, and fails", restart.tries());
+        let number = self.counts.done.get() + self.counts.failed.get();
+        cx.shared.fail(Failure { node: self.node, call: "restart", number, text, panicked: false }, OnError::Stop);
+        false
+    }
+
+    /// When the node is to be built again, while it rests.
+    #[inline]
+    pub(crate) fn resting(&self) -> Option<u64> {
+        if let Life::Resting(due) = self.life { Some(due) } else { None }
+    }
+
+    /// The node has been built again.
+    pub(crate) fn rise(&mut self) {
+        self.life = Life::Open;
+        self.counts.restarts.add(1);
+    }
+
+    /// When what comes of a message is due; of one that cannot be seen, as if it began now.
+    pub(crate) fn due_of(&self, header: Option<&Header>, now: u64) -> u64 {
+        match header {
+            Some(header) => {
+                let path = self.urgency.get(usize::from(header.source)).copied().flatten();
+                path.map_or(u64::MAX, |deadline| header.origin.0.saturating_add(deadline)).min(header.deadline.0)
+            }
+            None => {
+                let soonest = self.urgency.iter().flatten().min();
+                soonest.map_or(u64::MAX, |deadline| now.saturating_add(*deadline))
+            }
+        }
+    }
+
+    /// What a schedule asks of a stage with inputs.
+    fn standing_of(&self, intake: &mut impl Intake, pressed: bool, cx: &mut Cx) -> Standing {
+        if self.life != Life::Open || intake.ready(1) == 0 {
+            return Standing::IDLE;
+        }
+        let now = cx.mark();
+        let mut due = None;
+        intake.peek(&mut |header| due = Some(self.due_of(Some(header), now)));
+        Standing { ready: true, due: due.unwrap_or_else(|| self.due_of(None, now)), pressed }
     }
 
     /// Records a failure and what the policy makes of it.
@@ -373,8 +465,37 @@ fn metrics_of<N: Node>(node: &Option<N>, common: &Common, cx: &Cx) -> Metrics {
     metrics
 }
 
+/// Whether an output is at its soft mark, or full.
+fn is_pressed(ports: &mut impl PortSet) -> bool {
+    let mut pressed = false;
+    ports.each(&mut |port| pressed |= port.is_pressed());
+    pressed
+}
+
+/// Builds a node again, if it is time. `Err` when that failed.
+#[cold]
+fn build_again<N>(
+    node: &mut Option<N>,
+    again: &mut Option<Again<N>>,
+    due: u64,
+    common: &mut Common,
+    cx: &mut Cx,
+) -> Result<Turn, Trouble> {
+    if cx.read() < due {
+        return Ok(Turn::Idle(due));
+    }
+    common.counts.turns.add(1);
+    cx.enter(common.node);
+    if let Some(again) = again {
+        *node = Some(guarded("build", again)?);
+    }
+    cx.stale();
+    common.rise();
+    Ok(Turn::Worked)
+}
+
 /// Blocked, or merely letting a ring come free a little more.
-fn blocked(ports: &mut impl PortSet, counts: &Counts) -> Turn {
+pub(crate) fn blocked(ports: &mut impl PortSet, counts: &Counts) -> Turn {
     let (mut settling, mut empty) = (false, false);
     ports.each(&mut |port| {
         settling |= port.is_settling();

@@ -421,6 +421,9 @@ impl Payload for Tensor {
     fn share(message: &Message<Self>) -> Message<Self> {
         Message { head: (), body: message.body.share() }
     }
+    fn bytes(message: &Message<Self>) -> usize {
+        message.body.bytes().len()
+    }
 }
 
 /// The only handle to a slot, which may therefore be written. [`TensorMut::freeze`] turns it into a [`Tensor`]; sending

@@ -68,6 +68,27 @@ fn parse_span(text: &str) -> Option<Duration> {
     humantime::parse_duration(text).ok()
 }
 
+/// A length of time that may be negative, ns, written `3ms`, `+3ms`, `-250us`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Offset(pub i64);
+
+quantity!(
+    Offset,
+    parse_offset,
+    "a time with its unit, such as `-3ms`",
+    r"^\s*[+-]?\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$"
+);
+
+fn parse_offset(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let (is_negative, rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let ns = i64::try_from(parse_span(rest)?.as_nanos()).ok()?;
+    Some(if is_negative { -ns } else { ns })
+}
+
 /// A number of bytes, written `4096B`, `64KiB`, `4MiB`, `1GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);

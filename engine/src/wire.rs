@@ -1,16 +1,21 @@
 //! Rings and pools exist; no thread does.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, WallWatch};
+use crate::cpu::{self, Pinned};
+use crate::crew::Schedule;
+use crate::document::Tree;
 use crate::edge::{Buffers, Params, Shared};
 use crate::error::RunError;
 use crate::intake::{IntakeParts, JoinRule};
-use crate::node::{Building, Cost, Folders, PlannedPorts};
+use crate::node::{Building, Folders, PlannedPorts};
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::port::PortParts;
+use crate::port::{Begin, PortParts};
 use crate::registry::{NodeParts, PlannedNode};
 use crate::running::{RunShared, Running, Seen, build_error};
-use crate::stage::{BURST, Common, Counts, Fault, FaultSpec, Liveness, OnError, Rules, Sieve, Stage};
+use crate::stage::{
+    Blueprint, Common, Counts, Fault, FaultSpec, Liveness, OnError, Restart, RestartSpec, Rules, Sieve, Stage,
+};
 use crate::sync::{Arc, Counter};
 use crate::wait::Bell;
 use crate::worker::{self, Cx};
@@ -43,13 +48,15 @@ struct Kit {
     ports: PlannedPorts,
     on_error: OnError,
     counts: Arc<Counts>,
-    first_limit: usize,
     in_edges: Vec<usize>,
     outputs: Vec<OutputKit>,
     copies: Option<Pool>,
     rule: JoinRule,
     sources: Vec<usize>,
-    source: u16,
+    begin: Begin,
+    restart: Option<(RestartSpec, Tree)>,
+    /// By source: the shortest deadline of the paths through here; where the worker's schedule asks.
+    urgency: Vec<Option<u64>>,
     fault: Option<FaultSpec>,
     budget: u64,
     rules: Rules,
@@ -65,6 +72,7 @@ struct OutputKit {
     name: String,
     emits: usize,
     rows: usize,
+    forwards: bool,
     edges: Vec<usize>,
     pool: Option<Pool>,
 }
@@ -95,6 +103,7 @@ impl Plan {
                 capacity: edge.capacity,
                 when_full: edge.when_full,
                 emits: self.nodes()[edge.from].outputs[edge.from_port].emits,
+                admission: edge.admission,
                 buffer: edge.buffer,
                 shared: edges[i].clone(),
                 producer_bell: bells[from].clone(),
@@ -119,7 +128,8 @@ impl Plan {
             let place = self.workers()[index].place.clone();
             let name = self.workers()[index].name.clone();
             let build = Box::new(move |cx: &mut Cx| build(kits, ends, &folders, cx));
-            workers.push(worker::Plan { index, name, place, nodes: members, build });
+            let schedule = self.workers()[index].schedule;
+            workers.push(worker::Plan { index, name, place, schedule, nodes: members, build });
         }
         Ok(Wired { plan: self, shared, edges, counts, workers, missed })
     }
@@ -155,28 +165,28 @@ impl Plan {
                 name: out.name.clone(),
                 emits: out.emits,
                 rows: out.rows,
+                forwards: !declared.forwards.is_empty(),
                 edges: out.edges.clone(),
                 pool: made,
             });
         }
-        let first_limit = match plan.cost {
-            Cost::Light => BURST,
-            Cost::Medium => 8,
-            Cost::Heavy | Cost::Infer => 1,
-        };
         Ok(Kit {
             node,
             name: plan.name.clone(),
             ports,
             on_error: plan.on_error,
             counts: counts[node].clone(),
-            first_limit,
             in_edges: plan.in_edges.clone(),
             outputs,
             copies,
             rule: plan.rule.clone(),
             sources: plan.reached_by.clone(),
-            source: plan.source,
+            begin: plan.begin,
+            restart: plan.restart.clone(),
+            urgency: match self.workers()[plan.worker].schedule {
+                Schedule::Deadline => plan.urgency.clone(),
+                _ => Vec::new(),
+            },
             fault: plan.fault.clone(),
             budget: plan.budget.unwrap_or(0),
             rules: plan.rules.clone(),
@@ -229,6 +239,7 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
                 name: o.name,
                 emits: o.emits,
                 rows: o.rows,
+                forwards: o.forwards,
                 edges: take(&mut producers, &o.edges),
                 pool: o.pool,
             })
@@ -236,16 +247,25 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         let rule = JoinRule { clock: cx.clock().clone(), ..kit.rule };
         let lead = rule.lead();
         let intake = IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, rule };
-        let mut common = Common::new(node, kit.on_error, kit.counts, kit.first_limit, cx);
+        let mut common = Common::new(node, kit.on_error, kit.counts, cx);
         common.lead = lead;
         common.budget = kit.budget;
         common.live = kit.live;
+        common.urgency = kit.urgency;
+        common.restart = kit.restart.as_ref().map(|(spec, _)| Box::new(Restart::new(*spec)));
         if !kit.rules.is_empty() || kit.fault.as_ref().is_some_and(|fault| fault.drop > 0.0) {
             common.sieve = Some(Box::new(Sieve::new(kit.rules, kit.buffer, kit.missed, kit.behind)));
         }
         common.fault = kit.fault.map(|spec| Box::new(Fault::new(spec, cx.clock().clone())));
-        let parts = NodeParts { common, intake, outputs, sources: kit.sources, source: kit.source };
         let clock = cx.clock().clone();
+        let blueprint = kit.restart.map(|(_, config)| Blueprint {
+            name: kit.name.clone(),
+            folders: folders.clone(),
+            clock: clock.clone(),
+            ports: kit.ports.clone(),
+            config,
+        });
+        let parts = NodeParts { common, intake, outputs, sources: kit.sources, begin: kit.begin, blueprint };
         let mut building = Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports };
         let planned = kit.planned;
         match crate::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
@@ -263,6 +283,10 @@ impl Wired {
     /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where the system refuses
     /// what `strict` demands; [`RunError::Thread`] where a thread cannot be had. Nothing has run then.
     pub fn start(self) -> Result<Running, RunError> {
+        let locked = if self.plan.mlock { cpu::lock_memory() } else { Ok(()) };
+        if let (Err(refused), true) = (&locked, self.plan.strict) {
+            return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
+        }
         let (send, done) = std::sync::mpsc::sync_channel(self.workers.len().max(1));
         let (mut running, workers) = self.split(done);
         let (plan, shared) = (&running.plan, &running.shared);
@@ -278,7 +302,7 @@ impl Wired {
             }
         }
         let strict = plan.strict;
-        let refused = |pinned: &[Option<worker::Pinned>]| {
+        let refused = |pinned: &[Option<Pinned>]| {
             let first = pinned.iter().flatten().find_map(|p| p.refused.clone());
             first.filter(|_| strict)
         };
@@ -287,7 +311,8 @@ impl Wired {
             Err(Ok(error)) => return Err(build_error(plan, error)),
             Err(Err(refused)) => return Err(RunError::Refused(format!("{refused} (`strict` is set)"))),
         };
-        for refused in pinned.iter().filter_map(|p| p.refused.clone()) {
+        let refused = pinned.iter().filter_map(|p| p.refused.clone());
+        for refused in refused.chain(locked.err()) {
             shared.note(refused);
         }
         running.pinned = pinned;
@@ -312,6 +337,7 @@ impl Wired {
             started: Instant::now(),
             started_at: crate::clock::wall(),
             finished: false,
+            wall: WallWatch::default(),
         };
         (running, workers)
     }

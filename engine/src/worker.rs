@@ -5,6 +5,8 @@
 //! moved it folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass.
 
 use crate::clock::{Clock, Watch};
+use crate::cpu::{self, Place};
+use crate::crew::{Crew, Schedule};
 use crate::error::NodeError;
 use crate::meter::{Hist, Meter, Run, Telemetry, Term};
 use crate::running::{Command, RunShared};
@@ -278,55 +280,6 @@ impl Idler {
     }
 }
 
-/// Where and how a worker runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The kernel's number of the CPU; `None` for a helper, which runs wherever the run's CPUs allow.
-    pub(crate) cpu: Option<usize>,
-    /// The CPUs of the run.
-    pub(crate) allowed: Vec<usize>,
-    pub(crate) wait: Wait,
-    pub(crate) may_spin: bool,
-}
-
-/// What a worker found when it pinned itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pinned {
-    /// CPUs the thread may run on, read back from the kernel.
-    pub got: Vec<usize>,
-    /// Why that is not what was asked for.
-    pub refused: Option<String>,
-}
-
-/// The CPUs the calling thread may run on.
-pub(crate) fn allowed_cpus() -> Vec<usize> {
-    match nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {
-        Ok(set) => (0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect(),
-        Err(_) => vec![0],
-    }
-}
-
-/// Pins the calling thread, and reads back what came of it.
-#[allow(clippy::disallowed_methods, reason = "the one place, with a checked number")]
-fn pin(place: &Place) -> Pinned {
-    // 1 ns: a timer that is 50 µs late, as by default, would be 50 µs of every paced source's latency.
-    let _ = nix::sys::prctl::set_timerslack(1);
-    let asked: Vec<usize> = place.cpu.map_or_else(|| place.allowed.clone(), |cpu| vec![cpu]);
-    let refused = match place.cpu {
-        // Planning refused every id that is not allowed: core_affinity aborts on some of them.
-        Some(id) => (!core_affinity::set_for_current(core_affinity::CoreId { id })).then(|| "refused".to_string()),
-        None => {
-            let mut set = nix::sched::CpuSet::new();
-            // The kernel gave these numbers, so none is out of range.
-            asked.iter().for_each(|cpu| set.set(*cpu).unwrap_or(()));
-            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).err().map(|e| e.to_string())
-        }
-    };
-    let got = allowed_cpus();
-    let refused = refused.or_else(|| (got != asked).then(|| "the kernel did not keep it".to_string()));
-    Pinned { refused: refused.map(|why| format!("pinning to CPU {asked:?}: {why}; runs on {got:?}")), got }
-}
-
 /// Builds one worker's stages on its thread.
 pub(crate) type BuildStages = Box<dyn FnOnce(&mut Cx) -> Result<Vec<Box<dyn Stage>>, (usize, String)> + Send>;
 
@@ -335,6 +288,7 @@ pub(crate) struct Plan {
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) place: Place,
+    pub(crate) schedule: Schedule,
     pub(crate) nodes: Vec<usize>,
     pub(crate) build: BuildStages,
 }
@@ -347,7 +301,7 @@ impl Plan {
             Ok(built) => built?,
             Err(trouble) => return Err((self.nodes.first().copied().unwrap_or(0), trouble.into_text())),
         };
-        Ok(Crew::new(stages, &self.nodes))
+        Ok(Crew::new(stages, &self.nodes, self.schedule))
     }
 }
 
@@ -358,89 +312,6 @@ pub(crate) struct Outcome {
     pub(crate) ended: Vec<Ended>,
     /// A panic outside any node: a bug of the engine.
     pub(crate) bug: Option<String>,
-}
-
-/// The stages of a worker, and the pass over them.
-pub(crate) struct Crew {
-    stages: Vec<(Box<dyn Stage>, usize, bool)>,
-}
-
-impl Crew {
-    pub(crate) fn new(stages: Vec<Box<dyn Stage>>, nodes: &[usize]) -> Self {
-        Crew { stages: stages.into_iter().zip(nodes).map(|(stage, node)| (stage, *node, false)).collect() }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.stages.len()
-    }
-
-    /// The node of a stage.
-    pub(crate) fn node(&self, at: usize) -> usize {
-        self.stages[at].1
-    }
-
-    /// Turns one stage.
-    pub(crate) fn turn(&mut self, at: usize, cx: &mut Cx) -> Turn {
-        self.stages[at].0.turn(cx)
-    }
-
-    /// Turns every stage once.
-    pub(crate) fn pass(&mut self, cx: &mut Cx) -> Turn {
-        let (mut worked, mut wake, mut all_done, mut pending) = (false, u64::MAX, true, false);
-        for (stage, _, done) in &mut self.stages {
-            if *done {
-                continue;
-            }
-            match stage.turn(cx) {
-                Turn::Worked => worked = true,
-                Turn::Idle(until) => wake = wake.min(until),
-                Turn::Blocked => {}
-                Turn::Pending => pending = true,
-                Turn::Done => {
-                    *done = true;
-                    worked = true;
-                    continue;
-                }
-            }
-            all_done = false;
-        }
-        if all_done {
-            Turn::Done
-        } else if worked {
-            Turn::Worked
-        } else if pending {
-            Turn::Pending
-        } else {
-            Turn::Idle(wake)
-        }
-    }
-
-    fn run(&mut self, cx: &mut Cx, idler: &mut Idler) {
-        if let [(stage, _, done)] = &mut self.stages[..] {
-            stage.run(cx, idler);
-            *done = true;
-            return;
-        }
-        while !cx.is_aborted() {
-            let turn = self.pass(cx);
-            if turn == Turn::Done || !idler.after(cx, turn) {
-                break;
-            }
-            self.obey(cx);
-        }
-    }
-
-    /// Applies the settings that were changed from outside.
-    pub(crate) fn obey(&mut self, cx: &mut Cx) {
-        cx.obey(|node, name, value| {
-            let stage = self.stages.iter_mut().find(|(_, at, _)| *at == node);
-            stage.map_or(Ok(()), |(stage, ..)| stage.set(name, value))
-        });
-    }
-
-    fn end(self, cx: &mut Cx) -> Vec<Ended> {
-        self.stages.into_iter().map(|(stage, ..)| stage.end(cx)).collect()
-    }
 }
 
 impl Outcome {
@@ -460,13 +331,13 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
     let shared = cx.shared.clone();
     let bell = shared.bell(plan.index);
     bell.answer_here();
-    let pinned = pin(&plan.place);
+    let pinned = cpu::take(&plan.place);
     let index = plan.index;
     let (wait, may_spin) = (plan.place.wait, plan.place.may_spin);
     let mut bug = None;
     let (mut crew, error) = match plan.build(&mut cx) {
         Ok(crew) => (crew, None),
-        Err(error) => (Crew::new(Vec::new(), &[]), Some(error)),
+        Err(error) => (Crew::new(Vec::new(), &[], Schedule::default()), Some(error)),
     };
     let go = shared.built(index, pinned, error);
     if go {

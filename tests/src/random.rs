@@ -39,7 +39,33 @@ fn pick<T: Copy>(rng: &mut fastrand::Rng, from: &[T]) -> T {
 }
 
 fn on_error(rng: &mut fastrand::Rng) -> &'static str {
-    pick(rng, &["stop", "skip", "skip", "detach", "detach"])
+    let restart = "{ restart: { max: 2, backoff: 5us } }";
+    pick(rng, &["stop", "skip", "skip", "detach", "detach", restart])
+}
+
+/// Marks, caps and lanes of an edge.
+fn marks(rng: &mut fastrand::Rng, when_full: &str, capacity: usize, emits: usize) -> String {
+    if when_full == "latest" || rng.u8(..4) > 0 {
+        return String::new();
+    }
+    let mut marks = String::new();
+    if rng.bool() {
+        let _ = write!(marks, ", soft_capacity: {}", 1 + rng.usize(..capacity));
+        if when_full == "drop_oldest" && rng.bool() {
+            marks += ", soft_evict: true";
+        }
+    }
+    if rng.bool() {
+        let most = 1 + rng.u64(..200);
+        let _ = write!(marks, ", max_bytes: {most}B");
+        if rng.bool() {
+            let _ = write!(marks, ", soft_bytes: {}B", rng.u64(..=most));
+        }
+    }
+    if rng.bool() {
+        let _ = write!(marks, ", urgent_capacity: {}", emits + rng.usize(..8));
+    }
+    marks
 }
 
 /// Faults planted in some nodes.
@@ -86,8 +112,9 @@ fn connection(rng: &mut fastrand::Rng, outputs: &[Output], behind: &mut Behind) 
     let output = &outputs[rng.usize(..outputs.len())];
     let when_full = pick(rng, &["block", "block", "block", "drop_newest", "drop_oldest", "latest", "fail"]);
     let spare = if rng.bool() { 4 } else { 70 };
-    let capacity = output.emits + rng.usize(..spare);
-    let capacity = if when_full == "latest" { String::new() } else { format!(", capacity: {capacity}") };
+    let room = output.emits + rng.usize(..spare);
+    let capacity = if when_full == "latest" { String::new() } else { format!(", capacity: {room}") };
+    let marks = marks(rng, when_full, room, output.emits);
     behind.sources.extend(&output.sources);
     behind.out_of_order |= !output.in_order;
     let age = if rng.u8(..12) == 0 { format!(", max_age: {}us", rng.u64(1..200)) } else { String::new() };
@@ -97,7 +124,7 @@ fn connection(rng: &mut fastrand::Rng, outputs: &[Output], behind: &mut Behind) 
         }
         _ => String::new(),
     };
-    format!("{{ from: {}, when_full: {when_full}{capacity}{age}{signs} }}", output.name)
+    format!("{{ from: {}, when_full: {when_full}{capacity}{marks}{age}{signs} }}", output.name)
 }
 
 /// Draws a graph. The same seed draws the same graph. With `patience` every join says how long it waits.
@@ -118,9 +145,10 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
         let fail = if fails { format!(", fail_at: {}", rng.u64(..count)) } else { String::new() };
         let mut emits = 1;
         let planted = fault(rng, false, Some(&mut emits));
+        let qos = pick(rng, &["", "", ", qos: urgent", ", qos: background", ", clock: { offset: -1us }"]);
         let _ = writeln!(
             yaml,
-            "  {name}: {{ kind: numbers, config: {{ count: {count}{period}{fail} }}, on_error: {}{}{planted} }}",
+            "  {name}: {{ kind: numbers, config: {{ count: {count}{period}{fail} }}, on_error: {}{}{planted}{qos} }}",
             on_error(rng),
             place(rng)
         );
@@ -192,12 +220,17 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
                 continue;
             }
             let on_miss = pick(rng, &["count", "drop", "drop", "skip_to_latest", "stop"]);
-            let deadline = rng.u64(1..300);
+            // Later than any join holds a message back: such a deadline is refused.
+            let deadline = rng.u64(30..300);
             paths.push(format!("{{ from: s{source}, to: z{i}, deadline: {deadline}us, on_miss: {on_miss} }}"));
         }
     }
     if !paths.is_empty() {
         let _ = writeln!(yaml, "paths: [{}]", paths.join(", "));
+    }
+    if rng.bool() {
+        let mut schedule = || pick(rng, &["round_robin", "deadline", "throughput"]);
+        let _ = writeln!(yaml, "cores: {{ 0: {{ schedule: {} }}, 1: {{ schedule: {} }} }}", schedule(), schedule());
     }
     // A source that fails because an edge is full begins fewer.
     counts.retain(|(name, _)| !yaml.contains(&format!("from: {name}, when_full: fail")));
@@ -227,7 +260,10 @@ fn planned(seed: u64) -> (Drawn, Plan) {
 pub fn simulate(seed: u64) -> Result<(Drawn, Report), (Drawn, Box<Stuck>)> {
     let (drawn, plan) = planned(seed);
     let simulation = plan.wire().and_then(|wired| wired.simulate(seed)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    match simulation.run(1_000_000) {
+    // In any order, or as the workers would.
+    let is_scheduled = drawn.yaml.contains("schedule") && seed.is_multiple_of(2);
+    let run = if is_scheduled { limen::sim::Simulation::run_as_scheduled } else { limen::sim::Simulation::run };
+    match run(simulation, 1_000_000) {
         Ok(report) => Ok((drawn, report)),
         Err(stuck) => Err((drawn, stuck)),
     }

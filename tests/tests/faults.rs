@@ -239,3 +239,118 @@ fn a_turn_that_takes_too_long_is_named_while_it_lasts() {
     assert!(report.notes.len() <= 3 && report.exit_code() == 0, "{:?}", report.notes);
     assert_eq!(run(&graph("10s")).notes, Vec::<String>::new());
 }
+
+#[test]
+fn a_node_that_is_restarted_goes_on_with_the_next_message() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 500, period_ns: 1000000 } }\n  \
+                 b: { kind: step, from: { from: a, capacity: 200 }, on_error: { restart: { max: 3, backoff: 10ms } }, \
+                 fault: { error_every: 200 } }\n  c: { kind: collect, from: b }\n";
+    let report = turn(graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+    assert_eq!((report.exit_code(), report.is_degraded()), (0, true));
+    // The two inputs of the calls that failed are all that is missing.
+    assert_eq!((report.metric("count"), report.failed_calls, report.metric("restarts")), (Some(498.0), 2, Some(2.0)));
+    assert_eq!((report.metric("lost"), report.metric("disorder")), (Some(0.0), Some(0.0)));
+}
+
+#[test]
+fn a_node_that_always_fails_is_restarted_later_and_later_and_not_for_ever() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 500, period_ns: 1000000 } }\n  \
+                 b: { kind: fault, config: { every: 1 }, from: a, on_error: { restart: { max: 3, backoff: 100ms } } }\n  \
+                 c: { kind: collect, from: b }\n";
+    let report = turn(graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+    assert_eq!((report.outcome, report.exit_code()), (Outcome::Failed, 1));
+    let node = report.node("b").unwrap();
+    // Once, and after each of the restarts 100, 200 and 400 ms later.
+    assert_eq!((node.failed, node.restarts), (4, 3));
+    assert!((700..720).contains(&report.wall.as_millis()), "{:?}", report.wall);
+    let last = report.failures.last().unwrap();
+    assert_eq!((last.node.as_str(), last.call), ("b", "restart"));
+    assert!(last.text.contains("3 times"), "{last}");
+}
+
+#[test]
+fn a_source_that_is_restarted_begins_again() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 10, fail_at: 4 }, on_error: { restart: { max: 2, backoff: 1ms } } }\n  \
+                 c: { kind: collect, from: a }\n";
+    let report = turn(graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+    // Numbers 0 to 3, three times over; sequence numbers go on.
+    assert_eq!(
+        (report.metric("count"), report.metric("sum_in"), report.metric("disorder")),
+        (Some(12.0), Some(18.0), Some(0.0))
+    );
+    assert_eq!((report.outcome, report.metric("restarts")), (Outcome::Failed, Some(2.0)));
+}
+
+#[test]
+fn whichever_call_fails_is_named_and_nothing_is_lost_uncounted() {
+    for policy in ["stop", "skip", "detach", "{ restart: { max: 1, backoff: 1us } }"] {
+        for node in ["a", "b", "c", "d"] {
+            let mut n = 0;
+            loop {
+                n += 1;
+                let keys = |name: &str| {
+                    if name == node {
+                        format!(", on_error: {policy}, fault: {{ error_at: {n} }}")
+                    } else {
+                        String::new()
+                    }
+                };
+                let graph = format!(
+                    "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 40 }}{} }}\n  \
+                     b: {{ kind: step, from: a{} }}\n  c: {{ kind: add, config: {{ n: 1 }}, from: b{} }}\n  \
+                     d: {{ kind: collect, from: c{} }}\n",
+                    keys("a"),
+                    keys("b"),
+                    keys("c"),
+                    keys("d")
+                );
+                let report = turn(&graph, n);
+                let what = format!("{node} {policy} at {n}");
+                assert_eq!(report.bugs, Vec::<String>::new(), "{what}");
+                assert_eq!(report.metric("left"), Some(0.0), "{what}");
+                if report.failed_calls == 0 {
+                    break;
+                }
+                assert_eq!((report.failures[0].node.as_str(), report.failed_calls), (node, 1), "{what}");
+                assert_eq!(report.exit_code(), u8::from(policy == "stop"), "{what}");
+            }
+            // It passed unharmed only once there was no such call any more.
+            assert!(n > 40, "{node} {policy}: unharmed at {n}");
+        }
+    }
+}
+
+#[test]
+fn real_time_is_had_or_refused_and_either_is_said() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 10 } }\n  b: { kind: collect, core: 0, from: a }\n\
+                 cores: { 0: { rt: { policy: rr, priority: 3 } } }\n";
+    let plan = |allow_rt, strict| {
+        let options = limen::Options { allow_rt, strict, ..limen::Options::default() };
+        limen::Plan::with_options(
+            limen::Spec::from_text(graph, "test.yaml").unwrap(),
+            &limen_tests::registry(),
+            &options,
+        )
+    };
+    // It has to be allowed.
+    let report = plan(false, None).unwrap().wire().unwrap().start().unwrap().wait();
+    assert_eq!(report.workers[0].pinned.real_time, None);
+    assert_eq!(report.notes.iter().filter(|note| note.contains("--allow-rt")).count(), 1, "{:?}", report.notes);
+    let refused = plan(false, Some(true)).unwrap_err().to_string();
+    assert!(refused.contains("5:13: error[E0143]"), "{refused}");
+    let Ok(allowed) = plan(true, None) else {
+        // On one CPU nothing would be left for the rest of the system.
+        assert_eq!(std::thread::available_parallelism().unwrap().get(), 1);
+        return;
+    };
+    let report = allowed.wire().unwrap().start().unwrap().wait();
+    assert_eq!((report.exit_code(), report.metric("count")), (0, Some(10.0)));
+    let said = report.notes.iter().filter(|note| note.contains("real time (rr 3)")).count();
+    match report.workers[0].pinned.real_time {
+        Some(got) => assert_eq!((got.to_string().as_str(), said), ("rr 3", 0)),
+        None => assert_eq!(said, 1, "{:?}", report.notes),
+    }
+}

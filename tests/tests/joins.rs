@@ -230,3 +230,86 @@ fn a_window_overlaps_as_it_is_told_and_its_tail_is_sent() {
         assert_eq!(found, expected, "{config}");
     }
 }
+
+#[test]
+fn a_source_may_have_a_clock_of_its_own() {
+    // The clock of `b` is a quarter of a second behind, and what it sends is a millisecond on its way.
+    let origins: Vec<String> = (0..20).map(|n| (n * 10_000_000 - 250_000_000i64).to_string()).collect();
+    let sources = |clock: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 20, period_ns: 10000000 }} }}\n  \
+             b: {{ kind: numbers, config: {{ count: 20, period_ns: 10000000, origins: [{}] }}{clock} }}\n  \
+             c: {{ kind: collect, inputs: {{ x: a, y: b }}, join: {{ policy: by_time, within: 2ms }} }}\n",
+            origins.join(", ")
+        )
+    };
+    for (clock, pairs) in [("", 0.0), (", clock: { offset: 250ms }", 20.0), (", clock: { offset: auto }", 20.0)] {
+        let report = turn(&sources(clock), 1);
+        assert_eq!(report.bugs, Vec::<String>::new());
+        assert_eq!(figure(&report, "count"), pairs, "{clock}");
+    }
+}
+
+/// Windows of four taken apart and put together again, with something between.
+fn apart(between: &str, gather: &str) -> Report {
+    let report = turn(
+        &format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 42, period_ns: 1000000 }} }}\n  \
+             w: {{ kind: window, config: {{ length: 4 }}, from: a }}\n  s: {{ kind: scatter, from: w }}\n{between}  \
+             g: {{ kind: gather, config: {{ max: 4{gather} }}, from: p }}\n  t: {{ kind: trail, from: g }}\n"
+        ),
+        1,
+    );
+    assert_eq!((report.bugs.len(), report.exit_code(), report.metric("left")), (0, 0, Some(0.0)));
+    report
+}
+
+#[test]
+fn what_is_taken_apart_is_put_together_again() {
+    let report = apart("  p: { kind: add, config: { n: 100 }, from: s }\n", "");
+    for n in 0..11 {
+        let at = |what: &str| figure(&report, &format!("{what}_{n}"));
+        // The last window has two.
+        assert_eq!((at("number"), at("length")), (f64::from(100 + 4 * n), if n == 10 { 2.0 } else { 4.0 }));
+    }
+    assert_eq!((report.node("t").unwrap().done, figure(&report, "incomplete")), (11, 0.0));
+}
+
+#[test]
+fn parts_that_went_different_ways_come_together() {
+    let ways = "  r: { kind: router, config: { routes: [{ to: low, when: \"< 20\" }, { to: high, when: else }] }, from: s }\n  \
+                l: { kind: add, config: { n: 0 }, from: r/low }\n  h: { kind: delay, config: { by: 3ms }, from: r/high }\n  \
+                p: { kind: merge, inputs: { l: l, h: h } }\n";
+    let report = apart(ways, "");
+    let lengths: f64 = (0..11).map(|n| figure(&report, &format!("length_{n}"))).sum();
+    assert_eq!((report.node("t").unwrap().done, lengths, figure(&report, "incomplete")), (11, 42.0, 0.0));
+}
+
+#[test]
+fn what_is_not_complete_is_sent_or_let_go_and_counted() {
+    let lossy = "  p: { kind: add, config: { n: 0 }, from: s, fault: { drop: 0.2, seed: 3 } }\n";
+    for (gather, are_sent) in [("", true), (", missing: drop", false), (", within: 2ms", true), (", open: 1", true)] {
+        let report = apart(lossy, gather);
+        let (sent, incomplete) = (report.node("t").unwrap().done, figure(&report, "incomplete"));
+        assert!(incomplete > 2.0, "{gather}: {incomplete}");
+        let lengths: Vec<f64> = (0..sent).map(|n| figure(&report, &format!("length_{n}"))).collect();
+        if are_sent {
+            assert_eq!(lengths.iter().sum::<f64>(), 42.0 - lost(&report, Reason::Gate) as f64, "{gather}");
+        } else {
+            // The last window has two from the beginning.
+            let (last, others) = lengths.split_last().unwrap();
+            assert!(others.iter().all(|length| *length == 4.0) && [2.0, 4.0].contains(last), "{gather}: {lengths:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_held_back_and_goes_together_is_not_taken_for_parts() {
+    // Three at a time leave the delay together; they still find their partners.
+    let report = turn(
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 60, period_ns: 100 } }\n  \
+         d: { kind: delay, config: { by: 50us }, from: a }\n  c: { kind: collect, inputs: { x: a, y: d } }\n",
+        1,
+    );
+    assert_eq!((report.bugs.len(), figure(&report, "count"), report.metric("lost")), (0, 60.0, Some(0.0)));
+}

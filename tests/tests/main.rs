@@ -1,5 +1,6 @@
 //! One binary for all integration tests: linking is most of what a test binary costs.
 
+mod admission;
 mod batch;
 mod faults;
 mod joins;
@@ -9,6 +10,7 @@ mod moving;
 mod overload;
 mod policies;
 mod refused;
+mod schedule;
 mod semantics;
 mod stepper;
 mod time;

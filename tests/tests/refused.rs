@@ -200,3 +200,71 @@ fn joins_that_cannot_be_meant() {
         check(&graph(node), &[(place, part)]);
     }
 }
+
+#[test]
+fn marks_that_cannot_be_meant() {
+    let graph = |edge: &str| {
+        format!("version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: {{ from: a, {edge} }} }}\n")
+    };
+    check(&graph("soft_capacity: 9, capacity: 4"), &[("4:55 E0133", "above the edge's capacity of 4")]);
+    check(&graph("soft_bytes: 9B"), &[("4:52 E0133", "counts only below a hard one")]);
+    check(&graph("soft_bytes: 9B, max_bytes: 8B"), &[("4:52 E0133", "the soft mark is above the hard one")]);
+    check(&graph("soft_evict: true, soft_capacity: 2"), &[("4:52 E0133", "only `drop_oldest` evicts")]);
+    check(&graph("when_full: latest, max_bytes: 8B"), &[("4:70 E0133", "holds one message")]);
+    check(&graph("max_bytes: 8"), &[("4:51 E0104", "not a size with its unit")]);
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: split, config: { times: 8 }, from: a }\n  \
+         b: { kind: collect, from: { from: s, urgent_capacity: 4 } }\n",
+        &[("5:57 E0133", "below the 8 messages")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers, qos: urgent }\n  b: { kind: step, from: a, qos: normal, clock: { offset: auto } }\n  \
+         c: { kind: pair, inputs: { a: a, b: { from: b, urgent_capacity: 4 } } }\n  d: { kind: collect, from: c }\n",
+        &[("4:34 E0144", "`b` is no source"), ("4:49 E0144", "`b` is no source"), ("5:3 E0134", "overtake")],
+    );
+}
+
+#[test]
+fn restarts_clocks_and_cores() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers, on_error: { restart: { max: 0 } } }\n  b: { kind: collect, from: a, on_error: { retry: 3 } }\n",
+        &[("3:33 E0106", "never restarted"), ("4:44 E0103", "unknown key `retry`")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers, clock: { offset: 3 } }\n  b: { kind: collect, from: a }\ncores: { 0: { rt: { priority: 100 }, schedule: fair } }\n",
+        &[("3:40 E0104", "not a time with its unit"), ("5:48 E0104", "fair")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a }\ncores: { 0: { rt: { priority: 100 } } }\n",
+        &[("5:13 E0106", "no such real-time priority")],
+    );
+}
+
+#[test]
+fn deadlines_that_the_plan_itself_exceeds() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  d: { kind: delay, config: { by: 20ms }, from: a }\n  \
+         s: { kind: step, from: d }\n  c: { kind: collect, from: s }\n  e: { kind: collect, from: a }\n\
+         paths: [{ from: a, to: c, deadline: 19ms }, { from: a, to: e, deadline: 19ms }]\n",
+        &[("8:9 E0145", "takes 20.0 ms at least, because `d` waits")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n  \
+         c: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms, hold: 30ms, patience: 4 } }\n\
+         paths: [{ from: b, to: c, deadline: 10ms }]\n",
+        &[("6:9 E0145", "because `c` waits")],
+    );
+}
+
+#[test]
+fn parts_of_nothing() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: step, from: a }\n  \
+         g: { kind: gather, config: { max: 4 }, from: s }\n  t: { kind: trail, from: g }\n",
+        &[("5:3 E0146", "what comes from `a` was not taken apart")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: scatter, from: a }\n  t: { kind: trail, from: s }\n",
+        &[("4:29 E0130", "cannot be taken apart")],
+    );
+}

@@ -32,7 +32,7 @@ fn a_missed_deadline_is_counted() {
     assert_eq!((count(&report), report.metric("lost")), (100, Some(0.0)));
     // The n-th is at least 15 n µs late, and never much more.
     let missed = report.deadlines[0].missed;
-    assert!((80..=92).contains(&missed), "{missed} of 100 missed");
+    assert!((80..=98).contains(&missed), "{missed} of 100 missed");
     let kept = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 10ms }]\n");
     assert_eq!(kept.deadlines[0].missed, 0);
 }

@@ -126,6 +126,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Where and how it runs")]
     pub strict: bool,
 
+    /// Let the graph ask the kernel for real-time threads (`cores: { 1: { rt: { priority: 40 } } }`)
+    #[arg(long, env = "LIMEN_ALLOW_RT", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub allow_rt: bool,
+
     /// Latencies of which messages: full, auto (1 burst in 16 under load), sampled (1 in 16), off
     #[arg(long, env = "LIMEN_TELEMETRY", value_name = "HOW", value_parser = telemetry())]
     #[arg(hide_env = true, hide_possible_values = true, help_heading = "Where and how it runs")]
@@ -201,6 +206,7 @@ impl RunArguments {
             warmup: self.warmup.map(|span| span.0),
             telemetry: self.telemetry,
             strict: self.strict.then_some(true),
+            allow_rt: self.allow_rt,
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::report::count;
 use crate::table::{Table, one_line, paragraph};
-use limen::Plan;
 use limen::unit::{show_bytes, show_ns};
+use limen::{Plan, WorkerPlan};
 use std::fmt::Write;
 
 /// The plan as text: threads and their nodes, edges, pools, memory, paths, notes.
@@ -27,17 +27,19 @@ pub fn show_plan(plan: &Plan) -> String {
 }
 
 fn workers(text: &mut String, plan: &Plan) {
-    let mut table = Table::new(["<thread", "CPU", "<wait", "<node", "<kind", "<role", "<cost", "<on error"]);
+    let mut table =
+        Table::new(["<thread", "CPU", "<wait", "<schedule", "<node", "<kind", "<role", "<cost", "<on error"]);
     for worker in plan.workers() {
         let cpu = worker.cpu().map_or_else(|| "any".into(), |cpu| cpu.to_string());
-        let mut thread = [worker.name.clone(), cpu, worker.wait().name().into()];
+        let mut thread = [worker.name.clone(), cpu, worker.wait().name().into(), schedule(worker)];
         for node in worker.nodes.iter().map(|i| &plan.nodes()[*i]) {
             // The thread is named once, in front of its first node.
-            let [name, cpu, wait] = std::mem::take(&mut thread);
+            let [name, cpu, wait, schedule] = std::mem::take(&mut thread);
             table.row([
                 name,
                 cpu,
                 wait,
+                schedule,
                 node.name.clone(),
                 node.kind.clone(),
                 node.role.name().into(),
@@ -47,6 +49,14 @@ fn workers(text: &mut String, plan: &Plan) {
         }
     }
     table.write(text);
+}
+
+/// The order of turns, and what the kernel is asked for.
+fn schedule(worker: &WorkerPlan) -> String {
+    match worker.real_time() {
+        Some(real_time) => format!("{}, {real_time}", worker.schedule.name()),
+        None => worker.schedule.name().into(),
+    }
 }
 
 fn edges(text: &mut String, plan: &Plan) {

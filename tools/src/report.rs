@@ -239,7 +239,7 @@ fn losses(text: &mut String, report: &Report) {
 fn figures(text: &mut String, report: &Report) {
     let mut first = true;
     for node in &report.nodes {
-        let counted = [("over_budget", node.over_budget), ("gaps", node.gaps)];
+        let counted = [("over_budget", node.over_budget), ("gaps", node.gaps), ("restarts", node.restarts)];
         let counted = counted.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name, n as f64));
         let all = node.metrics.iter().chain(counted).map(|(name, value)| format!("{name} {}", figure(value)));
         let all: Vec<String> = all.collect();

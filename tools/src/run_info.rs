@@ -79,6 +79,8 @@ pub struct WorkerInfo {
     pub refused: Option<String>,
     /// How it waits.
     pub wait: &'static str,
+    /// The kernel's real-time policy and priority; null where it ran as any other thread.
+    pub real_time: Option<String>,
     /// Frequency governor of its CPU.
     pub governor: Option<String>,
 }
@@ -103,6 +105,7 @@ impl RunInfo {
                     cpus_got: w.pinned.got.clone(),
                     refused: w.pinned.refused.clone(),
                     wait: w.wait.name(),
+                    real_time: w.pinned.real_time.map(|real_time| real_time.to_string()),
                     governor: w
                         .cpu
                         .and_then(|cpu| read(&format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"))),

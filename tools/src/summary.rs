@@ -7,10 +7,10 @@
 //! degraded     calls failed or nodes were given up, and the run went on
 //! started      seconds since 1970, or null where nothing was started
 //! wall_s       seconds
-//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, batches, abandoned,
+//! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
 //!              metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
-//! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, abandoned
+//! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
 //! paths[]      from, to, deadline_ns, on_miss (or null), count, late (or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, left, failed, and each node's as node.name
@@ -76,6 +76,7 @@ pub struct NodeSummary {
     pub pool_empty: u64,
     pub over_budget: u64,
     pub gaps: u64,
+    pub restarts: u64,
     pub batches: u64,
     pub abandoned: bool,
     pub metrics: BTreeMap<String, f64>,
@@ -106,6 +107,7 @@ pub struct WorkerSummary {
     pub cpus: Vec<usize>,
     pub refused: Option<String>,
     pub wait: &'static str,
+    pub real_time: Option<String>,
     pub abandoned: bool,
 }
 

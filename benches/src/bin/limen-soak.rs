@@ -118,11 +118,8 @@ fn main() {
     let (slope, lost) = (slope_per_hour(settled), report.metric("lost").unwrap_or(f64::NAN));
     let mut good = report.exit_code() == 0 && lost == 0.0 && slope <= 1024.0;
     println!("{}, {} minutes, {}", limen_benches::host(), minutes, report.outcome.name());
-    println!(
-        "messages {} and {}, lost {lost}",
-        report.edges[0].sent,
-        report.node("camera").map_or(0, |node| node.done)
-    );
+    let done = |node: &str| report.node(node).map_or(0, |node| node.done);
+    println!("messages {}, frames {}, lost {lost}", done("end"), done("seen"));
     println!("resident {:.1} MiB, growing by {:.3} MiB an hour", settled[0] / 1024.0, slope / 1024.0);
     for sink in ["end", "seen"] {
         let of = |name: &str| report.metric(&format!("{sink}.{name}")).unwrap_or(f64::NAN);

@@ -530,6 +530,11 @@ macro_rules! tuple_inputs {
                 }
                 self.sets.len().min(limit)
             }
+            fn peek(&self, see: &mut dyn FnMut(&Header)) {
+                if let Some((set, _)) = self.sets.front() {
+                    see(Self::header(set, Lead::Oldest));
+                }
+            }
             fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>) {
                 for (set, run) in self.sets.drain(..n) {
                     into.items.push(set);
@@ -660,6 +665,11 @@ impl<T: Payload> Intake for ZipMany<T> {
             self.sets.push_back((set, run));
         }
         self.sets.len().min(limit)
+    }
+    fn peek(&self, see: &mut dyn FnMut(&Header)) {
+        if let Some((set, _)) = self.sets.front() {
+            see(Self::header(set, Lead::Oldest));
+        }
     }
     fn fill(&mut self, n: usize, into: &mut Burst<Set<T>>) {
         for (set, run) in self.sets.drain(..n) {

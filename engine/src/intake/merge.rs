@@ -85,6 +85,19 @@ impl<T: Payload> Merge<T> {
         oldest.filter(|_| !waits || self.is_impatient()).map(|(_, at)| at)
     }
 
+    /// Picks until there are `most`, if there are so many; says how many there are.
+    fn pick(&mut self, most: usize) -> usize {
+        while self.picked.len() < most
+            && let Some(at) = self.choose()
+        {
+            let (message, run, _) = self.sides[at].pop();
+            self.picked.push_back((Picked { input: at, message }, run));
+            self.inputs.push_back(at as u8);
+            self.next = (at + 1) % self.sides.len();
+        }
+        self.picked.len()
+    }
+
     fn lose_input(&mut self, input: Option<u8>, reason: Reason) {
         if let Some(side) = input.and_then(|at| self.sides.get(usize::from(at))) {
             side.rx.lose(reason, 1);
@@ -109,17 +122,20 @@ impl<T: Payload> Intake for Merge<T> {
         Burst::new(Vec::with_capacity(BURST), BURST + 1)
     }
     fn ready(&mut self, limit: usize) -> usize {
-        while self.picked.len() < limit
-            && let Some(at) = self.choose()
-        {
-            let (message, run, _) = self.sides[at].pop();
-            self.picked.push_back((Picked { input: at, message }, run));
-            self.inputs.push_back(at as u8);
-            self.next = (at + 1) % self.sides.len();
+        match self.rule.policy {
+            JoinPolicy::InTurn | JoinPolicy::OldestFirst => self.pick(limit),
+            // Nothing has to be waited for, so nothing is decided before there is room for it: what comes meanwhile may go first.
+            _ => self.picked.len() + self.sides.iter().map(AnySide::waiting).sum::<usize>(),
         }
-        self.picked.len().min(limit)
+        .min(limit)
+    }
+    fn peek(&self, see: &mut dyn FnMut(&Header)) {
+        if let Some((picked, _)) = self.picked.front() {
+            see(picked.message.header());
+        }
     }
     fn fill(&mut self, n: usize, into: &mut Burst<Picked<T>>) {
+        let n = self.pick(n).min(n);
         for (picked, run) in self.picked.drain(..n) {
             into.items.push(picked);
             push_run(&mut into.runs, run);

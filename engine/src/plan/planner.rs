@@ -1,14 +1,16 @@
 //! The pass over a spec that makes a plan, or every problem.
 
 use super::{EdgePlan, NodePlan, Options, OutputPlan, PathPlan, Plan};
-use crate::edge::WhenFull;
+use crate::edge::{Admission, WhenFull};
 use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
 use crate::intake::{JoinPolicy, JoinRule};
-use crate::node::{Claim, Cost, Given, MAX_PORTS, Planning};
-use crate::place::{self};
+use crate::node::{Claim, Cost, Given, MAX_PORTS, Planning, Ports};
+use crate::payload::Qos;
+use crate::place::{self, WorkerPlan};
+use crate::port::{Begin, Skew};
 use crate::registry::{PlannedNode, Registry, Role};
-use crate::spec::{JoinSpec, NodeSpec, Spec};
-use crate::stage::{OnMiss, Rules};
+use crate::spec::{InputSpec, JoinSpec, NodeSpec, Spec};
+use crate::stage::{OnError, OnMiss, Rules};
 use crate::tensor::{Dim, PortSpec};
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,8 +53,9 @@ impl Planner<'_> {
         let strict = self.options.strict.unwrap_or(run.strict);
         let mut notes = Vec::new();
         let specs: Vec<&NodeSpec> = order.iter().map(|i| &self.spec.nodes[*i]).collect();
-        let workers =
+        let mut workers =
             place::place(&mut nodes, &edges, &specs, &self.spec.cores, &cpus, strict, &mut self.problems, &mut notes);
+        self.check_real_time(&mut workers, &cpus, strict, &mut notes);
         self.size_edges(&mut nodes, &mut edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
         self.size_pools(&mut nodes, &edges, &specs);
@@ -60,6 +63,8 @@ impl Planner<'_> {
         let memory = self.memory(&nodes, &edges, &sources);
         self.warn(&nodes, &edges, &mut notes);
         let paths = self.paths(&nodes);
+        self.check_waits(&nodes, &edges);
+        self.check_gathers(&nodes, &edges, &specs);
         rules(&mut nodes, &edges, &paths);
         self.check_joins(&nodes, &edges, &specs);
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
@@ -73,6 +78,7 @@ impl Planner<'_> {
             notes,
             sources,
             strict,
+            mlock: run.mlock,
             stop: run.stop.0,
             watchdog: run.watchdog.0,
             warmup,
@@ -84,7 +90,7 @@ impl Planner<'_> {
     }
 
     fn cpus(&mut self) -> Vec<usize> {
-        let allowed = crate::worker::allowed_cpus();
+        let allowed = crate::cpu::allowed_cpus();
         let Some(asked) = &self.options.cpus else { return allowed };
         let missing: Vec<usize> = asked.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
         if asked.is_empty() || !missing.is_empty() {
@@ -160,6 +166,11 @@ impl Planner<'_> {
         let spec = self.spec;
         let mut position = vec![0; spec.nodes.len()];
         order.iter().enumerate().for_each(|(at, node)| position[*node] = at);
+        let (mut into, mut out_of) = (vec![Vec::new(); spec.nodes.len()], vec![Vec::new(); spec.nodes.len()]);
+        for link in links {
+            into[link.to].push(link);
+            out_of[link.from].push(link);
+        }
         let mut nodes: Vec<NodePlan> = Vec::new();
         let mut edges: Vec<EdgePlan> = Vec::new();
         for (at, node) in order.iter().map(|i| &spec.nodes[*i]).enumerate() {
@@ -167,7 +178,7 @@ impl Planner<'_> {
             // Producer's port of each input, as far as it is known: later producers close a cycle.
             let mut outputs = Vec::new();
             for (input, connection) in node.inputs.iter().enumerate() {
-                let link = links.iter().find(|l| l.to == order[at] && l.input == input);
+                let link = into[order[at]].iter().find(|l| l.input == input);
                 let output = link.and_then(|l| nodes.get(position[l.from]).map(|n| (position[l.from], n)));
                 let output = output.and_then(|(from, producer)| {
                     let port = self.output_port(producer, &connection.output, &connection.place)?;
@@ -177,7 +188,7 @@ impl Planner<'_> {
                 given.inputs.push((connection.port.clone().unwrap_or_else(|| "in".into()), spec));
                 outputs.push((link.map(|l| position[l.from]), output));
             }
-            for link in links.iter().filter(|l| l.from == order[at]) {
+            for link in &out_of[order[at]] {
                 let connection = &spec.nodes[link.to].inputs[link.input];
                 given.outputs.extend(connection.output.clone());
             }
@@ -196,7 +207,9 @@ impl Planner<'_> {
                 copies: None,
                 rule: JoinRule::default(),
                 reached_by: Vec::new(),
-                source: 0,
+                begin: Begin::default(),
+                restart: (node.on_error == OnError::Restart).then(|| (node.restart, node.config.clone())),
+                urgency: Vec::new(),
                 blocking: false,
                 fault: None,
                 budget: node.budget.map(crate::unit::Span::as_nanos),
@@ -205,6 +218,7 @@ impl Planner<'_> {
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
                 self.plant(node, &mut plan);
+                self.begin(node, &mut plan);
                 self.join(node, &mut plan, planned.merges());
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 plan.planned = Some(planned);
@@ -402,6 +416,22 @@ impl Planner<'_> {
         plan.fault = Some(fault.value.clone());
     }
 
+    /// What a source's messages begin with.
+    fn begin(&mut self, node: &NodeSpec, plan: &mut NodePlan) {
+        plan.begin.qos = node.qos.as_ref().map_or(Qos::default(), |qos| qos.value);
+        plan.begin.skew = node.clock.as_ref().map_or(Skew::default(), |clock| clock.value);
+        if plan.role == Role::Source {
+            return;
+        }
+        let places = [("qos", node.qos.as_ref().map(|p| &p.place)), ("clock", node.clock.as_ref().map(|p| &p.place))];
+        for (key, place) in places {
+            let Some(place) = place else { continue };
+            let message =
+                format!("`{}` is no source: its messages have the `{key}` of what they are made from", node.name);
+            self.wrong("E0144", place, message, format!("write `{key}` at the source"));
+        }
+    }
+
     /// Matches a node's connections to its ports.
     #[allow(clippy::too_many_arguments, reason = "one step of a table-driven pass over the graph")]
     fn connect(
@@ -519,6 +549,7 @@ impl Planner<'_> {
             }
             let edge = edges.len();
             plan.in_edges.push(edge);
+            let admission = self.admission(connection, spec.as_ref());
             edges.push(EdgePlan {
                 from_name,
                 to_name: format!("{}/{}", node.name, declared.name),
@@ -531,6 +562,7 @@ impl Planner<'_> {
                 to: at,
                 ty,
                 buffer: 0,
+                admission,
                 max_age: connection.max_age.map(crate::unit::Span::as_nanos),
                 expect_every: connection.expect_every.map(|e| (e.as_nanos(), connection.on_gap)),
             });
@@ -543,6 +575,56 @@ impl Planner<'_> {
                 }
             }
             let _ = ty;
+        }
+    }
+
+    /// What a connection asks of messages, and what of that cannot be meant.
+    fn admission(&mut self, connection: &InputSpec, spec: Option<&PortSpec>) -> Admission {
+        let InputSpec { soft_capacity, max_bytes, soft_bytes, soft_evict, urgent_capacity, .. } = connection;
+        let when_full = connection.when_full.value;
+        let place = |placed: Option<&Place>| placed.unwrap_or(&connection.place).clone();
+        let marks = [
+            ("soft_capacity", soft_capacity.as_ref().map(|p| &p.place)),
+            ("max_bytes", max_bytes.as_ref().map(|p| &p.place)),
+            ("soft_bytes", soft_bytes.as_ref().map(|p| &p.place)),
+            ("soft_evict", soft_evict.as_ref().map(|p| &p.place)),
+            ("urgent_capacity", urgent_capacity.as_ref().map(|p| &p.place)),
+        ];
+        for (key, at) in marks.into_iter().filter(|(_, at)| at.is_some()) {
+            let wrong = match key {
+                _ if when_full == WhenFull::Latest => Some((
+                    "an edge with `when_full: latest` holds one message and has no marks",
+                    "remove it, or choose `drop_oldest`",
+                )),
+                "soft_bytes" if max_bytes.is_none() => {
+                    Some(("a soft mark in bytes counts only below a hard one", "write `max_bytes` too"))
+                }
+                "soft_evict"
+                    if when_full != WhenFull::DropOldest || (soft_capacity.is_none() && soft_bytes.is_none()) =>
+                {
+                    Some((
+                        "only `drop_oldest` evicts, and only from a soft mark on",
+                        "write `when_full: drop_oldest` and `soft_capacity`",
+                    ))
+                }
+                _ => None,
+            };
+            if let Some((message, help)) = wrong {
+                self.wrong("E0133", &place(at), format!("`{key}`: {message}"), help);
+            }
+        }
+        if let (Some(soft), Some(hard)) = (soft_bytes, max_bytes)
+            && soft.value > hard.value
+        {
+            self.wrong("E0133", &soft.place, "the soft mark is above the hard one", "write less than `max_bytes`");
+        }
+        Admission {
+            soft: soft_capacity.as_ref().map(|p| p.value),
+            max_bytes: max_bytes.as_ref().map(|p| p.value.0),
+            soft_bytes: soft_bytes.as_ref().map(|p| p.value.0),
+            soft_evict: soft_evict.as_ref().is_some_and(|p| p.value),
+            lane: urgent_capacity.as_ref().map_or(0, |p| p.value),
+            largest: spec.and_then(PortSpec::max_bytes).unwrap_or(64) as u64,
         }
     }
 
@@ -574,8 +656,8 @@ impl Planner<'_> {
             let mut seen = BTreeSet::from([at]);
             let mut todo = vec![at];
             while let Some(from) = todo.pop() {
-                for edge in edges.iter().filter(|e| e.from == from && e.when_full == WhenFull::Block) {
-                    if seen.insert(edge.to) {
+                for edge in nodes[from].outputs.iter().flat_map(|out| &out.edges).map(|edge| &edges[*edge]) {
+                    if edge.when_full == WhenFull::Block && seen.insert(edge.to) {
                         todo.push(edge.to);
                     }
                 }
@@ -586,6 +668,99 @@ impl Planner<'_> {
                      `when_full: latest` on one of them keeps it fresh",
                     node.name, slow.name
                 ));
+            }
+        }
+    }
+
+    /// Real time needs the user's leave, and leaves one CPU to everything else.
+    fn check_real_time(&mut self, workers: &mut [WorkerPlan], cpus: &[usize], strict: bool, notes: &mut Vec<String>) {
+        let real_time = |workers: &[WorkerPlan]| workers.iter().filter(|w| w.place.real_time.is_some()).count();
+        let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(cpus.len());
+        let asked = self.spec.cores.iter().find(|(_, core)| core.rt.is_some());
+        let (Some((number, core)), true) = (asked, real_time(workers) > 0) else { return };
+        let place = core.place.clone();
+        if !self.options.allow_rt {
+            let message = format!("core {number} asks for real time, which was not allowed");
+            if strict {
+                self.wrong("E0143", &place, message, "allow it with `--allow-rt`, or remove `rt`");
+            } else {
+                notes.push(format!("{message}: its threads run as others do; allow it with `--allow-rt`"));
+            }
+            workers.iter_mut().for_each(|worker| worker.place.real_time = None);
+        } else if real_time(workers) >= all {
+            let message = format!("real-time threads would have all {all} CPUs");
+            self.wrong("E0143", &place, message, "leave one core without `rt`: the rest of the system needs it");
+        }
+    }
+
+    /// A deadline that the plan's own waits exceed is missed by every message. Planted delays are there to be rehearsed.
+    fn check_waits(&mut self, nodes: &[NodePlan], edges: &[EdgePlan]) {
+        let spec = self.spec;
+        for path in spec.paths.iter().filter(|path| path.deadline.is_some()) {
+            let deadline = path.deadline.map_or(0, crate::unit::Span::as_nanos);
+            let Some(from) = nodes.iter().position(|n| n.name == path.from) else { continue };
+            // By node: when a message of the source leaves it at the soonest, and which node kept it longest.
+            let mut soonest: Vec<Option<(u64, usize)>> = vec![None; nodes.len()];
+            for (at, node) in nodes.iter().enumerate() {
+                // What closes a cycle comes round later than what enters it.
+                let ways =
+                    node.in_edges.iter().filter(|e| edges[**e].from < at).filter_map(|e| soonest[edges[*e].from]);
+                let one_will_do = node.merges() || node.rule.policy == JoinPolicy::Sample;
+                let arrives = match at {
+                    _ if at == from => Some((0, at)),
+                    _ if one_will_do => ways.min(),
+                    _ => ways.max(),
+                };
+                soonest[at] = arrives.map(|(arrives, slowest)| {
+                    let waits = node.planned.as_ref().map_or(0, |p| p.ports().waits).max(node.rule.hold);
+                    let leaves = arrives.max(waits);
+                    (leaves, if leaves > arrives { at } else { slowest })
+                });
+            }
+            let to = nodes.iter().position(|n| n.name == path.to);
+            if let Some((least, slowest)) = to.and_then(|to| soonest[to])
+                && least > deadline
+            {
+                let show = crate::unit::show_ns;
+                let message = format!(
+                    "`{}` to `{}` takes {} at least, because `{}` waits, and the deadline is {}",
+                    path.from,
+                    path.to,
+                    show(least),
+                    nodes[slowest].name,
+                    show(deadline)
+                );
+                self.wrong("E0145", &path.place, message, "wait for less, or write a later deadline");
+            }
+        }
+    }
+
+    /// Parts are put together only where something took them apart.
+    fn check_gathers(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
+        let is = |at: usize, what: fn(&Ports) -> bool| nodes[at].planned.as_ref().is_some_and(|p| what(p.ports()));
+        for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers)) {
+            let (mut seen, mut todo) = (BTreeSet::from([at]), nodes[at].in_edges.clone());
+            while let Some(edge) = todo.pop() {
+                let from = edges[edge].from;
+                if is(from, |ports| ports.scatters) || nodes[from].planned.is_none() {
+                    continue;
+                }
+                if nodes[from].in_edges.is_empty() || is(from, |ports| ports.gathers) {
+                    let message = format!(
+                        "`{}` puts parts together, and what comes from `{}` was not taken apart",
+                        nodes[at].name, nodes[from].name
+                    );
+                    self.wrong(
+                        "E0146",
+                        &specs[at].place,
+                        message,
+                        "put a `scatter` before it, or use `window` for several messages as one",
+                    );
+                    break;
+                }
+                if seen.insert(from) {
+                    todo.extend(&nodes[from].in_edges);
+                }
             }
         }
     }
@@ -608,7 +783,7 @@ impl Planner<'_> {
                 && to.planned.is_some()
                 && (from.role != Role::Source
                     || to.role != Role::Sink
-                    || !to.reached_by.contains(&usize::from(from.source)))
+                    || !to.reached_by.contains(&usize::from(from.begin.source)))
             {
                 let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
                 self.wrong("E0137", &path.place, message, "name a source and a sink that its messages reach");
@@ -628,18 +803,15 @@ impl Planner<'_> {
 fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPlan]) {
     let mut sources: Vec<(u16, String)> = Vec::new();
     for node in nodes.iter().filter(|n| n.role == Role::Source) {
-        sources.push((node.source, node.name.clone()));
+        sources.push((node.begin.source, node.name.clone()));
     }
+    let ends = if paths.iter().any(|path| path.deadline.is_some()) { sinks(nodes, edges) } else { Vec::new() };
     for at in 0..nodes.len() {
-        let (mut sinks, mut seen, mut todo) = (Vec::new(), BTreeSet::from([at]), vec![at]);
-        while let Some(on) = todo.pop() {
-            if nodes[on].outputs.is_empty() {
-                sinks.push(nodes[on].name.clone());
-            }
-            todo.extend(edges.iter().filter(|e| e.from == on && seen.insert(e.to)).map(|e| e.to));
-        }
+        let sinks: Vec<String> = ends.get(at).into_iter().flatten().map(|sink| nodes[*sink].name.clone()).collect();
+        let reached = if ends.is_empty() { Vec::new() } else { nodes[at].reached_by.clone() };
+        let sources = sources.iter().filter(|(n, _)| reached.contains(&usize::from(*n)));
         let mut found = Rules::default();
-        for (number, source) in sources.iter().filter(|(n, _)| nodes[at].reached_by.contains(&usize::from(*n))) {
+        for (number, source) in sources {
             let path =
                 |to: &String| paths.iter().position(|p| p.from == *source && p.to == *to && p.deadline.is_some());
             let number = usize::from(*number);
@@ -656,13 +828,15 @@ fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPlan]) {
                 let skip = all.iter().all(|(_, on_miss)| *on_miss == OnMiss::SkipToLatest);
                 Some((deadline, if skip { OnMiss::SkipToLatest } else { OnMiss::Drop }))
             });
+            let soonest = sinks.iter().filter_map(|to| paths[path(to)?].deadline).min();
+            nodes[at].urgency.resize(number + 1, None);
+            nodes[at].urgency[number] = soonest;
             // Only where messages wait for others does anybody ask for the soonest.
             if nodes[at].role == Role::Infer
-                || edges.iter().any(|e| e.to == at && !nodes[e.from].rules.soonest.is_empty())
+                || nodes[at].in_edges.iter().any(|edge| !nodes[edges[*edge].from].rules.soonest.is_empty())
             {
-                let deadlines = sinks.iter().filter_map(|to| paths[path(to)?].deadline);
                 found.soonest.resize(number + 1, None);
-                found.soonest[number] = deadlines.min();
+                found.soonest[number] = soonest;
             }
             if nodes[at].outputs.is_empty() {
                 found.paths.resize(number + 1, None);
@@ -675,6 +849,24 @@ fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPlan]) {
             nodes[at].rules = found;
         }
     }
+}
+
+/// The sinks behind each node.
+fn sinks(nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<BTreeSet<usize>> {
+    let mut behind: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); nodes.len()];
+    let mut changed = true;
+    // Once through from the end finds all, except where edges close a cycle.
+    while std::mem::take(&mut changed) {
+        for at in (0..nodes.len()).rev() {
+            let mut found = if nodes[at].outputs.is_empty() { BTreeSet::from([at]) } else { BTreeSet::new() };
+            for edge in nodes[at].outputs.iter().flat_map(|out| &out.edges) {
+                found.extend(&behind[edges[*edge].to]);
+            }
+            changed |= found.len() != behind[at].len();
+            behind[at] = found;
+        }
+    }
+    behind
 }
 
 /// What to put between two ports that do not fit.

@@ -9,7 +9,7 @@ use crate::meter::histogram_bytes;
 use crate::pool::pool_bytes;
 use crate::registry::Role;
 use crate::spec::NodeSpec;
-use crate::stage::{BURST, OnError};
+use crate::stage::BURST;
 use crate::tensor::{Dim, PortSpec};
 use crate::unit::show_bytes;
 use std::collections::BTreeSet;
@@ -56,7 +56,27 @@ impl Planner<'_> {
                 }
                 (_, None) => default,
             };
-            edge.buffer = edge.capacity + BURST * emits;
+            let marks = [
+                ("soft_capacity", written.and_then(|w| w.soft_capacity.as_ref()), 1, edge.capacity),
+                ("urgent_capacity", written.and_then(|w| w.urgent_capacity.as_ref()), emits, usize::MAX),
+            ];
+            for (key, mark, least, most) in marks {
+                if let Some(mark) = mark.filter(|mark| mark.value < least || mark.value > most) {
+                    let (message, help) = if mark.value < least {
+                        (
+                            format!("`{key}` is below the {least} messages that move at once"),
+                            format!("write at least {least}"),
+                        )
+                    } else {
+                        (
+                            format!("`{key}` is above the edge's capacity of {most}"),
+                            "write less, or a larger `capacity`".into(),
+                        )
+                    };
+                    self.problems.push(Problem::new("E0133", mark.place.clone(), message).help(help));
+                }
+            }
+            edge.buffer = edge.capacity + edge.admission.lane + BURST * emits;
         }
     }
 
@@ -75,8 +95,8 @@ impl Planner<'_> {
                     let reached = |source: &&usize| others.iter().any(|other| from(other).reached_by.contains(source));
                     from(e).reached_by.iter().find(reached)
                 });
-                if let Some(source) =
-                    shared.and_then(|n| nodes.iter().find(|s| usize::from(s.source) == *n && s.role == Role::Source))
+                if let Some(source) = shared
+                    .and_then(|n| nodes.iter().find(|s| usize::from(s.begin.source) == *n && s.role == Role::Source))
                 {
                     let message = format!(
                         "`{}` takes its inputs {} and more than one comes from `{}`: one could be waited for that the other keeps \
@@ -97,13 +117,16 @@ impl Planner<'_> {
                 Loss::Edge(e) if edges[e].max_age.is_some() => {
                     format!("`{}` loses what is older than its `max_age`", edges[e].to_name)
                 }
+                Loss::Edge(e) if edges[e].admission.lane > 0 => {
+                    format!("urgent messages overtake others on the edge from `{}`", edges[e].from_name)
+                }
                 Loss::Edge(e) => {
                     format!("the edge from `{}` may lose messages ({})", edges[e].from_name, edges[e].when_full.name())
                 }
                 Loss::Node(n) if nodes[n].rule.patience.is_some() => {
                     format!("`{}` gives up partners it has waited for too long", nodes[n].name)
                 }
-                Loss::Node(n) if nodes[n].on_error == OnError::Skip => {
+                Loss::Node(n) if nodes[n].on_error.goes_on() => {
                     format!("`{}` skips what it fails on", nodes[n].name)
                 }
                 Loss::Node(n) => format!("`{}` may let messages go", nodes[n].name),
@@ -213,13 +236,13 @@ impl Planner<'_> {
             .filter(|i| nodes[*i].planned.as_ref().is_some_and(|p| p.ports().inputs.is_empty()))
             .collect();
         for (number, source) in sources.iter().enumerate() {
-            nodes[*source].source = number as u16;
+            nodes[*source].begin.source = number as u16;
             let mut seen = BTreeSet::from([*source]);
             let mut todo = vec![*source];
             while let Some(at) = todo.pop() {
-                for edge in edges.iter().filter(|e| e.from == at) {
-                    if seen.insert(edge.to) {
-                        todo.push(edge.to);
+                for edge in nodes[at].outputs.iter().flat_map(|out| &out.edges) {
+                    if seen.insert(edges[*edge].to) {
+                        todo.push(edges[*edge].to);
                     }
                 }
             }
@@ -233,7 +256,8 @@ impl Planner<'_> {
         let message = |e: &EdgePlan| if e.spec.is_some() { 16usize } else { 112 };
         let edge_bytes = edges.iter().fold(0usize, |sum, e| {
             // A ring, or two swapped buffers and the stages' own; stamps beside them.
-            let each = if e.crossing { e.capacity } else { 2 * e.buffer } + e.buffer;
+            let places = e.capacity + e.admission.lane;
+            let each = if e.crossing { places } else { 2 * e.buffer } + e.buffer;
             sum.saturating_add(each.saturating_mul(message(e) + 24))
         });
         let hop = histogram_bytes(2);
@@ -280,7 +304,7 @@ enum Loss {
 fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss> {
     let (mut found, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {
-        if edges[at].when_full != WhenFull::Block || edges[at].max_age.is_some() {
+        if edges[at].when_full != WhenFull::Block || edges[at].max_age.is_some() || edges[at].admission.lane > 0 {
             found.insert(Loss::Edge(at));
         }
         let from = edges[at].from;
@@ -288,7 +312,7 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss>
         let gives_up = nodes[from].rules.deadlines.iter().any(Option::is_some);
         let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
         let waits = nodes[from].rule.patience.is_some() || nodes[from].rule.policy == JoinPolicy::ByTime;
-        if nodes[from].on_error == OnError::Skip || waits || drops || gives_up || selects {
+        if nodes[from].on_error.goes_on() || waits || drops || gives_up || selects {
             found.insert(Loss::Node(from));
         }
         todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));
@@ -319,7 +343,8 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> (u
                 JoinPolicy::ByTime => BURST,
                 _ => 0,
             };
-            total = total.saturating_add(edge.capacity + BURST.min(edge.capacity) + input.holds + kept + 1);
+            let places = edge.capacity + edge.admission.lane;
+            total = total.saturating_add(places + BURST.min(places) + input.holds + kept + 1);
             if nodes[edge.to].copies.is_some() {
                 continue;
             }

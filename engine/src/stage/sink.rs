@@ -1,7 +1,10 @@
 //! The stage of a node without outputs, where end-to-end latencies are measured.
 
 use super::feed::{Feed, Work};
-use super::{BURST, Common, Ended, Life, Stage, Trouble, Turn, drop_node, guarded, metrics_of, reset_node};
+use super::{
+    Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, metrics_of,
+    reset_node,
+};
 use crate::edge::State;
 use crate::error::NodeError;
 use crate::intake::{Intake, Lead};
@@ -16,6 +19,7 @@ pub(crate) struct SinkStage<N: Sink> {
     feed: Feed<<N::In as Inputs>::Intake>,
     work: SinkWork<N>,
     dirty: bool,
+    again: Option<Again<N>>,
 }
 
 struct SinkWork<N: Sink> {
@@ -102,6 +106,7 @@ impl<N: Sink> SinkStage<N> {
         intake: <N::In as Inputs>::Intake,
         inputs: usize,
         sources: &[usize],
+        again: Option<Again<N>>,
         cx: &mut Cx,
     ) -> Self {
         common.takes(inputs, cx);
@@ -118,7 +123,7 @@ impl<N: Sink> SinkStage<N> {
             source: 0,
             ledgers: Vec::with_capacity(BURST + 1),
         };
-        SinkStage { common, feed: Feed::new(intake), work, dirty: false }
+        SinkStage { common, feed: Feed::new(intake), work, dirty: false, again }
     }
 
     #[cold]
@@ -128,8 +133,11 @@ impl<N: Sink> SinkStage<N> {
         if self.common.report(cx, trouble) {
             return;
         }
-        let reason = self.common.gone();
         drop_node(&mut self.work.node, &self.common, cx);
+        if self.common.rest(cx) {
+            return;
+        }
+        let reason = self.common.gone();
         self.feed.intake.discard(reason);
     }
 
@@ -150,6 +158,13 @@ impl<N: Sink> Stage for SinkStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
+            Life::Resting(due) => {
+                let (node, again) = (&mut self.work.node, &mut self.again);
+                return build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
+                    self.fail(cx, trouble);
+                    Turn::Worked
+                });
+            }
             Life::Gone(reason) => return self.feed.drain(&mut self.common, reason),
             Life::Ended => return Turn::Done,
         }
@@ -180,6 +195,10 @@ impl<N: Sink> Stage for SinkStage<N> {
             self.fail(cx, trouble);
         }
         Turn::Worked
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        self.common.standing_of(&mut self.feed.intake, false, cx)
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {

@@ -1,6 +1,9 @@
 //! The stage of a node without inputs, where messages and their ledgers begin.
 
-use super::{BURST, Common, Ended, Life, OnError, Stage, Trouble, Turn, blocked, drop_node, guarded, metrics_of};
+use super::{
+    Again, BURST, Common, Ended, Life, OnError, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node,
+    guarded, is_pressed, metrics_of,
+};
 use crate::clock::Time;
 use crate::error::NodeError;
 use crate::meter::{Hist, Sampler, Term};
@@ -19,14 +22,27 @@ pub(crate) struct SourceStage<N: Source> {
     /// Nothing before this time.
     due: u64,
     after_idle: bool,
+    again: Option<Again<N>>,
 }
 
 impl<N: Source> SourceStage<N> {
-    pub(crate) fn new(node: N, common: Common, emit: Emit<N::Out>, cx: &mut Cx) -> Self {
+    pub(crate) fn new(node: N, common: Common, emit: Emit<N::Out>, again: Option<Again<N>>, cx: &mut Cx) -> Self {
         let term = cx.histogram(common.node, Term::Source, 2);
         let sampler = Sampler::new(cx.telemetry());
         let origins = Vec::with_capacity(BURST);
-        SourceStage { common, node: Some(node), emit, sampler, term, origins, due: 0, after_idle: true }
+        SourceStage { common, node: Some(node), emit, sampler, term, origins, due: 0, after_idle: true, again }
+    }
+
+    /// What follows a failure that was reported.
+    #[cold]
+    fn fail(&mut self, cx: &mut Cx) -> Turn {
+        drop_node(&mut self.node, &self.common, cx);
+        if self.common.rest(cx) {
+            self.due = 0;
+            return Turn::Worked;
+        }
+        self.common.gone();
+        self.finish(true)
     }
 
     fn finish(&mut self, failed: bool) -> Turn {
@@ -57,8 +73,18 @@ fn give<N: Source>(node: &mut N, emit: &mut Emit<N::Out>, until: u64) -> Result<
 
 impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
-        if self.common.life != Life::Open {
-            return Turn::Done;
+        match self.common.life {
+            Life::Open => {}
+            Life::Resting(_) if cx.is_stopping() => return self.finish(true),
+            Life::Resting(due) => {
+                return build_again(&mut self.node, &mut self.again, due, &mut self.common, cx).unwrap_or_else(
+                    |trouble| {
+                        self.common.report(cx, trouble);
+                        self.fail(cx)
+                    },
+                );
+            }
+            Life::Gone(_) | Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
@@ -144,9 +170,7 @@ impl<N: Source> Stage for SourceStage<N> {
         if let Err(trouble) = outcome.and(published)
             && !self.common.report(cx, trouble)
         {
-            self.common.gone();
-            drop_node(&mut self.node, &self.common, cx);
-            return self.finish(true);
+            return self.fail(cx);
         }
         match next {
             Next::More if done + failed == 0 => Turn::Idle(0),
@@ -158,6 +182,16 @@ impl<N: Source> Stage for SourceStage<N> {
             }
             Next::Done => self.finish(false),
         }
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        let now = cx.mark();
+        if self.common.life != Life::Open || now < self.due {
+            return Standing::IDLE;
+        }
+        // A source that is called at certain times began its next message then.
+        let begun = if self.due == 0 { now } else { self.due };
+        Standing { ready: true, due: self.common.due_of(None, begun), pressed: is_pressed(&mut self.emit.ports) }
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {

@@ -1,7 +1,10 @@
 //! The stage of a node with inputs and outputs.
 
 use super::feed::{Feed, Work};
-use super::{Common, Ended, Life, Stage, Trouble, Turn, blocked, drop_node, guarded, metrics_of, reset_node};
+use super::{
+    Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
+    metrics_of, reset_node,
+};
 use crate::clock::Time;
 use crate::edge::State;
 use crate::error::NodeError;
@@ -16,6 +19,7 @@ pub(crate) struct TransformStage<N: Transform> {
     common: Common,
     feed: Feed<<N::In as Inputs>::Intake>,
     work: TransformWork<N>,
+    again: Option<Again<N>>,
 }
 
 struct TransformWork<N: Transform> {
@@ -83,11 +87,12 @@ impl<N: Transform> TransformStage<N> {
         intake: <N::In as Inputs>::Intake,
         emit: Emit<N::Out>,
         inputs: usize,
+        again: Option<Again<N>>,
         cx: &mut Cx,
     ) -> Self {
         common.takes(inputs, cx);
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
-        TransformStage { common, feed: Feed::new(intake), work: TransformWork { node: Some(node), emit } }
+        TransformStage { common, feed: Feed::new(intake), work: TransformWork { node: Some(node), emit }, again }
     }
 
     /// Calls `finish` or `wake`, whose outputs have no ledger: they descend from no single message.
@@ -135,7 +140,7 @@ impl<N: Transform> TransformStage<N> {
     fn finish(&mut self, state: State, cx: &mut Cx) -> Turn {
         if self.work.emit.ports.room(1, cx) == 0 {
             self.common.note_blocked(cx);
-            return Turn::Blocked;
+            return blocked(&mut self.work.emit.ports, &self.common.counts);
         }
         if self.extra(cx, "finish").is_ok() || self.common.life == Life::Open {
             self.work.emit.ports.each(&mut |port| port.close(state == State::Failed));
@@ -150,11 +155,15 @@ impl<N: Transform> TransformStage<N> {
         if self.common.report(cx, trouble) {
             return;
         }
-        let reason = self.common.gone();
         // What earlier calls of this turn emitted was good.
         self.work.emit.ports.portion(0, 0);
         let _ = self.work.emit.ports.publish(0, 0);
         drop_node(&mut self.work.node, &self.common, cx);
+        self.work.emit.wake = Time::NEVER;
+        if self.common.rest(cx) {
+            return;
+        }
+        let reason = self.common.gone();
         self.work.emit.ports.each(&mut |port| port.close(true));
         self.feed.intake.discard(reason);
     }
@@ -164,6 +173,13 @@ impl<N: Transform> Stage for TransformStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
+            Life::Resting(due) => {
+                let (node, again) = (&mut self.work.node, &mut self.again);
+                return build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
+                    self.fail(cx, trouble);
+                    Turn::Worked
+                });
+            }
             Life::Gone(reason) => return self.feed.drain(&mut self.common, reason),
             Life::Ended => return Turn::Done,
         }
@@ -201,6 +217,16 @@ impl<N: Transform> Stage for TransformStage<N> {
         }
         self.work.emit.ports.ring();
         Turn::Worked
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        let pressed = is_pressed(&mut self.work.emit.ports);
+        let wake = self.work.emit.wake;
+        if self.common.life == Life::Open && wake != Time::NEVER && wake.0 <= cx.mark() {
+            // What is held back until now is late already.
+            return Standing { ready: true, due: wake.0, pressed };
+        }
+        self.common.standing_of(&mut self.feed.intake, pressed, cx)
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {

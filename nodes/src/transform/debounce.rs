@@ -27,10 +27,10 @@ pub struct Debounce {
 impl Node for Debounce {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let spec = given.single().cloned();
         let input = InPort { name: "in".into(), spec: spec.clone(), holds: 1 };
-        Ok(Ports::new().in_port(input).output_forwarding("out", spec, "in").selective())
+        Ok(Ports::new().in_port(input).output_forwarding("out", spec, "in").selective().waits(config.quiet))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {

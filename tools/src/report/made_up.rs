@@ -22,6 +22,7 @@ fn node(name: &str, kind: &str, worker: usize, done: u64, metrics: &[(&str, f64)
         pool_empty: 0,
         over_budget: 0,
         gaps: 0,
+        restarts: 0,
         batches: 0,
         abandoned: false,
         metrics: figures,
@@ -51,7 +52,7 @@ fn histogram(node: &str, to: Option<&str>, term: Term, digits: u8, values: &[u64
 }
 
 fn worker(name: &str, cpu: Option<usize>, wait: Wait) -> WorkerReport {
-    let pinned = Pinned { got: cpu.map_or_else(|| vec![0, 1], |cpu| vec![cpu]), refused: None };
+    let pinned = Pinned { got: cpu.map_or_else(|| vec![0, 1], |cpu| vec![cpu]), real_time: None, refused: None };
     WorkerReport { name: name.into(), cpu, wait, pinned, abandoned: false }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
         pool_empty: n.pool_empty,
         over_budget: n.over_budget,
         gaps: n.gaps,
+        restarts: n.restarts,
         batches: n.batches,
         abandoned: n.abandoned,
         metrics: n.metrics.iter().map(|(name, value)| (name.to_string(), value)).collect(),
@@ -30,7 +31,7 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
 pub(super) fn metrics(report: &Report) -> BTreeMap<String, f64> {
     let own =
         report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(name, value)| (format!("{}.{name}", n.name), value)));
-    let of_all = ["lost", "left", "failed", "missed", "over_budget", "gaps"]
+    let of_all = ["lost", "left", "failed", "missed", "over_budget", "gaps", "restarts"]
         .into_iter()
         .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
     of_all.chain(own).collect()
@@ -58,6 +59,7 @@ pub(super) fn worker(w: &WorkerReport) -> WorkerSummary {
         cpus: w.pinned.got.clone(),
         refused: w.pinned.refused.clone(),
         wait: w.wait.name(),
+        real_time: w.pinned.real_time.map(|real_time| real_time.to_string()),
         abandoned: w.abandoned,
     }
 }

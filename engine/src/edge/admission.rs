@@ -1,0 +1,342 @@
+//! Edges that look at each message before they take it: soft marks, a cap on bytes, a lane for urgent messages.
+//!
+//! An edge is *below* its soft mark, *between* the soft and the hard one, or at the *hard* one; what is found before a message
+//! is sent decides on it. A cap is reached, not respected to the byte: the message that reaches it is still taken. Every
+//! message is stamped for itself, and a lane is a queue of its own beside the other. That costs tens of nanoseconds a
+//! message, which only the edges pay that ask for it.
+
+use super::{EdgeFull, Params, Reason, Stamped, WhenFull};
+use crate::meter::{Run, push_run};
+use crate::payload::{Message, Payload, Qos};
+use crate::sync::{Arc, Counter, Padded};
+use crossbeam_queue::ArrayQueue;
+
+/// What an edge asks of messages beyond room for one more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Admission {
+    /// Messages from which the edge is between its marks.
+    pub(crate) soft: Option<usize>,
+    /// Bytes that it holds, in messages that have not been taken.
+    pub(crate) max_bytes: Option<u64>,
+    /// Bytes from which it is between its marks.
+    pub(crate) soft_bytes: Option<u64>,
+    /// Whether `drop_oldest` evicts one message for each that comes between the marks.
+    pub(crate) soft_evict: bool,
+    /// Urgent messages that a lane of their own holds; 0 where there is none.
+    pub(crate) lane: usize,
+    /// Bytes of the largest message.
+    pub(crate) largest: u64,
+}
+
+impl Admission {
+    /// Whether messages are looked at one by one.
+    pub(crate) fn looks(&self) -> bool {
+        let Admission { soft, max_bytes, lane, .. } = self;
+        soft.is_some() || max_bytes.is_some() || *lane > 0
+    }
+}
+
+/// Where an edge stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mark {
+    Below,
+    Between,
+    Hard,
+}
+
+/// What becomes of a message.
+enum Verdict {
+    Take,
+    /// Taken, when so many of the oldest are gone, or as many as it needs.
+    Evict(Option<usize>),
+    Lose(Reason),
+    Fail,
+}
+
+/// The bytes that passed a lane, each counter with one writer.
+#[derive(Debug, Default)]
+struct Passed {
+    sent: Padded<Counter>,
+    evicted: Counter,
+    taken: Padded<Counter>,
+}
+
+impl Passed {
+    fn waiting(&self) -> u64 {
+        self.sent.get().saturating_sub(self.evicted.get()).saturating_sub(self.taken.get())
+    }
+}
+
+/// One queue of an edge.
+struct Lane<T: Payload> {
+    queue: Arc<ArrayQueue<Stamped<T>>>,
+    bytes: Arc<Passed>,
+}
+
+impl<T: Payload> Clone for Lane<T> {
+    fn clone(&self) -> Self {
+        Lane { queue: self.queue.clone(), bytes: self.bytes.clone() }
+    }
+}
+
+/// Both ends of an edge that looks at messages; the first lane is the ordinary one.
+pub(super) struct Lanes<T: Payload>(Vec<Lane<T>>);
+
+impl<T: Payload> Clone for Lanes<T> {
+    fn clone(&self) -> Self {
+        Lanes(self.0.clone())
+    }
+}
+
+impl<T: Payload> Lanes<T> {
+    pub(super) fn new(params: &Params) -> Self {
+        let lane = |capacity| Lane { queue: Arc::new(ArrayQueue::new(capacity)), bytes: Arc::default() };
+        let urgent = (params.admission.lane > 0).then(|| lane(params.admission.lane));
+        Lanes(std::iter::once(lane(params.capacity)).chain(urgent).collect())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|lane| lane.queue.len()).sum()
+    }
+
+    /// Messages that every lane has room for; what a call may send may go to either.
+    pub(super) fn free(&self, params: &Params) -> usize {
+        let Admission { max_bytes, largest, .. } = params.admission;
+        let free = |lane: &Lane<T>| {
+            let free = lane.queue.capacity() - lane.queue.len();
+            match max_bytes.map(|most| most.saturating_sub(lane.bytes.waiting())) {
+                None => free,
+                Some(0) => 0,
+                // Reached by the last message, not before; a call is never kept from sending all it may for ever.
+                Some(bytes) => free.min((bytes.div_ceil(largest.max(1)) as usize).max(params.emits)),
+            }
+        };
+        self.0.iter().map(free).min().unwrap_or(0)
+    }
+
+    fn mark(&self, at: usize, params: &Params) -> Mark {
+        let Admission { soft, max_bytes, soft_bytes, .. } = params.admission;
+        let Lane { queue, bytes } = &self.0[at];
+        let (items, bytes) = (queue.len(), bytes.waiting());
+        // The lane of urgent messages has no soft mark: there is nobody to make way for.
+        let is_soft =
+            at == 0 && (soft.is_some_and(|soft| items >= soft) || soft_bytes.is_some_and(|soft| bytes >= soft));
+        if items >= queue.capacity() || max_bytes.is_some_and(|most| bytes >= most) {
+            Mark::Hard
+        } else if is_soft {
+            Mark::Between
+        } else {
+            Mark::Below
+        }
+    }
+
+    /// Whether the edge is at its soft mark or beyond.
+    pub(super) fn is_pressed(&self, params: &Params) -> bool {
+        self.mark(0, params) != Mark::Below
+    }
+
+    #[cold]
+    pub(super) fn publish(&self, params: &Params, staged: &mut Vec<Message<T>>, runs: &[Run]) -> Result<(), EdgeFull> {
+        let mut runs = runs.iter();
+        let mut run = Run::default();
+        let mut result = Ok(());
+        for message in staged.drain(..) {
+            while run.n == 0 {
+                run = *runs.next().unwrap_or(&Run { n: 1, ..Run::default() });
+            }
+            run.n -= 1;
+            let class = message.header().qos;
+            let at = usize::from(class == Qos::Urgent && self.0.len() > 1);
+            let bytes = T::bytes(&message) as u64;
+            let lose = |reason| params.shared.producer.lose(reason, 1);
+            let evict = || {
+                let gone = self.0[at].queue.pop();
+                if let Some(gone) = &gone {
+                    self.0[at].bytes.evicted.add(T::bytes(&gone.message) as u64);
+                    lose(super::evicted(params.when_full));
+                }
+                gone.is_some()
+            };
+            match verdict(params, class, self.mark(at, params), bytes) {
+                Verdict::Take => {}
+                Verdict::Evict(Some(n)) => (0..n).for_each(|_| {
+                    evict();
+                }),
+                Verdict::Evict(None) => while self.mark(at, params) == Mark::Hard && evict() {},
+                Verdict::Lose(reason) => {
+                    lose(reason);
+                    continue;
+                }
+                Verdict::Fail => {
+                    lose(Reason::FullNewest);
+                    result = Err(EdgeFull);
+                    continue;
+                }
+            }
+            self.0[at].bytes.sent.add(bytes);
+            // There is room: it was made, or asked for; only the consumer changes anything meanwhile, and makes more.
+            if self.0[at].queue.push(Stamped { message, run: Run { n: 1, ..run } }).is_err() {
+                self.0[at].bytes.evicted.add(bytes);
+                lose(Reason::FullNewest);
+            }
+        }
+        result
+    }
+
+    /// Moves up to `n` messages to the end of the list, urgent ones first.
+    pub(super) fn fill(&self, mut n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
+        for lane in self.0.iter().rev() {
+            let mut bytes = 0;
+            while n > 0 {
+                let Some(stamped) = lane.queue.pop() else { break };
+                bytes += T::bytes(&stamped.message) as u64;
+                into.push(stamped.message);
+                push_run(into_runs, stamped.run);
+                n -= 1;
+            }
+            lane.bytes.taken.add(bytes);
+        }
+    }
+}
+
+/// What becomes of a message of a class that finds its lane at a mark.
+fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> Verdict {
+    let Admission { soft_evict, max_bytes, .. } = params.admission;
+    match (params.when_full, mark) {
+        // A producer that waits has asked for room first.
+        (_, Mark::Below) | (WhenFull::Block, _) => Verdict::Take,
+        (_, Mark::Between) if class == Qos::Urgent => Verdict::Take,
+        // What does not matter never pushes an edge towards losing what does.
+        (WhenFull::DropNewest | WhenFull::DropOldest | WhenFull::Latest, _) if class == Qos::Background => {
+            Verdict::Lose(Reason::FullNewest)
+        }
+        (WhenFull::DropNewest, _) => Verdict::Lose(Reason::FullNewest),
+        (WhenFull::DropOldest | WhenFull::Latest, Mark::Between) => Verdict::Evict(Some(usize::from(soft_evict))),
+        (WhenFull::Fail, Mark::Between) => Verdict::Take,
+        (WhenFull::Fail, Mark::Hard) => Verdict::Fail,
+        // Nothing that could be evicted would make room for it.
+        (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) if max_bytes.is_some_and(|most| bytes >= most) => {
+            Verdict::Lose(Reason::TooLarge)
+        }
+        (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) => Verdict::Evict(None),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::edge::{Buffers, Rx, Tx, local};
+    use crate::payload::{Header, Plain};
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Number(u64);
+    impl Plain for Number {}
+
+    fn edge(when_full: WhenFull, admission: Admission) -> (Tx<Number>, Rx<Number>, Params) {
+        let params = Params {
+            index: 0,
+            name: "a/out -> b/in".into(),
+            capacity: 4,
+            when_full,
+            buffer: 64,
+            emits: 1,
+            admission: Admission { largest: 8, ..admission },
+            shared: Arc::default(),
+            producer_bell: Arc::default(),
+            consumer_bell: Arc::default(),
+        };
+        let (tx, rx) = local(&params, &mut Buffers::default());
+        (tx, rx, params)
+    }
+
+    fn send(tx: &mut Tx<Number>, qos: Qos, numbers: std::ops::Range<u64>) -> bool {
+        let message = |n| Message::new(Header { qos, ..Header::new(n, Time(n)) }, Number(n));
+        let mut staged: Vec<_> = numbers.map(message).collect();
+        let n = staged.len() as u32;
+        tx.publish(&mut staged, &[Run { sent: 7, n, weight: 1, ..Run::default() }]).is_ok()
+    }
+
+    fn take(rx: &mut Rx<Number>, n: usize) -> Vec<u64> {
+        let (mut items, mut runs) = (Vec::new(), Vec::new());
+        rx.fill(n, &mut items, &mut runs);
+        rx.received(items.len() as u64);
+        assert_eq!(runs.iter().map(|run| run.n as usize).sum::<usize>(), items.len());
+        items.into_iter().map(|message| message.body.0).collect()
+    }
+
+    fn law(params: &Params, left: u64) {
+        let shared = &params.shared;
+        let lost: u64 = Reason::ALL.iter().map(|reason| shared.lost(*reason)).sum();
+        assert_eq!(shared.producer.moved.get(), shared.consumer.moved.get() + lost + left);
+    }
+
+    /// What six messages leave in an edge for four with a soft mark at two.
+    #[test]
+    fn a_soft_mark_does_what_policy_and_class_say() {
+        use Qos::{Background, Normal, Urgent};
+        use WhenFull::{DropNewest, DropOldest, Fail};
+        for (when_full, soft_evict, class, kept, is_ok) in [
+            (DropNewest, false, Normal, vec![0, 1], true),
+            (DropNewest, false, Urgent, vec![0, 1, 2, 3], true),
+            (DropNewest, false, Background, vec![0, 1], true),
+            (DropOldest, false, Normal, vec![2, 3, 4, 5], true),
+            (DropOldest, true, Normal, vec![4, 5], true),
+            (DropOldest, true, Urgent, vec![2, 3, 4, 5], true),
+            (DropOldest, false, Background, vec![0, 1], true),
+            (Fail, false, Normal, vec![0, 1, 2, 3], false),
+        ] {
+            let (mut tx, mut rx, params) =
+                edge(when_full, Admission { soft: Some(2), soft_evict, ..Admission::default() });
+            assert!(!tx.is_pressed());
+            let what = format!("{when_full:?} {soft_evict} {class:?}");
+            assert_eq!(send(&mut tx, class, 0..6), is_ok, "{what}");
+            assert!(tx.is_pressed());
+            assert_eq!(take(&mut rx, 64), kept, "{what}");
+            law(&params, 0);
+        }
+    }
+
+    #[test]
+    fn a_cap_on_bytes_is_reached_and_not_passed() {
+        // Eight bytes each: the third finds 16 of 20, and is taken.
+        let cap = Admission { max_bytes: Some(20), ..Admission::default() };
+        for (when_full, kept) in [(WhenFull::DropNewest, vec![0, 1, 2]), (WhenFull::DropOldest, vec![3, 4, 5])] {
+            let (mut tx, mut rx, params) = edge(when_full, cap);
+            send(&mut tx, Qos::Normal, 0..6);
+            assert_eq!(take(&mut rx, 64), kept, "{when_full:?}");
+            law(&params, 0);
+        }
+        let (mut tx, mut rx, params) = edge(WhenFull::Block, cap);
+        assert_eq!(tx.room(1, || 0), 3);
+        send(&mut tx, Qos::Normal, 0..3);
+        assert_eq!(tx.room(1, || 0), 0);
+        assert!(rx.is_full());
+        assert_eq!(take(&mut rx, 1), [0]);
+        assert_eq!(tx.room(1, || 0), 1);
+        law(&params, 2);
+    }
+
+    #[test]
+    fn what_alone_reaches_a_cap_is_taken_by_an_edge_with_room_and_evicts_nothing() {
+        let (mut tx, mut rx, params) =
+            edge(WhenFull::DropOldest, Admission { max_bytes: Some(8), ..Admission::default() });
+        send(&mut tx, Qos::Normal, 0..2);
+        assert_eq!(take(&mut rx, 64), [0]);
+        assert_eq!(params.shared.lost(Reason::TooLarge), 1);
+        law(&params, 0);
+    }
+
+    #[test]
+    fn urgent_messages_overtake_others_and_keep_their_own_order() {
+        let (mut tx, mut rx, params) = edge(WhenFull::Block, Admission { lane: 2, ..Admission::default() });
+        send(&mut tx, Qos::Normal, 0..3);
+        send(&mut tx, Qos::Urgent, 10..12);
+        // Either lane may be the next to be needed.
+        assert_eq!(tx.room(1, || 0), 0);
+        assert_eq!(rx.len(), 5);
+        assert_eq!(take(&mut rx, 3), [10, 11, 0]);
+        assert_eq!(take(&mut rx, 64), [1, 2]);
+        law(&params, 0);
+    }
+}

@@ -1,0 +1,68 @@
+//! One tensor becomes many messages.
+
+use crate::shape;
+use limen::{
+    Building, Dim, Emit, Given, Message, Node, NodeError, OutPort, PlanErrors, Planning, PortSpec, Ports, Tensor,
+    Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Sends each row of a tensor of shape `[n, ...]` as a message of its own, of shape `[...]`: the boxes of a picture, one by one.
+///
+/// All have the header of the message they were part of, with `part` and `parts` set; `gather` puts them together again. Of an
+/// empty tensor nothing is sent.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct Config {}
+
+/// The node.
+#[derive(Debug)]
+pub struct Scatter;
+
+impl Node for Scatter {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let spec = given.single().cloned();
+        let rows = spec.as_ref().and_then(|spec| {
+            let is_fixed = |dim: &Dim| matches!(dim, Dim::Fixed(_));
+            match spec.shape.split_first() {
+                Some((Dim::Fixed(n) | Dim::AtMost(n), rest)) if *n > 0 && rest.iter().all(is_fixed) => {
+                    Some((*n, PortSpec::new(spec.dtype, rest.iter().cloned())))
+                }
+                _ => {
+                    let message = format!("{spec} cannot be taken apart");
+                    errors
+                        .input("in", message)
+                        .help("connect a tensor whose first dim is bounded and whose others are fixed");
+                    None
+                }
+            }
+        });
+        let (emits, row) = rows.map_or((1, None), |(n, row)| (n, Some(row)));
+        let out = OutPort { name: "out".into(), spec: row, emits, rows: 1, forwards: Vec::new() };
+        errors.into_result(shape::takes(spec).out_port(out).selective().scatters())
+    }
+
+    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Scatter)
+    }
+}
+
+impl Transform for Scatter {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let rows = input.body.shape().first().copied().unwrap_or(0);
+        let bytes = input.body.bytes();
+        for row in 0..rows {
+            let item = bytes.len() / rows;
+            let mut part = out.loan(input.header())?;
+            part.bytes_mut().copy_from_slice(&bytes[row * item..(row + 1) * item]);
+            out.send(part);
+        }
+        Ok(())
+    }
+}

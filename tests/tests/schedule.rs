@@ -1,0 +1,102 @@
+//! Which of the nodes that share a core is turned next. Turned by hand, in the order in which a worker would.
+
+use limen::Report;
+use limen::sim::Step;
+use limen_tests::plan;
+use std::fmt::Write as _;
+
+fn scheduled(text: &str) -> Report {
+    let plan = plan(text).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+    let report = plan.wire().unwrap().simulate(1).unwrap().run_as_scheduled(1_000_000);
+    let report = report.unwrap_or_else(|stuck| panic!("{stuck}\n{text}"));
+    assert_eq!(report.bugs, Vec::<String>::new());
+    report
+}
+
+/// One stream that has a millisecond, and eight with all the time in the world that would take 1.6 ms for one pass.
+fn one_in_a_hurry(schedule: &str) -> u64 {
+    let mut text = String::from(
+        "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 50, period_ns: 2000000 } }\n  \
+         z: { kind: collect, core: 0, fault: { delay: 50us }, from: a }\n",
+    );
+    for n in 0..8 {
+        let _ = writeln!(
+            text,
+            "  b{n}: {{ kind: numbers, core: 0, config: {{ count: 100 }} }}\n  \
+             y{n}: {{ kind: collect, core: 0, fault: {{ delay: 200us }}, from: b{n} }}"
+        );
+    }
+    let _ = write!(text, "paths: [{{ from: a, to: z, deadline: 1ms }}]\ncores: {{ 0: {{ schedule: {schedule} }} }}\n");
+    let report = scheduled(&text);
+    assert!((0..8).all(|n| report.node(&format!("y{n}")).unwrap().done == 100), "{schedule}");
+    assert_eq!(report.node("z").unwrap().done, 50, "{schedule}");
+    report.deadlines[0].missed
+}
+
+#[test]
+fn by_deadline_what_is_due_first_goes_first() {
+    let (in_turn, by_deadline) = (one_in_a_hurry("round_robin"), one_in_a_hurry("deadline"));
+    assert!(in_turn > 15, "{in_turn} of 50 missed in turn");
+    assert_eq!(by_deadline, 0);
+}
+
+#[test]
+fn for_throughput_a_stage_goes_on_while_it_has_work_and_room() {
+    let text = |schedule: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ count: 4000 }} }}\n  \
+             b: {{ kind: step, core: 0, fault: {{ delay: 2us }}, from: {{ from: a, capacity: 64 }} }}\n  \
+             c: {{ kind: step, core: 0, fault: {{ delay: 2us }}, from: {{ from: b, capacity: 64, soft_capacity: 32 }} }}\n  \
+             d: {{ kind: collect, core: 0, from: {{ from: c, capacity: 64 }} }}\n\
+             cores: {{ 0: {{ schedule: {schedule} }} }}\n"
+        )
+    };
+    let passes = |schedule: &str| {
+        let mut simulation = plan(&text(schedule)).unwrap().wire().unwrap().simulate(1).unwrap();
+        let mut passes = 0u64;
+        while simulation.pass() != Step::Ended {
+            passes += 1;
+        }
+        let report = simulation.finish();
+        assert_eq!((report.bugs.len(), report.metric("count")), (0, Some(4000.0)), "{schedule}");
+        passes
+    };
+    let (in_turn, for_throughput) = (passes("round_robin"), passes("throughput"));
+    assert!(2 * for_throughput < in_turn, "{for_throughput} passes for throughput, {in_turn} in turn");
+}
+
+/// What two hundred nodes on two cores are to each of these.
+#[test]
+fn a_hundred_nodes_on_one_core_all_get_their_turn_in_fifty_milliseconds() {
+    for schedule in ["round_robin", "deadline", "throughput"] {
+        let mut text = String::from("version: 1\nnodes:\n");
+        for n in 0..50 {
+            let _ = writeln!(
+                text,
+                "  a{n}: {{ kind: numbers, core: 0, config: {{ count: 60 }} }}\n  \
+                 z{n}: {{ kind: collect, core: 0, fault: {{ delay: 95us }}, from: a{n} }}"
+            );
+        }
+        let paths: Vec<String> =
+            (0..10).map(|n| format!("{{ from: a{n}, to: z{n}, deadline: {}ms }}", 1 + n)).collect();
+        let _ = write!(text, "paths: [{}]\ncores: {{ 0: {{ schedule: {schedule} }} }}\n", paths.join(", "));
+        let mut simulation = plan(&text).unwrap().wire().unwrap().simulate(1).unwrap();
+        let names: Vec<String> = (0..50).flat_map(|n| [format!("a{n}"), format!("z{n}")]).collect();
+        let mut seen = vec![(0, simulation.clock().now()); names.len()];
+        let mut longest = 0;
+        while simulation.pass() != Step::Ended {
+            let now = simulation.clock().now();
+            for (name, (turns, at)) in names.iter().zip(&mut seen) {
+                let had = simulation.turns(name).unwrap();
+                if had != *turns {
+                    longest = longest.max(now.since(*at));
+                    (*turns, *at) = (had, now);
+                }
+            }
+        }
+        let report = simulation.finish();
+        assert_eq!(report.bugs, Vec::<String>::new());
+        assert!((0..50).all(|n| report.node(&format!("z{n}")).unwrap().done == 60), "{schedule}");
+        assert!(longest <= 50_000_000, "{schedule}: no turn for {longest} ns");
+    }
+}
