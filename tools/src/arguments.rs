@@ -66,6 +66,32 @@ pub enum Verb {
     /// Run a graph, whatever its file is called; `limen-run GRAPH` is short for it
     #[command(after_help = EXAMPLES)]
     Run(Box<RunArguments>),
+    /// Check a graph and print every problem; start nothing
+    Check(Box<RunArguments>),
+    /// Print what a graph means on this machine: threads, edges, pools, memory, backends; start nothing
+    Plan(Box<RunArguments>),
+    /// Print a graph as Graphviz draws it: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
+    Dot(Box<RunArguments>),
+    /// Print the JSON Schema of graph files, for editors
+    Schema,
+    /// Write a graph to begin with into a new folder
+    New {
+        /// The folder, which must not exist yet
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
+    /// Say what this host lacks for low latency, and what mends it
+    Doctor {
+        /// Print one JSON object
+        #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
+        json: bool,
+    },
+    /// Say what a problem's code means (`explain E0122`), or what a kind of node is and takes (`explain resize`)
+    Explain {
+        /// A code, or a kind
+        #[arg(value_name = "CODE|KIND")]
+        what: String,
+    },
     /// List the kinds of nodes this program knows, with what each does
     Kinds {
         /// Print one JSON object with the JSON schema of each kind's config
@@ -77,6 +103,10 @@ pub enum Verb {
 /// Everything about one run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArguments {
+    /// Print the graph as Graphviz draws it.
+    #[arg(skip)]
+    pub dot: bool,
+
     /// The graph file; a name that ends in .yaml or .yml or contains `/` needs no verb before it
     #[arg(value_name = "GRAPH", required = true)]
     pub graph: Option<PathBuf>,
@@ -181,7 +211,7 @@ impl Arguments {
         match &arguments.run.graph {
             Some(graph) if arguments.verb.is_none() && !looks_like_graph(graph) => {
                 let message = format!(
-                    "`{}` is neither a verb (run, kinds) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
+                    "`{}` is neither a verb (run, check, plan, dot, schema, new, doctor, kinds, explain) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
                      `limen-run run {0}` runs any file",
                     crate::table::one_line(&graph.to_string_lossy())
                 );
@@ -295,7 +325,10 @@ mod tests {
     fn what_is_wrong_ends_with_2() {
         for (words, expected) in [
             ("", "<GRAPH>"),
-            ("kidns", "`kidns` is neither a verb (run, kinds) nor a graph file"),
+            (
+                "kidns",
+                "`kidns` is neither a verb (run, check, plan, dot, schema, new, doctor, kinds, explain) nor a graph file",
+            ),
             ("g.yaml h.yaml", "'h.yaml' cannot be used with '<GRAPH>'"),
             ("g.yaml --duration 5", "`5` is not a time with its unit"),
             ("g.yaml --frames 0", "0 is not in"),

@@ -22,7 +22,10 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod doctor;
+mod dot;
 mod dump;
+mod explain;
 mod gate;
 mod hgrm;
 mod hlog;
@@ -34,12 +37,17 @@ mod progress;
 mod report;
 mod run;
 mod run_info;
+mod schema;
+mod starter;
 mod stdout;
 mod summary;
 mod table;
 
 pub use arguments::{Arguments, CpuList, RunArguments, Verb};
+pub use doctor::{Finding, Health, examine, show_findings};
+pub use dot::show_dot;
 pub use dump::Dump;
+pub use explain::{Code, codes, explain};
 pub use gate::{Gate, GateError, Verdict};
 pub use hgrm::percentile_text;
 pub use hlog::write_hlog;
@@ -49,6 +57,8 @@ pub use plan::show_plan;
 pub use program::{exit_code, main};
 pub use report::{Detail, show_report};
 pub use run_info::{GraphFile, RunInfo, WorkerInfo};
+pub use schema::schema;
+pub use starter::begin;
 pub use summary::{
     EdgeSummary, FailureSummary, GateSummary, HistogramSummary, NodeSummary, PathSummary, ProblemSummary, Summary,
     WorkerSummary,

@@ -2,10 +2,14 @@
 //!
 //! Reports go to stdout and nothing else does; a stdout or stderr that was closed early is not an error.
 
-use crate::arguments::{Arguments, Verb};
+use crate::arguments::{Arguments, RunArguments, Verb};
+use crate::doctor::{examine, show_findings};
+use crate::explain::explain;
 use crate::gate::Verdict;
 use crate::kinds::{kinds_json, show_kinds};
 use crate::run::Run;
+use crate::schema::schema;
+use crate::starter::begin;
 use crate::stdout::Stdout;
 use limen::{Registry, Report};
 use std::io::{self, Write};
@@ -40,6 +44,43 @@ pub fn main(registry: Registry) -> ExitCode {
     let code = match &arguments.verb {
         Some(Verb::Kinds { json: true }) => Stdout::default().print(&kinds_json(&registry), 0),
         Some(Verb::Kinds { json: false }) => Stdout::default().print(&show_kinds(&registry), 0),
+        Some(Verb::Check(arguments)) => {
+            Run::new(&RunArguments { check: true, plan: false, ..*arguments.clone() }).go(&registry)
+        }
+        Some(Verb::Plan(arguments)) => {
+            Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(&registry)
+        }
+        Some(Verb::Dot(arguments)) => Run::new(&RunArguments { dot: true, ..*arguments.clone() }).go(&registry),
+        Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
+        Some(Verb::New { folder }) => match begin(folder) {
+            Ok(path) => {
+                let path = path.display();
+                Stdout::default().print(&format!("{path}\n\nlimen-run {path}\nlimen-run {path} --plan\n"), 0)
+            }
+            Err(error) => {
+                complain(&format!("limen-run: {}: {error}", crate::table::one_line(&folder.to_string_lossy())));
+                REFUSED
+            }
+        },
+        Some(Verb::Doctor { json }) => {
+            let findings = examine();
+            let text = if *json {
+                format!("{:#}\n", serde_json::json!({ "findings": findings }))
+            } else {
+                show_findings(&findings)
+            };
+            Stdout::default().print(&text, 0)
+        }
+        Some(Verb::Explain { what }) => match explain(what, &registry) {
+            Some(text) => Stdout::default().print(&text, 0),
+            None => {
+                let what = crate::table::one_line(what);
+                complain(&format!(
+                    "`{what}` is neither a code such as E0122 nor a kind; `limen-run kinds` lists the kinds"
+                ));
+                REFUSED
+            }
+        },
         Some(Verb::Run(arguments)) => Run::new(arguments).go(&registry),
         None => Run::new(&arguments.run).go(&registry),
     };

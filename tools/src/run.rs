@@ -4,6 +4,7 @@
 //! from what.
 
 use crate::arguments::RunArguments;
+use crate::dot::show_dot;
 use crate::dump::Dump;
 use crate::gate::Verdict;
 use crate::interrupt::Interrupt;
@@ -59,6 +60,9 @@ impl<'a> Run<'a> {
         }
         if arguments.check {
             return self.checked(&plan);
+        }
+        if arguments.dot {
+            return self.stdout.print(&show_dot(&plan), 0);
         }
         if arguments.plan {
             return self.stdout.print(&show_plan(&plan), 0);

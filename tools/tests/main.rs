@@ -2,5 +2,6 @@
 
 mod bad_input;
 mod embedding;
+mod explain;
 mod graphs;
 mod program;

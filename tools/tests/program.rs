@@ -262,3 +262,38 @@ fn a_process_that_was_stopped_goes_on_and_its_books_balance() {
     assert_eq!(child.wait().unwrap().code(), Some(0), "{report}");
     assert!(report.contains("laws: hold on"), "{report}");
 }
+
+#[test]
+fn a_new_graph_runs_as_it_stands() {
+    let folder = Folder::with("new", COUNTING);
+    folder.run("new some/robot").expect(0, "limen-run some/robot/graph.yaml", "");
+    folder.run("some/robot/graph.yaml --frames 3").expect(0, "laws: hold", "");
+    folder.run("check some/robot/graph.yaml").expect(0, "graph `robot`", "");
+    folder.run("new some/robot").expect(2, "", "exists");
+}
+
+#[test]
+fn a_graph_can_be_drawn_and_a_host_examined() {
+    let folder = Folder::with("dot", COUNTING);
+    folder.run("dot graph.yaml").expect(0, "digraph \"counting\"", "").expect(0, "\"numbers\" -> \"nothing\"", "");
+    folder.run("plan graph.yaml").expect(0, "memory:", "");
+    folder.run("doctor").expect(0, "clock source: ", "");
+    assert!(folder.run("doctor --json").json()["findings"].as_array().is_some_and(|found| found.len() > 5));
+    folder.run("explain e0122").expect(0, "a cycle in which every edge blocks", "");
+    folder.run("explain resize").expect(0, "width: a whole number; required", "");
+    folder.run("explain nonsense").expect(2, "", "neither a code");
+}
+
+#[test]
+fn memory_is_locked_or_the_refusal_is_said() {
+    let folder = Folder::with("mlock", &format!("{COUNTING}run: {{ mlock: true }}\n"));
+    let ran = folder.run("graph.yaml --json");
+    ran.expect(0, "counting", "");
+    let is_refused =
+        ran.json()["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains("locking memory"));
+    folder.run("graph.yaml --strict").expect(
+        if is_refused { 2 } else { 0 },
+        "",
+        if is_refused { "ulimit -l" } else { "" },
+    );
+}

@@ -1,0 +1,256 @@
+//! `limen-run doctor`: what this host lacks for low latency, and what mends it.
+
+use crate::table::paragraph;
+use nix::sys::resource::{Resource, getrlimit};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// One thing about the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: &'static str,
+    /// How it stands.
+    pub state: Health,
+    /// What was found.
+    pub found: String,
+    /// What would be better, and how to get it.
+    pub remedy: Option<String>,
+}
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// As it should be.
+    Good,
+    /// It costs latency, or allows outliers.
+    Poor,
+    /// The host does not say.
+    Unknown,
+}
+
+/// Where the kernel says things; a test puts another folder in its place.
+pub(crate) struct Host<'a> {
+    pub(crate) root: &'a str,
+}
+
+impl Host<'_> {
+    fn read(&self, path: &str) -> Option<String> {
+        let text = std::fs::read_to_string(format!("{}{path}", self.root)).ok()?;
+        Some(text.trim().to_string())
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        vec![
+            self.cores(),
+            self.governor(),
+            self.isolated(),
+            self.smt(),
+            self.clock_source(),
+            self.kernel(),
+            self.swap(),
+            limit(
+                "real-time priority",
+                Resource::RLIMIT_RTPRIO,
+                |soft| soft >= 50,
+                "`rt:` in a graph is refused below its priority: `ulimit -r 99`, `@realtime - rtprio 99` in /etc/security/limits.d, \
+                 LimitRTPRIO=99 in a service, or `--ulimit rtprio=99 --cap-add SYS_NICE` for a container",
+            ),
+            limit(
+                "locked memory",
+                Resource::RLIMIT_MEMLOCK,
+                |soft| soft >= 1 << 32,
+                "`mlock: true` is refused below what the process takes: `ulimit -l unlimited`, `@realtime - memlock unlimited` in \
+                 /etc/security/limits.d, LimitMEMLOCK=infinity in a service",
+            ),
+        ]
+    }
+
+    fn cores(&self) -> Finding {
+        let allowed = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let online = self.read("/sys/devices/system/cpu/online");
+        let found = format!("{allowed} may be used, {} are online", online.as_deref().unwrap_or("an unknown number"));
+        if allowed > 1 {
+            return Finding { what: "cores", state: Health::Good, found, remedy: None };
+        }
+        let remedy = "one core runs every node in turn: a graph with a model wants two or more (`taskset`, `--cpus` of a container)";
+        Finding { what: "cores", state: Health::Poor, found, remedy: Some(remedy.into()) }
+    }
+
+    fn governor(&self) -> Finding {
+        let what = "frequency governor";
+        match self.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
+            Some(found) if found == "performance" => Finding { what, state: Health::Good, found, remedy: None },
+            Some(found) => {
+                let remedy = "a core that was idle begins slow: `sudo cpupower frequency-set -g performance`";
+                Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }
+            }
+            None => unknown(what, "not visible here, as in most virtual machines"),
+        }
+    }
+
+    fn isolated(&self) -> Finding {
+        let what = "isolated cores";
+        match self.read("/sys/devices/system/cpu/isolated") {
+            None => unknown(what, "the kernel does not say"),
+            Some(found) if found.is_empty() => Finding {
+                what,
+                state: Health::Poor,
+                found: "none".into(),
+                remedy: Some(
+                    "other processes and the kernel's own work share every core: boot with `isolcpus=2,3 nohz_full=2,3 rcu_nocbs=2,3` \
+                     and run with `--cores 2,3`"
+                        .into(),
+                ),
+            },
+            Some(found) => Finding { what, state: Health::Good, found, remedy: None },
+        }
+    }
+
+    fn smt(&self) -> Finding {
+        let what = "hyper-threading";
+        match self.read("/sys/devices/system/cpu/smt/active").as_deref() {
+            Some("0") => Finding { what, state: Health::Good, found: "off, or there is none".into(), remedy: None },
+            Some(_) => Finding {
+                what,
+                state: Health::Poor,
+                found: "on".into(),
+                remedy: Some(
+                    "two workers on one physical core halve each other: name one CPU of each pair in `--cores` \
+                     (/sys/devices/system/cpu/cpu0/topology/thread_siblings_list), or switch it off with `nosmt`"
+                        .into(),
+                ),
+            },
+            None => unknown(what, "the kernel does not say"),
+        }
+    }
+
+    fn clock_source(&self) -> Finding {
+        let what = "clock source";
+        match self.read("/sys/devices/system/clocksource/clocksource0/current_clocksource") {
+            Some(found) if found == "tsc" || found == "arch_sys_counter" => {
+                Finding { what, state: Health::Good, found, remedy: None }
+            }
+            Some(found) => {
+                let remedy = "reading the time costs more than the processor's own counter: boot with `clocksource=tsc tsc=reliable` if \
+                              the counter is constant (`constant_tsc` and `nonstop_tsc` in /proc/cpuinfo)";
+                Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }
+            }
+            None => unknown(what, "the kernel does not say"),
+        }
+    }
+
+    fn kernel(&self) -> Finding {
+        let version = self.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let is_real_time = self.read("/sys/kernel/realtime").as_deref() == Some("1");
+        let (state, remedy) = if is_real_time {
+            (Health::Good, None)
+        } else {
+            let remedy = "not a PREEMPT_RT kernel: fine for tens of microseconds, not for a bound on the worst case; distributions offer \
+                          one as `linux-image-rt` or `linux-realtime`";
+            (Health::Poor, Some(remedy.to_string()))
+        };
+        let found = if is_real_time { format!("{version}, real-time") } else { version };
+        Finding { what: "kernel", state, found, remedy }
+    }
+
+    fn swap(&self) -> Finding {
+        let what = "swap";
+        match self.read("/proc/swaps").map(|text| text.lines().count().saturating_sub(1)) {
+            Some(0) => Finding { what, state: Health::Good, found: "none".into(), remedy: None },
+            Some(n) => Finding {
+                what,
+                state: Health::Poor,
+                found: format!("{n} in use"),
+                remedy: Some("memory that was swapped out costs milliseconds to touch: `run: { mlock: true }`, or `sudo swapoff -a`".into()),
+            },
+            None => unknown(what, "the kernel does not say"),
+        }
+    }
+}
+
+fn unknown(what: &'static str, found: &str) -> Finding {
+    Finding { what, state: Health::Unknown, found: found.into(), remedy: None }
+}
+
+fn limit(what: &'static str, resource: Resource, is_enough: impl Fn(u64) -> bool, remedy: &str) -> Finding {
+    match getrlimit(resource) {
+        // The superuser is not bound by these.
+        Ok(_) if nix::unistd::geteuid().is_root() => {
+            Finding { what, state: Health::Good, found: "without limit, as root".into(), remedy: None }
+        }
+        Ok((soft, _)) if is_enough(soft) => {
+            let found = if soft == u64::MAX { "without limit".into() } else { format!("up to {soft}") };
+            Finding { what, state: Health::Good, found, remedy: None }
+        }
+        Ok((soft, _)) => {
+            Finding { what, state: Health::Poor, found: format!("up to {soft}"), remedy: Some(remedy.into()) }
+        }
+        Err(error) => unknown(what, error.desc()),
+    }
+}
+
+/// Looks at this host.
+pub fn examine() -> Vec<Finding> {
+    Host { root: "" }.findings()
+}
+
+/// What was found, as text.
+pub fn show_findings(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let mark = match finding.state {
+            Health::Good => "good",
+            Health::Poor => "poor",
+            Health::Unknown => "?",
+        };
+        paragraph(&mut text, &format!("{mark:4}  {}: ", finding.what), &finding.found);
+        if let Some(remedy) = &finding.remedy {
+            paragraph(&mut text, "      ", remedy);
+        }
+    }
+    let poor = findings.iter().filter(|finding| finding.state == Health::Poor).count();
+    let _ = match poor {
+        0 => writeln!(text, "\nnothing to mend"),
+        n => writeln!(text, "\n{n} of {} could be better; graphs run all the same", findings.len()),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_says_is_judged() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let host = Host { root: folder.path().to_str().unwrap() };
+        let state = |what: &str| host.findings().into_iter().find(|finding| finding.what == what).unwrap();
+        // A host that says nothing is not judged.
+        for what in ["frequency governor", "isolated cores", "hyper-threading", "clock source", "swap"] {
+            assert_eq!((state(what).state, state(what).remedy), (Health::Unknown, None), "{what}");
+        }
+        let governor = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
+        let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        for (what, path, good, poor) in [
+            ("frequency governor", governor, "performance\n", "powersave\n"),
+            ("isolated cores", "/sys/devices/system/cpu/isolated", "2-3\n", "\n"),
+            ("hyper-threading", "/sys/devices/system/cpu/smt/active", "0\n", "1\n"),
+            ("clock source", clock, "tsc\n", "hpet\n"),
+            ("kernel", "/sys/kernel/realtime", "1\n", "0\n"),
+            ("swap", "/proc/swaps", "Filename Type\n", "Filename Type\n/swapfile file\n"),
+        ] {
+            write(path, good);
+            assert_eq!((state(what).state, state(what).remedy), (Health::Good, None), "{what}");
+            write(path, poor);
+            let found = state(what);
+            assert!(found.state == Health::Poor && found.remedy.is_some(), "{found:?}");
+        }
+    }
+}

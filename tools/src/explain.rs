@@ -1,0 +1,161 @@
+//! `limen-run explain`: what a problem's code means, and what a kind of node is and takes.
+
+mod codes;
+
+use crate::table::{one_line, paragraph};
+use codes::CODES;
+use limen::{Kind, Registry};
+use std::fmt::Write;
+
+/// A problem's code: what it means, what to do, and a graph that has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Code {
+    /// As in `error[E0120]`.
+    pub code: &'static str,
+    /// What is wrong, in a few words.
+    pub title: &'static str,
+    /// Why that is a problem.
+    pub cause: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+    /// A graph that has it, where one file can show it.
+    pub example: Option<&'static str>,
+}
+
+/// Every code, in order.
+pub fn codes() -> &'static [Code] {
+    CODES
+}
+
+/// The text of `limen-run explain WHAT`, for a code or a kind; `None` for what is neither.
+///
+/// ```
+/// let text = limen_run::explain("E0122", &limen_run::registry()).unwrap();
+/// assert!(text.starts_with("E0122: a cycle in which every edge blocks"));
+/// assert!(limen_run::explain("resize", &limen_run::registry()).unwrap().contains("width"));
+/// ```
+pub fn explain(what: &str, registry: &Registry) -> Option<String> {
+    if let Some(code) = CODES.iter().find(|code| code.code.eq_ignore_ascii_case(what.trim())) {
+        return Some(explain_code(code));
+    }
+    let kinds: Vec<&Kind> = registry.kinds().filter(|kind| kind.name == what).collect();
+    (!kinds.is_empty()).then(|| kinds.into_iter().map(explain_kind).collect::<Vec<_>>().join("\n"))
+}
+
+fn explain_code(code: &Code) -> String {
+    let mut text = format!("{}: {}\n\n", code.code, code.title);
+    paragraph(&mut text, "", code.cause);
+    text.push('\n');
+    paragraph(&mut text, "What to do: ", code.remedy);
+    if let Some(example) = code.example {
+        text.push_str("\nA graph that has it:\n\n");
+        for line in example.lines() {
+            let _ = writeln!(text, "    {line}");
+        }
+    }
+    text
+}
+
+fn explain_kind(kind: &Kind) -> String {
+    let mut text = format!("{} ({})\n\n", one_line(&kind.name), kind.role.name());
+    for part in kind.about().split("\n\n") {
+        paragraph(&mut text, "", part);
+        text.push('\n');
+    }
+    let schema = kind.schema();
+    let definitions = schema.get("$defs").cloned().unwrap_or_default();
+    let required: Vec<&str> = schema
+        .get("required")
+        .and_then(|names| names.as_array())
+        .map_or_else(Vec::new, |names| names.iter().filter_map(|name| name.as_str()).collect());
+    let Some(settings) = schema.get("properties").and_then(|all| all.as_object()).filter(|all| !all.is_empty()) else {
+        text.push_str("It has no settings.\n");
+        return text;
+    };
+    text.push_str("Settings, under `config:`:\n");
+    for (name, setting) in settings {
+        let needed = if required.contains(&name.as_str()) { "; required" } else { "" };
+        let about = setting.get("description").and_then(|about| about.as_str()).unwrap_or_default();
+        let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
+        let _ = writeln!(text, "  {name}: {}{needed}", takes(setting, &definitions));
+        if !about.is_empty() {
+            paragraph(&mut text, "      ", &about);
+        }
+    }
+    text
+}
+
+/// What a setting takes, in a few words.
+fn takes(setting: &serde_json::Value, definitions: &serde_json::Value) -> String {
+    if let Some(name) = setting.get("$ref").and_then(|name| name.as_str()) {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        return match definitions.get(name) {
+            Some(definition) => match unit(name) {
+                Some(unit) => unit.into(),
+                None => takes(definition, definitions),
+            },
+            None => name.to_lowercase(),
+        };
+    }
+    let words = |list: &Vec<serde_json::Value>| {
+        let named: Vec<String> = list
+            .iter()
+            .filter_map(|one| one.get("const").and_then(|word| word.as_str()).map(|word| format!("`{word}`")))
+            .collect();
+        (!named.is_empty()).then(|| named.join(", "))
+    };
+    for key in ["oneOf", "anyOf"] {
+        if let Some(list) = setting.get(key).and_then(|list| list.as_array()) {
+            return words(list).unwrap_or_else(|| {
+                let parts: Vec<String> = list
+                    .iter()
+                    .filter(|one| one.get("type").and_then(|kind| kind.as_str()) != Some("null"))
+                    .map(|one| takes(one, definitions))
+                    .collect();
+                parts.join(" or ")
+            });
+        }
+    }
+    if let Some(list) = setting.get("enum").and_then(|list| list.as_array()) {
+        return list
+            .iter()
+            .filter_map(|word| word.as_str())
+            .map(|word| format!("`{word}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
+    }
+    let kind = match setting.get("type") {
+        Some(serde_json::Value::Array(kinds)) => kinds.iter().filter_map(|k| k.as_str()).find(|k| *k != "null"),
+        Some(kind) => kind.as_str(),
+        None => None,
+    };
+    match kind {
+        Some("integer") => "a whole number".into(),
+        Some("number") => "a number".into(),
+        Some("boolean") => "true or false".into(),
+        Some("string") => "text".into(),
+        Some("array") => match setting.get("items") {
+            Some(items) => format!("a list, each {}", takes(items, definitions)),
+            None => "a list".into(),
+        },
+        Some("object") => match setting.get("properties").and_then(|keys| keys.as_object()) {
+            Some(keys) => {
+                let keys: Vec<String> = keys.keys().map(|key| format!("`{key}`")).collect();
+                format!("a map with {}", keys.join(", "))
+            }
+            None => "a map".into(),
+        },
+        _ => "a value".into(),
+    }
+}
+
+/// How the engine's quantities are written.
+fn unit(name: &str) -> Option<&'static str> {
+    match name {
+        "Span" => Some("a time, such as `10ms`"),
+        "Bytes" => Some("a size, such as `4MiB`"),
+        "Rate" => Some("a rate, such as `30Hz`"),
+        "Offset" => Some("a time, such as `-3ms`"),
+        _ => None,
+    }
+}

@@ -1,0 +1,361 @@
+//! Every code of a problem: what it means, what to do, and a graph that has it.
+
+use super::Code;
+
+/// Wraps nodes into a graph.
+macro_rules! graph {
+    ($nodes:literal) => {
+        concat!("version: 1\nnodes:\n", $nodes)
+    };
+}
+
+/// All codes, in order.
+pub(super) const CODES: &[Code] = &[
+    Code {
+        code: "E0100",
+        title: "the file cannot be read",
+        cause: "There is no such file, it may not be read, it is a folder or a pipe, it is larger than 64 MiB, or it is not UTF-8.",
+        remedy: "Check the path. A graph is an ordinary text file; save it as UTF-8.",
+        example: None,
+    },
+    Code {
+        code: "E0101",
+        title: "too much YAML",
+        cause: "A graph of more than 16 MiB is not read: 10,000 nodes take about one.",
+        remedy: "Split the graph.",
+        example: None,
+    },
+    Code {
+        code: "E0102",
+        title: "not readable as YAML",
+        cause: "The text breaks the rules of YAML, has a key twice in one map, several documents, is nested more than 64 levels deep, or \
+                has aliases that unfold into too much.",
+        remedy: "Look at the place that is named; a tab, a missing space after a colon and an unclosed bracket are the usual reasons.",
+        example: Some("version: 1\nnodes: { a: { kind: synthetic\n"),
+    },
+    Code {
+        code: "E0103",
+        title: "an unknown key",
+        cause: "Unknown keys are never ignored: a misspelt one would silently do nothing.",
+        remedy: "Write the key that is suggested, or remove it. `limen-run explain KIND` lists the keys of a kind's config.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter, rat: 10Hz } }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0104",
+        title: "a value of the wrong kind",
+        cause: "A setting holds something else than it takes: text for a number, a bare number where a unit is needed, a word that is none \
+                of the choices, or nothing where something is required.",
+        remedy: "Write what is expected. Times, sizes and rates carry their unit: `10ms`, `4MiB`, `30Hz`.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter, rate: 10 } }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0105",
+        title: "the wrong shape",
+        cause: "There is a list where a map belongs, or the other way round, or text where either does.",
+        remedy: "`nodes`, `inputs`, `cores` and `run` are maps, `paths` is a list.",
+        example: Some("version: 1\nnodes: [camera, model]\n"),
+    },
+    Code {
+        code: "E0106",
+        title: "a number out of range",
+        cause: "A capacity, core, CPU or priority is not a whole number, or is one that cannot be.",
+        remedy: "Write a number within the range that is named.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { from: a, capacity: 0 } }\n"
+        )),
+    },
+    Code {
+        code: "E0110",
+        title: "not a name",
+        cause: "Names begin with a-z and go on with a-z, 0-9, `_` and `-`, at most 64 of them: they end up in file names and tags.",
+        remedy: "Choose such a name.",
+        example: Some(graph!(
+            "  Camera: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: b2 }\n  b2: { kind: synthetic, config: { pattern: counter } }\n"
+        )),
+    },
+    Code {
+        code: "E0111",
+        title: "the version is missing or unknown",
+        cause: "A graph says for which version of the format it was written, so that a later program can read it as it was meant.",
+        remedy: "Write `version: 1` at its top.",
+        example: Some(
+            "nodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\n",
+        ),
+    },
+    Code {
+        code: "E0112",
+        title: "a node without a kind",
+        cause: "`kind` says what a node does.",
+        remedy: "Write `kind:`; `limen-run kinds` lists what there is.",
+        example: Some(graph!(
+            "  a: { config: { pattern: counter } }\n  b: { kind: synthetic, config: { pattern: counter } }\n  c: { kind: \"null\", from: b }\n"
+        )),
+    },
+    Code {
+        code: "E0113",
+        title: "no nodes",
+        cause: "The file is empty, or has no nodes.",
+        remedy: "A graph has at least a source and a sink.",
+        example: Some("version: 1\nnodes: {}\n"),
+    },
+    Code {
+        code: "E0114",
+        title: "a connection that names nothing",
+        cause: "What a node takes from is written `node`, `node/port`, or `{ from: node/port, .. }`.",
+        remedy: "Name a node of this graph.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { capacity: 4 } }\n"
+        )),
+    },
+    Code {
+        code: "E0117",
+        title: "both `core` and `cpu`",
+        cause: "`core: n` is the n-th CPU of the run, `cpu: n` the kernel's number; a node runs on one of them.",
+        remedy: "Keep one. `core` works on any machine.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter }, core: 0, cpu: 0 }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0118",
+        title: "a consequence without a deadline",
+        cause: "`on_miss` says what becomes of messages that miss a path's deadline, and the path has none.",
+        remedy: "Write `deadline: 10ms`.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\npaths: [{ from: a, to: b, on_miss: drop }]\n"
+        )),
+    },
+    Code {
+        code: "E0120",
+        title: "there is no such node",
+        cause: "A connection or a path names a node that the graph does not have.",
+        remedy: "Write the name that is suggested, or add the node.",
+        example: Some(graph!(
+            "  camera: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: camrea }\n"
+        )),
+    },
+    Code {
+        code: "E0121",
+        title: "a node that takes from itself",
+        cause: "It would wait for its own output.",
+        remedy: "Take from another node. A loop over several nodes needs one edge that may lose messages.",
+        example: Some(graph!("  a: { kind: pass, from: a }\n")),
+    },
+    Code {
+        code: "E0122",
+        title: "a cycle in which every edge blocks",
+        cause: "Once its edges are full, each node of the cycle waits for the next, for ever.",
+        remedy: "Give one of its edges `when_full: latest` or `drop_oldest`.",
+        example: Some(graph!(
+            "  s: { kind: synthetic, config: { pattern: counter } }\n  a: { kind: merge, inputs: { s: s, b: b } }\n  b: { kind: pass, from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0123",
+        title: "there is no such port",
+        cause: "A connection names an input or output that the node does not have, or names none where there are several.",
+        remedy: "Write `node/port`. `limen-run explain KIND` says which ports a kind has.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a/image }\n"
+        )),
+    },
+    Code {
+        code: "E0124",
+        title: "there is no such kind",
+        cause: "This program does not know the kind of node.",
+        remedy: "Write the kind that is suggested; `limen-run kinds` lists all. A program of your own knows the kinds you register.",
+        example: Some(graph!("  a: { kind: camera }\n  b: { kind: \"null\", from: a }\n")),
+    },
+    Code {
+        code: "E0125",
+        title: "an input too few, or one too many",
+        cause: "A node's input is not connected, or a source was given one.",
+        remedy: "Write `from:` for a node's only input, `inputs: { port: node/port }` for several; remove them from a source.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: pass }\n  c: { kind: \"null\", from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0126",
+        title: "an input connected twice",
+        cause: "A port takes from one place.",
+        remedy: "Put a `merge` before it, or use a kind with several inputs.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: pass, from: a, inputs: { in: a } }\n  c: { kind: \"null\", from: b }\n"
+        )),
+    },
+    Code {
+        code: "E0127",
+        title: "payloads that do not fit",
+        cause: "One node gives another type of value than the other takes. All stock nodes exchange tensors; programs may add payloads of their own.",
+        remedy: "Put a node between them that turns one into the other.",
+        example: None,
+    },
+    Code {
+        code: "E0128",
+        title: "tensors that do not fit",
+        cause: "Element type, number of dims or their lengths differ between what one node gives and the other takes.",
+        remedy: "The message names the node that would help: `to_tensor` and `resize` for images, `cast` for element types.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: ramp, width: 64, height: 64 } }\n  b: { kind: normalize, config: { mean: [0.5], std: [0.5] }, from: a/image }\n  c: { kind: \"null\", from: b }\n"
+        )),
+    },
+    Code {
+        code: "E0129",
+        title: "a size without a bound",
+        cause: "Memory is had before the run begins, so every dim needs a bound.",
+        remedy: "Write the key that is named in the node's config.",
+        example: None,
+    },
+    Code {
+        code: "E0130",
+        title: "a config that a kind refuses",
+        cause: "The settings can be read, but what they say, or what is connected, cannot work for this kind of node.",
+        remedy: "The message says why, and names the setting.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: ramp } }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0131",
+        title: "a kind with more ports than its type has",
+        cause: "The kind's code declares other ports than the type it takes and gives. This is a fault of the kind, not of the graph.",
+        remedy: "Tell whoever wrote the kind.",
+        example: None,
+    },
+    Code {
+        code: "E0132",
+        title: "claimed twice",
+        cause: "Two nodes want the same file to write, or the same device.",
+        remedy: "Give one of them another.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: csv, config: { path: out/x.csv }, inputs: { v: a } }\n  c: { kind: csv, config: { path: out/x.csv }, inputs: { v: a } }\n"
+        )),
+    },
+    Code {
+        code: "E0133",
+        title: "capacities and marks that cannot be",
+        cause: "An edge holds fewer messages than move at once (what one call emits, a batch), or its marks contradict its policy or each other.",
+        remedy: "Write at least what is named, or leave the key out.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { from: a, when_full: latest, capacity: 4 } }\n"
+        )),
+    },
+    Code {
+        code: "E0134",
+        title: "a join that could wait for ever",
+        cause: "A node joins its inputs, and on the way to one of them messages may be lost that come on the other: their partners would be \
+                waited for without end.",
+        remedy: "Write `join: { patience: 16 }`: after so many messages a partner counts as lost. Or let nothing be lost on the way.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", inputs: { x: a, y: { from: a, when_full: drop_newest } } }\n"
+        )),
+    },
+    Code {
+        code: "E0135",
+        title: "a pool that cannot be had",
+        cause: "The messages of an output, times all the places where they can be at once, are more than can be addressed, or have too many dims.",
+        remedy: "Make them smaller, or the capacities of the edges behind.",
+        example: None,
+    },
+    Code {
+        code: "E0136",
+        title: "more memory than may be had",
+        cause: "Pools, edges and histograms together are above `run.max_memory`, which is 80 % of the machine's or container's unless it is written.",
+        remedy: "Lower capacities and sizes, beginning with the pool that is named, or raise `run.max_memory`. `--plan` shows all of them.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { from: a, capacity: 100000 } }\nrun: { max_memory: 1MiB }\n"
+        )),
+    },
+    Code {
+        code: "E0137",
+        title: "not a path",
+        cause: "A path goes from a source to a sink that its messages reach.",
+        remedy: "Name such a pair.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\npaths: [{ from: b, to: a, deadline: 1ms }]\n"
+        )),
+    },
+    Code {
+        code: "E0138",
+        title: "a fault that cannot be planted",
+        cause: "What `fault` asks for makes no sense, or not at this node.",
+        remedy: "Calls count from 1, parts go from 0 to 1; see the chapter on policies.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter }, fault: { panic_at: 0 } }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0139",
+        title: "a join policy that cannot be meant",
+        cause: "`join` is written for one input, or with a policy or a setting that does not go with the kind or with each other.",
+        remedy: "`zip`, `by_time` and `sample` take messages together; `in_turn`, `oldest_first` and `priority` are for `merge`.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", inputs: { x: a, y: a }, join: { policy: by_time } }\n"
+        )),
+    },
+    Code {
+        code: "E0140",
+        title: "CPUs that this process may not use",
+        cause: "`--cores` names CPUs that do not exist, or that the container or `taskset` keeps from this process.",
+        remedy: "Choose from those that are named.",
+        example: None,
+    },
+    Code {
+        code: "E0141",
+        title: "a core that does not exist",
+        cause: "A node asks for more cores than the run has (under `strict`), or for a CPU that is not among them.",
+        remedy: "Write a core that exists. Without `strict`, `core` is folded onto those there are.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter }, cpu: 1023 }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0142",
+        title: "no core left to wait on",
+        cause: "A node may have to wait in the kernel and gets a thread of its own, and every core of the run is kept busy by `wait: spin`.",
+        remedy: "Give one core `wait: adaptive` or `park`.",
+        example: None,
+    },
+    Code {
+        code: "E0143",
+        title: "real time that was not allowed, or for everybody",
+        cause: "A thread that never lets go of its CPU can lock up a machine, so real time is asked for twice: by `rt` in the graph and by \
+                `--allow-rt` on the command line. One CPU stays without.",
+        remedy: "Add `--allow-rt`, remove `rt`, or leave one core without it.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter }, core: 0 }\n  b: { kind: \"null\", from: a, core: 0 }\ncores: { 0: { rt: { priority: 10 } } }\nrun: { strict: true }\n"
+        )),
+    },
+    Code {
+        code: "E0144",
+        title: "a setting of sources at another node",
+        cause: "`qos` and `clock` say what a source's messages begin with; other nodes' messages inherit it.",
+        remedy: "Write it at the source.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a, qos: urgent }\n"
+        )),
+    },
+    Code {
+        code: "E0145",
+        title: "a deadline that the graph itself exceeds",
+        cause: "Nodes on the path hold every message back for longer than its deadline allows: every one would miss it.",
+        remedy: "Wait for less, or write a later deadline.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  d: { kind: delay, config: { by: 20ms }, from: a }\n  b: { kind: \"null\", from: d }\npaths: [{ from: a, to: b, deadline: 10ms }]\n"
+        )),
+    },
+    Code {
+        code: "E0146",
+        title: "parts of nothing",
+        cause: "`gather` puts together what `scatter` took apart, and nothing before it did.",
+        remedy: "Put a `scatter` before it; `window` makes one message of several.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  g: { kind: gather, config: { max: 4 }, from: a }\n  b: { kind: \"null\", from: g }\n"
+        )),
+    },
+];

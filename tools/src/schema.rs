@@ -1,0 +1,270 @@
+//! `limen-run schema`: a graph file's JSON Schema, so that an editor completes keys, kinds and their settings.
+
+use limen::{Registry, Role};
+use serde_json::{Map, Value, json};
+
+/// Names of graphs, nodes and ports.
+const NAME: &str = "^[a-z][a-z0-9_-]{0,63}$";
+/// `node` or `node/port`.
+const PORT: &str = "^[a-z][a-z0-9_-]{0,63}(/[a-z][a-z0-9_-]{0,63})?$";
+const SPAN: &str = r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$";
+const BYTES: &str = r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$";
+
+/// The schema of a graph whose kinds are those of a registry.
+///
+/// ```
+/// let schema = limen_run::schema(&limen_run::registry());
+/// assert_eq!(schema["$defs"]["node"]["properties"]["kind"]["enum"][0], "argmax");
+/// ```
+pub fn schema(registry: &Registry) -> Value {
+    let mut definitions = Map::new();
+    for (name, value) in parts() {
+        definitions.insert(name.into(), value);
+    }
+    definitions.insert("node".into(), node(registry));
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A limen graph",
+        "type": "object",
+        "required": ["version", "nodes"],
+        "additionalProperties": false,
+        "properties": {
+            "version": { "const": 1 },
+            "graph": { "type": "string", "pattern": NAME, "description": "The graph's name; the file's stem without it." },
+            "nodes": {
+                "type": "object", "minProperties": 1, "propertyNames": { "pattern": NAME },
+                "additionalProperties": { "$ref": "#/$defs/node" },
+            },
+            "paths": { "type": "array", "items": { "$ref": "#/$defs/path" } },
+            "cores": {
+                "type": "object", "propertyNames": { "pattern": "^[0-9]{1,4}$" },
+                "additionalProperties": { "$ref": "#/$defs/core" },
+            },
+            "run": { "$ref": "#/$defs/run" },
+        },
+        "$defs": definitions,
+    })
+}
+
+/// An object that has these keys and no other.
+fn keys(required: &[&str], properties: Value) -> Value {
+    json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties })
+}
+
+fn parts() -> Vec<(&'static str, Value)> {
+    let text = |pattern: &str, about: &str| json!({ "type": "string", "pattern": pattern, "description": about });
+    let span = |about: &str| text(SPAN, about);
+    let bytes = |about: &str| text(BYTES, about);
+    let count = |least: u64, about: &str| json!({ "type": "integer", "minimum": least, "description": about });
+    let one_of = |words: &[&str], about: &str| json!({ "enum": words, "description": about });
+    let when_full = one_of(
+        &["block", "drop_newest", "drop_oldest", "latest", "fail"],
+        "What happens when a message finds the edge full; `block` by default.",
+    );
+    let connection = keys(
+        &["from"],
+        json!({
+            "from": text(PORT, "`node` or `node/port`."),
+            "capacity": count(1, "Messages it holds."),
+            "when_full": when_full,
+            "soft_capacity": count(1, "Messages from which it is under pressure."),
+            "max_bytes": bytes("Bytes it holds."),
+            "soft_bytes": bytes("Bytes from which it is under pressure."),
+            "soft_evict": { "type": "boolean", "description": "`drop_oldest` evicts from the soft mark on." },
+            "urgent_capacity": count(1, "Messages in a lane of their own for what is urgent."),
+            "max_age": span("A message that began longer ago is lost."),
+            "expect_every": span("The longest silence that is all right."),
+            "on_gap": one_of(&["count", "reset", "stop"], "What follows a longer one."),
+        }),
+    );
+    let restart = keys(
+        &[],
+        json!({
+            "max": count(1, "How often; 3 by default."),
+            "backoff": span("How long after the first failure; twice as long after each further one. 100ms by default."),
+            "within": span("Failures longer ago are forgotten."),
+        }),
+    );
+    vec![
+        ("connection", json!({ "oneOf": [text(PORT, "`node` or `node/port`."), connection] })),
+        (
+            "on_error",
+            json!({ "oneOf": [
+                one_of(&["stop", "skip", "detach", "restart"], "What happens when a call fails; `stop` by default."),
+                keys(&["restart"], json!({ "restart": restart })),
+            ] }),
+        ),
+        (
+            "join",
+            keys(
+                &[],
+                json!({
+                    "policy": one_of(
+                        &["zip", "by_time", "sample", "in_turn", "oldest_first", "priority"],
+                        "Which messages of several inputs are taken together, or which next; `zip` by default.",
+                    ),
+                    "patience": count(0, "Unmatched messages after which a partner counts as lost."),
+                    "within": span("By time: how far apart messages that belong together began."),
+                    "hold": span("By time: how long a message is held back, so that late ones can be sorted in."),
+                    "trigger": text(NAME, "Of `sample`: the input each of whose messages is taken."),
+                }),
+            ),
+        ),
+        (
+            "fault",
+            keys(
+                &[],
+                json!({
+                    "panic_at": count(1, "This call panics."),
+                    "error_at": count(1, "This call returns an error."),
+                    "error_every": count(1, "Every so-many-th call returns an error."),
+                    "hang_at": count(1, "This call never returns."),
+                    "delay": span("Every call takes so much longer."),
+                    "delay_to": span("Every call takes longer by a time from `delay` to this."),
+                    "drop": { "type": "number", "minimum": 0, "maximum": 1, "description": "The part of messages that is lost." },
+                    "duplicate": { "type": "number", "minimum": 0, "maximum": 1, "description": "The part of calls that send twice." },
+                    "seed": count(0, "What is drawn is drawn from it."),
+                }),
+            ),
+        ),
+        (
+            "path",
+            keys(
+                &["from", "to"],
+                json!({
+                    "from": text(NAME, "A source."),
+                    "to": text(NAME, "A sink that its messages reach."),
+                    "deadline": span("How long after it began a message is still in time."),
+                    "on_miss": one_of(&["count", "drop", "skip_to_latest", "stop"], "What becomes of one that is not; `count` by default."),
+                }),
+            ),
+        ),
+        (
+            "core",
+            keys(
+                &[],
+                json!({
+                    "wait": one_of(&["adaptive", "spin", "park"], "How an idle worker waits."),
+                    "schedule": one_of(&["round_robin", "deadline", "throughput"], "Which of its nodes is turned next."),
+                    "rt": keys(
+                        &["priority"],
+                        json!({
+                            "policy": one_of(&["fifo", "rr"], "The kernel's real-time policy; `fifo` by default."),
+                            "priority": { "type": "integer", "minimum": 1, "maximum": 99 },
+                        }),
+                    ),
+                }),
+            ),
+        ),
+        (
+            "run",
+            keys(
+                &[],
+                json!({
+                    "stop": span("How long a stop may take; 2s by default."),
+                    "watchdog": span("A turn that takes longer is named; 1s by default."),
+                    "strict": { "type": "boolean", "description": "A refusal by the system ends the run." },
+                    "mlock": { "type": "boolean", "description": "Keep all memory of the process in RAM." },
+                    "max_memory": bytes("A plan that needs more is refused."),
+                    "warmup": span("Histograms begin after this time."),
+                    "telemetry": one_of(&["auto", "full", "sampled", "off"], "What is recorded; `auto` by default."),
+                }),
+            ),
+        ),
+    ]
+}
+
+/// A node, with the config of its kind.
+fn node(registry: &Registry) -> Value {
+    let mut names: Vec<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
+    names.dedup();
+    let mut rules = Vec::new();
+    for name in &names {
+        let kinds: Vec<_> = registry.kinds().filter(|kind| kind.name == *name).collect();
+        for kind in &kinds {
+            let mut config = kind.schema().to_value();
+            close(&mut config);
+            // What a config's own definitions are called may be called so by another too.
+            inline(&mut config);
+            let when = json!({ "kind": { "const": name } });
+            if kinds.len() > 1 {
+                // A source and a sink of one name: a node with inputs is the sink.
+                let takes = json!({ "anyOf": [{ "required": ["from"] }, { "required": ["inputs"] }] });
+                let guard = if kind.role == Role::Source { json!({ "not": takes }) } else { takes };
+                rules.push(json!({
+                    "if": { "allOf": [{ "properties": when }, guard] },
+                    "then": { "properties": { "config": config } },
+                }));
+                continue;
+            }
+            let needs = config.get("required").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+            let required: &[&str] = if needs { &["config"] } else { &[] };
+            let then = json!({ "required": required, "properties": { "config": config } });
+            rules.push(json!({ "if": { "properties": when }, "then": then }));
+        }
+    }
+    json!({
+        "type": "object",
+        "required": ["kind"],
+        "additionalProperties": false,
+        "properties": {
+            // YAML reads the bare word as nothing; as a kind it names the sink.
+            "kind": { "enum": names.iter().map(|name| json!(name)).chain([Value::Null]).collect::<Vec<_>>() },
+            "config": true,
+            "from": { "$ref": "#/$defs/connection" },
+            "inputs": {
+                "type": "object", "propertyNames": { "pattern": NAME },
+                "additionalProperties": { "$ref": "#/$defs/connection" },
+            },
+            "core": { "type": "integer", "minimum": 0, "maximum": 1023 },
+            "cpu": { "type": "integer", "minimum": 0, "maximum": 1023 },
+            "on_error": { "$ref": "#/$defs/on_error" },
+            "join": { "$ref": "#/$defs/join" },
+            "budget": { "type": "string", "pattern": SPAN, "description": "How long a call may take." },
+            "fault": { "$ref": "#/$defs/fault" },
+            "qos": { "enum": ["normal", "urgent", "background"] },
+            "clock": keys(&["offset"], json!({ "offset": { "type": "string" } })),
+        },
+        "allOf": rules,
+    })
+}
+
+/// Unknown keys are errors, at every level.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if object.contains_key("properties") && !object.contains_key("additionalProperties") {
+                object.insert("additionalProperties".into(), json!(false));
+            }
+            object.values_mut().for_each(close);
+        }
+        Value::Array(list) => list.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+/// Puts definitions where they are referred to.
+fn inline(schema: &mut Value) {
+    let definitions = schema.as_object_mut().and_then(|object| object.remove("$defs")).unwrap_or(Value::Null);
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("$schema");
+    }
+    // Definitions do not refer to themselves; a few levels are more than any config has.
+    for _ in 0..8 {
+        replace(schema, &definitions);
+    }
+}
+
+fn replace(schema: &mut Value, definitions: &Value) {
+    if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix("#/$defs/"))
+        && let Some(definition) = definitions.get(name)
+    {
+        *schema = definition.clone();
+        return;
+    }
+    match schema {
+        Value::Object(object) => object.values_mut().for_each(|value| replace(value, definitions)),
+        Value::Array(list) => list.iter_mut().for_each(|value| replace(value, definitions)),
+        _ => {}
+    }
+}

@@ -1,0 +1,62 @@
+//! Every code that a problem can have is explained, and its example has it.
+
+use limen::{Plan, Spec};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Codes named in the sources of the engine.
+fn used() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/src")];
+    while let Some(folder) = todo.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                todo.push(entry);
+                continue;
+            }
+            let text = std::fs::read_to_string(&entry).unwrap();
+            for part in text.split('"').filter(|part| part.len() == 5 && part.starts_with("E0")) {
+                found.insert(part.to_string());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_code_is_explained() {
+    let explained: BTreeSet<String> = limen_run::codes().iter().map(|code| code.code.to_string()).collect();
+    assert_eq!(explained, used());
+    assert_eq!(explained.len(), limen_run::codes().len(), "a code is there twice");
+}
+
+#[test]
+fn every_example_has_its_code() {
+    let registry = limen_run::registry();
+    for code in limen_run::codes() {
+        let Some(example) = code.example else { continue };
+        let problems = match Spec::from_text(example, "example.yaml").and_then(|spec| Plan::new(spec, &registry)) {
+            Ok(_) => panic!("{}: its example is no problem:\n{example}", code.code),
+            Err(problems) => problems,
+        };
+        let found: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+        assert!(problems.0.iter().any(|problem| problem.code == code.code), "{}: {found:#?}\n{example}", code.code);
+    }
+}
+
+#[test]
+fn codes_and_kinds_are_explained_in_words() {
+    let registry = limen_run::registry();
+    for code in limen_run::codes() {
+        let text = limen_run::explain(&code.code.to_lowercase(), &registry).unwrap();
+        assert!(text.contains(code.title) && text.contains("What to do: "), "{text}");
+        assert!(text.lines().all(|line| line.starts_with("    ") || line.chars().count() <= 132), "{text}");
+    }
+    for kind in registry.kinds() {
+        let text = limen_run::explain(&kind.name, &registry).unwrap();
+        assert!(text.starts_with(&format!("{} (", kind.name)), "{text}");
+        // What a setting takes is said in words, whatever its schema looks like.
+        assert!(!text.contains(": a value"), "{text}");
+    }
+    assert!(limen_run::explain("E9999", &registry).is_none() && limen_run::explain("camera", &registry).is_none());
+}
