@@ -287,7 +287,7 @@ fn a_source_that_is_restarted_begins_again() {
 #[test]
 fn whichever_call_fails_is_named_and_nothing_is_lost_uncounted() {
     for policy in ["stop", "skip", "detach", "{ restart: { max: 1, backoff: 1us } }"] {
-        for node in ["a", "b", "c", "d"] {
+        for node in ["a", "b", "c", "m", "d"] {
             let mut n = 0;
             loop {
                 n += 1;
@@ -301,10 +301,12 @@ fn whichever_call_fails_is_named_and_nothing_is_lost_uncounted() {
                 let graph = format!(
                     "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 40 }}{} }}\n  \
                      b: {{ kind: step, from: a{} }}\n  c: {{ kind: add, config: {{ n: 1 }}, from: b{} }}\n  \
-                     d: {{ kind: collect, from: c{} }}\n",
+                     m: {{ kind: infer, config: {{ backend: mock, mock: {{ inputs: {{ x: u64 }}, outputs: {{ y: u64 }} }} }}, from: c{} }}\n  \
+                     d: {{ kind: collect, from: m{} }}\n",
                     keys("a"),
                     keys("b"),
                     keys("c"),
+                    keys("m"),
                     keys("d")
                 );
                 let report = turn(&graph, n);

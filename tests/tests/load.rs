@@ -1,6 +1,6 @@
 //! Many nodes, many starts: nothing is lost, nothing is starved, nothing stays behind.
 
-use limen_tests::{plan, run};
+use limen_tests::{plan, run, turn};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -32,11 +32,44 @@ fn a_graph_started_again_and_again_leaves_nothing_behind() {
         report.edges.iter().map(|edge| (edge.sent, edge.received, edge.left)).collect::<Vec<_>>()
     };
     let first = cycle();
-    // Other tests of this process have threads of their own, so what is compared is what 500 cycles could leave behind.
+    // Other tests of this process have threads of their own, so what is compared is what 1,000 cycles could leave behind.
     let before = held();
-    for n in 0..500 {
+    for n in 0..1_000 {
         assert_eq!(cycle(), first, "cycle {n}");
     }
     let after = held();
     assert!(after.0 < before.0 + 100 && after.1 < before.1 + 100, "{before:?} threads and files became {after:?}");
+}
+
+/// A source that is up to eight times faster than what it feeds. By hand, so that the rates are exact: what is asked is what a full
+/// edge costs, not what a core does.
+#[test]
+fn beyond_saturation_nothing_collapses_and_latency_is_bounded() {
+    for policy in ["block", "drop_newest", "drop_oldest", "latest"] {
+        let capacity = if policy == "latest" { "" } else { ", capacity: 16" };
+        let at = |period_us: u64| {
+            // 20 µs a message, and what the stepper takes for its turns.
+            let report = turn(
+                &format!(
+                    "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ count: 2000, period_ns: {} }} }}\n  \
+                     z: {{ kind: collect, core: 1, fault: {{ delay: 20us }}, from: {{ from: a, when_full: {policy}{capacity} }} }}\n",
+                    period_us * 1000
+                ),
+                1,
+            );
+            assert_eq!(report.bugs, Vec::<String>::new(), "{policy}");
+            let (sent, taken) = (report.edges[0].sent, report.node("z").unwrap().done);
+            assert_eq!((sent, report.edges[0].lost_total()), (2000, 2000 - taken), "{policy}");
+            let waited = report.histogram("z", limen::Term::Queue).unwrap().max();
+            (taken as f64 / report.wall.as_secs_f64(), waited, taken)
+        };
+        let all: Vec<(f64, u64, u64)> = [80, 40, 25, 12, 6, 3].map(at).to_vec();
+        let peak = all.iter().map(|(rate, ..)| *rate).fold(0.0, f64::max);
+        let (beyond, waited, taken) = all[all.len() - 1];
+        assert!(beyond >= 0.9 * peak, "{policy}: {beyond} of {peak} a second");
+        assert_eq!(taken == 2000, policy == "block", "{policy}");
+        assert_eq!(all[0].2, 2000, "{policy} loses at a quarter of what is possible");
+        // What an edge for 16 holds, and a burst that was taken, at 20 µs each and the turns between.
+        assert!(waited < 16 * 60_000, "{policy}: waited {waited} ns");
+    }
 }
