@@ -135,6 +135,18 @@ fn joins_of_what_may_be_lost() {
     );
 }
 
+/// Found by seeds: what comes more than once fills the edges, and its partner's way leads through them.
+#[test]
+fn joins_of_what_becomes_more() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: split, config: { times: 4 }, from: a }\n  \
+         t: { kind: step, from: a }\n  m: { kind: merge, inputs: { x: a, y: t } }\n  p: { kind: pair, inputs: { a: a, b: s } }\n  \
+         q: { kind: pair, inputs: { a: m, b: a } }\n  r: { kind: pair, inputs: { a: m, b: m } }\n  c: { kind: collect, from: p }\n  \
+         d: { kind: collect, from: q }\n  e: { kind: collect, from: r }\n",
+        &[("7:3 E0134", "`s` makes several messages of one"), ("8:3 E0134", "`m` puts several streams together")],
+    );
+}
+
 #[test]
 fn faults_and_deadlines() {
     check(

@@ -1,13 +1,13 @@
 //! How much: capacities of edges, slots of pools, bytes of everything, before anything is allocated.
 
 use super::planner::Planner;
-use super::{EdgePlan, Memory, NodePlan};
+use super::{EdgePlan, Memory, NodePlan, OutputPlan};
 use crate::edge::WhenFull;
 use crate::error::{Place, Problem};
 use crate::intake::JoinPolicy;
 use crate::meter::histogram_bytes;
 use crate::pool::pool_bytes;
-use crate::registry::Role;
+use crate::registry::{PlannedNode, Role};
 use crate::spec::NodeSpec;
 use crate::stage::BURST;
 use crate::tensor::{Dim, PortSpec};
@@ -122,6 +122,12 @@ impl Planner<'_> {
                 }
                 Loss::Edge(e) => {
                     format!("the edge from `{}` may lose messages ({})", edges[e].from_name, edges[e].when_full.name())
+                }
+                Loss::Node(n) if merges_streams(&nodes[n]) => {
+                    format!("`{}` puts several streams together", nodes[n].name)
+                }
+                Loss::Node(n) if nodes[n].outputs.iter().any(|out| makes_many(&nodes[n], out)) => {
+                    format!("`{}` makes several messages of one", nodes[n].name)
                 }
                 Loss::Node(n) if nodes[n].rule.patience.is_some() => {
                     format!("`{}` gives up partners it has waited for too long", nodes[n].name)
@@ -293,14 +299,15 @@ impl Planner<'_> {
     }
 }
 
-/// Where messages may be lost on a way to a join.
+/// Where messages may be lost on a way to a join, or more come than do elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
     Edge(usize),
     Node(usize),
 }
 
-/// Every place on the ways to an edge's end where messages may be lost.
+/// Every place on the ways to an edge's end where messages may be lost, or become more: either way the other inputs of a join have
+/// others than this one.
 fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss> {
     let (mut found, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {
@@ -312,12 +319,28 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss>
         let gives_up = nodes[from].rules.deadlines.iter().any(Option::is_some);
         let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
         let waits = nodes[from].rule.patience.is_some() || nodes[from].rule.policy == JoinPolicy::ByTime;
-        if nodes[from].on_error.goes_on() || waits || drops || gives_up || selects {
+        let out = &nodes[from].outputs[edges[at].from_port];
+        let duplicates = nodes[from].fault.as_ref().is_some_and(|fault| fault.duplicate > 0.0);
+        let many = merges_streams(&nodes[from]) || makes_many(&nodes[from], out) || duplicates;
+        if many || nodes[from].on_error.goes_on() || waits || drops || gives_up || selects {
             found.insert(Loss::Node(from));
         }
         todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));
     }
     found
+}
+
+/// Whether a node sends on what comes by any of several inputs.
+fn merges_streams(node: &NodePlan) -> bool {
+    node.merges() && node.in_edges.len() > 1
+}
+
+/// Whether a call may make several messages of one.
+fn makes_many(node: &NodePlan, out: &OutputPlan) -> bool {
+    let fills = |planned: &dyn PlannedNode| {
+        planned.ports().outputs.iter().any(|port| port.name == out.name && port.forwards.is_empty())
+    };
+    out.emits > out.rows && node.planned.as_deref().is_some_and(fills)
 }
 
 /// The most messages of one output that can be alive at once, following the buffer through nodes that forward it, and
