@@ -180,6 +180,8 @@ impl Arrivals {
         to.set("count", self.count as f64);
         let expected = (self.count as u128 * (self.count as u128).saturating_sub(1) / 2) as u64;
         to.set("intact", f64::from(u8::from(expected == self.sum)));
+        to.set("cpu_seconds", cpu_seconds());
+        to.set("peak_kib", peak_kib());
         if let (Some(first), Some(last)) = (self.first, self.last) {
             to.set("seconds", (last - first).as_secs_f64());
         }
@@ -239,7 +241,12 @@ sink!(HandleSink, Tensor, |tensor| {
 
 /// The kinds of the chain.
 pub fn registry() -> Registry {
-    Registry::new()
+    Registry::new().with(register)
+}
+
+/// Adds the kinds of the chain.
+pub fn register(registry: Registry) -> Registry {
+    registry
         .source::<ValueSource>("value_source")
         .source::<HandleSource>("handle_source")
         .transform::<ValuePass>("value_pass")

@@ -1,0 +1,291 @@
+//! What the engine adds around a call of a backend, and a whole vision graph beside the same work written by hand with the same
+//! libraries in one loop: `cargo bench -p limen-benches --bench infer [-- long]`, from the workspace's root.
+
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use hdrhistogram::Histogram;
+use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, Signature};
+use limen::infer::{Batch, Infer, InferPlan};
+use limen::{
+    Building, Clock, Folders, Given, Message, Metrics, Node, NodeError, Options, Plan, PlanErrors, Planning, Ports,
+    Registry, Report, Sink, Spec, Tensor,
+};
+use limen_backends::{Rten, RtenModel};
+use limen_benches::host;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// How long the last call of the backend on this thread took, ns.
+    static CALL: Cell<u64> = const { Cell::new(0) };
+}
+
+/// rten, with a stopwatch around each call.
+struct Timed;
+
+struct TimedPrepared(<Rten as Backend>::Prepared);
+
+struct TimedSession(<<Rten as Backend>::Prepared as Prepared>::Session);
+
+impl Backend for Timed {
+    const NAME: &'static str = "rten, timed";
+    type Model = RtenModel;
+    type Prepared = TimedPrepared;
+    fn probe() -> Result<Capabilities, BackendError> {
+        Rten::probe()
+    }
+    fn prepare(model: RtenModel) -> Result<TimedPrepared, BackendError> {
+        Rten::prepare(model).map(TimedPrepared)
+    }
+}
+
+impl Prepared for TimedPrepared {
+    type Session = TimedSession;
+    fn signature(&self) -> &Signature {
+        self.0.signature()
+    }
+    fn session(&self, max_batch: usize) -> Result<TimedSession, BackendError> {
+        self.0.session(max_batch).map(TimedSession)
+    }
+}
+
+impl Session for TimedSession {
+    type Lane = ();
+    fn infer_batch(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        lanes: &mut [()],
+    ) -> Result<(), BackendError> {
+        let begin = Clock::Monotonic.now();
+        let result = self.0.infer_batch(batch, inputs, outputs, lanes);
+        CALL.set(Clock::Monotonic.now().since(begin));
+        result
+    }
+}
+
+/// A model, one message a call.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+struct TimedConfig {
+    model: String,
+}
+
+struct TimedKind;
+
+impl Infer for TimedKind {
+    type Config = TimedConfig;
+    fn plan(config: TimedConfig, _: &Given, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        let path = cx.folders.graph.join(config.model);
+        let prepared = Timed::prepare(RtenModel { path, ..RtenModel::default() }).unwrap_or_else(|e| panic!("{e}"));
+        Ok(InferPlan::new::<Timed>(Arc::new(prepared), Batch::default()))
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+struct AddedConfig {}
+
+/// How long each message was in the graph beyond the backend's call.
+struct Added {
+    clock: Clock,
+    added: Histogram<u64>,
+    calls: Histogram<u64>,
+}
+
+impl Node for Added {
+    type Config = AddedConfig;
+    fn ports(_: &AddedConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().input_any("in"))
+    }
+    fn build(_: AddedConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Added { clock: cx.clock(), added: histogram(), calls: histogram() })
+    }
+    fn metrics(&self, to: &mut Metrics) {
+        for (name, histogram) in [("added", &self.added), ("call", &self.calls)] {
+            for (point, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)] {
+                to.set(format!("{name}_{point}"), histogram.value_at_quantile(q) as f64);
+            }
+        }
+        to.set("samples", self.added.len() as f64);
+    }
+}
+
+impl Sink for Added {
+    type In = Tensor;
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        let whole = self.clock.now().since(input.header().origin);
+        let call = CALL.get();
+        self.added.saturating_record(whole.saturating_sub(call).max(1));
+        self.calls.saturating_record(call.max(1));
+        Ok(())
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds")
+}
+
+fn registry() -> Registry {
+    let registry = Registry::new().with(limen_nodes::register).with(limen_backends::register);
+    registry.infer::<TimedKind>("timed").sink::<Added>("added")
+}
+
+fn run(text: &str, folder: &str, out: &Path, seconds: f64) -> Report {
+    let mut spec = Spec::from_text(text, "bench.yaml").unwrap_or_else(|e| panic!("{e}"));
+    spec.folders = Folders { graph: folder.into(), out: Some(out.into()), ..Folders::default() };
+    let plan = Plan::with_options(spec, &registry(), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut running = plan.wire().expect("wires").start().expect("starts");
+    running.wait_for(Duration::from_secs_f64(seconds));
+    let report = running.stop(limen::Drain::within(Duration::from_secs(10)));
+    assert!(report.bugs.is_empty() && report.exit_code() == 0, "{report:#?}");
+    report
+}
+
+fn print(name: &str, values: [f64; 4], unit: f64) {
+    let cells: Vec<String> = values.iter().map(|ns| format!("{:>10.2}", ns / unit)).collect();
+    println!("{name:44}{}", cells.join(""));
+}
+
+/// One message at a time through one core: source, model, sink.
+fn added(out: &Path, seconds: f64) {
+    println!(
+        "\nBatch 1, one core, 1,000 messages a second, µs\n\n{:44}{:>10}{:>10}{:>10}{:>10}",
+        "", "p50", "p99", "p99.9", "max"
+    );
+    for (model, shape) in [("digits/digits.onnx", "[1, 8, 8]"), ("classify/classifier.onnx", "[3, 224, 224]")] {
+        let rate = if model.starts_with("digits") { "1kHz" } else { "100Hz" };
+        let text = format!(
+            "version: 1\nnodes:\n  a: {{ kind: synthetic, core: 0, config: {{ pattern: counter, dtype: f32, shape: {shape}, rate: {rate} }} }}\n  \
+             m: {{ kind: timed, core: 0, config: {{ model: {model} }}, from: a }}\n  z: {{ kind: added, core: 0, from: m }}\nrun: {{ strict: true }}\n"
+        );
+        let report = run(&text, "graphs", out, seconds);
+        let figure = |name: &str| report.metric(name).unwrap_or(f64::NAN);
+        let four = |name: &str| ["p50", "p99", "p999", "max"].map(|point| figure(&format!("{name}_{point}")));
+        print(&format!("{model}: the backend's call"), four("call"), 1e3);
+        print(&format!("{model}: from source to sink, beyond it"), four("added"), 1e3);
+        println!("{:44}{:>10} samples", "", figure("samples"));
+    }
+}
+
+/// The frames of `graphs/classify` from the first pixel to the five best classes, by hand.
+struct ByHand {
+    session: <<Rten as Backend>::Prepared as Prepared>::Session,
+    resizer: Resizer,
+    frame: Vec<u8>,
+    small: Vec<u8>,
+    pixels: Vec<f32>,
+    classes: Vec<f32>,
+}
+
+impl ByHand {
+    fn new() -> Self {
+        let path = "graphs/classify/classifier.onnx".into();
+        let prepared = Rten::prepare(RtenModel { path, ..RtenModel::default() }).unwrap_or_else(|e| panic!("{e}"));
+        let classes = prepared.signature().outputs[0].shape.iter().map(|dim| match dim {
+            limen::Dim::Fixed(n) => *n,
+            _ => 1,
+        });
+        ByHand {
+            classes: vec![0.0; classes.product()],
+            session: prepared.session(1).unwrap_or_else(|e| panic!("{e}")),
+            resizer: Resizer::new(),
+            frame: vec![0; 640 * 480 * 3],
+            small: vec![0; 224 * 224 * 3],
+            pixels: vec![0.0; 3 * 224 * 224],
+        }
+    }
+
+    fn frame(&mut self, n: usize) -> u64 {
+        for (y, row) in self.frame.chunks_exact_mut(640 * 3).enumerate() {
+            for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
+                for (c, value) in pixel.iter_mut().enumerate() {
+                    *value = (x * (c + 1) / 2 + y * (3 - c) / 2 + 7 * n) as u8;
+                }
+            }
+        }
+        let from = ImageRef::new(640, 480, &self.frame, PixelType::U8x3).expect("sizes fit");
+        let mut to = Image::from_slice_u8(224, 224, &mut self.small, PixelType::U8x3).expect("sizes fit");
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+        self.resizer.resize(&from, &mut to, &options).expect("resizes");
+        let (mean, std) = ([0.485f32, 0.456, 0.406], [0.229f32, 0.224, 0.225]);
+        for (c, plane) in self.pixels.chunks_exact_mut(224 * 224).enumerate() {
+            for (at, value) in plane.iter_mut().enumerate() {
+                *value = (f32::from(self.small[3 * at + c]) / 255.0 - mean[c]) / std[c];
+            }
+        }
+        let input =
+            BatchRef { dtype: limen::DType::F32, shape: &[3, 224, 224], bytes: bytemuck::cast_slice(&self.pixels) };
+        let n = self.classes.len();
+        let output =
+            BatchMut { dtype: limen::DType::F32, shape: &[n], bytes: bytemuck::cast_slice_mut(&mut self.classes) };
+        self.session.infer_one(&[input], &mut [output], &mut ()).unwrap_or_else(|e| panic!("{e}"));
+        let mut order: Vec<usize> = (0..n).collect();
+        order.select_nth_unstable_by(5, |a, b| self.classes[*b].total_cmp(&self.classes[*a]));
+        order[..5].iter().map(|class| *class as u64).sum()
+    }
+}
+
+/// `graphs/classify` as fast as it goes, and by hand.
+fn classify(out: &Path, seconds: f64) {
+    let graph = std::fs::read_to_string("graphs/classify/graph.yaml").expect("run from the workspace's root");
+    let free = graph.replace(", rate: 30Hz, count: 90", "");
+    assert_ne!(graph, free, "the graph's camera is not what it was");
+    let one_core = {
+        // Every node on the first core, and no file at the end.
+        let nodes = free.lines().map(|line| match line.strip_prefix("    kind: ") {
+            Some(kind) => format!("    kind: {kind}\n    core: 0"),
+            None => line.to_string(),
+        });
+        nodes
+            .collect::<Vec<_>>()
+            .join("\n")
+            .replace("kind: csv", "kind: \"null\"")
+            .replace("    config: { path: out/top.csv }", "")
+    };
+    let mut rows: Vec<(&str, f64, Option<[f64; 2]>)> = Vec::new();
+    let mut hand = ByHand::new();
+    let mut latencies = histogram();
+    let (begin, mut n) = (Instant::now(), 0);
+    while begin.elapsed().as_secs_f64() < seconds {
+        let start = Instant::now();
+        std::hint::black_box(hand.frame(n));
+        latencies.saturating_record(start.elapsed().as_nanos() as u64);
+        n += 1;
+    }
+    let quantiles = |histogram: &Histogram<u64>| [0.5, 0.99].map(|q| histogram.value_at_quantile(q) as f64);
+    rows.push(("by hand, one loop", n as f64 / begin.elapsed().as_secs_f64(), Some(quantiles(&latencies))));
+    for (name, text) in [("limen, one core", &one_core), ("limen, as the graph is", &free)] {
+        let report = run(text, "graphs/classify", out, seconds);
+        let frames = report.node("top").map_or(0, |node| node.done) as f64;
+        // A camera that is never done waits for room: what a frame is in the graph for is mostly queues, so it is not shown.
+        rows.push((name, frames / report.wall.as_secs_f64(), None));
+    }
+    let paced = graph.replace(", count: 90", "");
+    let report = run(&paced, "graphs/classify", out, seconds.max(4.0));
+    let paced = report.paths().next().map(|(.., histogram)| quantiles(histogram));
+    rows.push(("limen, 30 frames a second", 30.0, paced));
+    println!(
+        "\nclassify: 640×480 to five classes of a MobileNetV2-shaped model\n\n{:44}{:>10}{:>10}{:>10}",
+        "", "frames/s", "p50 ms", "p99 ms"
+    );
+    for (name, rate, quantiles) in rows {
+        let cells = quantiles.map_or(String::new(), |[p50, p99]| format!("{:>10.2}{:>10.2}", p50 / 1e6, p99 / 1e6));
+        println!("{name:44}{rate:>10.1}{cells}");
+    }
+}
+
+fn main() {
+    let seconds = if std::env::args().any(|word| word == "long") { 30.0 } else { 2.0 };
+    // Cargo runs benchmarks in the package's folder.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::env::set_current_dir(&root).expect("the workspace's root");
+    let out = std::env::temp_dir().join(format!("limen-infer-{}", std::process::id()));
+    println!("{}; {seconds} s a row", host());
+    added(&out, seconds);
+    classify(&out, seconds);
+    let _ = std::fs::remove_dir_all(&out);
+}

@@ -1,0 +1,56 @@
+//! Fixed pieces of work for counting instructions: `limen-work NAME MESSAGES`, and `limen-work list` names them.
+//!
+//! Each graph is turned on one thread by a clock that stands still unless nothing else moves, so the same program executes the
+//! same instructions every time. `.ci/instructions` counts them and compares.
+
+use limen::{Options, Plan, Registry, Spec};
+use limen_benches::Chain;
+
+fn chain(k: usize, bytes: Option<usize>, capacity: Option<usize>) -> String {
+    Chain { k, bytes, capacity, ..Chain::DEFAULT }.yaml()
+}
+
+/// Name and graph of each piece of work.
+fn works() -> Vec<(&'static str, String)> {
+    let counter = "kind: synthetic, config: { pattern: counter }";
+    let branches = format!(
+        "version: 1\nnodes:\n  a: {{ {counter} }}\n  p: {{ kind: pass, from: a }}\n  q: {{ kind: pass, from: a }}\n  \
+         r: {{ kind: pass, from: a }}\n  z: {{ kind: \"null\", inputs: {{ p: p, q: q, r: r }} }}\n"
+    );
+    let batches = format!(
+        "version: 1\nnodes:\n  a: {{ {counter} }}\n  \
+         m: {{ kind: infer, config: {{ backend: mock, batch: {{ max: 8, within: 1ms }}, mock: {{ inputs: {{ in: u64 }}, \
+         outputs: {{ out: u64 }} }} }}, from: a, core: 0 }}\n  z: {{ kind: \"null\", from: m, core: 0 }}\n"
+    );
+    vec![
+        ("bursts", chain(8, Some(64), None)),
+        ("values", chain(8, None, None)),
+        ("singles", chain(8, Some(64), Some(1))),
+        ("branches", branches),
+        ("batches", batches),
+    ]
+}
+
+fn registry() -> Registry {
+    Registry::new().with(limen_nodes::register).with(limen_backends::register).with(limen_benches::register)
+}
+
+fn main() {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    if name == "list" {
+        works().iter().for_each(|(name, _)| println!("{name}"));
+        return;
+    }
+    let Some((_, text)) = works().into_iter().find(|(work, _)| *work == name) else {
+        eprintln!("there is no work `{name}`; `limen-work list` names all");
+        std::process::exit(2);
+    };
+    let spec = Spec::from_text(&text, "work.yaml").unwrap_or_else(|problems| panic!("{problems}"));
+    let messages = std::env::args().nth(2).and_then(|n| n.parse().ok()).unwrap_or(50_000);
+    let options = Options { frames: Some(messages), ..Options::default() };
+    let plan = Plan::with_options(spec, &registry(), &options).unwrap_or_else(|problems| panic!("{problems}"));
+    let simulation = plan.wire().expect("wires").simulate(1).expect("builds");
+    let report = simulation.run_as_scheduled(u64::MAX / 2).unwrap_or_else(|stuck| panic!("{stuck}"));
+    assert!(report.bugs.is_empty() && report.exit_code() == 0, "{report:#?}");
+    println!("{name}: {} messages", report.edges.last().map_or(0, |edge| edge.received));
+}
