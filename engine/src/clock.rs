@@ -204,12 +204,22 @@ pub(crate) fn wall() -> std::time::SystemTime {
 /// compare with it.
 #[derive(Debug, Default)]
 pub(crate) struct WallWatch {
-    /// The wall clock's lead on the monotonic one, ns.
-    lead: Option<i128>,
+    /// The wall clock's lead on the time since the machine was started, ns, and when it was last looked at.
+    lead: Option<(i128, u64)>,
 }
 
-/// What is less is drift and the time between two readings, ns.
+/// What is less is drift and the time between two readings, ns; drift grows with the time between two looks.
 const STEP_NS: i128 = 100_000_000;
+/// A clock that is being corrected gains or loses no more than one part in so many.
+const SLEW: i128 = 1_000;
+
+/// The time since the machine was started, also while it slept, as the wall clock goes on then.
+pub(crate) fn since_boot() -> Time {
+    match nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME) {
+        Ok(t) => Time((t.tv_sec() as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec() as u64)),
+        Err(_) => monotonic(),
+    }
+}
 
 impl WallWatch {
     /// By how much the wall clock was set since the last look, ns; 0 if it was not.
@@ -219,8 +229,9 @@ impl WallWatch {
             Err(before) => -(before.duration().as_nanos() as i128),
         };
         let lead = wall - i128::from(now.0);
-        let step = lead - self.lead.replace(lead).unwrap_or(lead);
-        if step.abs() < STEP_NS { 0 } else { step }
+        let (before, at) = self.lead.replace((lead, now.0)).unwrap_or((lead, now.0));
+        let step = lead - before;
+        if step.abs() < STEP_NS + i128::from(now.0.saturating_sub(at)) / SLEW { 0 } else { step }
     }
 }
 

@@ -133,13 +133,30 @@ fn read_back() -> Option<RealTime> {
     Some(RealTime { policy, priority: u8::try_from(sched_priority).ok()? })
 }
 
-/// Keeps all memory of the process in RAM, now and from now on.
+/// The kernel's number of the capability that memory may be locked without limit.
+const CAP_IPC_LOCK: u32 = 14;
+/// What a thread may take for its stack and what the allocator sets aside for it.
+const THREAD_BYTES: u64 = 72 << 20;
+
+/// Keeps all memory of the process in RAM, now and from now on; `planned` bytes and so many threads are still to come.
 ///
 /// # Errors
 /// Why it cannot be, and what allows it.
-pub(crate) fn lock_memory() -> Result<(), String> {
+pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
+    use nix::sys::resource::{Resource, getrlimit};
     let allow = "allow it with `ulimit -l unlimited`, CAP_IPC_LOCK, or LimitMEMLOCK of the service";
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let kib = |text: &str| text.trim_end_matches("kB").trim().parse::<u64>().ok();
+    let effective = line("CapEff:").and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or(0);
+    let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap_or((u64::MAX, u64::MAX));
+    // Found out now: beyond the limit every allocation fails once this is on.
+    let need = line("VmSize:").and_then(kib).unwrap_or(0) * 1024 + planned as u64 + threads as u64 * THREAD_BYTES;
+    if effective >> CAP_IPC_LOCK & 1 == 0 && limit < need {
+        let show = crate::unit::show_bytes;
+        return Err(format!("locking memory: the run needs {}, the limit is {}; {allow}", show(need), show(limit)));
+    }
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
         .map_err(|error| format!("locking memory: {}; {allow}", error.desc()))?;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -390,7 +390,7 @@ impl<B: Backend> InferStage<B> {
     /// Makes a new session of the model that is loaded, if it is time.
     #[cold]
     fn rise(&mut self, due: u64, cx: &mut Cx) -> Turn {
-        if cx.read() < due {
+        if cx.read() < due && !cx.is_stopping() {
             return Turn::Idle(due);
         }
         match guarded("build", || Ok(self.prepared.session(self.max)?)) {
@@ -467,14 +467,23 @@ impl<B: Backend> Stage for InferStage<B> {
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
-        let is_open = !self.ended && self.gone.is_none() && self.common.resting().is_none();
-        if !is_open || (self.held.is_empty() && self.intake.ready(1) == 0) {
-            return Standing::IDLE;
+        let now = cx.mark();
+        let at_once = Standing { ready: true, due: 0, pressed: false };
+        if let Some(due) = self.common.resting() {
+            return if now < due && !cx.is_stopping() { Standing::IDLE } else { at_once };
         }
+        if self.ended || self.gone.is_some() {
+            return at_once;
+        }
+        if self.held.is_empty() && self.intake.ready(1) == 0 {
+            let freed = self.intake.ring();
+            return if freed || self.intake.state() != State::Open { at_once } else { Standing::IDLE };
+        }
+        let since = self.common.ready_since(now);
         let mut pressed = false;
         self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
         let oldest = self.held.front().map(|held| ZipMany::header(&held.set, self.common.lead));
-        Standing { ready: true, due: self.common.due_of(oldest, cx.mark()), pressed }
+        Standing { ready: true, due: self.common.due_of(oldest, since), pressed }
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {

@@ -221,8 +221,9 @@ impl<T: Payload> Port<T> {
         }
         // Made from one message they are its parts; what was held back and goes together is not.
         let sent = &mut self.staged[self.mark..];
-        let seq = sent[0].header().seq;
-        if !self.forwards && sent.iter().all(|message| message.header().seq == seq) {
+        let parent = |message: &Message<T>| (message.header().source, message.header().seq);
+        let first = parent(&sent[0]);
+        if !self.forwards && sent.iter().all(|message| parent(message) == first) {
             for (part, message) in sent.iter_mut().enumerate() {
                 T::set_part(message, part as u32, emitted as u32);
             }
@@ -611,9 +612,12 @@ impl Domain {
 
     fn estimate(&self, time: Time, now: u64) -> i64 {
         let distance = now.wrapping_sub(time.0) as i64;
-        if now.saturating_sub(self.since.get()) > ESTIMATE_NS {
+        let age = now.saturating_sub(self.since.get());
+        if age > ESTIMATE_NS {
             self.since.set(now);
-            self.before.set(self.least.replace(i64::MAX));
+            let least = self.least.replace(i64::MAX);
+            // After a long silence what was seen before it is too old.
+            self.before.set(if age > 2 * ESTIMATE_NS { i64::MAX } else { least });
         }
         self.least.set(self.least.get().min(distance));
         self.least.get().min(self.before.get())

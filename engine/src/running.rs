@@ -372,7 +372,7 @@ impl Running {
 
     /// The watchdog: names nodes whose turn takes too long, and notices a wall clock that was set.
     fn look(&mut self) {
-        let step = self.wall.look(crate::clock::wall(), Clock::Monotonic.now());
+        let step = self.wall.look(crate::clock::wall(), crate::clock::since_boot());
         if step != 0 {
             let by = show_ns(u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX));
             let way = if step > 0 { "forward" } else { "back" };

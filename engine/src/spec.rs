@@ -430,6 +430,19 @@ impl Reader<'_> {
             let entries = self.map(tree, "`on_error`", &["restart"]);
             let restart = entries.iter().find(|(key, _)| key.name == "restart");
             let spec: RestartSpec = restart.and_then(|(_, value)| value.read(self.problems)).unwrap_or_default();
+            let longest = spec.backoff.as_nanos().saturating_mul((1u64 << spec.max.min(40)) - 1);
+            if entries.is_empty() {
+                self.wrong(
+                    "E0105",
+                    &tree.place,
+                    "`on_error` is a word or `restart` with its settings",
+                    "write `{ restart: { max: 3 } }`",
+                );
+            } else if spec.within.is_some_and(|within| within.as_nanos() <= longest) {
+                let message = format!("failures are forgotten before {} restarts have been waited for", spec.max);
+                let help = format!("write `within:` longer than {}", crate::unit::show_ns(longest));
+                self.wrong("E0106", &tree.place, message, help);
+            }
             if spec.max == 0 {
                 self.wrong(
                     "E0106",

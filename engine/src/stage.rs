@@ -23,7 +23,7 @@ pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
 
-use crate::edge::Reason;
+use crate::edge::{Reason, State};
 use crate::error::NodeError;
 use crate::intake::{Intake, Lead, Left};
 use crate::meter::{Hist, Term};
@@ -206,6 +206,10 @@ pub(crate) struct Common {
     pub(crate) restart: Option<Box<Restart>>,
     /// By source: the shortest deadline of the paths through here, ns; for a schedule that asks.
     pub(crate) urgency: Vec<Option<u64>>,
+    /// After which turn a schedule found something to do here, and when.
+    ready: (u64, u64),
+    /// The figures of a node that has failed.
+    last: Metrics,
 }
 
 impl Common {
@@ -231,6 +235,8 @@ impl Common {
             live: Vec::new(),
             restart: None,
             urgency: Vec::new(),
+            ready: (0, 0),
+            last: Metrics::default(),
         }
     }
 
@@ -367,14 +373,33 @@ impl Common {
     }
 
     /// What a schedule asks of a stage with inputs.
-    fn standing_of(&self, intake: &mut impl Intake, pressed: bool, cx: &mut Cx) -> Standing {
-        if self.life != Life::Open || intake.ready(1) == 0 {
-            return Standing::IDLE;
-        }
+    fn standing_of(&mut self, intake: &mut impl Intake, pressed: bool, cx: &mut Cx) -> Standing {
         let now = cx.mark();
+        // What is no node's work is soon done, and others wait for it.
+        let at_once = Standing { ready: true, due: 0, pressed: false };
+        match self.life {
+            Life::Open => {}
+            Life::Resting(due) if now < due && !cx.is_stopping() => return Standing::IDLE,
+            Life::Resting(_) | Life::Gone(_) | Life::Ended => return at_once,
+        }
+        if intake.ready(1) == 0 {
+            // A join may have lost what had no partner: its producer has room again.
+            let freed = intake.ring();
+            return if freed || intake.state() != State::Open { at_once } else { Standing::IDLE };
+        }
         let mut due = None;
         intake.peek(&mut |header| due = Some(self.due_of(Some(header), now)));
-        Standing { ready: true, due: due.unwrap_or_else(|| self.due_of(None, now)), pressed }
+        let since = self.ready_since(now);
+        Standing { ready: true, due: due.unwrap_or_else(|| self.due_of(None, since)), pressed }
+    }
+
+    /// Since when the stage has had something to do, as far as anybody has looked.
+    pub(crate) fn ready_since(&mut self, now: u64) -> u64 {
+        let turns = self.counts.turns.get();
+        if self.ready.0 != turns || self.ready.1 == 0 {
+            self.ready = (turns, now);
+        }
+        self.ready.1
     }
 
     /// Records a failure and what the policy makes of it.
@@ -442,7 +467,10 @@ fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, common: &C
 }
 
 /// Drops a node; a panic in its `Drop` is reported and goes no further.
-fn drop_node<N: Node>(node: &mut Option<N>, common: &Common, cx: &Cx) {
+fn drop_node<N: Node>(node: &mut Option<N>, common: &mut Common, cx: &Cx) {
+    if node.is_some() {
+        common.last = metrics_of(node, common, cx);
+    }
     let node = node.take();
     if let Err(trouble) = guarded("drop", || {
         drop(node);
@@ -452,8 +480,9 @@ fn drop_node<N: Node>(node: &mut Option<N>, common: &Common, cx: &Cx) {
     }
 }
 
+/// A node's figures; of one that has failed, its last.
 fn metrics_of<N: Node>(node: &Option<N>, common: &Common, cx: &Cx) -> Metrics {
-    let mut metrics = Metrics::default();
+    let mut metrics = if node.is_none() { common.last.clone() } else { Metrics::default() };
     if let Some(node) = node
         && let Err(trouble) = guarded("metrics", || {
             node.metrics(&mut metrics);
@@ -481,7 +510,8 @@ fn build_again<N>(
     common: &mut Common,
     cx: &mut Cx,
 ) -> Result<Turn, Trouble> {
-    if cx.read() < due {
+    // Who asks the graph to stop does not wait for a rest to end.
+    if cx.read() < due && !cx.is_stopping() {
         return Ok(Turn::Idle(due));
     }
     common.counts.turns.add(1);

@@ -283,7 +283,8 @@ impl Wired {
     /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where the system refuses
     /// what `strict` demands; [`RunError::Thread`] where a thread cannot be had. Nothing has run then.
     pub fn start(self) -> Result<Running, RunError> {
-        let locked = if self.plan.mlock { cpu::lock_memory() } else { Ok(()) };
+        let locked =
+            if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), self.workers.len()) } else { Ok(()) };
         if let (Err(refused), true) = (&locked, self.plan.strict) {
             return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
         }

@@ -59,7 +59,7 @@ fn marks(rng: &mut fastrand::Rng, when_full: &str, capacity: usize, emits: usize
         let most = 1 + rng.u64(..200);
         let _ = write!(marks, ", max_bytes: {most}B");
         if rng.bool() {
-            let _ = write!(marks, ", soft_bytes: {}B", rng.u64(..=most));
+            let _ = write!(marks, ", soft_bytes: {}B", rng.u64(1..=most));
         }
     }
     if rng.bool() {

@@ -271,6 +271,20 @@ fn a_node_that_always_fails_is_restarted_later_and_later_and_not_for_ever() {
 }
 
 #[test]
+fn a_stop_does_not_wait_for_a_rest_to_end() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { period_ns: 1000000 } }\n  \
+                 b: { kind: step, from: { from: a, when_full: drop_newest }, on_error: { restart: { backoff: 1h } }, fault: { error_at: 5 } }\n  \
+                 c: { kind: collect, from: b }\n";
+    let mut running = plan(graph).unwrap().wire().unwrap().start().unwrap();
+    while running.stats().iter().all(|node| node.failed == 0) {
+        assert!(!running.wait_for(Duration::from_millis(1)));
+    }
+    let report = running.stop(Drain::within(Duration::from_secs(20)));
+    assert_eq!((report.outcome, report.exit_code(), report.bugs.len()), (Outcome::Stopped, 0, 0));
+    assert_eq!((report.metric("left"), report.metric("restarts")), (Some(0.0), Some(1.0)));
+}
+
+#[test]
 fn a_source_that_is_restarted_begins_again() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 10, fail_at: 4 }, on_error: { restart: { max: 2, backoff: 1ms } } }\n  \
                  c: { kind: collect, from: a }\n";

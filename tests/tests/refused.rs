@@ -223,6 +223,7 @@ fn marks_that_cannot_be_meant() {
     check(&graph("soft_bytes: 9B, max_bytes: 8B"), &[("4:52 E0133", "the soft mark is above the hard one")]);
     check(&graph("soft_evict: true, soft_capacity: 2"), &[("4:52 E0133", "only `drop_oldest` evicts")]);
     check(&graph("when_full: latest, max_bytes: 8B"), &[("4:70 E0133", "holds one message")]);
+    check(&graph("max_bytes: 0B"), &[("4:51 E0133", "nothing could ever pass")]);
     check(&graph("max_bytes: 8"), &[("4:51 E0104", "not a size with its unit")]);
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: split, config: { times: 8 }, from: a }\n  \
@@ -249,6 +250,15 @@ fn restarts_clocks_and_cores() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a }\ncores: { 0: { rt: { priority: 100 } } }\n",
         &[("5:13 E0106", "no such real-time priority")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers, on_error: { restart: { max: 3, within: 700ms } } }\n  b: { kind: collect, from: a, on_error: {} }\n  \
+         c: { kind: csv, config: { path: x.csv }, inputs: { n: a }, on_error: restart }\n",
+        &[("3:33 E0106", "write `within:` longer than 700 ms"), ("4:42 E0105", "is a word or `restart`")],
+    );
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  c: { kind: csv, config: { path: x.csv }, inputs: { n: a }, on_error: restart }\n",
+        &[("4:3 E0147", "begin anew")],
     );
 }
 
@@ -278,5 +288,19 @@ fn parts_of_nothing() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: scatter, from: a }\n  t: { kind: trail, from: s }\n",
         &[("4:29 E0130", "cannot be taken apart")],
+    );
+    let apart = |more: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  w: {{ kind: window, config: {{ length: 8, tail: drop }}, from: a }}\n  \
+             v: {{ kind: window, config: {{ length: 3 }}, from: w }}\n  s: {{ kind: scatter, from: v }}\n{more}"
+        )
+    };
+    check(
+        &apart("  r: { kind: scatter, from: s }\n  t: { kind: trail, from: r }\n"),
+        &[("7:3 E0146", "takes parts apart that `s` has made")],
+    );
+    check(
+        &apart("  g: { kind: gather, config: { max: 2 }, from: s }\n  t: { kind: trail, from: g }\n"),
+        &[("7:30 E0146", "takes 2 parts, and `s` makes up to 3")],
     );
 }

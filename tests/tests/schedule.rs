@@ -40,6 +40,39 @@ fn by_deadline_what_is_due_first_goes_first() {
     assert_eq!(by_deadline, 0);
 }
 
+/// What comes by an edge whose messages cannot be looked at gets older too: a camera's newest frame, against a stream of the same
+/// deadline that is never short of work.
+#[test]
+fn by_deadline_what_cannot_be_seen_grows_urgent_too() {
+    let report = scheduled(
+        "version: 1\nnodes:\n  camera: { kind: numbers, core: 0, config: { count: 60, period_ns: 5000000 } }\n  \
+         seen: { kind: collect, core: 1, fault: { delay: 100us }, from: { from: camera, when_full: latest } }\n  \
+         other: { kind: numbers, core: 1, config: { count: 3000 } }\n  \
+         busy: { kind: collect, core: 1, fault: { delay: 100us }, from: other }\n\
+         paths: [{ from: camera, to: seen, deadline: 10ms }, { from: other, to: busy, deadline: 10ms }]\n\
+         cores: { 0: { schedule: deadline }, 1: { schedule: deadline } }\n",
+    );
+    // A picture that is newer than the next may be superseded; none waits for the other stream to run dry.
+    let (done, missed) = (report.node("seen").unwrap().done, report.deadlines[0].missed);
+    assert!(done > 40 && missed < 15, "{done} of 60 seen, {missed} late");
+}
+
+/// A node that has been taken out is turned as if what comes to it were urgent: its producer has other consumers.
+#[test]
+fn by_deadline_a_node_that_is_gone_holds_nobody_up() {
+    let report = scheduled(
+        "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 2000 } }\n  \
+         bad: { kind: collect, core: 0, fault: { error_at: 1 }, on_error: detach, from: { from: a, capacity: 4 } }\n  \
+         good: { kind: collect, core: 0, from: { from: a, capacity: 4 } }\n  \
+         other: { kind: numbers, core: 0, config: { count: 2000 } }\n  \
+         busy: { kind: collect, core: 0, fault: { delay: 100us }, from: other }\n\
+         paths: [{ from: other, to: busy, deadline: 1s }]\ncores: { 0: { schedule: deadline } }\n",
+    );
+    assert_eq!(report.node("good").unwrap().done, 2000);
+    // 2,000 messages by four in 20 ms each would take ten seconds.
+    assert!(report.wall.as_secs_f64() < 2.0, "{:?}", report.wall);
+}
+
 #[test]
 fn for_throughput_a_stage_goes_on_while_it_has_work_and_room() {
     let text = |schedule: &str| {

@@ -61,10 +61,15 @@ fn a_join_ends_with_its_partner() {
 /// Found by a seed: a join that waited for a partner inside its worker said that it had worked, and was turned for ever.
 #[test]
 fn a_join_that_waits_is_idle() {
-    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 20, period_ns: 1000000 } }\n  \
-                 b: { kind: numbers, config: { count: 20, period_ns: 2000000 } }\n  \
-                 c: { kind: pair, config: {}, inputs: { a: a, b: b } }\n  d: { kind: collect, from: c }\n";
-    let report = plan(graph).unwrap().wire().unwrap().simulate(1).unwrap().run(100_000).unwrap();
-    let join = report.node("c").unwrap();
-    assert!(join.done == 20 && join.turns < 400, "{} turns for {} messages", join.turns, join.done);
+    for edge in ["a", "{ from: a, max_bytes: 1KiB }", "{ from: a, urgent_capacity: 4 }"] {
+        let patience = if edge.contains("urgent") { ", join: { patience: 40 }" } else { "" };
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 20, period_ns: 1000000 }} }}\n  \
+             b: {{ kind: numbers, config: {{ count: 20, period_ns: 2000000 }} }}\n  \
+             c: {{ kind: pair, config: {{}}, inputs: {{ a: {edge}, b: b }}{patience} }}\n  d: {{ kind: collect, from: c }}\n"
+        );
+        let report = plan(&graph).unwrap().wire().unwrap().simulate(1).unwrap().run(100_000).unwrap();
+        let join = report.node("c").unwrap();
+        assert!(join.done == 20 && join.turns < 400, "{edge}: {} turns for {} messages", join.turns, join.done);
+    }
 }

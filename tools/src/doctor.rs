@@ -53,6 +53,7 @@ impl Host<'_> {
             limit(
                 "real-time priority",
                 Resource::RLIMIT_RTPRIO,
+                CAP_SYS_NICE,
                 |soft| soft >= 50,
                 "`rt:` in a graph is refused below its priority: `ulimit -r 99`, `@realtime - rtprio 99` in /etc/security/limits.d, \
                  LimitRTPRIO=99 in a service, or `--ulimit rtprio=99 --cap-add SYS_NICE` for a container",
@@ -60,6 +61,7 @@ impl Host<'_> {
             limit(
                 "locked memory",
                 Resource::RLIMIT_MEMLOCK,
+                CAP_IPC_LOCK,
                 |soft| soft >= 1 << 32,
                 "`mlock: true` is refused below what the process takes: `ulimit -l unlimited`, `@realtime - memlock unlimited` in \
                  /etc/security/limits.d, LimitMEMLOCK=infinity in a service",
@@ -174,11 +176,27 @@ fn unknown(what: &'static str, found: &str) -> Finding {
     Finding { what, state: Health::Unknown, found: found.into(), remedy: None }
 }
 
-fn limit(what: &'static str, resource: Resource, is_enough: impl Fn(u64) -> bool, remedy: &str) -> Finding {
+/// The numbers of two of the kernel's capabilities.
+const CAP_IPC_LOCK: u32 = 14;
+const CAP_SYS_NICE: u32 = 23;
+
+/// Whether this process may do what a capability allows; a container's root may lack it.
+fn may(capability: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    effective.is_some_and(|bits| bits >> capability & 1 == 1)
+}
+
+fn limit(
+    what: &'static str,
+    resource: Resource,
+    capability: u32,
+    is_enough: impl Fn(u64) -> bool,
+    remedy: &str,
+) -> Finding {
     match getrlimit(resource) {
-        // The superuser is not bound by these.
-        Ok(_) if nix::unistd::geteuid().is_root() => {
-            Finding { what, state: Health::Good, found: "without limit, as root".into(), remedy: None }
+        Ok(_) if may(capability) => {
+            Finding { what, state: Health::Good, found: "without limit, by a capability".into(), remedy: None }
         }
         Ok((soft, _)) if is_enough(soft) => {
             let found = if soft == u64::MAX { "without limit".into() } else { format!("up to {soft}") };

@@ -183,19 +183,20 @@ impl<T: Payload> Lanes<T> {
         result
     }
 
-    /// Moves up to `n` messages to the end of the list, urgent ones first.
-    pub(super) fn fill(&self, mut n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
+    /// Moves up to `n` messages to the end of the list, urgent ones first. Says whether there were any.
+    pub(super) fn fill(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) -> bool {
+        let mut left = n;
         for lane in self.0.iter().rev() {
-            let mut bytes = 0;
-            while n > 0 {
+            while left > 0 {
                 let Some(stamped) = lane.queue.pop() else { break };
-                bytes += T::bytes(&stamped.message) as u64;
+                // One by one: what was taken no longer keeps anything out.
+                lane.bytes.taken.add(T::bytes(&stamped.message) as u64);
                 into.push(stamped.message);
                 push_run(into_runs, stamped.run);
-                n -= 1;
+                left -= 1;
             }
-            lane.bytes.taken.add(bytes);
         }
+        left < n
     }
 }
 

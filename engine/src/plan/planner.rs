@@ -218,6 +218,7 @@ impl Planner<'_> {
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
                 self.plant(node, &mut plan);
+                self.check_restart(node, planned.ports());
                 self.begin(node, &mut plan);
                 self.join(node, &mut plan, planned.merges());
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
@@ -253,6 +254,7 @@ impl Planner<'_> {
                 edge.from_port = port;
                 edge.from_name = format!("{}/{}", producer.name, producer.outputs[port].name);
                 edge.spec = producer.outputs[port].spec.clone();
+                edge.admission.largest = largest(edge.spec.as_ref());
             }
         }
     }
@@ -414,6 +416,15 @@ impl Planner<'_> {
         }
         plan.notes.push("has faults planted".into());
         plan.fault = Some(fault.value.clone());
+    }
+
+    /// A node that is built again begins its file anew.
+    fn check_restart(&mut self, node: &NodeSpec, ports: &Ports) {
+        if node.on_error == OnError::Restart && ports.claims.iter().any(|claim| matches!(claim, Claim::File(_))) {
+            let message =
+                format!("`{}` writes a file, which it would begin anew each time it is built again", node.name);
+            self.wrong("E0147", &node.place, message, "write `on_error: skip` or `detach`");
+        }
     }
 
     /// What a source's messages begin with.
@@ -613,6 +624,12 @@ impl Planner<'_> {
                 self.wrong("E0133", &place(at), format!("`{key}`: {message}"), help);
             }
         }
+        for (key, bytes) in [("max_bytes", max_bytes), ("soft_bytes", soft_bytes)] {
+            if let Some(bytes) = bytes.as_ref().filter(|bytes| bytes.value.0 == 0) {
+                let message = format!("`{key}: 0B`: nothing could ever pass");
+                self.wrong("E0133", &bytes.place, message, "write how many bytes the edge may hold");
+            }
+        }
         if let (Some(soft), Some(hard)) = (soft_bytes, max_bytes)
             && soft.value > hard.value
         {
@@ -624,7 +641,7 @@ impl Planner<'_> {
             soft_bytes: soft_bytes.as_ref().map(|p| p.value.0),
             soft_evict: soft_evict.as_ref().is_some_and(|p| p.value),
             lane: urgent_capacity.as_ref().map_or(0, |p| p.value),
-            largest: spec.and_then(PortSpec::max_bytes).unwrap_or(64) as u64,
+            largest: largest(spec),
         }
     }
 
@@ -676,8 +693,20 @@ impl Planner<'_> {
     fn check_real_time(&mut self, workers: &mut [WorkerPlan], cpus: &[usize], strict: bool, notes: &mut Vec<String>) {
         let real_time = |workers: &[WorkerPlan]| workers.iter().filter(|w| w.place.real_time.is_some()).count();
         let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(cpus.len());
+        for (number, core) in self.spec.cores.iter().filter(|(_, core)| core.rt.is_some()) {
+            let cpu = cpus.get(*number);
+            if !workers.iter().any(|worker| worker.place.cpu.is_some() && worker.place.cpu == cpu.copied()) {
+                let message = format!("core {number} asks for real time, and no node runs on it");
+                if strict {
+                    self.wrong("E0143", &core.place.clone(), message, "give a node this core, or remove `rt`");
+                } else {
+                    notes.push(message);
+                }
+            }
+        }
         let asked = self.spec.cores.iter().find(|(_, core)| core.rt.is_some());
         let (Some((number, core)), true) = (asked, real_time(workers) > 0) else { return };
+        let has_helpers = workers.iter().any(|worker| worker.place.cpu.is_none());
         let place = core.place.clone();
         if !self.options.allow_rt {
             let message = format!("core {number} asks for real time, which was not allowed");
@@ -690,6 +719,9 @@ impl Planner<'_> {
         } else if real_time(workers) >= all {
             let message = format!("real-time threads would have all {all} CPUs");
             self.wrong("E0143", &place, message, "leave one core without `rt`: the rest of the system needs it");
+        } else if has_helpers && real_time(workers) >= cpus.len() {
+            let message = "real-time threads would have all CPUs of the run, and nodes that wait for a disk need one";
+            self.wrong("E0143", &place, message, "leave one core without `rt`, or give the run another CPU");
         }
     }
 
@@ -735,14 +767,40 @@ impl Planner<'_> {
         }
     }
 
-    /// Parts are put together only where something took them apart.
+    /// Parts are put together only where something took them apart, and are not taken apart once more.
     fn check_gathers(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         let is = |at: usize, what: fn(&Ports) -> bool| nodes[at].planned.as_ref().is_some_and(|p| what(p.ports()));
-        for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers)) {
+        for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers || ports.scatters)) {
+            let gathers = is(at, |ports| ports.gathers);
             let (mut seen, mut todo) = (BTreeSet::from([at]), nodes[at].in_edges.clone());
             while let Some(edge) = todo.pop() {
                 let from = edges[edge].from;
-                if is(from, |ports| ports.scatters) || nodes[from].planned.is_none() {
+                if nodes[from].planned.is_none() {
+                    continue;
+                }
+                if !gathers {
+                    if is(from, |ports| ports.scatters) {
+                        let message =
+                            format!("`{}` takes parts apart that `{}` has made", nodes[at].name, nodes[from].name);
+                        let help = "put a `gather` between them: parts of parts cannot be told apart";
+                        self.wrong("E0146", &specs[at].place, message, help);
+                        break;
+                    }
+                    if !is(from, |ports| ports.gathers) && seen.insert(from) {
+                        todo.extend(&nodes[from].in_edges);
+                    }
+                    continue;
+                }
+                if is(from, |ports| ports.scatters) {
+                    let parts = nodes[from].outputs.iter().map(|out| out.emits).max().unwrap_or(0);
+                    let first = nodes[at].outputs.first().and_then(|out| out.spec.as_ref()?.shape.first().cloned());
+                    if let Some(Dim::AtMost(most)) = first.filter(|dim| matches!(dim, Dim::AtMost(n) if *n < parts)) {
+                        let message = format!(
+                            "`{}` takes {most} parts, and `{}` makes up to {parts}",
+                            nodes[at].name, nodes[from].name
+                        );
+                        self.wrong("E0146", &specs[at].config.place, message, format!("write `max: {parts}`"));
+                    }
                     continue;
                 }
                 if nodes[from].in_edges.is_empty() || is(from, |ports| ports.gathers) {
@@ -797,6 +855,11 @@ impl Planner<'_> {
         }
         paths
     }
+}
+
+/// Bytes of the largest message of a connection.
+fn largest(spec: Option<&PortSpec>) -> u64 {
+    spec.and_then(PortSpec::max_bytes).unwrap_or(64) as u64
 }
 
 /// What messages must keep at each node, so that none is worked on that every sink it can reach would get too late.

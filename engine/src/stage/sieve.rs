@@ -7,7 +7,7 @@ use super::{BURST, Common, Counts};
 use crate::edge::Reason;
 use crate::intake::{Burst, Intake, Lead};
 use crate::meter::{Run, push_run};
-use crate::payload::Header;
+use crate::payload::{Header, Qos};
 use crate::running::Failure;
 use crate::stage::OnError;
 use crate::sync::{Arc, Counter};
@@ -226,7 +226,7 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
     std::mem::swap(runs, &mut sieve.kept);
     sieve.kept.clear();
     if skip {
-        skip_to_latest(intake, items, runs);
+        skip_to_latest(intake, items, runs, lead);
     }
     if !sieve.rules.paths.is_empty() {
         items.iter().for_each(|item| sieve.note(I::header(item, lead)));
@@ -234,12 +234,14 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
 }
 
 /// Goes on with the newest message there is: those before it would come too late as well.
-fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &mut Vec<Run>) {
+fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &mut Vec<Run>, lead: Lead) {
     let mut more = Burst { items: std::mem::take(items), runs: std::mem::take(runs) };
     let mut superseded = 0;
+    // What is urgent was taken first; it is not given up for what came later.
+    let urgent = |taken: &I::Taken| I::header(taken, lead).qos == Qos::Urgent;
     for _ in 0..SKIPS {
         let ready = intake.ready(BURST);
-        if ready == 0 {
+        if ready == 0 || more.items.iter().any(urgent) {
             break;
         }
         superseded += more.items.len() as u64;
@@ -249,13 +251,19 @@ fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &m
         let room = intake.room(ready);
         intake.fill(room, &mut more);
     }
-    let older = more.items.len().saturating_sub(1);
-    more.items.drain(..older);
-    superseded += older as u64;
-    if let Some(last) = more.runs.pop() {
-        more.runs.clear();
-        more.runs.push(Run { n: 1, ..last });
-    }
+    let newest = more.items.iter().rposition(urgent).unwrap_or(more.items.len().saturating_sub(1));
+    let mut before = newest as u32;
+    let run = more.runs.iter().find(|run| {
+        let is_in = before < run.n;
+        before = before.saturating_sub(run.n);
+        is_in
+    });
+    let run = run.map(|run| Run { n: 1, ..*run });
+    superseded += more.items.len().saturating_sub(1) as u64;
+    more.items.truncate(newest + 1);
+    more.items.drain(..newest.min(more.items.len()));
+    more.runs.clear();
+    more.runs.extend(run);
     (*items, *runs) = (more.items, more.runs);
     if superseded > 0 {
         intake.lose(Reason::Superseded, superseded);

@@ -133,7 +133,7 @@ impl<N: Sink> SinkStage<N> {
         if self.common.report(cx, trouble) {
             return;
         }
-        drop_node(&mut self.work.node, &self.common, cx);
+        drop_node(&mut self.work.node, &mut self.common, cx);
         if self.common.rest(cx) {
             return;
         }
@@ -203,7 +203,7 @@ impl<N: Sink> Stage for SinkStage<N> {
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
         let metrics = metrics_of(&self.work.node, &self.common, cx);
-        drop_node(&mut self.work.node, &self.common, cx);
+        drop_node(&mut self.work.node, &mut self.common, cx);
         Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
     }
 

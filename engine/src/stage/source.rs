@@ -36,7 +36,7 @@ impl<N: Source> SourceStage<N> {
     /// What follows a failure that was reported.
     #[cold]
     fn fail(&mut self, cx: &mut Cx) -> Turn {
-        drop_node(&mut self.node, &self.common, cx);
+        drop_node(&mut self.node, &mut self.common, cx);
         if self.common.rest(cx) {
             self.due = 0;
             return Turn::Worked;
@@ -186,8 +186,11 @@ impl<N: Source> Stage for SourceStage<N> {
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         let now = cx.mark();
-        if self.common.life != Life::Open || now < self.due {
-            return Standing::IDLE;
+        match self.common.life {
+            Life::Open if now < self.due && !cx.is_stopping() => return Standing::IDLE,
+            Life::Open => {}
+            Life::Resting(due) if now < due && !cx.is_stopping() => return Standing::IDLE,
+            _ => return Standing { ready: true, due: 0, pressed: false },
         }
         // A source that is called at certain times began its next message then.
         let begun = if self.due == 0 { now } else { self.due };
@@ -196,7 +199,7 @@ impl<N: Source> Stage for SourceStage<N> {
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
         let metrics = metrics_of(&self.node, &self.common, cx);
-        drop_node(&mut self.node, &self.common, cx);
+        drop_node(&mut self.node, &mut self.common, cx);
         Ended { node: self.common.node, metrics, left: Vec::new() }
     }
 

@@ -158,7 +158,7 @@ impl<N: Transform> TransformStage<N> {
         // What earlier calls of this turn emitted was good.
         self.work.emit.ports.portion(0, 0);
         let _ = self.work.emit.ports.publish(0, 0);
-        drop_node(&mut self.work.node, &self.common, cx);
+        drop_node(&mut self.work.node, &mut self.common, cx);
         self.work.emit.wake = Time::NEVER;
         if self.common.rest(cx) {
             return;
@@ -231,7 +231,7 @@ impl<N: Transform> Stage for TransformStage<N> {
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
         let metrics = metrics_of(&self.work.node, &self.common, cx);
-        drop_node(&mut self.work.node, &self.common, cx);
+        drop_node(&mut self.work.node, &mut self.common, cx);
         Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
     }
 

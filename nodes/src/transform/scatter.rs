@@ -60,6 +60,8 @@ impl Transform for Scatter {
         for row in 0..rows {
             let item = bytes.len() / rows;
             let mut part = out.loan(input.header())?;
+            // Of several the engine numbers them; of one it would leave what it was before.
+            (part.header_mut().part, part.header_mut().parts) = (0, 1);
             part.bytes_mut().copy_from_slice(&bytes[row * item..(row + 1) * item]);
             out.send(part);
         }

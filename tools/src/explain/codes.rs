@@ -352,10 +352,20 @@ pub(super) const CODES: &[Code] = &[
     Code {
         code: "E0146",
         title: "parts of nothing",
-        cause: "`gather` puts together what `scatter` took apart, and nothing before it did.",
-        remedy: "Put a `scatter` before it; `window` makes one message of several.",
+        cause: "`gather` puts together what `scatter` took apart: nothing before it did, or it makes more parts than fit, or takes apart what are \
+                parts already.",
+        remedy: "Put a `scatter` before it, with a `gather` between two; `window` makes one message of several.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  g: { kind: gather, config: { max: 4 }, from: a }\n  b: { kind: \"null\", from: g }\n"
+        )),
+    },
+    Code {
+        code: "E0147",
+        title: "a restart that would begin a file anew",
+        cause: "A node that is built again opens its file again, and what it had written is gone.",
+        remedy: "Write `on_error: skip` or `detach`.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: csv, config: { path: out/x.csv }, inputs: { v: a }, on_error: restart }\n"
         )),
     },
 ];
