@@ -5,3 +5,4 @@ mod embedding;
 mod explain;
 mod graphs;
 mod program;
+mod reference;

@@ -1,0 +1,62 @@
+//! The reference pages of `docs/` are what the code says of itself; `LIMEN_BLESS=1` writes them anew.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+fn check(page: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+    if std::env::var_os("LIMEN_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == text, "docs/{page} is not what the code says; LIMEN_BLESS=1 writes it anew");
+}
+
+#[test]
+fn codes() {
+    let mut text = String::from("# Problems by their codes\n\nWhat `limen-run explain CODE` says.\n");
+    for code in limen_run::codes() {
+        let _ = write!(text, "\n## {}: {}\n\n{}\n\n*What to do:* {}\n", code.code, code.title, code.cause, code.remedy);
+        if let Some(example) = code.example {
+            let _ = write!(text, "\n```yaml\n{}\n```\n", example.trim_end());
+        }
+    }
+    check("codes.md", &text);
+}
+
+#[test]
+fn kinds() {
+    let registry = limen_run::registry();
+    let mut text = String::from("# Kinds of node\n\nWhat `limen-run explain KIND` says.\n");
+    let mut names: Vec<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
+    names.dedup();
+    for name in names {
+        let about = limen_run::explain(name, &registry).unwrap();
+        let _ = write!(text, "\n## {name}\n\n```text\n{}\n```\n", about.trim_end());
+    }
+    check("kinds.md", &text);
+}
+
+#[test]
+fn command_line() {
+    let mut text = String::from("# The command line\n");
+    for verb in ["", "run", "check", "plan", "dot", "schema", "new", "doctor", "explain", "kinds"] {
+        // What takes the same options as `run` is not printed again.
+        let words: &[&str] = match verb {
+            "" => &["--help"],
+            "check" | "plan" | "dot" => &[verb, "-h"],
+            verb => &[verb, "--help"],
+        };
+        let output = Command::new(env!("CARGO_BIN_EXE_limen-run")).args(words).output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let help = if matches!(verb, "check" | "plan" | "dot") {
+            let first = help.lines().next().unwrap_or_default();
+            format!("{first}\n\nOptions are those of `run`.")
+        } else {
+            help
+        };
+        let _ = write!(text, "\n## limen-run {verb}\n\n```text\n{}\n```\n", help.trim_end());
+    }
+    check("command-line.md", &text.replace("## limen-run \n", "## limen-run\n"));
+}
