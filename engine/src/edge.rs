@@ -835,6 +835,11 @@ impl<T: Payload> Rx<T> {
         freed
     }
 
+    /// Whether slots were freed that [`Rx::ring`] has not said.
+    pub(crate) fn has_freed(&self) -> bool {
+        self.dirty
+    }
+
     /// Whether more can come.
     #[inline]
     pub(crate) fn state(&self) -> State {

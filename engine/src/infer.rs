@@ -476,8 +476,8 @@ impl<B: Backend> Stage for InferStage<B> {
             return at_once;
         }
         if self.held.is_empty() && self.intake.ready(1) == 0 {
-            let freed = self.intake.ring();
-            return if freed || self.intake.state() != State::Open { at_once } else { Standing::IDLE };
+            let has_turn = self.intake.has_freed() || self.intake.state() != State::Open;
+            return if has_turn { at_once } else { Standing::IDLE };
         }
         let since = self.common.ready_since(now);
         let mut pressed = false;

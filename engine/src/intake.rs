@@ -114,6 +114,8 @@ pub trait Intake: Sized + 'static {
     fn discard(&mut self, reason: Reason) -> bool;
     /// Wakes producers that there is room for again. Says whether there is any since the last time.
     fn ring(&mut self) -> bool;
+    /// Whether [`Intake::ring`] would say so.
+    fn has_freed(&self) -> bool;
     fn is_perishable(&self) -> bool;
     /// The header whose origin the outputs inherit.
     fn header(taken: &Self::Taken, lead: Lead) -> &Header;
@@ -189,6 +191,9 @@ impl<T: Payload> Intake for Single<T> {
     #[inline]
     fn ring(&mut self) -> bool {
         self.rx.ring()
+    }
+    fn has_freed(&self) -> bool {
+        self.rx.has_freed()
     }
     fn is_perishable(&self) -> bool {
         self.rx.is_perishable()
@@ -288,6 +293,9 @@ impl Intake for Mutable {
     }
     fn ring(&mut self) -> bool {
         self.single.ring()
+    }
+    fn has_freed(&self) -> bool {
+        self.single.has_freed()
     }
     fn is_perishable(&self) -> bool {
         self.single.is_perishable()

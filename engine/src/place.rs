@@ -147,7 +147,12 @@ fn seat_heavy(nodes: &[NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
         }
         groups
     };
-    let groups = (1..=total.max(1)).map(split).find(|groups| groups.len() <= free.len()).unwrap_or_default();
+    let (mut below, mut enough) = (0, total.max(1));
+    while below + 1 < enough {
+        let bound = below + (enough - below) / 2;
+        if split(bound).len() <= free.len() { enough = bound } else { below = bound }
+    }
+    let groups = split(enough);
     for (group, cpu) in groups.iter().zip(&free) {
         for i in group {
             seats[*i] = Some(Seat::Cpu(*cpu));

@@ -263,10 +263,13 @@ impl Reader<'_> {
 
     /// YAML reads the bare word `null` as nothing; as a kind it names the sink.
     fn is_null_word(&self, tree: &Tree) -> bool {
+        if tree.value != Value::Null {
+            return false;
+        }
         let line = usize::try_from(tree.place.line).ok().and_then(|l| self.text.lines().nth(l.checked_sub(1)?));
         let column = usize::try_from(tree.place.column.saturating_sub(1)).unwrap_or(usize::MAX);
         let word = line.map(|l| l.chars().skip(column).take(4).collect::<String>());
-        tree.value == Value::Null && word.as_deref() == Some("null")
+        word.as_deref() == Some("null")
     }
 
     fn number(&mut self, tree: &Tree, what: &str, range: std::ops::RangeInclusive<i128>) -> Option<Placed<usize>> {

@@ -383,9 +383,9 @@ impl Common {
             Life::Resting(_) | Life::Gone(_) | Life::Ended => return at_once,
         }
         if intake.ready(1) == 0 {
-            // A join may have lost what had no partner: its producer has room again.
-            let freed = intake.ring();
-            return if freed || intake.state() != State::Open { at_once } else { Standing::IDLE };
+            // A join may have lost what had no partner: its producer has room again, and the next turn is to say so.
+            let has_turn = intake.has_freed() || intake.state() != State::Open;
+            return if has_turn { at_once } else { Standing::IDLE };
         }
         let mut due = None;
         intake.peek(&mut |header| due = Some(self.due_of(Some(header), now)));

@@ -73,3 +73,21 @@ fn a_join_that_waits_is_idle() {
         assert!(join.done == 20 && join.turns < 400, "{edge}: {} turns for {} messages", join.turns, join.done);
     }
 }
+
+/// Found by seeds: a schedule that asked a join what it had let it lose what had no partner, and took the news that there was room
+/// again for itself. The producer waited on.
+#[test]
+fn a_schedule_that_asks_keeps_nobody_waiting() {
+    assert_eq!(check(2_355_190), Ok(()));
+    for schedule in ["deadline", "throughput"] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ count: 200 }} }}\n  \
+             b: {{ kind: numbers, core: 0, config: {{ count: 200, period_ns: 1000 }} }}\n  \
+             c: {{ kind: pair, core: 0, inputs: {{ a: {{ from: a, capacity: 2 }}, b: {{ from: b, when_full: drop_newest, capacity: 1 }} }}, \
+             join: {{ patience: 3 }} }}\n  d: {{ kind: collect, core: 0, from: c }}\ncores: {{ 0: {{ schedule: {schedule} }} }}\n"
+        );
+        let report = plan(&graph).unwrap().wire().unwrap().simulate(1).unwrap().run_as_scheduled(100_000);
+        let report = report.unwrap_or_else(|stuck| panic!("{schedule}: {stuck}"));
+        assert_eq!((report.bugs.len(), report.node("a").unwrap().done), (0, 200), "{schedule}");
+    }
+}

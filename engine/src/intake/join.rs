@@ -573,6 +573,9 @@ macro_rules! tuple_inputs {
             fn ring(&mut self) -> bool {
                 [$(self.$s.rx.ring()),+].contains(&true)
             }
+            fn has_freed(&self) -> bool {
+                [$(self.$s.rx.has_freed()),+].contains(&true)
+            }
             fn is_perishable(&self) -> bool {
                 false
             }
@@ -707,6 +710,9 @@ impl<T: Payload> Intake for ZipMany<T> {
     }
     fn ring(&mut self) -> bool {
         self.sides.iter_mut().fold(false, |freed, side| side.rx.ring() | freed)
+    }
+    fn has_freed(&self) -> bool {
+        self.sides.iter().any(|side| side.rx.has_freed())
     }
     fn is_perishable(&self) -> bool {
         // A single perishable input is taken late; a join has to take to match.

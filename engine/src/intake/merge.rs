@@ -176,6 +176,9 @@ impl<T: Payload> Intake for Merge<T> {
     fn ring(&mut self) -> bool {
         self.sides.iter_mut().fold(false, |freed, side| side.rx.ring() | freed)
     }
+    fn has_freed(&self) -> bool {
+        self.sides.iter().any(|side| side.rx.has_freed())
+    }
     fn is_perishable(&self) -> bool {
         false
     }
