@@ -208,7 +208,7 @@ pub(crate) struct Common {
     pub(crate) urgency: Vec<Option<u64>>,
     /// After which turn a schedule found something to do here, and when.
     ready: (u64, u64),
-    /// The figures of a node that has failed.
+    /// The figures of the node that was dropped last.
     last: Metrics,
 }
 
@@ -468,7 +468,7 @@ fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, common: &C
 
 /// Drops a node; a panic in its `Drop` is reported and goes no further.
 fn drop_node<N: Node>(node: &mut Option<N>, common: &mut Common, cx: &Cx) {
-    if node.is_some() {
+    if let Some(node) = node {
         common.last = metrics_of(node, common, cx);
     }
     let node = node.take();
@@ -480,15 +480,12 @@ fn drop_node<N: Node>(node: &mut Option<N>, common: &mut Common, cx: &Cx) {
     }
 }
 
-/// A node's figures; of one that has failed, its last.
-fn metrics_of<N: Node>(node: &Option<N>, common: &Common, cx: &Cx) -> Metrics {
-    let mut metrics = if node.is_none() { common.last.clone() } else { Metrics::default() };
-    if let Some(node) = node
-        && let Err(trouble) = guarded("metrics", || {
-            node.metrics(&mut metrics);
-            Ok(())
-        })
-    {
+fn metrics_of<N: Node>(node: &N, common: &Common, cx: &Cx) -> Metrics {
+    let mut metrics = Metrics::default();
+    if let Err(trouble) = guarded("metrics", || {
+        node.metrics(&mut metrics);
+        Ok(())
+    }) {
         common.report(cx, trouble);
     }
     metrics

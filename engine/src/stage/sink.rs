@@ -2,8 +2,7 @@
 
 use super::feed::{Feed, Work};
 use super::{
-    Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, metrics_of,
-    reset_node,
+    Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, reset_node,
 };
 use crate::edge::State;
 use crate::error::NodeError;
@@ -202,8 +201,8 @@ impl<N: Sink> Stage for SinkStage<N> {
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
-        let metrics = metrics_of(&self.work.node, &self.common, cx);
         drop_node(&mut self.work.node, &mut self.common, cx);
+        let metrics = std::mem::take(&mut self.common.last);
         Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Again, BURST, Common, Ended, Life, OnError, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node,
-    guarded, is_pressed, metrics_of,
+    guarded, is_pressed,
 };
 use crate::clock::Time;
 use crate::error::NodeError;
@@ -198,8 +198,8 @@ impl<N: Source> Stage for SourceStage<N> {
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
-        let metrics = metrics_of(&self.node, &self.common, cx);
         drop_node(&mut self.node, &mut self.common, cx);
+        let metrics = std::mem::take(&mut self.common.last);
         Ended { node: self.common.node, metrics, left: Vec::new() }
     }
 

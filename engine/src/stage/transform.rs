@@ -3,7 +3,7 @@
 use super::feed::{Feed, Work};
 use super::{
     Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
-    metrics_of, reset_node,
+    reset_node,
 };
 use crate::clock::Time;
 use crate::edge::State;
@@ -230,8 +230,8 @@ impl<N: Transform> Stage for TransformStage<N> {
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
-        let metrics = metrics_of(&self.work.node, &self.common, cx);
         drop_node(&mut self.work.node, &mut self.common, cx);
+        let metrics = std::mem::take(&mut self.common.last);
         Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
     }
 

@@ -151,7 +151,7 @@ pub trait Link<P: Payload> {
     type Rx: Rx<P> + Send;
     fn pair(c: &Cfg) -> (Self::Tx, Self::Rx);
     fn forward_batch(_: &mut Self::Rx, _: &mut Self::Tx, _: &mut dyn FnMut(P) -> P, _: usize) {
-        unimplemented!("this link has no batches")
+        panic!("only `engine=rtrb` has batches")
     }
 }
 pub trait Tx<P> {
@@ -166,7 +166,7 @@ pub trait Tx<P> {
 pub trait Rx<P> {
     fn recv(&mut self) -> Option<P>;
     fn drain(&mut self, _: &mut dyn FnMut(P), _: usize) -> bool {
-        unimplemented!("this link has no batches")
+        panic!("only `engine=rtrb` has batches")
     }
 }
 
