@@ -8,11 +8,9 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, SessionMetadata, Signature, TensorSpec,
 };
 use limen::unit::Span;
-use limen::{DType, Dim, MAX_RANK, Memory, PlanErrors};
+use limen::{DType, Dim, MAX_RANK, Memory, PlanErrors, PortSpec};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::{Error as NameError, StrDeserializer};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -108,26 +106,11 @@ impl MockConfig {
 
 /// Reads `f32[1,8,8]`; `f32` and `f32[]` are scalars.
 fn parse_spec(text: &str) -> Result<(DType, Vec<Dim>), String> {
-    let (name, dims) = match text.trim().split_once('[') {
-        None => (text.trim(), ""),
-        Some((name, rest)) => match rest.strip_suffix(']') {
-            Some(dims) => (name.trim_end(), dims),
-            None => return Err(format!("`{text}` has a `[` without its `]`")),
-        },
-    };
-    let named: StrDeserializer<'_, NameError> = name.into_deserializer();
-    let dtype = DType::deserialize(named).map_err(|e| format!("`{text}`: {e}"))?;
-    let mut shape = Vec::new();
-    for dim in dims.split(',').map(str::trim).filter(|_| !dims.trim().is_empty()) {
-        match dim.parse::<usize>() {
-            Ok(length) if length > 0 => shape.push(Dim::Fixed(length)),
-            _ => return Err(format!("`{text}`: `{dim}` is not a length; the mock takes fixed ones only")),
-        }
+    let spec: PortSpec = text.parse()?;
+    if let Some(dim) = spec.shape.iter().find(|dim| !matches!(dim, Dim::Fixed(_))) {
+        return Err(format!("`{text}`: `{dim}` is not a length; the mock takes fixed ones only"));
     }
-    if shape.len() > MAX_RANK {
-        return Err(format!("`{text}` has {} dims; from 0 to {MAX_RANK} fit", shape.len()));
-    }
-    Ok((dtype, shape))
+    Ok((spec.dtype, spec.shape))
 }
 
 /// The backend `mock`.

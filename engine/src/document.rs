@@ -4,8 +4,12 @@
 //! tree by hand in [`crate::spec`], and each node's typed config through [`Tree::read`], so that every problem found
 //! later, however deep, points into the file. Aliases are expanded under the library's budget, nesting is capped.
 
-use crate::error::{Place, Problem, Problems, suggest};
-use serde::de::{self, DeserializeOwned, IntoDeserializer};
+mod printer;
+mod reader;
+
+use crate::error::{Place, Problem, Problems};
+use reader::Reader;
+use serde::de::{self, DeserializeOwned};
 use serde_saphyr::Spanned;
 use std::cell::RefCell;
 use std::fmt;
@@ -38,10 +42,33 @@ pub(crate) enum Value {
     Float(f64),
     /// Text.
     Text(String),
+    /// What came from outside of the file (a variable, a parameter, the command line): number, text or switch, whichever is wanted
+    /// where it stands.
+    Word(Word),
     /// A list.
     List(Vec<Tree>),
     /// A map, in the order of the file; keys are unique.
     Map(Vec<(Key, Tree)>),
+}
+
+/// A value from outside of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Word {
+    /// The value.
+    pub(crate) text: String,
+    /// How the file writes it, where the value is not to be shown.
+    pub(crate) written: Option<String>,
+}
+
+impl Word {
+    /// What a plain scalar of the same text would be.
+    fn value(&self) -> Value {
+        // A structure, or what is no YAML, is text: nothing from outside of the file can add structure to it.
+        match Tree::parse(&self.text, "").map(|tree| tree.value) {
+            Ok(value @ (Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_))) => value,
+            _ => Value::Text(self.text.clone()),
+        }
+    }
 }
 
 /// A key of a map and where it stands.
@@ -62,8 +89,19 @@ impl Value {
             Value::Int(i) => format!("the number {i}"),
             Value::Float(x) => format!("the number {x}"),
             Value::Text(t) => format!("`{t}`"),
+            Value::Word(word) => format!("`{}`", word.written.as_ref().unwrap_or(&word.text)),
             Value::List(_) => "a list".into(),
             Value::Map(_) => "a map".into(),
+        }
+    }
+}
+
+impl Value {
+    /// A word as what it is where nothing says what is wanted.
+    fn scalar(&self) -> std::borrow::Cow<'_, Value> {
+        match self {
+            Value::Word(word) => std::borrow::Cow::Owned(word.value()),
+            other => std::borrow::Cow::Borrowed(other),
         }
     }
 }
@@ -91,7 +129,11 @@ impl Tree {
             alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
         };
         match serde_saphyr::from_str_with_options::<Raw>(text, options) {
-            Ok(raw) => Ok(raw.place(&file)),
+            Ok(raw) => {
+                let mut tree = raw.place(&file);
+                tree.name_null_kinds(text);
+                Ok(tree)
+            }
             Err(error) => {
                 let place = match error.location() {
                     Some(l) if l.line() > 0 => Place { file, line: l.line(), column: l.column() },
@@ -105,6 +147,76 @@ impl Tree {
                 };
                 Err(Problem::new("E0102", place, format!("not readable as YAML: {message}")))
             }
+        }
+    }
+
+    /// YAML reads the bare word `null` as nothing; as a kind it names the sink.
+    fn name_null_kinds(&mut self, text: &str) {
+        let Value::Map(entries) = &mut self.value else { return };
+        for (key, value) in entries {
+            if key.name == "kind" && value.value == Value::Null {
+                let line = usize::try_from(value.place.line).ok().and_then(|l| text.lines().nth(l.checked_sub(1)?));
+                let column = usize::try_from(value.place.column.saturating_sub(1)).unwrap_or(usize::MAX);
+                if line.is_some_and(|line| line.chars().skip(column).take(4).eq("null".chars())) {
+                    value.value = Value::Text("null".into());
+                }
+            } else if key.name != "config" {
+                value.name_null_kinds(text);
+            }
+        }
+    }
+
+    /// The text, where it is one.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) | Value::Word(Word { text, .. }) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The whole number, where it is one.
+    pub(crate) fn as_int(&self) -> Option<i128> {
+        match &self.value {
+            Value::Int(n) => Some(*n),
+            Value::Word(word) => match word.value() {
+                Value::Int(n) => Some(n),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The entries, where it is a map.
+    pub(crate) fn entries(&self) -> &[(Key, Tree)] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The value under a key of a map, taken out of it.
+    pub(crate) fn take(&mut self, key: &str) -> Option<Tree> {
+        let Value::Map(entries) = &mut self.value else { return None };
+        let at = entries.iter().position(|(k, _)| k.name == key)?;
+        Some(entries.remove(at).1)
+    }
+
+    /// The value under a key of a map.
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Tree> {
+        match &mut self.value {
+            Value::Map(entries) => entries.iter_mut().find(|(k, _)| k.name == key).map(|(_, v)| v),
+            _ => None,
+        }
+    }
+
+    /// Whether both say the same, wherever they stand.
+    pub(crate) fn says(&self, other: &Tree) -> bool {
+        match (&self.value, &other.value) {
+            (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.says(b)),
+            (Value::Map(a), Value::Map(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|((k, a), (l, b))| k.name == l.name && a.says(b))
+            }
+            (a, b) => a.scalar() == b.scalar(),
         }
     }
 
@@ -137,7 +249,7 @@ impl Tree {
     /// value ends the reading.
     pub(crate) fn read<T: DeserializeOwned>(&self, problems: &mut Problems) -> Option<T> {
         let found = RefCell::new(Vec::new());
-        let result = T::deserialize(Reader { tree: self, found: &found });
+        let result = T::deserialize(Reader::new(self, &found));
         let found = found.into_inner();
         let clean = found.is_empty();
         problems.0.extend(found);
@@ -251,285 +363,6 @@ impl<'de> de::Visitor<'de> for RawVisitor {
             entries.push((key, access.next_value()?));
         }
         Ok(RawValue::Map(entries))
-    }
-}
-
-/// Why a tree cannot be read as a type.
-#[derive(Debug)]
-pub(crate) struct ReadError {
-    place: Option<Place>,
-    message: String,
-    help: Option<String>,
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ReadError {}
-
-impl de::Error for ReadError {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        ReadError { place: None, message: message.to_string(), help: None }
-    }
-    fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        let found = match found {
-            de::Unexpected::Str(t) => format!("`{t}`"),
-            de::Unexpected::Unit => "nothing".into(),
-            de::Unexpected::Seq => "a list".into(),
-            de::Unexpected::Map => "a map".into(),
-            de::Unexpected::Signed(n) => format!("the number {n}"),
-            de::Unexpected::Unsigned(n) => format!("the number {n}"),
-            de::Unexpected::Float(n) => format!("the number {n}"),
-            other => other.to_string(),
-        };
-        let expected = expected.to_string();
-        let expected = match expected.as_str() {
-            "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "a whole number, 0 or more",
-            "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
-            "f32" | "f64" => "a number",
-            "a string" => "text",
-            "a boolean" => "`true` or `false`",
-            other => other,
-        };
-        ReadError {
-            place: None,
-            message: format!("{found} is not {expected}"),
-            help: Some(format!("write {expected}")),
-        }
-    }
-    fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::invalid_type(found, expected)
-    }
-    fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
-        let help = suggest(found, expected.iter().copied());
-        let all = expected.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
-        ReadError { place: None, message: format!("`{found}` is not one of {all}"), help: Some(help) }
-    }
-    fn missing_field(field: &'static str) -> Self {
-        ReadError {
-            place: None,
-            message: format!("`{field}` is missing"),
-            help: Some(format!("write `{field}:` here")),
-        }
-    }
-}
-
-/// Reads a [`Tree`] as a serde deserializer, remembering the place of what it is at.
-#[derive(Clone, Copy)]
-struct Reader<'a> {
-    tree: &'a Tree,
-    found: &'a RefCell<Vec<Problem>>,
-}
-
-impl<'a> Reader<'a> {
-    fn at(self, tree: &'a Tree) -> Self {
-        Reader { tree, ..self }
-    }
-
-    /// Puts the place of this value on an error that has none yet.
-    fn placed<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
-        result.map_err(|mut e| {
-            e.place.get_or_insert_with(|| self.tree.place.clone());
-            e
-        })
-    }
-}
-
-impl<'de> de::Deserializer<'de> for Reader<'_> {
-    type Error = ReadError;
-
-    fn deserialize_any<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        let result = match &self.tree.value {
-            Value::Null => visitor.visit_unit(),
-            Value::Bool(b) => visitor.visit_bool(*b),
-            Value::Int(i) => match (u64::try_from(*i), i64::try_from(*i)) {
-                (Ok(n), _) => visitor.visit_u64(n),
-                (_, Ok(n)) => visitor.visit_i64(n),
-                _ => visitor.visit_i128(*i),
-            },
-            Value::Float(x) => visitor.visit_f64(*x),
-            Value::Text(t) => visitor.visit_str(t),
-            Value::List(items) => visitor.visit_seq(Items { reader: self, items: items.iter() }),
-            Value::Map(entries) => {
-                visitor.visit_map(Entries { reader: self, fields: None, entries: entries.iter(), value: None })
-            }
-        };
-        self.placed(result)
-    }
-
-    fn deserialize_option<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        match self.tree.value {
-            Value::Null => visitor.visit_none(),
-            _ => visitor.visit_some(self),
-        }
-    }
-
-    fn deserialize_struct<V: de::Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, ReadError> {
-        let result = match &self.tree.value {
-            Value::Map(entries) => {
-                // All of them now: the first wrong value would end the reading.
-                for (key, _) in entries.iter().filter(|(key, _)| !fields.contains(&key.name.as_str())) {
-                    let problem = Problem::new("E0103", key.place.clone(), format!("unknown key `{}`", key.name))
-                        .help(suggest(&key.name, fields.iter().copied()));
-                    self.found.borrow_mut().push(problem);
-                }
-                visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: entries.iter(), value: None })
-            }
-            // A config left out is an empty one.
-            Value::Null => {
-                visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: [].iter(), value: None })
-            }
-            other => Err(ReadError {
-                place: None,
-                message: format!("{} is not a map", other.describe()),
-                help: Some(format!("keys: {}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))),
-            }),
-        };
-        self.placed(result)
-    }
-
-    fn deserialize_enum<V: de::Visitor<'de>>(
-        self,
-        _: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, ReadError> {
-        let result = match &self.tree.value {
-            Value::Text(name) => visitor.visit_enum(name.as_str().into_deserializer()),
-            Value::Map(entries) if entries.len() == 1 => {
-                visitor.visit_enum(Variant { reader: self, entry: &entries[0] })
-            }
-            other => Err(ReadError {
-                place: None,
-                message: format!(
-                    "{} is not one of {}",
-                    other.describe(),
-                    variants.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ")
-                ),
-                help: None,
-            }),
-        };
-        self.placed(result)
-    }
-
-    fn deserialize_newtype_struct<V: de::Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, ReadError> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_string<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        match &self.tree.value {
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) => Err(ReadError {
-                place: Some(self.tree.place.clone()),
-                message: format!("{} is not text", self.tree.value.describe()),
-                help: Some("put it in quotes if text is meant".into()),
-            }),
-            _ => self.deserialize_any(visitor),
-        }
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str
-        bytes byte_buf unit unit_struct seq tuple tuple_struct map identifier ignored_any
-    }
-}
-
-struct Items<'a> {
-    reader: Reader<'a>,
-    items: std::slice::Iter<'a, Tree>,
-}
-
-impl<'de> de::SeqAccess<'de> for Items<'_> {
-    type Error = ReadError;
-    fn next_element_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ReadError> {
-        self.items.next().map(|item| seed.deserialize(self.reader.at(item))).transpose()
-    }
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.items.len())
-    }
-}
-
-struct Entries<'a> {
-    reader: Reader<'a>,
-    fields: Option<&'static [&'static str]>,
-    entries: std::slice::Iter<'a, (Key, Tree)>,
-    value: Option<&'a Tree>,
-}
-
-impl<'de> de::MapAccess<'de> for Entries<'_> {
-    type Error = ReadError;
-
-    fn next_key_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ReadError> {
-        for (key, value) in self.entries.by_ref() {
-            if let Some(fields) = self.fields
-                && !fields.contains(&key.name.as_str())
-            {
-                continue;
-            }
-            self.value = Some(value);
-            return seed.deserialize(key.name.as_str().into_deserializer()).map(Some).map_err(|mut e: ReadError| {
-                e.place.get_or_insert_with(|| key.place.clone());
-                e
-            });
-        }
-        Ok(None)
-    }
-
-    fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
-        let value = self.value.take().expect("serde asks for a key before its value");
-        let reader = self.reader.at(value);
-        reader.placed(seed.deserialize(reader))
-    }
-}
-
-struct Variant<'a> {
-    reader: Reader<'a>,
-    entry: &'a (Key, Tree),
-}
-
-impl<'de, 'a> de::EnumAccess<'de> for Variant<'a> {
-    type Error = ReadError;
-    type Variant = Reader<'a>;
-    fn variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Reader<'a>), ReadError> {
-        let name = seed.deserialize(self.entry.0.name.as_str().into_deserializer()).map_err(|mut e: ReadError| {
-            e.place.get_or_insert_with(|| self.entry.0.place.clone());
-            e
-        })?;
-        Ok((name, self.reader.at(&self.entry.1)))
-    }
-}
-
-impl<'de> de::VariantAccess<'de> for Reader<'_> {
-    type Error = ReadError;
-    fn unit_variant(self) -> Result<(), ReadError> {
-        match self.tree.value {
-            Value::Null => Ok(()),
-            _ => self.placed(Err(de::Error::custom("this takes no value"))),
-        }
-    }
-    fn newtype_variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ReadError> {
-        self.placed(seed.deserialize(self))
-    }
-    fn tuple_variant<V: de::Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ReadError> {
-        de::Deserializer::deserialize_any(self, visitor)
-    }
-    fn struct_variant<V: de::Visitor<'de>>(
-        self,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, ReadError> {
-        de::Deserializer::deserialize_struct(self, "", fields, visitor)
     }
 }
 

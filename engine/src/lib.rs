@@ -32,6 +32,7 @@ mod edge;
 mod error;
 pub mod infer;
 mod intake;
+mod layers;
 mod meter;
 mod node;
 mod payload;
@@ -60,6 +61,7 @@ pub use crew::Schedule;
 pub use edge::{Reason, WhenFull};
 pub use error::{Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError};
 pub use intake::{JoinPolicy, OneOf, Picked};
+pub use layers::Layers;
 pub use meter::{Telemetry, Term};
 pub use node::{
     Building, Claim, Cost, Folders, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning,

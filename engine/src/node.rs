@@ -486,13 +486,17 @@ impl Folders {
     }
 
     fn confine(&self, joined: &Path, written: &str) -> Result<PathBuf, String> {
-        let real = real_path(joined);
-        let root = real_path(&self.graph);
+        self.admit(&real_path(joined), written)?;
+        Ok(joined.to_path_buf())
+    }
+
+    /// Whether a path without links lies where the graph may read and write.
+    pub(crate) fn admit(&self, real: &Path, written: &str) -> Result<(), String> {
         let inside = |folder: &PathBuf| real.starts_with(real_path(folder));
-        if real.starts_with(&root) || self.allowed.iter().any(inside) {
-            return Ok(joined.to_path_buf());
+        if inside(&self.graph) || self.allowed.iter().any(inside) {
+            return Ok(());
         }
-        let folder = real.parent().unwrap_or(&real).display();
+        let folder = real.parent().unwrap_or(real).display();
         Err(format!("`{written}` leaves the graph's folder; allow it with `--allow-path {folder}`"))
     }
 }

@@ -9,6 +9,7 @@ use crate::document::{Key, Tree, Value};
 use crate::edge::WhenFull;
 use crate::error::{Place, Problem, Problems, suggest};
 use crate::intake::JoinPolicy;
+use crate::layers::{Expectation, Flat, Layers};
 use crate::meter::Telemetry;
 use crate::node::Folders;
 use crate::payload::Qos;
@@ -35,6 +36,10 @@ pub struct Spec {
     pub(crate) cores: BTreeMap<usize, CoreSpec>,
     pub(crate) run: RunSpec,
     pub(crate) place: Place,
+    /// What all of this was read from.
+    tree: Tree,
+    /// What subgraphs promised of their ports.
+    pub(crate) expectations: Vec<Expectation>,
 }
 
 #[derive(Clone, Debug)]
@@ -168,37 +173,26 @@ impl Default for RunSpec {
 const MAX_CAPACITY: i128 = 1 << 24;
 
 impl Spec {
-    /// Reads a graph file.
+    /// Reads a graph file, with what it includes.
     ///
     /// # Errors
     /// Every problem of the file: unreadable, not YAML, unknown keys, wrong values, wrong names.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Spec, Problems> {
+        Spec::from_file_with(path, &Layers::default())
+    }
+
+    /// Reads a graph file with a profile, overlays and settings laid over it.
+    ///
+    /// # Errors
+    /// As [`Spec::from_file`], and what is wrong with the layers.
+    pub fn from_file_with(path: impl AsRef<Path>, layers: &Layers) -> Result<Spec, Problems> {
         let path = path.as_ref();
-        let file = path.display().to_string();
-        let fail = |message: String, help: &str| {
-            let place = Place { file: file.as_str().into(), line: 0, column: 0 };
-            Problems(vec![Problem::new("E0100", place, message).help(help)])
-        };
-        match std::fs::metadata(path) {
-            Ok(meta) if !meta.is_file() => {
-                return Err(fail("not a regular file".into(), "name a graph file"));
-            }
-            Ok(meta) if meta.len() > 64 << 20 => {
-                return Err(fail(format!("{} bytes is too large for a graph", meta.len()), "split it"));
-            }
-            _ => {}
-        }
-        let bytes = std::fs::read(path).map_err(|e| fail(format!("cannot be read: {e}"), "check the path"))?;
-        let text = String::from_utf8(bytes).map_err(|e| {
-            let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-            fail(format!("not UTF-8 from line {line} on"), "save it as UTF-8")
-        })?;
-        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned());
-        let mut spec = Spec::from_text(&text, &file)?;
-        spec.folders.graph = if folder.as_os_str().is_empty() { ".".into() } else { folder };
+        let mut spec = Spec::read(layers.load(path)?)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        spec.folders.graph = folder.map_or_else(|| ".".into(), Path::to_path_buf);
+        spec.folders.allowed.clone_from(&layers.allowed);
         if spec.name.is_empty() {
-            spec.name = stem.unwrap_or_default();
+            spec.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         }
         Ok(spec)
     }
@@ -214,16 +208,49 @@ impl Spec {
     /// assert!(error.to_string().contains("g.yaml:3:1: error[E0103]: unknown key `speed`"));
     /// ```
     pub fn from_text(text: &str, file: &str) -> Result<Spec, Problems> {
-        let tree = Tree::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
-        let mut problems = Problems::default();
-        let spec = Reader { problems: &mut problems, text }.graph(&tree);
+        Spec::from_text_with(text, file, &Layers::default())
+    }
+
+    /// Reads a graph from text with a profile, overlays and settings laid over it.
+    ///
+    /// # Errors
+    /// As [`Spec::from_file_with`].
+    pub fn from_text_with(text: &str, file: &str, layers: &Layers) -> Result<Spec, Problems> {
+        let mut spec = Spec::read(layers.flatten(text, file, Path::new("."), None)?)?;
+        spec.folders.allowed.clone_from(&layers.allowed);
+        Ok(spec)
+    }
+
+    fn read(flat: Flat) -> Result<Spec, Problems> {
+        let mut problems = flat.problems;
+        let mut spec = Reader { problems: &mut problems }.graph(&flat.tree);
+        (spec.tree, spec.expectations) = (flat.tree, flat.expectations);
+        // What else is said of a value that is not there says nothing.
+        let unset: Vec<Place> = problems.0.iter().filter(|p| p.code == "E0151").map(|p| p.place.clone()).collect();
+        problems.0.retain(|p| p.code == "E0151" || !unset.contains(&p.place));
         problems.into_result(spec)
+    }
+
+    /// The graph as one flat file, which loads back equal. Values of variables that are not listed in [`Layers::env`] stay `${NAME}`.
+    pub fn to_yaml(&self) -> String {
+        self.tree.to_yaml(false)
+    }
+
+    /// The same, each value with the place it comes from as a comment.
+    pub fn to_yaml_with_places(&self) -> String {
+        self.tree.to_yaml(true)
+    }
+}
+
+/// Equal when they say the same, wherever it is written.
+impl PartialEq for Spec {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.tree.says(&other.tree)
     }
 }
 
 struct Reader<'a> {
     problems: &'a mut Problems,
-    text: &'a str,
 }
 
 impl Reader<'_> {
@@ -251,31 +278,17 @@ impl Reader<'_> {
     }
 
     fn text(&mut self, tree: &Tree, what: &str) -> Option<String> {
-        match &tree.value {
-            Value::Text(text) => Some(text.clone()),
-            other => {
-                let message = format!("{what} is a name, not {}", other.describe());
-                self.wrong("E0105", &tree.place, message, "write it as text, in quotes if need be");
-                None
-            }
+        if tree.as_text().is_none() {
+            let message = format!("{what} is a name, not {}", tree.value.describe());
+            self.wrong("E0105", &tree.place, message, "write it as text, in quotes if need be");
         }
-    }
-
-    /// YAML reads the bare word `null` as nothing; as a kind it names the sink.
-    fn is_null_word(&self, tree: &Tree) -> bool {
-        if tree.value != Value::Null {
-            return false;
-        }
-        let line = usize::try_from(tree.place.line).ok().and_then(|l| self.text.lines().nth(l.checked_sub(1)?));
-        let column = usize::try_from(tree.place.column.saturating_sub(1)).unwrap_or(usize::MAX);
-        let word = line.map(|l| l.chars().skip(column).take(4).collect::<String>());
-        word.as_deref() == Some("null")
+        tree.as_text().map(str::to_string)
     }
 
     fn number(&mut self, tree: &Tree, what: &str, range: std::ops::RangeInclusive<i128>) -> Option<Placed<usize>> {
-        match &tree.value {
-            Value::Int(n) if range.contains(n) => Some(Placed { value: *n as usize, place: tree.place.clone() }),
-            other => {
+        match (tree.as_int(), &tree.value) {
+            (Some(n), _) if range.contains(&n) => Some(Placed { value: n as usize, place: tree.place.clone() }),
+            (_, other) => {
                 let message = format!(
                     "{what} is a whole number from {} to {}, not {}",
                     range.start(),
@@ -305,6 +318,8 @@ impl Reader<'_> {
             cores: BTreeMap::new(),
             run: RunSpec::default(),
             place: tree.place.clone(),
+            tree: Tree { place: tree.place.clone(), value: Value::Null },
+            expectations: Vec::new(),
         };
         if tree.value == Value::Null {
             self.wrong("E0113", &tree.place, "the file is empty", "begin with `version: 1` and `nodes:`");
@@ -312,8 +327,9 @@ impl Reader<'_> {
         }
         for (key, value) in self.map(tree, "a graph", &["version", "graph", "nodes", "paths", "cores", "run"]) {
             match key.name.as_str() {
-                "version" if value.value != Value::Int(1) => {
-                    let message = format!("version {} is not known", value.value.describe());
+                "version" if value.as_int() != Some(1) => {
+                    let version = value.value.describe();
+                    let message = format!("version {} is not known", version.trim_start_matches("the number "));
                     self.wrong("E0111", &value.place, message, "this program reads `version: 1`");
                 }
                 "graph" => {
@@ -350,6 +366,14 @@ impl Reader<'_> {
             self.wrong("E0105", &tree.place, message, "write `nodes:` and below it `camera: { kind: .. }`");
             return Vec::new();
         };
+        // YAML has no key twice, but what a subgraph unfolds to may be called as another node is.
+        let mut seen: BTreeMap<&str, &Place> = BTreeMap::new();
+        for (key, _) in entries {
+            if let Some(first) = seen.insert(&key.name, &key.place) {
+                let message = format!("there are two nodes `{}`, the other at {first}", key.name);
+                self.wrong("E0149", &key.place, message, "give one of them another name");
+            }
+        }
         entries.iter().filter_map(|(key, value)| self.node(key, value)).collect()
     }
 
@@ -377,9 +401,7 @@ impl Reader<'_> {
         for (key, value) in self.map(tree, &format!("node `{}`", key.name), &known) {
             match key.name.as_str() {
                 "kind" => {
-                    let text =
-                        if self.is_null_word(value) { Some("null".to_string()) } else { self.text(value, "a kind") };
-                    kind = text.map(|text| Placed { value: text, place: value.place.clone() });
+                    kind = self.text(value, "a kind").map(|text| Placed { value: text, place: value.place.clone() });
                     kind.as_ref()?;
                 }
                 "config" => node.config = value.clone(),
@@ -473,7 +495,7 @@ impl Reader<'_> {
             }
             return None;
         };
-        let value = if offset.value == Value::Text("auto".into()) {
+        let value = if offset.as_text() == Some("auto") {
             Skew::Auto
         } else {
             Skew::By(offset.read::<Offset>(self.problems)?.0)
@@ -625,8 +647,10 @@ impl Reader<'_> {
     }
 }
 
-/// `[a-z][a-z0-9_-]*`, at most 64 characters.
+/// `[a-z][a-z0-9_-]*`, at most 64 characters; what comes of a subgraph is several of them with dots between.
 fn is_name(name: &str) -> bool {
     let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(rest)
+    let part =
+        |part: &str| part.len() <= 64 && part.starts_with(|c: char| c.is_ascii_lowercase()) && part.chars().all(rest);
+    name.len() <= 200 && name.split('.').all(part)
 }

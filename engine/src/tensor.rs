@@ -5,6 +5,8 @@ use crate::payload::{Header, Message, Payload};
 use crate::pool::{Inner, MAX_DYNAMIC, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::StrDeserializer;
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -234,6 +236,38 @@ impl fmt::Display for PortSpec {
             write!(f, "{dim}")?;
         }
         f.write_str("]")
+    }
+}
+
+/// As it is shown: `u8[480,640,3]`, `f32[≤300,6]` (or `f32[<=300,6]`); `f32` and `f32[]` are scalars.
+impl std::str::FromStr for PortSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, dims) = match text.trim().split_once('[') {
+            None => (text.trim(), ""),
+            Some((name, rest)) => match rest.strip_suffix(']') {
+                Some(dims) => (name.trim_end(), dims.trim()),
+                None => return Err(format!("`{text}` has a `[` without its `]`")),
+            },
+        };
+        let named: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
+        let dtype = DType::deserialize(named).map_err(|e| format!("`{text}`: {e}"))?;
+        let length = |text: &str| text.trim().parse::<usize>().ok().filter(|length| *length > 0);
+        let mut shape = Vec::new();
+        for dim in dims.split(',').map(str::trim).filter(|_| !dims.is_empty()) {
+            let most = dim.strip_prefix('≤').or_else(|| dim.strip_prefix("<="));
+            let dim = match most {
+                Some(most) => length(most).map(Dim::AtMost),
+                None => length(dim).map(Dim::Fixed),
+            }
+            .ok_or_else(|| format!("`{text}`: `{dim}` is not a length, such as `3` or `≤300`"))?;
+            shape.push(dim);
+        }
+        if shape.len() > MAX_RANK {
+            return Err(format!("`{text}` has {} dims; from 0 to {MAX_RANK} fit", shape.len()));
+        }
+        Ok(PortSpec::new(dtype, shape))
     }
 }
 

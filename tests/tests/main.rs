@@ -4,6 +4,7 @@ mod admission;
 mod batch;
 mod faults;
 mod joins;
+mod layers;
 mod ledger;
 mod load;
 mod moving;

@@ -9,7 +9,7 @@ use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use limen::unit::Span;
-use limen::{Options, Spec, Telemetry};
+use limen::{Layers, Options, Telemetry};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   limen-run graph.yaml                              run until the sources end, print where the time went
   limen-run graph.yaml --check                      every problem of the graph, without starting anything
+  limen-run graph.yaml --set nodes.camera.config.rate=10Hz   change one value; --profile and --overlay change many
   limen-run graph.yaml --plan                       threads, edges, pools and memory, without starting anything
   limen-run graph.yaml --duration 30s --warmup 2s   measure 28 of 30 seconds
   limen-run graph.yaml --histograms out/            HdrHistogram files, summary.json, summary.csv, run.json
@@ -72,8 +73,16 @@ pub enum Verb {
     Plan(Box<RunArguments>),
     /// Print a graph as Graphviz draws it: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
     Dot(Box<RunArguments>),
+    /// Print the flat graph, each value with where it comes from; variables stay ${NAME} unless --env lists them
+    Expand(Box<RunArguments>),
     /// Print the JSON Schema of graph files, for editors
     Schema,
+    /// Print completions for a shell: `limen-run completions bash > /etc/bash_completion.d/limen-run`
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
     /// Write a graph to begin with into a new folder
     New {
         /// The folder, which must not exist yet
@@ -107,9 +116,33 @@ pub struct RunArguments {
     #[arg(skip)]
     pub dot: bool,
 
+    /// Print the flat graph.
+    #[arg(skip)]
+    pub expand: bool,
+
     /// The graph file; a name that ends in .yaml or .yml or contains `/` needs no verb before it
     #[arg(value_name = "GRAPH", required = true)]
     pub graph: Option<PathBuf>,
+
+    /// Lay one of the graph's `profiles` over it
+    #[arg(long, env = "LIMEN_PROFILE", value_name = "NAME")]
+    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    pub profile: Option<String>,
+
+    /// Lay the keys of this file over the graph's, after the profile; may be repeated
+    #[arg(long, env = "LIMEN_OVERLAY", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    pub overlay: Vec<PathBuf>,
+
+    /// Set one value, such as nodes.camera.config.rate=30Hz, over everything else; may be repeated
+    #[arg(long, env = "LIMEN_SET", value_name = "PATH=VALUE", value_delimiter = ';')]
+    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    pub set: Vec<String>,
+
+    /// Let the graph read this environment variable as ${NAME}, as it may LIMEN_*; may be repeated
+    #[arg(long, env = "LIMEN_ENV", value_name = "NAME")]
+    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    pub env: Vec<String>,
 
     /// Check the graph, print every problem, start nothing
     #[arg(long, env = "LIMEN_CHECK", value_parser = BoolishValueParser::new(), conflicts_with = "plan")]
@@ -211,7 +244,7 @@ impl Arguments {
         match &arguments.run.graph {
             Some(graph) if arguments.verb.is_none() && !looks_like_graph(graph) => {
                 let message = format!(
-                    "`{}` is neither a verb (run, check, plan, dot, schema, new, doctor, kinds, explain) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
+                    "`{}` is neither a verb (run, check, plan, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
                      `limen-run run {0}` runs any file",
                     crate::table::one_line(&graph.to_string_lossy())
                 );
@@ -240,10 +273,16 @@ impl RunArguments {
         }
     }
 
-    /// Tells a graph which folders it may use.
-    pub fn open_folders(&self, spec: &mut Spec) {
-        spec.folders.out.clone_from(&self.out);
-        spec.folders.allowed.extend(self.allow_path.iter().cloned());
+    /// What is laid over the graph.
+    pub fn layers(&self) -> Layers {
+        Layers {
+            profile: self.profile.clone(),
+            overlays: self.overlay.clone(),
+            set: self.set.clone(),
+            env: self.env.clone(),
+            allowed: self.allow_path.clone(),
+            ..Layers::default()
+        }
     }
 
     /// How much of the report is printed.
@@ -327,7 +366,7 @@ mod tests {
             ("", "<GRAPH>"),
             (
                 "kidns",
-                "`kidns` is neither a verb (run, check, plan, dot, schema, new, doctor, kinds, explain) nor a graph file",
+                "`kidns` is neither a verb (run, check, plan, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file",
             ),
             ("g.yaml h.yaml", "'h.yaml' cannot be used with '<GRAPH>'"),
             ("g.yaml --duration 5", "`5` is not a time with its unit"),
@@ -373,8 +412,6 @@ mod tests {
         assert_eq!(options.warmup, Some(std::time::Duration::from_millis(20)));
         assert_eq!(options.telemetry, Some(Telemetry::Full));
         assert_eq!(run.fail_on.len(), 2);
-        let mut spec = Spec::from_text("version: 1\nnodes: { a: { kind: x } }", "g").unwrap();
-        run.open_folders(&mut spec);
-        assert_eq!((spec.folders.out, spec.folders.allowed.len()), (Some("o".into()), 2));
+        assert_eq!((run.out.clone(), run.layers().allowed.len()), (Some("o".into()), 2));
     }
 }

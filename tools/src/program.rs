@@ -11,6 +11,7 @@ use crate::run::Run;
 use crate::schema::schema;
 use crate::starter::begin;
 use crate::stdout::Stdout;
+use clap::CommandFactory;
 use limen::{Registry, Report};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -51,6 +52,12 @@ pub fn main(registry: Registry) -> ExitCode {
             Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(&registry)
         }
         Some(Verb::Dot(arguments)) => Run::new(&RunArguments { dot: true, ..*arguments.clone() }).go(&registry),
+        Some(Verb::Expand(arguments)) => Run::new(&RunArguments { expand: true, ..*arguments.clone() }).go(&registry),
+        Some(Verb::Completions { shell }) => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "limen-run", &mut text);
+            Stdout::default().print(&String::from_utf8_lossy(&text), 0)
+        }
         Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
         Some(Verb::New { folder }) => match begin(folder) {
             Ok(path) => {

@@ -9,6 +9,7 @@ use crate::dump::Dump;
 use crate::gate::Verdict;
 use crate::interrupt::Interrupt;
 use crate::plan::show_plan;
+use crate::problems::show_problems;
 use crate::program::{FAILED, REFUSED, complain};
 use crate::progress::{EVERY, Progress};
 use crate::report::{count, show_report};
@@ -18,13 +19,14 @@ use crate::summary::Summary;
 use crate::table::one_line;
 use limen::{Plan, Problems, Registry, Report, RunError, Running, Spec};
 use std::fs;
+use std::io::{IsTerminal, stderr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Problems of a graph on stderr. Excerpts of the graph file with carets belong here, and only here.
-fn show_problems(problems: &Problems) {
-    complain(&problems.to_string());
-    complain(&format!("{}; nothing was started", count(problems.0.len(), "problem")));
+/// Problems of a graph on stderr.
+fn complain_of(problems: &Problems) {
+    complain(&show_problems(problems, stderr().is_terminal()));
+    complain(&format!("\n{}; nothing was started", count(problems.0.len(), "problem")));
 }
 
 /// One `limen-run GRAPH`.
@@ -43,11 +45,14 @@ impl<'a> Run<'a> {
     pub(crate) fn go(mut self, registry: &Registry) -> u8 {
         let arguments = self.arguments;
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
-        let mut spec = match Spec::from_file(path) {
+        let mut spec = match Spec::from_file_with(path, &arguments.layers()) {
             Ok(spec) => spec,
             Err(problems) => return self.refused(&path.file_stem().unwrap_or_default().to_string_lossy(), &problems),
         };
-        arguments.open_folders(&mut spec);
+        spec.folders.out.clone_from(&arguments.out);
+        if arguments.expand {
+            return self.stdout.print(&spec.to_yaml_with_places(), 0);
+        }
         let name = spec.name.clone();
         let plan = match Plan::with_options(spec, registry, &arguments.options()) {
             Ok(plan) => plan,
@@ -86,7 +91,7 @@ impl<'a> Run<'a> {
     }
 
     fn refused(mut self, name: &str, problems: &Problems) -> u8 {
-        show_problems(problems);
+        complain_of(problems);
         if !self.arguments.json {
             return REFUSED;
         }

@@ -184,6 +184,6 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&info.json()).unwrap();
         assert_eq!(json["graph_fnv1a64"], serde_json::Value::Null);
         assert_eq!(json["workers"][1]["cpus_got"], serde_json::json!([1]));
-        assert_eq!(json["scheduling"], "SCHED_OTHER");
+        assert!(json["scheduling"].as_str().is_some_and(|policy| policy.starts_with("SCHED_")));
     }
 }

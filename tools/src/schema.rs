@@ -5,8 +5,12 @@ use serde_json::{Map, Value, json};
 
 /// Names of graphs, nodes and ports.
 const NAME: &str = "^[a-z][a-z0-9_-]{0,63}$";
+/// Names of nodes: those of a subgraph have dots in them.
+const NODE: &str = r"^[a-z][a-z0-9_-]{0,63}(\.[a-z][a-z0-9_-]{0,63})*$";
 /// `node` or `node/port`.
-const PORT: &str = "^[a-z][a-z0-9_-]{0,63}(/[a-z][a-z0-9_-]{0,63})?$";
+const PORT: &str = r"^[a-z][a-z0-9_-]{0,63}(\.[a-z][a-z0-9_-]{0,63})*(/[a-z][a-z0-9_-]{0,63})?$";
+/// What begins as a variable may stand wherever a number, a word or a quantity may.
+const VARIABLE: &str = r"\$\{";
 const SPAN: &str = r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$";
 const BYTES: &str = r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$";
 
@@ -14,7 +18,7 @@ const BYTES: &str = r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$";
 ///
 /// ```
 /// let schema = limen_run::schema(&limen_run::registry());
-/// assert_eq!(schema["$defs"]["node"]["properties"]["kind"]["enum"][0], "argmax");
+/// assert_eq!(schema["$defs"]["node"]["else"]["properties"]["kind"]["anyOf"][0]["enum"][0], "argmax");
 /// ```
 pub fn schema(registry: &Registry) -> Value {
     let mut definitions = Map::new();
@@ -22,6 +26,8 @@ pub fn schema(registry: &Registry) -> Value {
         definitions.insert(name.into(), value);
     }
     definitions.insert("node".into(), node(registry));
+    definitions.insert("overlay".into(), overlay());
+    definitions.values_mut().for_each(allow_variables);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A limen graph",
@@ -32,7 +38,7 @@ pub fn schema(registry: &Registry) -> Value {
             "version": { "const": 1 },
             "graph": { "type": "string", "pattern": NAME, "description": "The graph's name; the file's stem without it." },
             "nodes": {
-                "type": "object", "minProperties": 1, "propertyNames": { "pattern": NAME },
+                "type": "object", "minProperties": 1, "propertyNames": { "pattern": NODE },
                 "additionalProperties": { "$ref": "#/$defs/node" },
             },
             "paths": { "type": "array", "items": { "$ref": "#/$defs/path" } },
@@ -41,9 +47,61 @@ pub fn schema(registry: &Registry) -> Value {
                 "additionalProperties": { "$ref": "#/$defs/core" },
             },
             "run": { "$ref": "#/$defs/run" },
+            "include": { "type": "array", "items": { "type": "string" }, "description": "Files whose keys stand below these." },
+            "defaults": { "$ref": "#/$defs/defaults" },
+            "subgraphs": {
+                "type": "object", "propertyNames": { "pattern": NAME },
+                "additionalProperties": { "$ref": "#/$defs/subgraph" },
+            },
+            "profiles": {
+                "type": "object", "propertyNames": { "pattern": NAME },
+                "additionalProperties": { "$ref": "#/$defs/overlay" },
+                "description": "What `--profile NAME` lays over the graph.",
+            },
         },
         "$defs": definitions,
     })
+}
+
+/// What may be laid over a graph: its keys, none of them required, and inside of them whatever changes.
+fn overlay() -> Value {
+    let any = json!({ "type": "object" });
+    keys(
+        &[],
+        json!({ "version": any_version(), "graph": { "type": "string" }, "nodes": any, "paths": { "type": "array" },
+                "cores": any, "run": any, "defaults": { "$ref": "#/$defs/defaults" }, "subgraphs": any }),
+    )
+}
+
+fn any_version() -> Value {
+    json!({ "const": 1 })
+}
+
+/// Lets variables stand where words, numbers and quantities do.
+fn allow_variables(schema: &mut Value) {
+    if let Value::Object(object) = schema {
+        let scalar = matches!(object.get("type").and_then(Value::as_str), Some("integer" | "number" | "boolean"))
+            || object.contains_key("pattern")
+            || object.contains_key("enum");
+        let name = object.get("pattern").and_then(Value::as_str) == Some(NAME);
+        if scalar && !name {
+            let own = schema.take();
+            *schema = json!({ "anyOf": [own, { "type": "string", "pattern": VARIABLE }] });
+            return;
+        }
+    }
+    match schema {
+        Value::Object(object) => {
+            // What names are made of is no value.
+            object.iter_mut().filter(|(key, _)| !matches!(key.as_str(), "propertyNames" | "if")).for_each(
+                |(_, inner)| {
+                    allow_variables(inner);
+                },
+            );
+        }
+        Value::Array(list) => list.iter_mut().for_each(allow_variables),
+        _ => {}
+    }
 }
 
 /// An object that has these keys and no other.
@@ -85,7 +143,55 @@ fn parts() -> Vec<(&'static str, Value)> {
             "within": span("Failures longer ago are forgotten."),
         }),
     );
+    let defaults = |config: bool| {
+        let mut may = json!({
+            "core": { "type": "integer", "minimum": 0, "maximum": 1023 },
+            "cpu": { "type": "integer", "minimum": 0, "maximum": 1023 },
+            "on_error": { "$ref": "#/$defs/on_error" },
+            "join": { "$ref": "#/$defs/join" },
+            "budget": span("How long a call may take."),
+            "fault": { "$ref": "#/$defs/fault" },
+        });
+        if config {
+            may["config"] = json!({ "type": "object" });
+        }
+        keys(&[], may)
+    };
+    let port = json!({ "type": ["string", "null"], "description": "What it carries, such as `u8[480,640,3]`; `any`." });
+    let named =
+        |value: Value| json!({ "type": "object", "propertyNames": { "pattern": NAME }, "additionalProperties": value });
     vec![
+        (
+            "defaults",
+            keys(
+                &[],
+                json!({
+                    "node": defaults(false),
+                    "kinds": named(defaults(true)),
+                    "input": { "type": "object", "description": "Keys of a connection, besides `from`." },
+                }),
+            ),
+        ),
+        (
+            "subgraph",
+            keys(
+                &["nodes"],
+                json!({
+                    "parameters": { "type": "object", "propertyNames": { "pattern": "^[a-z][a-z0-9_]{0,63}$" },
+                        "description": "Names and defaults; `~` for what has to be given. Inner nodes write `${name}`." },
+                    "inputs": named(port.clone()),
+                    "outputs": named(json!({ "oneOf": [
+                        text(PORT, "`node` or `node/port` within."),
+                        keys(&["from"], json!({ "from": text(PORT, "`node` or `node/port` within."), "spec": port })),
+                    ] })),
+                    "nodes": {
+                        "type": "object", "propertyNames": { "pattern": NAME },
+                        "additionalProperties": { "$ref": "#/$defs/node" },
+                    },
+                    "paths": { "type": "array", "items": { "$ref": "#/$defs/path" } },
+                }),
+            ),
+        ),
         ("connection", json!({ "oneOf": [text(PORT, "`node` or `node/port`."), connection] })),
         (
             "on_error",
@@ -132,8 +238,8 @@ fn parts() -> Vec<(&'static str, Value)> {
             keys(
                 &["from", "to"],
                 json!({
-                    "from": text(NAME, "A source."),
-                    "to": text(NAME, "A sink that its messages reach."),
+                    "from": text(NODE, "A source."),
+                    "to": text(NODE, "A sink that its messages reach."),
                     "deadline": span("How long after it began a message is still in time."),
                     "on_miss": one_of(&["count", "drop", "skip_to_latest", "stop"], "What becomes of one that is not; `count` by default."),
                 }),
@@ -203,7 +309,19 @@ fn node(registry: &Registry) -> Value {
             rules.push(json!({ "if": { "properties": when }, "then": then }));
         }
     }
-    json!({
+    let made = keys(
+        &["subgraph"],
+        json!({
+            "subgraph": { "type": "string", "pattern": NAME, "description": "One of the graph's `subgraphs`." },
+            "config": { "type": "object", "description": "Its parameters." },
+            "from": { "$ref": "#/$defs/connection" },
+            "inputs": { "type": "object", "additionalProperties": { "$ref": "#/$defs/connection" } },
+            "nodes": { "type": "object", "description": "What is laid over its nodes." },
+            "core": { "type": "integer", "minimum": 0, "maximum": 1023 },
+            "on_error": { "$ref": "#/$defs/on_error" },
+        }),
+    );
+    let plain = json!({
         "type": "object",
         "required": ["kind"],
         "additionalProperties": false,
@@ -226,7 +344,8 @@ fn node(registry: &Registry) -> Value {
             "clock": keys(&["offset"], json!({ "offset": { "type": "string" } })),
         },
         "allOf": rules,
-    })
+    });
+    json!({ "if": { "required": ["subgraph"] }, "then": made, "else": plain })
 }
 
 /// Unknown keys are errors, at every level.

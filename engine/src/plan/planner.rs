@@ -48,6 +48,7 @@ impl Planner<'_> {
         let order = self.order(&links);
         let (mut nodes, mut edges) = self.nodes(&order, &links);
         self.check_claims(&nodes);
+        self.check_expectations(&nodes);
         let run = &self.spec.run;
         let cpus = self.cpus();
         let strict = self.options.strict.unwrap_or(run.strict);
@@ -286,6 +287,27 @@ impl Planner<'_> {
                 };
                 self.wrong("E0123", place, message, help);
                 None
+            }
+        }
+    }
+
+    /// Whether what comes over the ports of subgraphs is what those promised.
+    fn check_expectations(&mut self, nodes: &[NodePlan]) {
+        let spec = self.spec;
+        if spec.expectations.is_empty() {
+            return;
+        }
+        let named: BTreeMap<&str, &NodePlan> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        for expectation in &spec.expectations {
+            let Some(node) = named.get(expectation.node.as_str()) else { continue };
+            let output = match &expectation.output {
+                Some(name) => node.outputs.iter().find(|output| output.name == *name),
+                None => node.outputs.first().filter(|_| node.outputs.len() == 1),
+            };
+            let Some(have) = output.and_then(|output| output.spec.as_ref()) else { continue };
+            if let Err(why) = expectation.spec.accepts(have) {
+                let message = format!("{} carries {}, and gets {have}: {why}", expectation.port, expectation.spec);
+                self.wrong("E0156", &expectation.place, message, remedy(have, &expectation.spec));
             }
         }
     }

@@ -368,4 +368,81 @@ pub(super) const CODES: &[Code] = &[
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: csv, config: { path: out/x.csv }, inputs: { v: a }, on_error: restart }\n"
         )),
     },
+    Code {
+        code: "E0148",
+        title: "a file that cannot be included",
+        cause: "It is not there, lies outside of the graph's folder, is no ordinary file, includes itself, or there are more than 64 of them.",
+        remedy: "Keep what belongs to a graph in its folder, or allow another with `--allow-path`.",
+        example: Some(
+            "version: 1\ninclude: [parts/eye.yaml]\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\n",
+        ),
+    },
+    Code {
+        code: "E0149",
+        title: "two of one name",
+        cause: "Two files make a node, a subgraph or a profile of the same name, or a subgraph unfolds to a node that is there already: which \
+                of them is meant?",
+        remedy: "Rename one. To change what another file says, use a profile or `--overlay`.",
+        example: Some(
+            "version: 1\nsubgraphs: { s: { nodes: { a: { kind: synthetic, config: { pattern: counter } } } } }\nnodes:\n  x: { subgraph: s }\n  x.a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: x.a }\n",
+        ),
+    },
+    Code {
+        code: "E0150",
+        title: "no such profile",
+        cause: "`--profile` names what the graph's `profiles` do not have.",
+        remedy: "Choose one that is there.",
+        example: None,
+    },
+    Code {
+        code: "E0151",
+        title: "a variable without a value",
+        cause: "`${NAME}` is not set and has no default, is neither a `LIMEN_` variable nor allowed, or is not closed.",
+        remedy: "Set it, write `${NAME:-default}`, allow other names with `--env NAME`; `$${` is `${` itself.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: \"${HOME}\" } }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
+    Code {
+        code: "E0152",
+        title: "a setting that sets nothing",
+        cause: "`--set` takes `path=value`, and the path leads through what is neither a map nor a list.",
+        remedy: "Write `--set nodes.camera.config.rate=30Hz`; `limen-run expand` shows what there is.",
+        example: None,
+    },
+    Code {
+        code: "E0153",
+        title: "a subgraph that cannot be unfolded",
+        cause: "There is none of that name, it is within itself, it has no such node, or it unfolds to too many nodes.",
+        remedy: "Write the name of one of the graph's `subgraphs`.",
+        example: Some(graph!("  a: { subgraph: eye }\n  b: { kind: \"null\", from: a }\n")),
+    },
+    Code {
+        code: "E0154",
+        title: "a subgraph's parameters",
+        cause: "A node gives its subgraph a parameter that it does not have, or leaves out one that has no default.",
+        remedy: "Give in `config` what the subgraph's `parameters` name.",
+        example: Some(
+            "version: 1\nsubgraphs: { s: { parameters: { rate: ~ }, outputs: { out: a }, nodes: { a: { kind: synthetic, config: { pattern: counter, rate: \"${rate}\" } } } } }\nnodes:\n  x: { subgraph: s }\n  b: { kind: \"null\", from: x }\n",
+        ),
+    },
+    Code {
+        code: "E0155",
+        title: "a subgraph's ports",
+        cause: "A node connects an input that its subgraph does not have or leaves one open, or something takes from an output that is not \
+                there.",
+        remedy: "Connect what the subgraph's `inputs` and `outputs` name.",
+        example: Some(
+            "version: 1\nsubgraphs: { s: { inputs: { in: any }, nodes: { p: { kind: pass, from: inputs/in }, z: { kind: \"null\", from: p } } } }\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  x: { subgraph: s, inputs: { image: a } }\n",
+        ),
+    },
+    Code {
+        code: "E0156",
+        title: "not what a subgraph promised",
+        cause: "A subgraph says what its ports carry, and something else is connected to it or comes out of it.",
+        remedy: "Convert it on the way, or change what the subgraph says.",
+        example: Some(
+            "version: 1\nsubgraphs: { s: { inputs: { in: \"u8[4,4,3]\" }, nodes: { z: { kind: \"null\", from: inputs/in } } } }\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  x: { subgraph: s, from: a }\n",
+        ),
+    },
 ];

@@ -1,0 +1,73 @@
+//! A tree as YAML text, each value with a word on where it came from if that is asked for.
+
+use super::{Tree, Value, Word};
+use serde::Serialize;
+use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde_saphyr::Commented;
+
+/// What is printed.
+#[derive(Clone, Copy)]
+struct Printed<'a> {
+    tree: &'a Tree,
+    places: bool,
+}
+
+impl Serialize for Printed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let inner = |tree| Printed { tree, places: self.places };
+        match &self.tree.value {
+            Value::List(items) => {
+                let mut list = serializer.serialize_seq(Some(items.len()))?;
+                items.iter().try_for_each(|item| list.serialize_element(&inner(item)))?;
+                list.end()
+            }
+            Value::Map(entries) => {
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                entries.iter().try_for_each(|(key, value)| map.serialize_entry(&key.name, &inner(value)))?;
+                map.end()
+            }
+            scalar if self.places => Commented(Scalar(scalar), self.tree.place.to_string()).serialize(serializer),
+            scalar => Scalar(scalar).serialize(serializer),
+        }
+    }
+}
+
+struct Scalar<'a>(&'a Value);
+
+impl Serialize for Scalar<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Bool(b) => serializer.serialize_bool(*b),
+            Value::Int(i) => match (u64::try_from(*i), i64::try_from(*i)) {
+                (Ok(n), _) => serializer.serialize_u64(n),
+                (_, Ok(n)) => serializer.serialize_i64(n),
+                _ => serializer.serialize_i128(*i),
+            },
+            Value::Float(x) => serializer.serialize_f64(*x),
+            // What the file gets from outside is read from there again.
+            Value::Word(Word { written: Some(written), .. }) => serializer.serialize_str(written),
+            Value::Word(word) => Scalar(&word.value()).serialize(serializer),
+            Value::Text(text) => serializer.serialize_str(&escaped(text)),
+            Value::Null | Value::List(_) | Value::Map(_) => serializer.serialize_unit(),
+        }
+    }
+}
+
+/// Text that would be read as a variable, so that it is not.
+fn escaped(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+impl Tree {
+    /// As YAML; with `places`, each value's place beside it as a comment.
+    pub(crate) fn to_yaml(&self, places: bool) -> String {
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        let mut text = String::new();
+        let printed = Printed { tree: self, places };
+        match serde_saphyr::to_fmt_writer_with_options(&mut text, &printed, options) {
+            Ok(()) => text,
+            // Maps with names as keys, lists and scalars are YAML always.
+            Err(error) => format!("# {error}\n"),
+        }
+    }
+}

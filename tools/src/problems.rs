@@ -1,0 +1,123 @@
+//! Problems of a graph as people read them: each with the line it is about and a mark below the words.
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use limen::{Escaped, Place, Problem, Problems};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::io::Read;
+use std::sync::Arc;
+
+/// So many problems are shown with their lines; further ones take a line each.
+const EXCERPTS: usize = 50;
+/// Longer lines are not shown.
+const MAX_LINE: usize = 400;
+/// Longer files than graphs may be are not read again.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// All problems, with colours where a terminal shows them.
+///
+/// ```
+/// let problems = limen::Spec::from_text("version: 1\nspeed: 3", "no-such-file.yaml").unwrap_err();
+/// assert!(limen_run::show_problems(&problems, false).starts_with("error[E0113]: the graph has no nodes"));
+/// ```
+pub fn show_problems(problems: &Problems, colours: bool) -> String {
+    let renderer = if colours { Renderer::styled() } else { Renderer::plain() }.decor_style(DecorStyle::Ascii);
+    let mut sources = Sources::default();
+    let mut text = String::new();
+    for (at, problem) in problems.0.iter().enumerate() {
+        if at >= EXCERPTS {
+            let _ = writeln!(text, "{}", problem.to_string().replace('\n', " "));
+            continue;
+        }
+        let _ = writeln!(text, "{}\n", renderer.render(&[group(problem, &mut sources)]));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn group(problem: &Problem, sources: &mut Sources) -> Group<'static> {
+    let place = &problem.place;
+    let path = Escaped(&place.file).to_string();
+    let title = Level::ERROR.primary_title(Escaped(&problem.message).to_string()).id(problem.code);
+    let group = match sources.line(place) {
+        Some(line) => {
+            let start = byte_of(&line, place.column);
+            let mark = AnnotationKind::Primary.span(start..end_of(&line, start));
+            let number = usize::try_from(place.line).unwrap_or(1);
+            title.element(Snippet::source(line).path(path).line_start(number).annotation(mark))
+        }
+        None if place.line > 0 => title.element(Origin::path(format!("{path}:{}:{}", place.line, place.column))),
+        None => title.element(Origin::path(path)),
+    };
+    match &problem.help {
+        Some(help) => group.element(Level::HELP.message(Escaped(help).to_string())),
+        None => group,
+    }
+}
+
+/// The byte at which a column begins.
+fn byte_of(line: &str, column: u64) -> usize {
+    let column = usize::try_from(column.saturating_sub(1)).unwrap_or(usize::MAX);
+    line.char_indices().nth(column).map_or(line.len(), |(at, _)| at)
+}
+
+/// Where the word that begins at a byte ends.
+fn end_of(line: &str, start: usize) -> usize {
+    let rest = &line[start..];
+    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let length = match quote {
+        Some(quote) => rest[1..].find(quote).map(|at| at + 2),
+        None => rest.find(|c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']' | '{' | '[')),
+    };
+    // A colon ends a key, and is part of no other word's end.
+    let word = &rest[..length.unwrap_or(rest.len())];
+    let word = word.strip_suffix(':').unwrap_or(word);
+    start + word.len().max(rest.chars().next().map_or(0, char::len_utf8))
+}
+
+/// The lines of the files that problems are about, read again when they are shown.
+#[derive(Default)]
+struct Sources(HashMap<Arc<str>, Option<String>>);
+
+impl Sources {
+    fn line(&mut self, place: &Place) -> Option<String> {
+        let text = self.0.entry(place.file.clone()).or_insert_with(|| read(&place.file));
+        let at = usize::try_from(place.line).ok()?.checked_sub(1)?;
+        let line = text.as_ref()?.lines().nth(at)?;
+        (line.len() <= MAX_LINE).then(|| line.to_string())
+    }
+}
+
+/// The text of a graph file; `None` for what was none.
+fn read(file: &str) -> Option<String> {
+    let meta = std::fs::metadata(file).ok()?;
+    if !meta.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    std::fs::File::open(file).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_covers_the_word() {
+        for (line, column, expected) in [
+            ("  kind: resize", 9, "resize"),
+            ("  kind: resize", 3, "kind"),
+            ("a: { kind: x, core: 1 }", 6, "kind"),
+            ("a: { kind: x, core: 1 }", 12, "x"),
+            ("a: \"two words\" # why", 4, "\"two words\""),
+            ("größe: 10", 8, "10"),
+            ("a: [1,2]", 4, "["),
+            ("short", 40, ""),
+        ] {
+            let start = byte_of(line, column);
+            assert_eq!(&line[start..end_of(line, start)], expected, "{line}");
+        }
+    }
+}
