@@ -120,7 +120,8 @@ impl Tree {
                 "E0101",
                 start,
                 format!("{} bytes of YAML; at most {MAX_BYTES} are read", text.len()),
-            ));
+            )
+            .help("split the graph"));
         }
         let options = serde_saphyr::options! {
             strict_booleans: true,
@@ -145,7 +146,15 @@ impl Tree {
                     Some(at) => message[..at].to_string(),
                     None => message,
                 };
-                Err(Problem::new("E0102", place, format!("not readable as YAML: {message}")))
+                let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or_default();
+                let help = if message.contains("tabs ") {
+                    "indent with spaces"
+                } else if message.contains("duplicate") {
+                    "keep one of them"
+                } else {
+                    "a missing space after `:`, an unclosed bracket and unquoted `*`, `&` or `@` are the usual reasons"
+                };
+                Err(Problem::new("E0102", place, format!("not readable as YAML: {message}")).help(help))
             }
         }
     }

@@ -85,13 +85,15 @@ impl Problems {
     ///
     /// # Errors
     /// Itself, sorted by place, when something is.
-    pub fn into_result<T>(mut self, value: T) -> Result<T, Problems> {
-        if self.is_empty() {
-            return Ok(value);
-        }
+    pub fn into_result<T>(self, value: T) -> Result<T, Problems> {
+        if self.is_empty() { Ok(value) } else { Err(self.sorted()) }
+    }
+
+    /// By place, each once.
+    pub(crate) fn sorted(mut self) -> Problems {
         self.0.sort_by(|a, b| a.place.cmp(&b.place).then(a.code.cmp(b.code)));
         self.0.dedup();
-        Err(self)
+        self
     }
 }
 
@@ -348,7 +350,7 @@ pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) 
     among
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len().min(name.len()) / 3)
+        .filter(|(distance, candidate)| *distance <= (candidate.len().min(name.len()) / 3).max(1))
         .min()
         .map(|(_, candidate)| candidate)
 }

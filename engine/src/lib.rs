@@ -24,6 +24,7 @@
 #![deny(unsafe_code)]
 
 pub mod backend;
+mod builder;
 mod clock;
 mod cpu;
 mod crew;
@@ -55,6 +56,7 @@ mod wait;
 mod wire;
 mod worker;
 
+pub use builder::{Connection, GraphBuilder, NodeBuilder};
 pub use clock::{Clock, SimulatedClock, Time};
 pub use cpu::{Pinned, RealTime, RtPolicy};
 pub use crew::Schedule;

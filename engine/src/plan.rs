@@ -12,6 +12,7 @@ use crate::document::Tree;
 use crate::edge::{Admission, WhenFull};
 use crate::error::Problems;
 use crate::intake::JoinRule;
+use crate::layers::Layers;
 use crate::meter::Telemetry;
 use crate::node::{Cost, Folders, PlannedPorts, PortType};
 use crate::place::WorkerPlan;
@@ -20,6 +21,7 @@ use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
 use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};
 use crate::tensor::PortSpec;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a program may ask for beyond the graph file. The defaults are the graph file's own.
@@ -37,6 +39,8 @@ pub struct Options {
     pub strict: Option<bool>,
     /// Whether the graph may ask for real-time threads.
     pub allow_rt: bool,
+    /// Where the graph's output files go instead of into its own folder.
+    pub out: Option<PathBuf>,
 }
 
 /// A planned graph.
@@ -203,11 +207,39 @@ impl Plan {
         Plan::with_options(spec, registry, &Options::default())
     }
 
+    /// Reads a graph file, lays over it what is to be laid over it, and plans it.
+    ///
+    /// # Errors
+    /// Every problem: where the file itself cannot be planned, what is wrong with the configs of its nodes is among them all the
+    /// same.
+    pub fn from_file(
+        path: impl AsRef<Path>,
+        layers: &Layers,
+        registry: &Registry,
+        options: &Options,
+    ) -> Result<Plan, Problems> {
+        let (spec, mut problems) = Spec::read_file(path.as_ref(), layers)?;
+        if problems.is_empty() {
+            return Plan::with_options(spec, registry, options);
+        }
+        for node in &spec.nodes {
+            match registry.find(&node.kind.value, !node.inputs.is_empty()) {
+                Some(kind) => kind.check(&node.config, &mut problems),
+                None => problems.push(registry.unknown(&node.kind.value, &node.kind.place)),
+            }
+        }
+        Err(spec.settle(problems))
+    }
+
     /// Plans a graph with what the command line asks for.
     ///
     /// # Errors
     /// Every problem of the graph.
     pub fn with_options(spec: Spec, registry: &Registry, options: &Options) -> Result<Plan, Problems> {
+        let mut spec = spec;
+        if options.out.is_some() {
+            spec.folders.out.clone_from(&options.out);
+        }
         Planner { spec: &spec, registry, options, problems: Problems::default() }.plan()
     }
 

@@ -2,7 +2,7 @@
 //! and the linker drops the others.
 
 use crate::document::Tree;
-use crate::error::{NodeError, PlanErrors, Problems};
+use crate::error::{NodeError, Place, PlanErrors, Problem, Problems, suggest};
 use crate::infer::{Batch, Infer, InferPlan};
 use crate::intake::{Intake, IntakeParts};
 use crate::node::{Building, Given, Inputs, Node, Planning, PortType, Ports, Sink, Source, Transform};
@@ -11,6 +11,7 @@ use crate::stage::{Blueprint, Common, SinkStage, SourceStage, Stage, TransformSt
 use crate::tensor::Tensor;
 use crate::worker::Cx;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
 /// What a node of a kind does in a graph.
@@ -45,6 +46,7 @@ pub struct Kind {
     /// What it does in a graph.
     pub role: Role,
     schema: fn() -> Schema,
+    read: fn(&Tree, &mut Problems),
     plan: PlanFn,
 }
 
@@ -66,6 +68,11 @@ impl Kind {
     pub fn about(&self) -> String {
         let schema = self.schema();
         schema.get("description").and_then(|d| d.as_str()).unwrap_or_default().to_string()
+    }
+
+    /// What is wrong with a config as such.
+    pub(crate) fn check(&self, config: &Tree, problems: &mut Problems) {
+        (self.read)(config, problems);
     }
 
     pub(crate) fn plan(
@@ -117,6 +124,7 @@ impl Registry {
             name: name.into(),
             role: Role::Source,
             schema: schema_of::<N::Config>,
+            read: read::<N::Config>,
             plan: |config, given, cx, problems| {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(SourceNode(p)))
             },
@@ -130,6 +138,7 @@ impl Registry {
             name: name.into(),
             role: Role::Transform,
             schema: schema_of::<N::Config>,
+            read: read::<N::Config>,
             plan: |config, given, cx, problems| {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(TransformNode(p)))
             },
@@ -143,6 +152,7 @@ impl Registry {
             name: name.into(),
             role: Role::Sink,
             schema: schema_of::<N::Config>,
+            read: read::<N::Config>,
             plan: |config, given, cx, problems| plan_node::<N>(config, given, cx, problems, |p| Box::new(SinkNode(p))),
         })
     }
@@ -154,6 +164,7 @@ impl Registry {
             name: name.into(),
             role: Role::Infer,
             schema: schema_of::<K::Config>,
+            read: read::<K::Config>,
             plan: |config, given, cx, problems| {
                 let config = config.read::<K::Config>(problems)?;
                 Some(K::plan(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
@@ -172,9 +183,15 @@ impl Registry {
         kinds.iter().find(|k| (k.role != Role::Source) == has_inputs).or_else(|| kinds.first())
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> + Clone {
-        self.kinds.keys().map(String::as_str)
+    /// The problem of a kind that is not there.
+    pub(crate) fn unknown(&self, kind: &str, place: &Place) -> Problem {
+        let help = suggest(kind, self.kinds.keys().map(String::as_str));
+        Problem::new("E0124", place.clone(), format!("there is no kind `{kind}`")).help(help)
     }
+}
+
+fn read<T: DeserializeOwned>(config: &Tree, problems: &mut Problems) {
+    config.read::<T>(problems);
 }
 
 fn schema_of<T: JsonSchema>() -> Schema {

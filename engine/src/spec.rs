@@ -186,15 +186,20 @@ impl Spec {
     /// # Errors
     /// As [`Spec::from_file`], and what is wrong with the layers.
     pub fn from_file_with(path: impl AsRef<Path>, layers: &Layers) -> Result<Spec, Problems> {
-        let path = path.as_ref();
-        let mut spec = Spec::read(layers.load(path)?)?;
+        let (spec, problems) = Spec::read_file(path.as_ref(), layers)?;
+        if problems.is_empty() { Ok(spec) } else { Err(spec.settle(problems)) }
+    }
+
+    /// As much as can be read of a graph file, and what is wrong with it.
+    pub(crate) fn read_file(path: &Path, layers: &Layers) -> Result<(Spec, Problems), Problems> {
+        let (mut spec, problems) = Spec::read(layers.load(path)?);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         spec.folders.graph = folder.map_or_else(|| ".".into(), Path::to_path_buf);
         spec.folders.allowed.clone_from(&layers.allowed);
         if spec.name.is_empty() {
             spec.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         }
-        Ok(spec)
+        Ok((spec, problems))
     }
 
     /// Reads a graph from text; relative paths begin in the current folder. `file` is the name used in messages.
@@ -216,19 +221,24 @@ impl Spec {
     /// # Errors
     /// As [`Spec::from_file_with`].
     pub fn from_text_with(text: &str, file: &str, layers: &Layers) -> Result<Spec, Problems> {
-        let mut spec = Spec::read(layers.flatten(text, file, Path::new("."), None)?)?;
+        let (mut spec, problems) = Spec::read(layers.flatten(text, file, Path::new("."), None)?);
         spec.folders.allowed.clone_from(&layers.allowed);
-        Ok(spec)
+        if problems.is_empty() { Ok(spec) } else { Err(spec.settle(problems)) }
     }
 
-    fn read(flat: Flat) -> Result<Spec, Problems> {
+    fn read(flat: Flat) -> (Spec, Problems) {
         let mut problems = flat.problems;
         let mut spec = Reader { problems: &mut problems }.graph(&flat.tree);
         (spec.tree, spec.expectations) = (flat.tree, flat.expectations);
+        (spec, problems)
+    }
+
+    /// Problems in the order in which they are shown.
+    pub(crate) fn settle(&self, mut problems: Problems) -> Problems {
         // What else is said of a value that is not there says nothing.
         let unset: Vec<Place> = problems.0.iter().filter(|p| p.code == "E0151").map(|p| p.place.clone()).collect();
         problems.0.retain(|p| p.code == "E0151" || !unset.contains(&p.place));
-        problems.into_result(spec)
+        problems.sorted()
     }
 
     /// The graph as one flat file, which loads back equal. Values of variables that are not listed in [`Layers::env`] stay `${NAME}`.
@@ -325,7 +335,9 @@ impl Reader<'_> {
             self.wrong("E0113", &tree.place, "the file is empty", "begin with `version: 1` and `nodes:`");
             return spec;
         }
-        for (key, value) in self.map(tree, "a graph", &["version", "graph", "nodes", "paths", "cores", "run"]) {
+        let known =
+            ["version", "graph", "nodes", "paths", "cores", "run", "include", "defaults", "subgraphs", "profiles"];
+        for (key, value) in self.map(tree, "a graph", &known) {
             match key.name.as_str() {
                 "version" if value.as_int() != Some(1) => {
                     let version = value.value.describe();

@@ -205,7 +205,7 @@ fn what_is_wrong_with_a_subgraph_is_named() {
         problems(&EYES.replace(from, to), &Layers::default())
     };
     for (from, to, start, part) in [
-        ("subgraph: pair", "subgraph: pare", "g.yaml:20:21: error[E0153]", "did you mean `pair`?"),
+        ("subgraph: pair", "subgraph: pare", "g.yaml:20:21: error[E0153]", "there are: `eye`, `pair`"),
         ("a: { subgraph: eye", "a: { subgraph: pair", "g.yaml:15:22: error[E0153]", "within itself"),
         (
             "config: { count: 10 } }",
@@ -215,7 +215,7 @@ fn what_is_wrong_with_a_subgraph_is_named() {
         ),
         ("parameters: { step: 1 }", "parameters: { step: ~ }", "g.yaml:15:7: error[E0154]", "does not give `step`"),
         ("inputs: { in: a/out }", "inputs: { inn: a/out }", "g.yaml:16:7: error[E0155]", "nothing is connected"),
-        ("from: inputs }", "from: inputs/other }", "g.yaml:15:33: error[E0155]", "no input `other`"),
+        ("from: inputs }", "from: inputs/other }", "g.yaml:15:33: error[E0155]", "has no input `other`"),
         ("outputs: { out: b }", "outputs: { out: c }", "g.yaml:13:21: error[E0155]", "no node `c`"),
         ("from: both }", "from: both/image }", "g.yaml:18:31: error[E0155]", "has no output `image`"),
         (

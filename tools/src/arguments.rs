@@ -270,6 +270,7 @@ impl RunArguments {
             telemetry: self.telemetry,
             strict: self.strict.then_some(true),
             allow_rt: self.allow_rt,
+            out: self.out.clone(),
         }
     }
 

@@ -45,19 +45,18 @@ impl<'a> Run<'a> {
     pub(crate) fn go(mut self, registry: &Registry) -> u8 {
         let arguments = self.arguments;
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
-        let mut spec = match Spec::from_file_with(path, &arguments.layers()) {
-            Ok(spec) => spec,
-            Err(problems) => return self.refused(&path.file_stem().unwrap_or_default().to_string_lossy(), &problems),
-        };
-        spec.folders.out.clone_from(&arguments.out);
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if arguments.expand {
-            return self.stdout.print(&spec.to_yaml_with_places(), 0);
+            return match Spec::from_file_with(path, &arguments.layers()) {
+                Ok(spec) => self.stdout.print(&spec.to_yaml_with_places(), 0),
+                Err(problems) => self.refused(&name, &problems),
+            };
         }
-        let name = spec.name.clone();
-        let plan = match Plan::with_options(spec, registry, &arguments.options()) {
+        let plan = match Plan::from_file(path, &arguments.layers(), registry, &arguments.options()) {
             Ok(plan) => plan,
             Err(problems) => return self.refused(&name, &problems),
         };
+        let name = plan.graph().to_string();
         if let Err((error, gate)) =
             arguments.fail_on.iter().try_for_each(|gate| gate.check(&plan).map_err(|e| (e, gate)))
         {

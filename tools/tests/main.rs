@@ -4,5 +4,6 @@ mod bad_input;
 mod embedding;
 mod explain;
 mod graphs;
+mod hostile;
 mod program;
 mod reference;

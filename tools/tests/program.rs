@@ -120,10 +120,10 @@ fn every_problem_is_said_and_counted() {
     let folder = Folder::with("problems", "version: 2\nnodes:\n  a: { kind: nul }\n  b: { kind: 'null', fro: a }\n");
     let ran = folder.run("graph.yaml");
     ran.expect(2, "", "error[E0111]: version 2 is not known\n --> graph.yaml:1:10\n").expect(2, "", "1 | version: 2\n");
-    ran.expect(2, "", "\n\n2 problems; nothing was started\n");
+    ran.expect(2, "", "\n\n3 problems; nothing was started\n");
     assert_eq!(ran.out, "");
     let json = folder.run("graph.yaml --json").json();
-    assert_eq!((&json["outcome"], json["problems"].as_array().unwrap().len()), (&"refused".into(), 2));
+    assert_eq!((&json["outcome"], json["problems"].as_array().unwrap().len()), (&"refused".into(), 3));
     folder.run("./none.yaml").expect(2, "", "1 problem; nothing was started\n");
 }
 

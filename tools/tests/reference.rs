@@ -41,16 +41,18 @@ fn kinds() {
 #[test]
 fn command_line() {
     let mut text = String::from("# The command line\n");
-    for verb in ["", "run", "check", "plan", "dot", "schema", "new", "doctor", "explain", "kinds"] {
+    for verb in
+        ["", "run", "check", "plan", "dot", "expand", "schema", "completions", "new", "doctor", "explain", "kinds"]
+    {
         // What takes the same options as `run` is not printed again.
         let words: &[&str] = match verb {
             "" => &["--help"],
-            "check" | "plan" | "dot" => &[verb, "-h"],
+            "check" | "plan" | "dot" | "expand" => &[verb, "-h"],
             verb => &[verb, "--help"],
         };
         let output = Command::new(env!("CARGO_BIN_EXE_limen-run")).args(words).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
-        let help = if matches!(verb, "check" | "plan" | "dot") {
+        let help = if matches!(verb, "check" | "plan" | "dot" | "expand") {
             let first = help.lines().next().unwrap_or_default();
             format!("{first}\n\nOptions are those of `run`.")
         } else {
@@ -59,4 +61,28 @@ fn command_line() {
         let _ = write!(text, "\n## limen-run {verb}\n\n```text\n{}\n```\n", help.trim_end());
     }
     check("command-line.md", &text.replace("## limen-run \n", "## limen-run\n"));
+}
+
+#[test]
+fn whole_graphs_in_the_book_are_right() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let mut found = 0;
+    for path in std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !name.ends_with(".md") || matches!(name.as_str(), "codes.md" | "wrong-graphs.md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for block in text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            if !block.contains("version: 1") {
+                continue;
+            }
+            let spec = limen::Spec::from_text(block, &name);
+            if let Err(problems) = spec.and_then(|spec| limen::Plan::new(spec, &limen_run::registry())) {
+                panic!("{name}: {problems}\n{block}");
+            }
+            found += 1;
+        }
+    }
+    assert!(found >= 1, "there is none");
 }

@@ -59,6 +59,12 @@ fn escaped(text: &str) -> String {
 }
 
 impl Tree {
+    /// What a program's value is in YAML.
+    pub(crate) fn of(value: &impl Serialize) -> Result<Tree, String> {
+        let text = serde_saphyr::to_string(value).map_err(|error| error.to_string())?;
+        Tree::parse(&text, "<graph>").map_err(|problem| problem.message)
+    }
+
     /// As YAML; with `places`, each value's place beside it as a comment.
     pub(crate) fn to_yaml(&self, places: bool) -> String {
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };

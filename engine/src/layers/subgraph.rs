@@ -176,10 +176,14 @@ impl Unfolding<'_, '_> {
                 let only = scope.inputs.iter().next().filter(|_| port.is_empty() && scope.inputs.len() == 1);
                 let Some(outer) = scope.inputs.get(port).or(only.map(|(_, outer)| outer)) else {
                     let place = from.place.clone();
-                    let message = format!("the subgraph has no input `{port}`, or nothing is connected to it");
+                    let message = format!("the subgraph has no input `{port}`");
                     let help = suggest(port, scope.inputs.keys().map(String::as_str));
                     return self.wrong("E0155", &place, message, help);
                 };
+                if outer.value == Value::Null {
+                    // Said where it is left open.
+                    return;
+                }
                 // Whoever uses the subgraph has the last word on the connection.
                 let mut outer = outer.clone();
                 merge::lengthen("from", &mut outer);
@@ -332,6 +336,7 @@ impl Unfolding<'_, '_> {
             let Some(given) = inputs.get(&port.name) else {
                 let message = format!("nothing is connected to the input `{}` of `{}`", port.name, key.name);
                 self.wrong("E0155", &key.place, message, format!("write `inputs: {{ {}: node/port }}`", port.name));
+                inputs.insert(port.name.clone(), Tree { place: key.place.clone(), value: Value::Null });
                 continue;
             };
             let from = if matches!(given.value, Value::Map(_)) { given.get("from") } else { Some(given) };

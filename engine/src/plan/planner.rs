@@ -315,8 +315,7 @@ impl Planner<'_> {
     /// Reads a node's config and asks its kind for ports.
     fn node(&mut self, node: &NodeSpec, given: &Given) -> Option<Box<dyn PlannedNode>> {
         let Some(kind) = self.registry.find(&node.kind.value, !node.inputs.is_empty()) else {
-            let help = suggest(&node.kind.value, self.registry.names());
-            self.wrong("E0124", &node.kind.place, format!("there is no kind `{}`", node.kind.value), help);
+            self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
             return None;
         };
         let mut cx = Planning { node: &node.name, folders: &self.spec.folders };
