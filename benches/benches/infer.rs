@@ -1,8 +1,6 @@
 //! What the engine adds around a call of a backend, and a whole vision graph beside the same work written by hand with the same
 //! libraries in one loop: `cargo bench -p limen-benches --bench infer [-- long]`, from the workspace's root.
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use hdrhistogram::Histogram;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, Signature};
 use limen::infer::{Batch, Infer, InferPlan};
@@ -11,7 +9,7 @@ use limen::{
     Registry, Report, Sink, Spec, Tensor,
 };
 use limen_backends::{Rten, RtenModel};
-use limen_benches::host;
+use limen_benches::{ByHand, host};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cell::Cell;
@@ -168,64 +166,6 @@ fn added(out: &Path, seconds: f64) {
         print(&format!("{model}: the backend's call"), four("call"), 1e3);
         print(&format!("{model}: from source to sink, beyond it"), four("added"), 1e3);
         println!("{:44}{:>10} samples", "", figure("samples"));
-    }
-}
-
-/// The frames of `graphs/classify` from the first pixel to the five best classes, by hand.
-struct ByHand {
-    session: <<Rten as Backend>::Prepared as Prepared>::Session,
-    resizer: Resizer,
-    frame: Vec<u8>,
-    small: Vec<u8>,
-    pixels: Vec<f32>,
-    classes: Vec<f32>,
-}
-
-impl ByHand {
-    fn new() -> Self {
-        let path = "graphs/classify/classifier.onnx".into();
-        let prepared = Rten::prepare(RtenModel { path, ..RtenModel::default() }).unwrap_or_else(|e| panic!("{e}"));
-        let classes = prepared.signature().outputs[0].shape.iter().map(|dim| match dim {
-            limen::Dim::Fixed(n) => *n,
-            _ => 1,
-        });
-        ByHand {
-            classes: vec![0.0; classes.product()],
-            session: prepared.session(1).unwrap_or_else(|e| panic!("{e}")),
-            resizer: Resizer::new(),
-            frame: vec![0; 640 * 480 * 3],
-            small: vec![0; 224 * 224 * 3],
-            pixels: vec![0.0; 3 * 224 * 224],
-        }
-    }
-
-    fn frame(&mut self, n: usize) -> u64 {
-        for (y, row) in self.frame.chunks_exact_mut(640 * 3).enumerate() {
-            for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
-                for (c, value) in pixel.iter_mut().enumerate() {
-                    *value = (x * (c + 1) / 2 + y * (3 - c) / 2 + 7 * n) as u8;
-                }
-            }
-        }
-        let from = ImageRef::new(640, 480, &self.frame, PixelType::U8x3).expect("sizes fit");
-        let mut to = Image::from_slice_u8(224, 224, &mut self.small, PixelType::U8x3).expect("sizes fit");
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-        self.resizer.resize(&from, &mut to, &options).expect("resizes");
-        let (mean, std) = ([0.485f32, 0.456, 0.406], [0.229f32, 0.224, 0.225]);
-        for (c, plane) in self.pixels.chunks_exact_mut(224 * 224).enumerate() {
-            for (at, value) in plane.iter_mut().enumerate() {
-                *value = (f32::from(self.small[3 * at + c]) / 255.0 - mean[c]) / std[c];
-            }
-        }
-        let input =
-            BatchRef { dtype: limen::DType::F32, shape: &[3, 224, 224], bytes: bytemuck::cast_slice(&self.pixels) };
-        let n = self.classes.len();
-        let output =
-            BatchMut { dtype: limen::DType::F32, shape: &[n], bytes: bytemuck::cast_slice_mut(&mut self.classes) };
-        self.session.infer_one(&[input], &mut [output], &mut ()).unwrap_or_else(|e| panic!("{e}"));
-        let mut order: Vec<usize> = (0..n).collect();
-        order.select_nth_unstable_by(5, |a, b| self.classes[*b].total_cmp(&self.classes[*a]));
-        order[..5].iter().map(|class| *class as u64).sum()
     }
 }
 

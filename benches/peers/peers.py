@@ -32,7 +32,7 @@ def binary(name):
 def build():
     cargo = ["cargo", "build", "--release", "--locked"]
     env = dict(os.environ, CARGO_TARGET_DIR=TARGET)
-    subprocess.check_call(cargo + ["--workspace", "--exclude", "peers-futuresdr"], cwd=HERE, env=env)
+    subprocess.check_call(cargo + ["--workspace", "--exclude", "peers-futuresdr", "--exclude", "peers-classify"], cwd=HERE, env=env)
     # FutureSDR 0.8 asks for features of a nightly compiler; this lets it have them on a stable one, in a folder of its own.
     env = dict(os.environ, CARGO_TARGET_DIR=os.path.join(TARGET, "futuresdr"), RUSTC_BOOTSTRAP="1")
     env["RUSTFLAGS"] = "-Zcrate-attr=feature(float_algebraic)"
@@ -42,6 +42,8 @@ def build():
         print("GStreamer is left out: apt install libgstreamer1.0-dev gstreamer1.0-tools", file=sys.stderr)
     else:
         subprocess.check_call(["cc", "-O2", "-o", GST, f"{HERE}/gstreamer/chain.c"] + found.stdout.split())
+        if not subprocess.run(["pkg-config", "--exists", "gstreamer-app-1.0"]).returncode:
+            subprocess.check_call(cargo + ["-p", "peers-classify"], cwd=HERE, env=dict(os.environ, CARGO_TARGET_DIR=TARGET))
 
 
 def graph(k, payload, rate, form, cores, wait, capacity):

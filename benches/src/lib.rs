@@ -17,7 +17,10 @@ use serde::Deserialize;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+mod by_hand;
 pub mod floor;
+
+pub use by_hand::ByHand;
 
 /// 64 bytes that travel by value.
 #[derive(Clone, Copy, Debug)]

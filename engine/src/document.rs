@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Deeper nesting than this is refused; a graph file needs six levels.
 const MAX_DEPTH: usize = 64;
 /// Larger files than this are refused; 10,000 nodes take about 1 MiB.
-const MAX_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// A value and where it stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +126,7 @@ impl Tree {
         let options = serde_saphyr::options! {
             strict_booleans: true,
             with_snippet: false,
-            budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, flow_nesting_limit: MAX_DEPTH, max_nodes: 400_000 },
+            budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, flow_nesting_limit: MAX_DEPTH, max_nodes: 300_000 },
             alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
         };
         match serde_saphyr::from_str_with_options::<Raw>(text, options) {
@@ -215,6 +215,18 @@ impl Tree {
         match &mut self.value {
             Value::Map(entries) => entries.iter_mut().find(|(k, _)| k.name == key).map(|(_, v)| v),
             _ => None,
+        }
+    }
+
+    /// How much it is: a unit for each value, and one for every 64 bytes of text.
+    pub(crate) fn size(&self) -> usize {
+        match &self.value {
+            Value::List(items) => items.iter().map(Tree::size).sum::<usize>() + 1,
+            Value::Map(entries) => {
+                entries.iter().map(|(key, value)| value.size() + key.name.len() / 64).sum::<usize>() + 1
+            }
+            Value::Text(text) | Value::Word(Word { text, .. }) => text.len() / 64 + 1,
+            _ => 1,
         }
     }
 

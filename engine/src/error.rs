@@ -29,6 +29,9 @@ impl fmt::Display for Place {
     }
 }
 
+/// Characters of a problem's message.
+const MAX_MESSAGE: usize = 600;
+
 /// One thing wrong with a graph: its code, its place, what was found and expected, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -45,7 +48,13 @@ pub struct Problem {
 impl Problem {
     /// A problem at a place.
     pub fn new(code: &'static str, place: Place, message: impl Into<String>) -> Self {
-        Problem { code, place, message: message.into(), help: None }
+        let mut message = message.into();
+        // A name of a megabyte is not said back.
+        if let Some((at, _)) = message.char_indices().nth(MAX_MESSAGE) {
+            message.truncate(at);
+            message.push('…');
+        }
+        Problem { code, place, message, help: None }
     }
 
     /// Adds the way out.
@@ -345,10 +354,19 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Among more names than this, only those that begin alike are looked at: a graph of ten thousand nodes may have as many wrong names.
+const MANY: usize = 200;
+/// So many names are listed where none is near.
+const LISTED: usize = 16;
+
 /// The nearest of some names, for "did you mean".
-pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let many = among.clone().into_iter().nth(MANY).is_some();
+    let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
     among
         .into_iter()
+        .filter(alike)
+        .take(MANY)
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= (candidate.len().min(name.len()) / 3).max(1))
         .min()
@@ -357,15 +375,14 @@ pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) 
 
 /// "did you mean `x`?", or the list of what there is.
 pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    match nearest(name, among.clone()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => {
-            let all: Vec<_> = among.into_iter().map(|n| format!("`{n}`")).collect();
-            if all.is_empty() {
-                "there is none to choose from".into()
-            } else {
-                format!("there are: {}", all.join(", "))
-            }
-        }
+    if let Some(near) = nearest(name, among.clone()) {
+        return format!("did you mean `{near}`?");
     }
+    let listed: Vec<_> = among.clone().into_iter().take(LISTED).map(|n| format!("`{n}`")).collect();
+    if listed.is_empty() {
+        return "there is none to choose from".into();
+    }
+    let more = among.into_iter().skip(LISTED).count();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("there are: {}{more}", listed.join(", "))
 }

@@ -14,6 +14,7 @@ mod variable;
 use crate::document::{Key, Tree, Value, Word};
 use crate::error::{Place, Problem, Problems, suggest};
 use crate::node::Folders;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,31 @@ const GRAPH: [&str; 6] = ["version", "graph", "run", "cores", "nodes", "paths"];
 /// What may be laid over a graph.
 const OVERLAY: [&str; 8] = ["version", "graph", "nodes", "paths", "cores", "run", "defaults", "subgraphs"];
 
+/// How much subgraphs, parameters and defaults may add to what was written: a file of a few lines must not become a mountain.
+pub(crate) struct Budget(Cell<usize>);
+
+impl Budget {
+    /// Some ten thousand nodes of a dozen values each come to a quarter of it.
+    const ALL: usize = 500_000;
+
+    /// Whether so much more may be added; the first time it may not, that is a problem.
+    fn allows(&self, size: usize, place: &Place, problems: &mut Problems) -> bool {
+        let left = self.0.get();
+        if left >= size {
+            self.0.set(left - size);
+            return true;
+        }
+        if left > 0 {
+            let message = "subgraphs, parameters and defaults unfold to more than half a million values";
+            problems.push(
+                Problem::new("E0153", place.clone(), message).help("write large values where they are used once"),
+            );
+        }
+        self.0.set(0);
+        false
+    }
+}
+
 impl Layers {
     /// Reads a graph file and everything that belongs to it.
     pub(crate) fn load(&self, path: &Path) -> Result<Flat, Problems> {
@@ -95,12 +121,13 @@ impl Layers {
         }
         let subgraphs = tree.take("subgraphs");
         let defaults = tree.take("defaults");
-        let variables = variable::Variables::new(self);
+        let budget = Budget(Cell::new(Budget::ALL));
+        let variables = variable::Variables::new(self, &budget);
         variables.put_into(&mut tree, &BTreeMap::new(), &mut problems);
         let expectations = subgraph::unfold(&mut tree, subgraphs.as_ref(), &variables, &mut problems);
         if let Some(mut defaults) = defaults {
             variables.put_into(&mut defaults, &BTreeMap::new(), &mut problems);
-            defaults::fill(&mut tree, &defaults, &mut problems);
+            defaults::fill(&mut tree, &defaults, &budget, &mut problems);
         }
         if let Value::Map(entries) = &mut tree.value {
             let order = |key: &Key| GRAPH.iter().position(|known| *known == key.name);
@@ -127,7 +154,7 @@ impl Layers {
         }
         let Some(name) = &self.profile else { return };
         match known.iter().position(|(key, _)| key.name == *name) {
-            Some(at) => merge::lay(tree, known.swap_remove(at).1),
+            Some(at) => lay_map(tree, known.swap_remove(at).1),
             None => {
                 let help = suggest(name, known.iter().map(|(key, _)| key.name.as_str()));
                 let message = format!("the graph has no profile `{name}`");
@@ -142,13 +169,23 @@ impl Layers {
         match overlay {
             Ok(overlay) => {
                 if check_keys(&overlay, "an overlay", &OVERLAY, problems) {
-                    merge::lay(tree, overlay);
+                    lay_map(tree, overlay);
                 }
             }
             Err(problem) => problems.push(problem),
         }
     }
 }
+
+/// Lays what is a map over a graph; what is not was complained of, or is nothing.
+fn lay_map(tree: &mut Tree, over: Tree) {
+    if matches!(over.value, Value::Map(_)) {
+        merge::lay(tree, over);
+    }
+}
+
+/// A path of more steps than this leads nowhere in a graph.
+const MAX_STEPS: usize = 32;
 
 /// The place of a graph as a whole: its file.
 fn start_of(tree: &Tree) -> Place {
@@ -191,7 +228,8 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
     };
     place_all(&mut value, &place);
     let steps: Vec<&str> = path.split(['.', '[']).map(|step| step.trim_end_matches(']')).collect();
-    if steps.iter().any(|step| step.is_empty()) {
+    if steps.len() > MAX_STEPS || steps.iter().any(|step| step.is_empty()) {
+        let path: String = path.chars().take(80).collect();
         return wrong(format!("`{path}` is not a path"), "write names with dots between them: `nodes.camera.core`");
     }
     if let Err(at) = set_at(tree, &steps, Tree { place: place.clone(), value }, &place) {

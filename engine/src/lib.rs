@@ -70,7 +70,7 @@ pub use node::{
     PortType, Ports, Reset, Set, Sink, Source, Taken, Transform,
 };
 pub use payload::{Header, Message, Payload, Plain, Qos};
-pub use place::WorkerPlan;
+pub use place::{Why, WorkerPlan};
 pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan, PathPlan, Plan};
 pub use pool::Pool;
 pub use port::{Emit, Outputs, Port, PortList};

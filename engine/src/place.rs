@@ -42,6 +42,25 @@ impl WorkerPlan {
     }
 }
 
+/// Why a node runs where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its `cpu` says so.
+    Cpu,
+    /// Its `core` says so.
+    Core,
+    /// It may wait in the kernel, which would hold up everything else on its core.
+    Helper,
+    /// It is heavy, and heavy nodes are spread over the cores in the order of the graph.
+    Heavy,
+    /// It is light and joins the node of this index, which it feeds.
+    Feeds(usize),
+    /// It is light and joins the node of this index, from which it takes.
+    Takes(usize),
+    /// Nothing near it has a core: it goes to the first.
+    First,
+}
+
 /// Where a node goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Seat {
@@ -81,6 +100,7 @@ pub(crate) fn place(
     for (at, spec) in specs.iter().enumerate() {
         if let Some(cpu) = &spec.cpu {
             if cpus.contains(&cpu.value) {
+                nodes[at].why = Why::Cpu;
                 seats[at] = Some(Seat::Cpu(cpu.value));
             } else {
                 let message = format!("CPU {} is not among those of this run", cpu.value);
@@ -103,10 +123,12 @@ pub(crate) fn place(
                         cpus.len()
                     ));
                 }
+                nodes[at].why = Why::Core;
                 seats[at] = Some(Seat::Cpu(cpus[core.value % cpus.len()]));
             }
         }
         if nodes[at].blocking && seats[at].is_none() {
+            nodes[at].why = Why::Helper;
             seats[at] = Some(Seat::Helper(at));
         }
     }
@@ -123,7 +145,7 @@ pub(crate) fn place(
 
 /// Heavy nodes in runs that follow the graph, so that as few edges as possible cross, the largest run being as small as
 /// it can be.
-fn seat_heavy(nodes: &[NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
+fn seat_heavy(nodes: &mut [NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
     // A core that was named for a heavy node is no longer free for others, as long as there are others.
     let taken: Vec<usize> = (0..nodes.len())
         .filter(|i| nodes[*i].cost >= Cost::Heavy)
@@ -155,24 +177,32 @@ fn seat_heavy(nodes: &[NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
     let groups = split(enough);
     for (group, cpu) in groups.iter().zip(&free) {
         for i in group {
+            nodes[*i].why = Why::Heavy;
             seats[*i] = Some(Seat::Cpu(*cpu));
         }
     }
 }
 
 /// Light nodes join the first node they feed that has a core, else the node they take from, else the first core.
-fn seat_light(nodes: &[NodePlan], edges: &[EdgePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
+fn seat_light(nodes: &mut [NodePlan], edges: &[EdgePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
     let on_cpu = |seat: &Option<Seat>| seat.filter(|s| matches!(s, Seat::Cpu(_)));
     let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     edges.iter().for_each(|edge| feeds[edge.from].push(edge.to));
     for at in (0..nodes.len()).rev() {
-        if seats[at].is_none() {
-            seats[at] = feeds[at].iter().find_map(|to| on_cpu(&seats[*to]));
+        if seats[at].is_none()
+            && let Some((to, seat)) = feeds[at].iter().find_map(|to| Some((*to, on_cpu(&seats[*to])?)))
+        {
+            nodes[at].why = Why::Feeds(to);
+            seats[at] = Some(seat);
         }
     }
     for at in 0..nodes.len() {
-        if seats[at].is_none() {
-            seats[at] = nodes[at].in_edges.iter().find_map(|edge| on_cpu(&seats[edges[*edge].from]));
+        let mut takes = nodes[at].in_edges.iter().map(|edge| edges[*edge].from);
+        if seats[at].is_none()
+            && let Some((from, seat)) = takes.find_map(|from| Some((from, on_cpu(&seats[from])?)))
+        {
+            nodes[at].why = Why::Takes(from);
+            seats[at] = Some(seat);
         }
         seats[at].get_or_insert(Seat::Cpu(cpus[0]));
     }

@@ -15,7 +15,7 @@ use crate::intake::JoinRule;
 use crate::layers::Layers;
 use crate::meter::Telemetry;
 use crate::node::{Cost, Folders, PlannedPorts, PortType};
-use crate::place::WorkerPlan;
+use crate::place::{Why, WorkerPlan};
 use crate::port::Begin;
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
@@ -75,6 +75,8 @@ pub struct NodePlan {
     pub cost: Cost,
     /// Index of its worker.
     pub worker: usize,
+    /// Why it runs there.
+    pub why: Why,
     /// What happens when a call fails.
     pub on_error: OnError,
     /// Output ports: name, spec, slots of the pool (0 where the port has none), bytes of the pool.
@@ -127,6 +129,8 @@ pub struct EdgePlan {
     pub to_name: String,
     /// Messages it holds.
     pub capacity: usize,
+    /// Whether the graph says so, or it is what the bytes of a message and the threads on both sides suggest.
+    pub capacity_written: bool,
     /// What happens when it is full.
     pub when_full: WhenFull,
     /// Whether it goes from one thread to another.

@@ -262,9 +262,13 @@ impl Report {
             "failed" => return Some(self.failed_calls as f64),
             _ => {}
         }
-        if let Some((node, metric)) = name.split_once('.') {
-            let node = self.nodes.iter().find(|n| n.name == node)?;
-            return node.metrics.iter().find(|(k, _)| *k == metric).map(|(_, v)| v);
+        if name.contains('.') {
+            // Nodes of a subgraph have dots in their names.
+            let of = |node: &NodeReport| {
+                let metric = name.strip_prefix(node.name.as_str())?.strip_prefix('.')?;
+                node.metrics.iter().find(|(k, _)| *k == metric).map(|(_, v)| v)
+            };
+            return self.nodes.iter().find_map(of);
         }
         let mut found = self.nodes.iter().flat_map(|n| n.metrics.iter()).filter(|(k, _)| *k == name);
         let (_, value) = found.next()?;

@@ -326,6 +326,37 @@ fn includes_stay_in_the_folder_and_end() {
 }
 
 #[test]
+fn a_small_file_does_not_become_a_mountain() {
+    let value = "x".repeat(60_000);
+    let parameter = format!(
+        "version: 1\nsubgraphs:\n  s: {{ parameters: {{ p: 1 }}, nodes: {{ n: {{ kind: numbers, config: {{ label: [{}] }} }} }} }}\n\
+         nodes:\n{}",
+        "\"${p}\", ".repeat(1000),
+        (0..100).map(|i| format!("  x{i}: {{ subgraph: s, config: {{ p: {value} }} }}\n")).collect::<String>()
+    );
+    let long =
+        format!("version: 1\nnodes: {{ a: {{ kind: \"{}\" }} }}\n", "${LIMEN_X:-yyyyyyyyyyyyyyyy}".repeat(10_000));
+    let defaults = format!(
+        "version: 1\ndefaults: {{ node: {{ budget: [{}] }} }}\nnodes:\n{}",
+        "1, ".repeat(10_000),
+        (0..1000).map(|i| format!("  n{i}: {{ kind: numbers }}\n")).collect::<String>()
+    );
+    for (text, part) in [(parameter, "half a million"), (long, "more than 64 KiB"), (defaults, "half a million")] {
+        let found = problems(&text, &Layers::default());
+        assert!(found.iter().any(|f| f.contains(part)), "{part}: {}", found[0]);
+    }
+}
+
+#[test]
+fn layers_of_nothing_change_nothing() {
+    let folder =
+        Folder::with(&[("graph.yaml", &format!("{TWO}profiles: {{ dev: ~ }}\n")), ("empty.yaml", "# nothing\n")]);
+    let bare = folder.load(&Layers::default()).unwrap();
+    let layers = Layers { profile: Some("dev".into()), overlays: vec![folder.path("empty.yaml")], ..Layers::default() };
+    assert!(folder.load(&layers).unwrap() == bare);
+}
+
+#[test]
 fn a_profile_that_is_not_there() {
     let text = format!("{TWO}profiles: {{ robot: {{}}, dev: {{ colour: 1 }} }}\n");
     let layers = Layers { profile: Some("robo".into()), ..Layers::default() };

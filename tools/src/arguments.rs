@@ -4,6 +4,7 @@
 //! rather than looked for on the disk. Every option can be given as an environment variable; the command line wins.
 
 use crate::gate::Gate;
+use crate::log::LogFormat;
 use crate::report::Detail;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -154,6 +155,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Look, do not run")]
     pub plan: bool,
 
+    /// With `plan`: why each node is where it is, and edges and pools are as large as they are
+    #[arg(long, env = "LIMEN_WHY", value_parser = BoolishValueParser::new(), conflicts_with = "json")]
+    #[arg(hide_env = true, help_heading = "Look, do not run")]
+    pub why: bool,
+
     /// Stop after this time, for example 5s or 1m30s; it counts as done
     #[arg(long, env = "LIMEN_DURATION", value_name = "TIME")]
     #[arg(hide_env = true, help_heading = "Bound the run")]
@@ -213,6 +219,11 @@ pub struct RunArguments {
     #[arg(long, env = "LIMEN_JSON", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "What comes out")]
     pub json: bool,
+
+    /// How problems and progress are written on stderr: json is one object a line
+    #[arg(long, env = "LIMEN_LOG_FORMAT", value_name = "HOW", default_value = "text")]
+    #[arg(hide_env = true, help_heading = "What comes out")]
+    pub log_format: LogFormat,
 
     /// Print every edge, thread and histogram too
     #[arg(short, long, env = "LIMEN_VERBOSE", value_parser = BoolishValueParser::new(), conflicts_with = "quiet")]

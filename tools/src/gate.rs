@@ -134,7 +134,7 @@ impl Gate {
 fn unknown(name: &str, report: &Report) -> String {
     let metrics = report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(metric, _)| format!("{}.{metric}", n.name)));
     let all: Vec<String> = ["lost", "left", "failed"].map(String::from).into_iter().chain(metrics).collect();
-    let several = all.iter().filter(|full| full.split_once('.').is_some_and(|(_, metric)| metric == name)).count() > 1;
+    let several = all.iter().filter(|full| full.strip_suffix(name).is_some_and(|node| node.ends_with('.'))).count() > 1;
     let why = if several { "several nodes have" } else { "there is no figure" };
     one_line(&format!("{why} `{name}`; there are: {}", all.join(", ")))
 }
@@ -163,6 +163,12 @@ mod tests {
             ("p99(e2e) > 20ms", of(p99, Of::EveryPath), Op::Greater, 20e6),
             ("p99.9( e2e )>=1.5s", of(Stat::Quantile(0.999), Of::EveryPath), Op::GreaterOrEqual, 1.5e9),
             ("max(digit.compute) > 900", of(Stat::Max, Of::Term("digit".into(), Term::Compute)), Op::Greater, 900.0),
+            (
+                "max(left.digit.compute) > 1",
+                of(Stat::Max, Of::Term("left.digit".into(), Term::Compute)),
+                Op::Greater,
+                1.0,
+            ),
             ("p50(digit.batch) < 2", of(Stat::Quantile(0.5), Of::Term("digit".into(), Term::Batch)), Op::Less, 2.0),
             ("p99(a->b) > 1us", of(p99, Of::Path("a".into(), "b".into())), Op::Greater, 1e3),
             ("p99(a -> b.e2e) > 1us", of(p99, Of::Path("a".into(), "b".into())), Op::Greater, 1e3),

@@ -3,7 +3,7 @@
 //!
 //! Only a program may install this, never the engine; a process has one such handler.
 
-use crate::program::complain;
+use crate::log::{complain, tell};
 use limen::Stopper;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,9 +51,9 @@ impl Interrupt {
         match &state.stopper {
             Some(stopper) => {
                 stopper.stop();
-                complain("limen-run: stopping; what is on its way is still done (again to leave at once)");
+                tell("limen-run: stopping; what is on its way is still done (again to leave at once)");
             }
-            None => complain("limen-run: stopping as soon as the graph has started (again to leave at once)"),
+            None => tell("limen-run: stopping as soon as the graph has started (again to leave at once)"),
         }
     }
 

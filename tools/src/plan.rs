@@ -3,7 +3,7 @@
 use crate::report::count;
 use crate::table::{Table, one_line, paragraph};
 use limen::unit::{show_bytes, show_ns};
-use limen::{Plan, WorkerPlan};
+use limen::{Cost, Plan, WhenFull, Why, WorkerPlan};
 use std::fmt::Write;
 
 /// The plan as text: threads and their nodes, edges, pools, memory, paths, notes.
@@ -23,6 +23,54 @@ pub fn show_plan(plan: &Plan) -> String {
     memory(&mut text, plan);
     paths(&mut text, plan);
     notes(&mut text, plan);
+    text
+}
+
+/// Why the plan is as it is: each node's thread, each edge's capacity, each pool's slots.
+pub fn show_why(plan: &Plan) -> String {
+    let mut text = String::new();
+    let name = |at: usize| one_line(&plan.nodes()[at].name);
+    for node in plan.nodes() {
+        let on = plan.workers()[node.worker]
+            .cpu()
+            .map_or_else(|| "on a helper thread".into(), |cpu| format!("on CPU {cpu}"));
+        let why = match node.why {
+            Why::Cpu => "its `cpu` says so".into(),
+            Why::Core => "its `core` says so, counted along the CPUs of this run".into(),
+            Why::Helper => "it may wait in the kernel, which would hold up whatever shares its core".into(),
+            Why::Heavy => format!(
+                "{}, and heavy nodes are spread over the cores in the order of the graph; `core` or `budget` changes that",
+                if node.cost == Cost::Infer { "it runs a model" } else { "a call of it takes more than 50 µs" }
+            ),
+            Why::Feeds(to) => format!("it is light and joins `{}`, which it feeds", name(to)),
+            Why::Takes(from) => format!("it is light and joins `{}`, from which it takes", name(from)),
+            Why::First => "nothing near it has a core, so it goes to the first".into(),
+        };
+        paragraph(&mut text, &format!("{}: ", one_line(&node.name)), &format!("{on}: {why}"));
+    }
+    text.push('\n');
+    for edge in plan.edges() {
+        let why = if edge.capacity_written {
+            "as written".to_string()
+        } else if edge.when_full == WhenFull::Latest {
+            "the latest message is one message".into()
+        } else if edge.crossing {
+            "four bursts where threads meet, less where messages are large (16 MiB in all)".into()
+        } else {
+            "a burst within a thread, less where messages are large (4 MiB in all)".into()
+        };
+        let edge_name = format!("{} -> {}: ", one_line(&edge.from_name), one_line(&edge.to_name));
+        paragraph(&mut text, &edge_name, &format!("holds {}: {why}", count(edge.capacity, "message")));
+    }
+    text.push('\n');
+    for node in plan.nodes() {
+        for out in node.outputs.iter().filter(|out| out.slots > 0) {
+            let why = "as many as the edges and nodes behind it can hold at once, and those it is filling: it never runs out, and never \
+                       grows";
+            let pool = format!("{}/{}: ", one_line(&node.name), one_line(&out.name));
+            paragraph(&mut text, &pool, &format!("{}: {why}", count(out.slots, "slot")));
+        }
+    }
     text
 }
 

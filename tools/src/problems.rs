@@ -13,7 +13,7 @@ const EXCERPTS: usize = 50;
 /// Longer lines are not shown.
 const MAX_LINE: usize = 400;
 /// Longer files than graphs may be are not read again.
-const MAX_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// All problems, with colours where a terminal shows them.
 ///

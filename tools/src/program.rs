@@ -7,13 +7,13 @@ use crate::doctor::{examine, show_findings};
 use crate::explain::explain;
 use crate::gate::Verdict;
 use crate::kinds::{kinds_json, show_kinds};
+use crate::log::complain;
 use crate::run::Run;
 use crate::schema::schema;
 use crate::starter::begin;
 use crate::stdout::Stdout;
 use clap::CommandFactory;
 use limen::{Registry, Report};
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// A node failed, or something could not be written.
@@ -100,9 +100,4 @@ pub fn exit_code(report: &Report, verdicts: &[Verdict]) -> u8 {
         0 if verdicts.iter().any(|v| v.tripped) => GATE,
         code => code,
     }
-}
-
-/// Says something on stderr. Where that is closed there is nobody to tell.
-pub(crate) fn complain(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
 }

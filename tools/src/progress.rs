@@ -1,56 +1,79 @@
 //! One line on a terminal that says how far a run is. Off where stderr is not a terminal.
 
+use crate::log;
 use crate::table::one_line;
-use limen::unit::show_ns;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limen::{Plan, Role, Running};
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
 /// Often enough to see that it moves, rarely enough to cost nothing.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
 
-/// What fits on the narrowest terminal in use without wrapping.
-const WIDTH: usize = 79;
-
 /// The line, and which nodes it counts.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    ends: Vec<String>,
+    bar: ProgressBar,
     began: Instant,
-    shown: bool,
-    on: bool,
+    bound: Bound,
+    /// Sources and sinks.
+    ends: Vec<(String, Role)>,
+}
+
+/// What the end of a run is known by.
+#[derive(Debug)]
+enum Bound {
+    Time,
+    Frames,
+    None,
 }
 
 impl Progress {
-    /// Counts the sources and sinks of a plan.
-    pub(crate) fn new(plan: &Plan, quiet: bool) -> Self {
-        let ends = plan.nodes().iter().filter(|n| matches!(n.role, Role::Source | Role::Sink));
-        Progress {
-            ends: ends.map(|n| n.name.clone()).collect(),
-            began: Instant::now(),
-            shown: false,
-            on: !quiet && stderr().is_terminal(),
+    /// A bar where the end is known, else a line that moves.
+    pub(crate) fn new(plan: &Plan, frames: Option<u64>, duration: Option<Duration>, quiet: bool) -> Self {
+        let on = !quiet && !log::is_json() && stderr().is_terminal();
+        let target = if on { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let (bound, length, template) = match (duration, frames) {
+            (Some(duration), _) => (Bound::Time, Some(millis(duration)), "{bar:30} {elapsed}, {eta} left  {wide_msg}"),
+            (None, Some(frames)) => (Bound::Frames, Some(frames), "{bar:30} {pos}/{len}, {eta} left  {wide_msg}"),
+            (None, None) => (Bound::None, None, "{spinner} {elapsed}  {wide_msg}"),
+        };
+        let bar = ProgressBar::with_draw_target(length, target);
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
         }
+        let ends = plan.nodes().iter().filter(|node| matches!(node.role, Role::Source | Role::Sink));
+        let ends = ends.map(|node| (node.name.clone(), node.role)).collect();
+        Progress { bar, began: Instant::now(), bound, ends }
     }
 
     /// Writes the line anew.
-    pub(crate) fn show(&mut self, running: &Running) {
-        if !self.on {
+    pub(crate) fn show(&self, running: &Running) {
+        if self.bar.is_hidden() {
             return;
         }
         let stats = running.stats();
-        let counts = stats.iter().filter(|s| self.ends.contains(&s.node)).map(|s| format!("{} {}", s.node, s.done));
-        let time = show_ns(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let line = format!("{time}  {}", counts.collect::<Vec<_>>().join("  "));
-        let line: String = one_line(&line).chars().take(WIDTH).collect();
-        self.shown = write!(stderr(), "\r\x1b[K{line}").is_ok();
+        let done = |name: &str| stats.iter().find(|stats| stats.node == name).map_or(0, |stats| stats.done);
+        let counts: Vec<String> =
+            self.ends.iter().map(|(name, _)| format!("{} {}", one_line(name), done(name))).collect();
+        self.bar.set_message(counts.join("  "));
+        match self.bound {
+            Bound::Time => self.bar.set_position(millis(self.began.elapsed())),
+            // The source that is furthest behind.
+            Bound::Frames => {
+                let sources = self.ends.iter().filter(|(_, role)| *role == Role::Source);
+                self.bar.set_position(sources.map(|(name, _)| done(name)).min().unwrap_or(0));
+            }
+            Bound::None => self.bar.tick(),
+        }
     }
 
     /// Takes the line away.
-    pub(crate) fn clear(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            // A terminal that is gone is not this run's problem.
-            let _ = write!(stderr(), "\r\x1b[K");
-        }
+    pub(crate) fn clear(&self) {
+        self.bar.finish_and_clear();
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,9 +8,10 @@ use crate::dot::show_dot;
 use crate::dump::Dump;
 use crate::gate::Verdict;
 use crate::interrupt::Interrupt;
-use crate::plan::show_plan;
+use crate::log::{self, complain, tell};
+use crate::plan::{show_plan, show_why};
 use crate::problems::show_problems;
-use crate::program::{FAILED, REFUSED, complain};
+use crate::program::{FAILED, REFUSED};
 use crate::progress::{EVERY, Progress};
 use crate::report::{count, show_report};
 use crate::run_info::{GraphFile, RunInfo};
@@ -25,6 +26,10 @@ use std::time::{Duration, Instant};
 
 /// Problems of a graph on stderr.
 fn complain_of(problems: &Problems) {
+    if log::is_json() {
+        problems.0.iter().for_each(log::complain_of);
+        return;
+    }
     complain(&show_problems(problems, stderr().is_terminal()));
     complain(&format!("\n{}; nothing was started", count(problems.0.len(), "problem")));
 }
@@ -37,6 +42,7 @@ pub(crate) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(crate) fn new(arguments: &'a RunArguments) -> Self {
+        log::choose(arguments.log_format);
         let stdout = if arguments.json { Stdout::alone() } else { Stdout::default() };
         Run { arguments, stdout }
     }
@@ -68,8 +74,9 @@ impl<'a> Run<'a> {
         if arguments.dot {
             return self.stdout.print(&show_dot(&plan), 0);
         }
-        if arguments.plan {
-            return self.stdout.print(&show_plan(&plan), 0);
+        if arguments.plan || arguments.why {
+            let text = if arguments.why { show_why(&plan) } else { show_plan(&plan) };
+            return self.stdout.print(&text, 0);
         }
         // Found out now, not after an hour of measuring.
         for (option, folder) in [("--out", &arguments.out), ("--histograms", &arguments.histograms)] {
@@ -131,7 +138,7 @@ impl<'a> Run<'a> {
             let run = RunInfo::new(report, graph, words);
             match (Dump { report, summary: &summary, run: &run }).write(folder) {
                 Ok(files) if !arguments.quiet => {
-                    complain(&format!("limen-run: {} in {}", count(files.len(), "file"), folder.display()));
+                    tell(&format!("limen-run: {} in {}", count(files.len(), "file"), folder.display()));
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -147,11 +154,12 @@ impl<'a> Run<'a> {
 /// Runs a plan to its end, its `--duration`, or a signal.
 fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
     let interrupt = Interrupt::install();
-    let mut progress = Progress::new(&plan, arguments.quiet);
+    let duration = arguments.duration.map(|duration| duration.0);
+    let progress = Progress::new(&plan, arguments.frames, duration, arguments.quiet);
     let mut running = plan.wire()?.start()?;
     interrupt.stops(running.stopper());
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
-    if !watch(&mut running, end, &mut progress) {
+    if !watch(&mut running, end, &progress) {
         running.stopper().stop();
     }
     // From here the graph's own `run.stop` is the deadline.
@@ -161,7 +169,7 @@ fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
 }
 
 /// Watches until the graph has ended or a time has come; true when it has ended.
-fn watch(running: &mut Running, end: Option<Instant>, progress: &mut Progress) -> bool {
+fn watch(running: &mut Running, end: Option<Instant>, progress: &Progress) -> bool {
     loop {
         let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         if running.wait_for(left.min(EVERY)) {

@@ -3,7 +3,8 @@
 //! `--json` promises exactly one object. A `console` node prints on stdout too, and so may native code of a backend: for
 //! the time of the run, what they print goes to stderr.
 
-use crate::program::{FAILED, complain};
+use crate::log::complain;
+use crate::program::FAILED;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;

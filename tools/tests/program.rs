@@ -298,3 +298,60 @@ fn memory_is_locked_or_the_refusal_is_said() {
         if is_refused { "ulimit -l" } else { "" },
     );
 }
+
+#[test]
+fn a_graph_is_changed_from_the_command_line() {
+    let graph = format!("{COUNTING}profiles: {{ short: {{ nodes: {{ numbers: {{ config: {{ count: 20 }} }} }} }} }}\n");
+    let folder = Folder::with("layers", &graph);
+    fs::write(folder.0.join("over.yaml"), "nodes: { numbers: { config: { count: 30 } } }\n").unwrap();
+    let count = |words: &str| folder.run(&format!("graph.yaml --json {words}")).json()["nodes"][1]["done"].clone();
+    assert_eq!(count("--profile short"), 20);
+    assert_eq!(count("--profile short --overlay over.yaml"), 30);
+    assert_eq!(count("--overlay over.yaml --set nodes.numbers.config.count=40"), 40);
+    let mut command = folder.command("expand graph.yaml");
+    let expanded = Ran::from(command.env("LIMEN_SET", "nodes.numbers.config.count=7;run.stop=9s").output().unwrap());
+    expanded.expect(0, "count: 7 # --set nodes.numbers.config.count=7", "").expect(0, "stop: 9s", "");
+}
+
+#[test]
+fn values_of_the_environment_are_shown_only_where_listed() {
+    let graph = COUNTING.replace("count: 2000", "count: \"${LIMEN_TEST_COUNT:-3}\"");
+    let folder = Folder::with("variables", &graph);
+    let expand = |words: &str| {
+        let mut command = folder.command(&format!("expand graph.yaml {words}"));
+        Ran::from(command.env("LIMEN_TEST_COUNT", "12").output().unwrap())
+    };
+    expand("").expect(0, "count: ${LIMEN_TEST_COUNT:-3}", "");
+    expand("--env LIMEN_TEST_COUNT").expect(0, "count: 12", "");
+    let mut command = folder.command("graph.yaml --json");
+    let ran = Ran::from(command.env("LIMEN_TEST_COUNT", "12").output().unwrap());
+    assert_eq!(ran.json()["nodes"][1]["done"], 12);
+}
+
+#[test]
+fn stderr_can_be_read_by_a_program() {
+    let folder = Folder::with("log", "version: 2\nnodes:\n  a: { kind: nul }\n");
+    let ran = folder.run("graph.yaml --log-format json");
+    ran.expect(2, "", "");
+    let lines: Vec<Value> = ran.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let codes: Vec<&str> = lines.iter().filter_map(|line| line["code"].as_str()).collect();
+    assert_eq!(codes, ["E0111", "E0124"], "{}", ran.err);
+    assert!(lines.iter().all(|line| line["level"] == "error" && line["time"].as_f64().is_some_and(|t| t > 1e9)));
+    assert_eq!((&lines[1]["line"], &lines[1]["column"]), (&3.into(), &14.into()));
+}
+
+#[test]
+fn a_plan_says_why() {
+    let folder = Folder::with("why", COUNTING);
+    let ran = folder.run("plan graph.yaml --why");
+    ran.expect(0, "numbers: on CPU ", "").expect(0, "numbers/value -> nothing/in: holds 64 messages: ", "");
+    ran.expect(0, "numbers/value: ", "");
+}
+
+#[test]
+fn shells_complete() {
+    for shell in ["bash", "zsh", "fish"] {
+        let folder = Folder::with(&format!("completions-{shell}"), COUNTING);
+        folder.run(&format!("completions {shell}")).expect(0, "limen-run", "").expect(0, "profile", "");
+    }
+}

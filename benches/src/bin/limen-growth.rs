@@ -4,6 +4,7 @@
 use limen::{Drain, Options, Plan, Registry, Spec};
 use limen_benches::{Chain, host, median, peak_kib};
 use std::fmt::Write as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Repetitions of each point; the median is printed, and the spread.
@@ -53,6 +54,7 @@ fn planning(nodes: usize) {
         let _ = writeln!(text, "  n{n}: {{ kind: handle_pass, config: {{ bytes: 64 }}, from: n{}, core: 0 }}", n - 1);
     }
     let _ = writeln!(text, "  end: {{ kind: handle_sink, config: {{ bytes: 64 }}, from: n{}, core: 0 }}", nodes - 2);
+    // A process of its own, and its peak so far is what it has: memory that was had once is not counted again.
     let before = peak_kib();
     let begin = Instant::now();
     let spec = Spec::from_text(&text, "long.yaml").unwrap_or_else(|e| panic!("{e}"));
@@ -71,11 +73,17 @@ fn planning(nodes: usize) {
 }
 
 fn main() {
-    let seconds = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(1.0);
+    let words: Vec<String> = std::env::args().collect();
+    if let [program, verb, nodes] = &words[..]
+        && verb == "planning"
+    {
+        return planning(nodes.parse().unwrap_or_else(|_| panic!("{program} planning NODES")));
+    }
+    let seconds = words.get(1).and_then(|s| s.parse().ok()).unwrap_or(1.0);
     println!("{{\"host\":\"{}\",\"seconds\":{seconds},\"repetitions\":{REPETITIONS}}}", host());
-    // The largest last: memory that was had once is not counted again.
-    for nodes in [10, 100, 1_000, 10_000] {
-        planning(nodes);
+    for nodes in ["10", "100", "1000", "10000"] {
+        let status = Command::new(&words[0]).args(["planning", nodes]).status().expect("this program starts");
+        assert!(status.success(), "planning {nodes} nodes failed");
     }
     let base = Chain { seconds, bytes: Some(64), ..Chain::DEFAULT };
     for k in [1, 2, 5, 10, 20, 50, 100, 200] {

@@ -1,6 +1,6 @@
 //! `defaults:`: what nodes and connections say that do not say it themselves.
 
-use super::{check_keys, merge};
+use super::{Budget, check_keys, merge};
 use crate::document::{Key, Tree, Value};
 use crate::error::{Problem, Problems};
 
@@ -8,7 +8,7 @@ use crate::error::{Problem, Problems};
 const NODE: [&str; 7] = ["core", "cpu", "on_error", "join", "budget", "fault", "config"];
 
 /// Fills the nodes of a flat graph: a kind's defaults before those of all nodes.
-pub(super) fn fill(graph: &mut Tree, defaults: &Tree, problems: &mut Problems) {
+pub(super) fn fill(graph: &mut Tree, defaults: &Tree, budget: &Budget, problems: &mut Problems) {
     if !check_keys(defaults, "`defaults`", &["node", "kinds", "input"], problems) {
         return;
     }
@@ -27,9 +27,16 @@ pub(super) fn fill(graph: &mut Tree, defaults: &Tree, problems: &mut Problems) {
     for (_, this) in nodes.iter_mut().filter(|(_, node)| matches!(node.value, Value::Map(_))) {
         let kind = this.get("kind").and_then(Tree::as_text).and_then(|kind| defaults.get("kinds")?.get(kind));
         for with in [kind, node].into_iter().flatten() {
+            if !budget.allows(with.size(), &with.place, problems) {
+                return;
+            }
             merge::fill(this, &without_twin(with, this));
         }
         let Some(input) = input else { continue };
+        let connections = this.get("inputs").map_or(1, |inputs| inputs.entries().len() + 1);
+        if !budget.allows(input.size().saturating_mul(connections), &input.place, problems) {
+            return;
+        }
         if let Some(from) = this.get_mut("from") {
             fill_connection(from, input);
         }

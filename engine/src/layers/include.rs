@@ -1,11 +1,12 @@
 //! `include:`: other files of the graph's folder, whose keys stand below the graph's own.
 
 use super::variable::Variables;
-use super::{Layers, OVERLAY, check_keys, merge};
+use super::{Budget, Layers, OVERLAY, check_keys, merge};
 use crate::document::{Tree, Value};
 use crate::error::{Place, Problem, Problems};
 use crate::node::Folders;
 use nix::fcntl::OFlag;
+use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -13,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Larger files are not read.
-const MAX_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 /// Keys whose entries have one origin each.
 const MAKES: [&str; 3] = ["nodes", "subgraphs", "profiles"];
 /// Files that one graph may be made of.
@@ -62,7 +63,8 @@ pub(super) fn include(
     problems: &mut Problems,
 ) {
     let open = real.into_iter().collect();
-    let mut reading = Reading { folders, variables: Variables::new(layers), open, files: 1, problems };
+    let budget = Budget(Cell::new(Budget::ALL));
+    let mut reading = Reading { folders, variables: Variables::new(layers, &budget), open, files: 1, problems };
     reading.include(tree, &folders.graph);
 }
 

@@ -3,14 +3,18 @@
 //! What is put in is never read as YAML structure. A value that is nothing but one parameter is that parameter's value, whatever
 //! it is.
 
-use super::Layers;
+use super::{Budget, Layers};
 use crate::document::{Tree, Value, Word};
 use crate::error::{Place, Problem, Problems};
 use std::collections::BTreeMap;
 
+/// A text that values were put into is no longer than this.
+const MAX_TEXT: usize = 64 << 10;
+
 /// Where values come from.
 pub(super) struct Variables<'a> {
     layers: &'a Layers,
+    pub(super) budget: &'a Budget,
 }
 
 /// One text with its variables put in.
@@ -23,8 +27,8 @@ struct Filled {
 }
 
 impl<'a> Variables<'a> {
-    pub(super) fn new(layers: &'a Layers) -> Self {
-        Variables { layers }
+    pub(super) fn new(layers: &'a Layers, budget: &'a Budget) -> Self {
+        Variables { layers, budget }
     }
 
     /// Puts values into everything of a tree but its keys.
@@ -37,11 +41,14 @@ impl<'a> Variables<'a> {
             Value::Text(text) | Value::Word(Word { text, written: None }) if text.contains("${") => {
                 let whole = text.strip_prefix("${").and_then(|t| t.strip_suffix('}'));
                 if let Some(value) = whole.and_then(|name| parameters.get(name)) {
-                    *tree = value.clone();
+                    if self.budget.allows(value.size(), &tree.place, problems) {
+                        *tree = value.clone();
+                    }
                     return;
                 }
                 match self.fill(text, parameters) {
                     Ok(filled) if filled.changed => {
+                        self.budget.allows(filled.text.len() / 64, &tree.place, problems);
                         let written = filled.hidden.then_some(filled.written);
                         tree.value = Value::Word(Word { text: filled.text, written });
                     }
@@ -85,6 +92,10 @@ impl<'a> Variables<'a> {
             filled.text += &value;
             filled.hidden |= !shown;
             filled.changed = true;
+            if filled.text.len() > MAX_TEXT {
+                let message = format!("what is put in makes a text of more than {} KiB", MAX_TEXT >> 10);
+                return Err((message, "write it into a file of its own".into()));
+            }
             rest = &rest[at + end + 1..];
         }
         filled.text += rest;

@@ -6,7 +6,7 @@ use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
 use crate::intake::{JoinPolicy, JoinRule};
 use crate::node::{Claim, Cost, Given, MAX_PORTS, Planning, Ports};
 use crate::payload::Qos;
-use crate::place::{self, WorkerPlan};
+use crate::place::{self, Why, WorkerPlan};
 use crate::port::{Begin, Skew};
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::{InputSpec, JoinSpec, NodeSpec, Spec};
@@ -199,6 +199,7 @@ impl Planner<'_> {
                 role: Role::Sink,
                 cost: Cost::Light,
                 worker: 0,
+                why: Why::First,
                 on_error: node.on_error,
                 outputs: Vec::new(),
                 notes: Vec::new(),
@@ -586,6 +587,7 @@ impl Planner<'_> {
                 from_name,
                 to_name: format!("{}/{}", node.name, declared.name),
                 capacity: 0,
+                capacity_written: false,
                 when_full: connection.when_full.value,
                 crossing: false,
                 spec,

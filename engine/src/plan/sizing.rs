@@ -29,6 +29,7 @@ impl Planner<'_> {
             // Several bursts of room where threads meet, and never more than a few MiB of default buffering.
             let (most, budget) = if edge.crossing { (4 * BURST, 16 << 20) } else { (BURST, 4 << 20) };
             let default = (budget / bytes).clamp(4, most).max(emits).max(batch);
+            edge.capacity_written = written.is_some_and(|w| w.capacity.is_some());
             edge.capacity = match (edge.when_full, written.and_then(|w| w.capacity.as_ref())) {
                 (WhenFull::Latest, Some(capacity)) if capacity.value != 1 => {
                     self.problems.push(

@@ -14,14 +14,14 @@ pub(super) const CODES: &[Code] = &[
     Code {
         code: "E0100",
         title: "the file cannot be read",
-        cause: "There is no such file, it may not be read, it is a folder or a pipe, it is larger than 64 MiB, or it is not UTF-8.",
+        cause: "There is no such file, it may not be read, it is a folder or a pipe, or it is not UTF-8.",
         remedy: "Check the path. A graph is an ordinary text file; save it as UTF-8.",
         example: None,
     },
     Code {
         code: "E0101",
         title: "too much YAML",
-        cause: "A graph of more than 16 MiB is not read: 10,000 nodes take about one.",
+        cause: "A graph of more than 4 MiB is not read: 10,000 nodes take about one.",
         remedy: "Split the graph.",
         example: None,
     },

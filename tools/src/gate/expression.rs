@@ -198,7 +198,7 @@ impl Of {
             let whole = !from.is_empty() && !to.is_empty();
             return whole.then(|| Of::Path(from.into(), to.into())).ok_or_else(wrong);
         }
-        let (node, term) = text.split_once('.').ok_or_else(wrong)?;
+        let (node, term) = text.rsplit_once('.').ok_or_else(wrong)?;
         let term = TERMS.into_iter().find(|t| t.name() == term).ok_or_else(wrong)?;
         Ok(Of::Term(node.into(), term))
     }

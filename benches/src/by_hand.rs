@@ -1,0 +1,103 @@
+//! The work of `graphs/classify` by hand: draw a frame, make it small, normalise it, run the model, find the five best classes. The same
+//! libraries as the graph's nodes, one loop, nothing between them.
+
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use limen::DType;
+use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session};
+use limen_backends::{Rten, RtenModel};
+
+const WIDTH: usize = 640;
+const HEIGHT: usize = 480;
+const SIDE: usize = 224;
+
+/// Buffers and a session, made once.
+pub struct ByHand {
+    session: <<Rten as Backend>::Prepared as Prepared>::Session,
+    resizer: Resizer,
+    frame: Vec<u8>,
+    small: Vec<u8>,
+    pixels: Vec<f32>,
+    classes: Vec<f32>,
+}
+
+impl std::fmt::Debug for ByHand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ByHand").finish_non_exhaustive()
+    }
+}
+
+impl Default for ByHand {
+    fn default() -> Self {
+        ByHand::new()
+    }
+}
+
+impl ByHand {
+    /// Loads the model.
+    ///
+    /// # Panics
+    /// When the current folder is not the workspace's root.
+    pub fn new() -> Self {
+        let path = "graphs/classify/classifier.onnx".into();
+        let prepared = Rten::prepare(RtenModel { path, ..RtenModel::default() }).unwrap_or_else(|e| panic!("{e}"));
+        let classes = prepared.signature().outputs[0].shape.iter().map(|dim| match dim {
+            limen::Dim::Fixed(n) => *n,
+            _ => 1,
+        });
+        ByHand {
+            classes: vec![0.0; classes.product()],
+            session: prepared.session(1).unwrap_or_else(|e| panic!("{e}")),
+            resizer: Resizer::new(),
+            frame: vec![0; WIDTH * HEIGHT * 3],
+            small: vec![0; SIDE * SIDE * 3],
+            pixels: vec![0.0; 3 * SIDE * SIDE],
+        }
+    }
+
+    /// The n-th frame of the graph's camera.
+    pub fn draw(&self, n: usize, into: &mut [u8]) {
+        for (y, row) in into.chunks_exact_mut(WIDTH * 3).enumerate() {
+            for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
+                for (c, value) in pixel.iter_mut().enumerate() {
+                    *value = (x * (c + 1) / 2 + y * (3 - c) / 2 + 7 * n) as u8;
+                }
+            }
+        }
+    }
+
+    /// One frame from its first pixel to the sum of its five best classes.
+    pub fn frame(&mut self, n: usize) -> u64 {
+        let mut frame = std::mem::take(&mut self.frame);
+        self.draw(n, &mut frame);
+        self.frame = frame;
+        let from = ImageRef::new(WIDTH as u32, HEIGHT as u32, &self.frame, PixelType::U8x3).expect("sizes fit");
+        let mut small = std::mem::take(&mut self.small);
+        let mut to = Image::from_slice_u8(SIDE as u32, SIDE as u32, &mut small, PixelType::U8x3).expect("sizes fit");
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+        self.resizer.resize(&from, &mut to, &options).expect("resizes");
+        let classes = self.classify(&small);
+        self.small = small;
+        classes
+    }
+
+    /// A small picture's five best classes, summed.
+    ///
+    /// # Panics
+    /// When the model fails.
+    pub fn classify(&mut self, small: &[u8]) -> u64 {
+        let (mean, std) = ([0.485f32, 0.456, 0.406], [0.229f32, 0.224, 0.225]);
+        for (c, plane) in self.pixels.chunks_exact_mut(SIDE * SIDE).enumerate() {
+            for (at, value) in plane.iter_mut().enumerate() {
+                *value = (f32::from(small[3 * at + c]) / 255.0 - mean[c]) / std[c];
+            }
+        }
+        let input = BatchRef { dtype: DType::F32, shape: &[3, SIDE, SIDE], bytes: bytemuck::cast_slice(&self.pixels) };
+        let n = self.classes.len();
+        let output = BatchMut { dtype: DType::F32, shape: &[n], bytes: bytemuck::cast_slice_mut(&mut self.classes) };
+        self.session.infer_one(&[input], &mut [output], &mut ()).unwrap_or_else(|e| panic!("{e}"));
+        let mut order: Vec<usize> = (0..n).collect();
+        order.select_nth_unstable_by(5, |a, b| self.classes[*b].total_cmp(&self.classes[*a]));
+        order[..5].iter().map(|class| *class as u64).sum()
+    }
+}
