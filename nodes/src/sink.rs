@@ -2,10 +2,10 @@
 
 pub mod console;
 pub mod csv;
-mod file;
 pub mod jsonl;
 pub mod null;
+mod output_file;
 pub mod score;
 mod text;
 
-pub use file::Exists;
+pub use output_file::Exists;

@@ -1,10 +1,11 @@
 //! Files that sinks write: where they may be, what becomes of an older one, and that they are never half of anything.
 
-use limen::{Claim, Folders, NodeError, PlanErrors, Planning, Ports};
+use limen::{Claim, Folders, Metrics, NodeError, PlanErrors, Planning, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// What becomes of a file that is there already.
@@ -22,6 +23,8 @@ pub enum Exists {
 
 /// Large enough that writing seldom waits, small enough not to matter.
 const BUFFER: usize = 64 << 10;
+/// Messages are written together, at most so many.
+const MOST_MESSAGES: usize = 4 << 10;
 
 /// Checks while planning that a file can be written, and claims it.
 pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors: &mut PlanErrors) -> Ports {
@@ -66,14 +69,21 @@ fn real(target: &Path) -> PathBuf {
 
 /// A file being written. What is written can be seen under its name when it is complete, or at once if it is added to
 /// an older one.
+///
+/// A message is accepted whole or not at all: what was accepted and could not be written, because the disk is full, stays
+/// here, is tried again, and is counted if it never gets there.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
-    writer: BufWriter<File>,
+    file: File,
     path: PathBuf,
     /// Where it is until it is complete.
     temporary: Option<PathBuf>,
     /// Whether it continues something.
     pub(crate) continues: bool,
+    /// What has been accepted and not written, and where in it messages end.
+    buffer: Vec<u8>,
+    ends: Vec<usize>,
+    written: u64,
 }
 
 impl OutputFile {
@@ -100,24 +110,94 @@ impl OutputFile {
             Exists::Fail => (File::create_new(&path).map_err(at(&path))?, None),
         };
         let continues = temporary.is_none() && file.metadata().is_ok_and(|m| m.len() > 0);
-        Ok(OutputFile { writer: BufWriter::with_capacity(BUFFER, file), path, temporary, continues })
+        let mut file = OutputFile::of(file, path);
+        (file.continues, file.temporary) = (continues, temporary);
+        Ok(file)
+    }
+
+    fn of(file: File, path: PathBuf) -> Self {
+        let (buffer, ends) = (Vec::with_capacity(BUFFER), Vec::with_capacity(MOST_MESSAGES));
+        OutputFile { file, path, temporary: None, continues: false, buffer, ends, written: 0 }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Says how many messages were accepted and never written, where there are any.
+    pub(crate) fn metrics(&self, to: &mut Metrics) {
+        if self.unwritten() > 0 {
+            to.set("unwritten", self.unwritten() as f64);
+        }
+    }
+
+    /// How many messages were accepted and have not been written.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// Makes room for a message. Where this fails nothing more can be accepted at the moment.
+    pub(crate) fn make_room(&mut self) -> Result<(), NodeError> {
+        if self.buffer.len() >= BUFFER || self.ends.len() >= MOST_MESSAGES { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds bytes of a message for which there is room.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// What was added last ends a message.
+    pub(crate) fn end_message(&mut self) {
+        self.ends.push(self.buffer.len());
+    }
+
+    /// Accepts a message.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), NodeError> {
-        self.writer.write_all(bytes).map_err(|e| NodeError::file(&self.path, e))
+        self.make_room()?;
+        self.push(bytes);
+        self.end_message();
+        Ok(())
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), NodeError> {
-        self.writer.flush().map_err(|e| NodeError::file(&self.path, e))
+        let mut done = 0;
+        let failed = loop {
+            if done == self.buffer.len() {
+                break None;
+            }
+            match self.file.write(&self.buffer[done..]) {
+                Ok(0) => break Some(ErrorKind::WriteZero.into()),
+                Ok(n) => done += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Some(error),
+            }
+        };
+        self.written += done as u64;
+        self.buffer.drain(..done);
+        self.ends.retain(|end| *end > done);
+        self.ends.iter_mut().for_each(|end| *end -= done);
+        failed.map_or(Ok(()), |error| Err(self.blame(error)))
+    }
+
+    /// Writes over what stands at a place of the file, which has been flushed.
+    pub(crate) fn overwrite(&self, at: u64, bytes: &[u8]) -> Result<(), NodeError> {
+        self.file.write_all_at(bytes, at).map_err(|error| self.blame(error))
+    }
+
+    #[cold]
+    fn blame(&self, error: io::Error) -> NodeError {
+        let (written, waiting) = (self.written, self.unwritten());
+        let text = format!("{error}; {written} bytes are written, {waiting} messages behind them are not");
+        NodeError::file(&self.path, io::Error::new(error.kind(), text))
     }
 
     /// Writes what is buffered and gives the file its name.
     pub(crate) fn finish(&mut self) -> Result<(), NodeError> {
         self.flush()?;
+        self.give_name()
+    }
+
+    fn give_name(&mut self) -> Result<(), NodeError> {
         if let Some(temporary) = self.temporary.take() {
             fs::rename(&temporary, &self.path).map_err(|e| NodeError::file(&self.path, e))?;
         }
@@ -125,10 +205,30 @@ impl OutputFile {
     }
 }
 
+/// For libraries that write a format: what they write is not yet a message.
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        OutputFile::flush(self).map_err(io::Error::other)
+    }
+}
+
+impl Seek for OutputFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        OutputFile::flush(self).map_err(io::Error::other)?;
+        self.file.seek(to)
+    }
+}
+
 impl Drop for OutputFile {
     fn drop(&mut self) {
         // The run was cut short: what there is may still be of use, and there is nobody left to tell of an error.
-        let _ = self.finish();
+        let _ = OutputFile::flush(self);
+        let _ = self.give_name();
     }
 }
 
@@ -149,7 +249,7 @@ mod tests {
         for (old, text, finish) in [("", "one", true), ("one", "two", false)] {
             let mut file = OutputFile::open(&folders(folder), "out/a.txt", Exists::Replace).unwrap();
             file.write(text.as_bytes()).unwrap();
-            file.flush().unwrap();
+            OutputFile::flush(&mut file).unwrap();
             assert_eq!(read(), old);
             assert!(!file.continues);
             if finish {
@@ -177,6 +277,24 @@ mod tests {
         assert!(OutputFile::open(&folders(folder), "b.txt", Exists::Fail).is_ok());
         assert!(OutputFile::open(&folders(folder), "no/such/a.txt", Exists::Replace).is_err());
         assert!(OutputFile::open(&folders(folder), "../a.txt", Exists::Replace).is_err());
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted_and_tried_again() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut file = OutputFile::of(full, "full.txt".into());
+        file.write(b"one").unwrap();
+        file.write(b"two").unwrap();
+        let error = file.flush().unwrap_err().to_string();
+        assert!(error.starts_with("full.txt: No space left on device"), "{error}");
+        assert!(error.ends_with("0 bytes are written, 2 messages behind them are not"), "{error}");
+        // As many as there is room for, and then no more: nothing grows without bound.
+        let taken = (0..).take_while(|_| file.write(&[0; 1 << 10]).is_ok()).count();
+        assert_eq!((taken, file.unwritten()), (64, 66));
+        let folder = tempfile::tempdir().unwrap();
+        file.file = File::create(folder.path().join("full.txt")).unwrap();
+        file.flush().unwrap();
+        assert_eq!((file.written, file.unwritten()), (6 + (64 << 10), 0));
     }
 
     #[test]
