@@ -142,6 +142,9 @@ impl<'a> Run<'a> {
 
 /// Runs a plan to its end, its `--duration`, or a signal.
 fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
+    for node in plan.nodes().iter().filter(|_| !arguments.quiet) {
+        node.notices.iter().for_each(|notice| complain(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
+    }
     let interrupt = Interrupt::install();
     let mut progress = Progress::new(&plan, arguments.quiet);
     let mut running = plan.wire()?.start()?;
