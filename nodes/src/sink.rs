@@ -2,10 +2,15 @@
 
 pub mod console;
 pub mod csv;
+pub mod file;
 pub mod jsonl;
 pub mod null;
 mod output_file;
 pub mod score;
+pub mod serial;
+pub mod stdout;
+pub mod tcp;
 mod text;
+pub mod udp;
 
 pub use output_file::Exists;

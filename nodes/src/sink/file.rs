@@ -1,0 +1,73 @@
+//! Lines or chunks of a file.
+
+use super::output_file::{self, Exists, OutputFile};
+use crate::stream::{self, Framing};
+use limen::{Building, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Writes the bytes of every message to a file.
+///
+/// What `kind: file` writes it also reads, with the same `framing`. Elements of more than one byte have the least
+/// significant first.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    pub path: String,
+    /// What becomes of a file that is there already; `replace` by default.
+    #[serde(default)]
+    pub exists: Exists,
+    /// How a message ends; `lines` by default.
+    #[serde(default)]
+    pub framing: Framing,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct File {
+    file: OutputFile,
+    framing: Framing,
+    frame: Vec<u8>,
+    messages: u64,
+}
+
+impl Node for File {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
+        let ports = output_file::plan(&config.path, config.exists, cx, ports, &mut errors);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        Ok(File { file, framing: config.framing, frame: Vec::new(), messages: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("messages", self.messages as f64);
+        self.file.metrics(to);
+    }
+}
+
+impl Sink for File {
+    type In = Tensor;
+
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        self.frame.clear();
+        self.framing.write(input.body.bytes(), &mut self.frame)?;
+        self.file.write(&self.frame)?;
+        self.messages += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), NodeError> {
+        self.file.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.file.finish()
+    }
+}
