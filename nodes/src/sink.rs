@@ -4,6 +4,7 @@ pub mod console;
 pub mod csv;
 pub mod file;
 pub mod jsonl;
+pub mod npy;
 pub mod null;
 mod output_file;
 pub mod score;
@@ -12,5 +13,6 @@ pub mod stdout;
 pub mod tcp;
 mod text;
 pub mod udp;
+pub mod wav;
 
 pub use output_file::Exists;

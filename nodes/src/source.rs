@@ -7,6 +7,7 @@
 pub mod csv;
 pub mod file;
 pub mod image_files;
+pub mod npy;
 mod pace;
 mod pattern;
 mod picture;
@@ -16,3 +17,4 @@ pub mod synthetic;
 pub mod tcp;
 pub mod timer;
 pub mod udp;
+pub mod wav;
