@@ -13,4 +13,5 @@ mod refused;
 mod schedule;
 mod semantics;
 mod stepper;
+mod streams;
 mod time;

@@ -6,3 +6,4 @@ mod explain;
 mod graphs;
 mod program;
 mod reference;
+mod streams;
