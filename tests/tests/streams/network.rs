@@ -136,7 +136,8 @@ fn a_port_is_of_this_machine_alone_unless_the_graph_says_otherwise() {
         plan.notes().iter().filter(|note| note.contains("other machines")).cloned().collect()
     };
     assert_eq!(notes(""), [""; 0]);
-    let said = notes("0.0.0.0:");
+    let mut said = notes("0.0.0.0:");
+    said.sort();
     assert!(said.len() == 2 && said[0].starts_with("`a` listens on 0.0.0.0:"), "{said:?}");
 }
 
