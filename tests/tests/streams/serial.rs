@@ -4,7 +4,17 @@ use super::{Graph, end, figures, stop};
 use nix::pty::{OpenptyResult, openpty};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One test at a time: the number of a line that was hung up is given to the next, while a node may still look for the old
+/// one there.
+fn alone() -> MutexGuard<'static, ()> {
+    static LINES: Mutex<()> = Mutex::new(());
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The far end of a line, and the path of the near one. Both are open, so that neither hangs up by itself.
 fn line(graph: &mut Graph) -> (File, File, String) {
@@ -20,6 +30,7 @@ fn line(graph: &mut Graph) -> (File, File, String) {
 
 #[test]
 fn lines_come_and_go() {
+    let _alone = alone();
     let mut graph = Graph::new();
     let (mut far, near, device) = line(&mut graph);
     let running = graph.start(&format!(
@@ -44,6 +55,7 @@ fn lines_come_and_go() {
 
 #[test]
 fn bytes_are_neither_echoed_nor_changed() {
+    let _alone = alone();
     let mut graph = Graph::new();
     let (mut far, near, device) = line(&mut graph);
     let running = graph.start(&format!(
@@ -62,6 +74,7 @@ fn bytes_are_neither_echoed_nor_changed() {
 /// \[S1\] An unplugged device ends the stream, or is opened again.
 #[test]
 fn a_device_that_is_gone_is_counted() {
+    let _alone = alone();
     let mut graph = Graph::new();
     let (mut far, near, device) = line(&mut graph);
     let running = graph.start(&format!(
@@ -78,8 +91,50 @@ fn a_device_that_is_gone_is_counted() {
     figures(&report, &[("a.received", 1.0), ("a.partial", 1.0), ("a.disconnects", 1.0), ("b.sent", 1.0)]);
 }
 
+/// \[S1\] The path stays, as those of `/dev/serial/by-id` do; what is behind it is another device.
+#[test]
+fn a_device_that_comes_back_is_heard_again() {
+    let _alone = alone();
+    let mut graph = Graph::new();
+    let out = UdpSocket::bind("127.0.0.1:0").unwrap();
+    out.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let link = graph.path().join("device");
+    let plug = |graph: &mut Graph| {
+        let (far, near, device) = line(graph);
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(device, &link).unwrap();
+        (far, near)
+    };
+    let (mut far, near) = plug(&mut graph);
+    let running = graph.start(&format!(
+        "  a: {{ kind: serial, config: {{ device: device, baud: 9600 }} }}\n  \
+         b: {{ kind: udp, config: {{ to: {} }}, from: a }}\n",
+        out.local_addr().unwrap().port()
+    ));
+    // What comes before the device is open again is nobody's, so that it is said until it is heard.
+    let hears = |far: &mut File, text: &str| {
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut heard = [0; 16];
+        loop {
+            far.write_all(format!("{text}\n").as_bytes()).unwrap();
+            if out.recv(&mut heard).is_ok_and(|n| &heard[..n] == text.as_bytes()) {
+                return;
+            }
+            assert!(Instant::now() < end, "{text} is never heard");
+        }
+    };
+    hears(&mut far, "one");
+    drop((far, near));
+    let (mut far, near) = plug(&mut graph);
+    hears(&mut far, "two");
+    let report = stop(running);
+    figures(&report, &[("a.disconnects", 1.0), ("a.partial", 0.0)]);
+    drop((far, near));
+}
+
 #[test]
 fn a_device_that_is_lost_is_looked_for_again_until_the_graph_stops() {
+    let _alone = alone();
     let mut graph = Graph::new();
     let (far, near, device) = line(&mut graph);
     let running = graph.start(&format!(
@@ -93,6 +148,7 @@ fn a_device_that_is_lost_is_looked_for_again_until_the_graph_stops() {
 
 #[test]
 fn what_is_no_device_is_refused() {
+    let _alone = alone();
     let mut graph = Graph::new();
     graph.write("plain", "x");
     let (_far, _near, device) = line(&mut graph);
