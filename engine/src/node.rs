@@ -292,6 +292,7 @@ pub struct Ports {
     pub(crate) waits: u64,
     pub(crate) claims: Vec<Claim>,
     pub(crate) notes: Vec<String>,
+    pub(crate) notices: Vec<String>,
 }
 
 /// Something outside the process that two nodes must not both have.
@@ -413,6 +414,14 @@ impl Ports {
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
+        self
+    }
+
+    /// A line that nobody who runs the graph may miss, such as that other machines reach it: it stands among the notes of the
+    /// plan and of the report, and `limen-run` prints it before it starts.
+    #[must_use]
+    pub fn notice(mut self, notice: impl Into<String>) -> Self {
+        self.notices.push(notice.into());
         self
     }
 }

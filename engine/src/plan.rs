@@ -83,6 +83,8 @@ pub struct NodePlan {
     pub outputs: Vec<OutputPlan>,
     /// What the node itself says in plans.
     pub notes: Vec<String>,
+    /// What nobody who runs the graph may miss.
+    pub notices: Vec<String>,
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
     pub(crate) planned: Option<Box<dyn PlannedNode>>,
     pub(crate) in_edges: Vec<usize>,

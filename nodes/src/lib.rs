@@ -1,11 +1,12 @@
 //! The stock nodes of `limen`: what most graphs begin with, end with, and do to tensors in between.
 //!
-//! One file defines one kind: [`source`] begins messages (image files, generated patterns, tables, a timer),
-//! [`transform`] turns them into others (pixels into model inputs, model outputs into answers), [`sink`] ends them
-//! (tables, JSON lines, the terminal, a score). [`register`] makes them known by the names a graph file uses.
+//! One file defines one kind: [`source`] begins messages (image files, generated patterns, tables, a timer, bytes from files,
+//! sockets and devices), [`transform`] turns them into others (pixels into model inputs, model outputs into answers),
+//! [`sink`] ends them (tables, JSON lines, the terminal, a score, bytes again); [`stream`] is what byte streams have in
+//! common. [`register`] makes them known by the names a graph file uses.
 //!
 //! Every payload is a [`limen::Tensor`]. Nothing here allocates per message once its buffers have grown, except image
-//! decoders; nothing read from a file can panic; there is no unsafe code. Models are not here: they are kinds of
+//! decoders; nothing read from a file, a socket or a device can panic; there is no unsafe code. Models are not here: they are kinds of
 //! `limen-backends`.
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ mod scene;
 mod shape;
 pub mod sink;
 pub mod source;
+pub mod stream;
 pub mod transform;
 
 use limen::Registry;
@@ -26,6 +28,13 @@ pub fn register(registry: Registry) -> Registry {
         .source::<source::synthetic::Synthetic>("synthetic")
         .source::<source::csv::Csv>("csv")
         .source::<source::timer::Timer>("timer")
+        .source::<source::file::File>("file")
+        .source::<source::npy::Npy>("npy")
+        .source::<source::wav::Wav>("wav")
+        .source::<source::stdin::Stdin>("stdin")
+        .source::<source::udp::Udp>("udp")
+        .source::<source::tcp::Tcp>("tcp")
+        .source::<source::serial::Serial>("serial")
         .transform::<transform::to_tensor::ToTensor>("to_tensor")
         .transform::<transform::normalize::Normalize>("normalize")
         .transform::<transform::resize::Resize>("resize")
@@ -50,6 +59,13 @@ pub fn register(registry: Registry) -> Registry {
         .sink::<sink::csv::Csv>("csv")
         .sink::<sink::jsonl::Jsonl>("jsonl")
         .sink::<sink::console::Console>("console")
+        .sink::<sink::file::File>("file")
+        .sink::<sink::npy::Npy>("npy")
+        .sink::<sink::wav::Wav>("wav")
+        .sink::<sink::stdout::Stdout>("stdout")
+        .sink::<sink::udp::Udp>("udp")
+        .sink::<sink::tcp::Tcp>("tcp")
+        .sink::<sink::serial::Serial>("serial")
         .sink::<sink::null::Null>("null")
         .sink::<sink::score::Score>("score")
 }

@@ -2,10 +2,17 @@
 
 pub mod console;
 pub mod csv;
-mod file;
+pub mod file;
 pub mod jsonl;
+pub mod npy;
 pub mod null;
+mod output_file;
 pub mod score;
+pub mod serial;
+pub mod stdout;
+pub mod tcp;
 mod text;
+pub mod udp;
+pub mod wav;
 
-pub use file::Exists;
+pub use output_file::Exists;

@@ -5,9 +5,16 @@
 //! that the delay shows in every latency that is measured from it.
 
 pub mod csv;
+pub mod file;
 pub mod image_files;
+pub mod npy;
 mod pace;
 mod pattern;
 mod picture;
+pub mod serial;
+pub mod stdin;
 pub mod synthetic;
+pub mod tcp;
 pub mod timer;
+pub mod udp;
+pub mod wav;

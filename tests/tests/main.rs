@@ -14,4 +14,5 @@ mod refused;
 mod schedule;
 mod semantics;
 mod stepper;
+mod streams;
 mod time;

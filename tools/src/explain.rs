@@ -155,6 +155,7 @@ fn unit(name: &str) -> Option<&'static str> {
         "Span" => Some("a time, such as `10ms`"),
         "Bytes" => Some("a size, such as `4MiB`"),
         "Rate" => Some("a rate, such as `30Hz`"),
+        "Address" => Some("a port, or an address such as `192.168.1.5:9000`"),
         "Offset" => Some("a time, such as `-3ms`"),
         _ => None,
     }

@@ -153,6 +153,9 @@ impl<'a> Run<'a> {
 
 /// Runs a plan to its end, its `--duration`, or a signal.
 fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
+    for node in plan.nodes().iter().filter(|_| !arguments.quiet) {
+        node.notices.iter().for_each(|notice| complain(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
+    }
     let interrupt = Interrupt::install();
     let duration = arguments.duration.map(|duration| duration.0);
     let progress = Progress::new(&plan, arguments.frames, duration, arguments.quiet);

@@ -76,6 +76,25 @@ fn classify_agrees_with_onnxruntime() {
 }
 
 #[test]
+fn scores_become_chances() {
+    let (report, out) = run("scores");
+    assert_eq!(metric(&report, "saved", "items"), 50.0);
+    let (found, recorded) = (rows(&out.join("out/best.csv")), rows(&graphs().join("scores/expected.csv")));
+    assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
+    for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
+        assert_eq!(found[..2], recorded[..2]);
+        let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
+        assert!(off.abs() < 1e-6, "{found:?} is off by {off}");
+    }
+    // Read back, the chances of each frame are 1 in all.
+    let chances = std::fs::read(out.join("out/chances.npy")).unwrap();
+    let numbers: Vec<f32> = chances[256..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    assert_eq!(numbers.len(), 300);
+    assert!(numbers.chunks_exact(6).all(|frame| (frame.iter().sum::<f32>() - 1.0).abs() < 1e-5));
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
 fn detect_finds_what_was_drawn() {
     let (report, out) = run("detect");
     let recorded: Value =

@@ -7,3 +7,4 @@ mod graphs;
 mod hostile;
 mod program;
 mod reference;
+mod streams;

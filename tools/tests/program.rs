@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 /// A folder of its own for one test, with a graph in it; gone when the test ends.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -16,14 +16,14 @@ impl Drop for Folder {
 }
 
 impl Folder {
-    fn with(test: &str, graph: &str) -> Self {
+    pub(crate) fn with(test: &str, graph: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("limen-run-{test}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("graph.yaml"), graph).unwrap();
         Folder(folder)
     }
 
-    fn command(&self, words: &str) -> Command {
+    pub(crate) fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_limen-run"));
         command.current_dir(&self.0).args(words.split_whitespace()).stdin(Stdio::null());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LIMEN_")) {
@@ -32,16 +32,16 @@ impl Folder {
         command
     }
 
-    fn run(&self, words: &str) -> Ran {
+    pub(crate) fn run(&self, words: &str) -> Ran {
         Ran::from(self.command(words).output().unwrap())
     }
 }
 
 /// What a run left.
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl From<Output> for Ran {
@@ -53,7 +53,7 @@ impl From<Output> for Ran {
 
 impl Ran {
     #[track_caller]
-    fn expect(&self, code: i32, out: &str, err: &str) -> &Self {
+    pub(crate) fn expect(&self, code: i32, out: &str, err: &str) -> &Self {
         let seen = format!("code {:?}\n--- out\n{}--- err\n{}", self.code, self.out, self.err);
         assert_eq!(self.code, Some(code), "{seen}");
         assert!(self.out.contains(out), "no {out:?} on stdout of {seen}");
@@ -61,7 +61,7 @@ impl Ran {
         self
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         // Trailing text is an error of the parser: there is exactly one object.
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e} in:\n{}", self.out))
     }

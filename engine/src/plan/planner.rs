@@ -63,6 +63,9 @@ impl Planner<'_> {
         let sources = self.number_sources(&mut nodes, &edges);
         let memory = self.memory(&nodes, &edges, &sources);
         self.warn(&nodes, &edges, &mut notes);
+        for node in &nodes {
+            notes.extend(node.notices.iter().map(|notice| format!("`{}` {notice}", node.name)));
+        }
         let paths = self.paths(&nodes);
         self.check_waits(&nodes, &edges);
         self.check_gathers(&nodes, &edges, &specs);
@@ -203,6 +206,7 @@ impl Planner<'_> {
                 on_error: node.on_error,
                 outputs: Vec::new(),
                 notes: Vec::new(),
+                notices: Vec::new(),
                 inputs: Vec::new(),
                 planned: None,
                 in_edges: Vec::new(),
@@ -355,6 +359,7 @@ impl Planner<'_> {
         plan.cost = ports.cost;
         plan.blocking = ports.blocking;
         plan.notes = ports.notes.clone();
+        plan.notices = ports.notices.clone();
         plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();
         plan.outputs = ports
             .outputs

@@ -1,6 +1,6 @@
 //! Tables.
 
-use super::file::{self, Exists, OutputFile};
+use super::output_file::{self, Exists, OutputFile};
 use super::text::{Content, Form, Values};
 use limen::{
     Building, Cost, Dim, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink,
@@ -67,8 +67,9 @@ impl Csv {
     /// Writes the header, or compares it with that of the file that is continued.
     fn begin(&mut self, header: &str) -> Result<(), NodeError> {
         if !self.file.continues {
-            self.file.write(header.as_bytes())?;
-            return self.file.write(b"\n");
+            self.file.push(header.as_bytes());
+            self.file.push(b"\n");
+            return Ok(());
         }
         let path = self.file.path();
         let mut first = String::new();
@@ -113,7 +114,7 @@ impl Node for Csv {
             }
             ports = ports.input(name, spec.clone());
         }
-        let ports = file::plan(&config.path, config.exists, cx, ports, &mut errors);
+        let ports = output_file::plan(&config.path, config.exists, cx, ports, &mut errors);
         errors.into_result(ports)
     }
 
@@ -133,6 +134,7 @@ impl Node for Csv {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("rows", self.rows as f64);
+        self.file.metrics(to);
     }
 }
 

@@ -1,6 +1,6 @@
 //! JSON, one object a line.
 
-use super::file::{self, Exists, OutputFile};
+use super::output_file::{self, Exists, OutputFile};
 use super::text::{Content, Form, Values};
 use limen::{
     Building, Cost, Given, Many, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor,
@@ -76,7 +76,7 @@ impl Node for Jsonl {
                 None => ports.input_any(name),
             };
         }
-        let ports = file::plan(&config.path, config.exists, cx, ports, &mut errors);
+        let ports = output_file::plan(&config.path, config.exists, cx, ports, &mut errors);
         errors.into_result(ports)
     }
 
@@ -90,6 +90,7 @@ impl Node for Jsonl {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("rows", self.rows as f64);
+        self.file.metrics(to);
     }
 }
 

@@ -1,0 +1,169 @@
+//! Arrays for NumPy.
+
+use super::output_file::{self, Exists, OutputFile};
+use limen::{
+    Building, Cost, DType, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink,
+    Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Writes the messages as one array that `numpy.load` reads, the first dim counting them.
+///
+/// Every message has the same shape; `bf16` is refused, because NumPy has no such type. While the graph runs, what is
+/// there says of how many messages it is whenever nothing more comes at the moment.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    pub path: String,
+    /// What becomes of a file that is there already, `replace` or `fail`; `replace` by default.
+    #[serde(default)]
+    pub exists: Exists,
+}
+
+/// Bytes before the first element: enough for any shape, and a multiple of 64, as NumPy has it.
+const HEADER: usize = 256;
+
+/// NumPy's word for a type.
+fn word(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::I8 => "|i1",
+        DType::U8 => "|u1",
+        DType::I16 => "<i2",
+        DType::U16 => "<u2",
+        DType::I32 => "<i4",
+        DType::U32 => "<u4",
+        DType::I64 => "<i8",
+        DType::U64 => "<u8",
+        DType::BF16 => return None,
+    })
+}
+
+/// The beginning of a file of so many items.
+fn header(word: &str, items: u64, shape: &[usize]) -> Vec<u8> {
+    let inner: String = shape.iter().map(|n| format!(" {n},")).collect();
+    let text = format!("{{'descr': '{word}', 'fortran_order': False, 'shape': ({items},{inner}), }}");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend_from_slice(&((HEADER - 10) as u16).to_le_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+    // Six dims of twenty digits fit; the text ends with the line.
+    bytes.resize(HEADER - 1, b' ');
+    bytes.push(b'\n');
+    bytes
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Npy {
+    file: OutputFile,
+    word: &'static str,
+    shape: Vec<usize>,
+    items: u64,
+    /// How many the header says.
+    said: u64,
+}
+
+impl Npy {
+    /// Has the header say how many items there are.
+    fn say(&mut self) -> Result<(), NodeError> {
+        self.file.flush()?;
+        if self.said != self.items {
+            self.file.overwrite(0, &header(self.word, self.items, &self.shape))?;
+            self.said = self.items;
+        }
+        Ok(())
+    }
+}
+
+fn spec_of(given: Option<&PortSpec>) -> Result<(&'static str, Vec<usize>), String> {
+    let spec = given.ok_or("its shape is not known while planning")?;
+    let word = word(spec.dtype).ok_or_else(|| format!("{spec} has elements that NumPy does not know"))?;
+    let shape = spec.fixed_shape();
+    shape.map(|shape| (word, shape)).ok_or_else(|| format!("{spec} differs in shape from message to message"))
+}
+
+impl Node for Npy {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.exists == Exists::Append {
+            errors.at("exists", "an array cannot be added to").help("write `exists: replace` or `exists: fail`");
+        }
+        let mut ports = Ports::new().cost(Cost::Medium);
+        ports = match given.single() {
+            Some(spec) => {
+                if let Err(message) = spec_of(Some(spec)) {
+                    errors
+                        .input("in", message)
+                        .help("write it with `kind: jsonl`, or make it of one shape before, with `cast`");
+                }
+                ports.input("in", spec.clone())
+            }
+            None => ports.input_any("in"),
+        };
+        let ports = output_file::plan(&config.path, config.exists, cx, ports, &mut errors);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
+        let (word, shape) = spec_of(given).map_err(|why| NodeError::input("in", why))?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        file.push(&header(word, 0, &shape));
+        Ok(Npy { file, word, shape, items: 0, said: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("items", self.items as f64);
+        self.file.metrics(to);
+    }
+}
+
+impl Sink for Npy {
+    type In = Tensor;
+
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        self.file.write(input.body.bytes())?;
+        self.items += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), NodeError> {
+        self.say()
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.say()?;
+        self.file.finish()
+    }
+}
+
+impl Drop for Npy {
+    fn drop(&mut self) {
+        // The run was cut short: of what did not fit the header says nothing, and there is nobody left to tell.
+        let _ = self.file.flush();
+        let written = self.items - self.file.unwritten();
+        let _ = self.file.overwrite(0, &header(self.word, written, &self.shape));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_has_its_length_and_reads_back() {
+        for (items, shape) in [(0, vec![]), (u64::MAX, vec![usize::MAX >> 8; 6]), (7, vec![480, 640, 3])] {
+            let bytes = header("<f4", items, &shape);
+            assert_eq!(bytes.len(), HEADER, "{shape:?}");
+            assert_eq!(bytes.last(), Some(&b'\n'));
+        }
+        let bytes = header("<f4", 7, &[480, 3]);
+        let read = npyz::NpyHeader::from_reader(&bytes[..]).unwrap();
+        assert_eq!((read.shape(), read.dtype().descr().as_str()), (&[7, 480, 3][..], "'<f4'"));
+    }
+}

@@ -1,0 +1,140 @@
+//! Messages to connections.
+
+use crate::source::tcp::{check, claim, open};
+use crate::stream::links::Links;
+use crate::stream::outgoing::{Patience, Sent};
+use crate::stream::{self, Address, Framing};
+use limen::{
+    Building, Clock, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink, Tensor, Time,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// How long one message waits for the one peer that the node connected to, ns.
+const PATIENCE: u64 = 100_000_000;
+/// How long the first connection is waited for before the graph starts, and the last bytes when it ends, ns.
+const FAREWELL: u64 = 500_000_000;
+
+/// Sends the bytes of every message over TCP, to all who have connected (`listen`), or over a connection that it makes, and
+/// makes again when it is lost (`connect`).
+///
+/// What nobody was connected to take is counted (`unsent`), and so is what a peer that does not read had no room for
+/// (`full`): such a peer does not slow the graph, and is let go when it has taken nothing for 8 s. What the kernel took counts as sent; whether it arrived, nobody says.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Where to wait for connections: a port alone is one of this machine that no other reaches; `0.0.0.0:9000` is for
+    /// everybody, `192.168.1.5:9000` for the network of that interface.
+    pub listen: Option<Address>,
+    /// Where to connect to, instead: a port alone is one of this machine.
+    pub connect: Option<Address>,
+    /// How a message ends; `lines` by default.
+    #[serde(default)]
+    pub framing: Framing,
+    /// Connections at a time, 64 at most; whoever comes then is turned away and counted (`refused`). 16 by default.
+    pub max_connections: Option<usize>,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Tcp {
+    links: Links,
+    framing: Framing,
+    clock: Clock,
+    /// A message as it goes over the wire.
+    frame: Vec<u8>,
+    sent: u64,
+    unsent: u64,
+    full: u64,
+}
+
+impl Tcp {
+    /// Lets connections come and go.
+    fn look(&mut self) -> Result<Time, NodeError> {
+        self.links.wait(0)?;
+        for at in (0..self.links.peers.len()).rev() {
+            if !self.links.peers[at].is_there() {
+                self.let_go(at);
+            }
+        }
+        Ok(self.clock.now())
+    }
+
+    fn let_go(&mut self, at: usize) {
+        self.links.counts.partial += u64::from(self.links.peers[at].is_behind());
+        self.links.close(at);
+    }
+}
+
+impl Node for Tcp {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        check(config.listen, config.connect, config.max_connections, &mut errors);
+        let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium).blocking();
+        errors.into_result(claim(ports, config.listen))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let Config { listen, connect, framing, max_connections } = config;
+        // Nothing is read but what is thrown away.
+        let mut links = open(listen, connect, max_connections, Framing::Raw, 4 << 10, cx)?;
+        let clock = cx.clock();
+        links.greet(FAREWELL)?;
+        Ok(Tcp { links, framing, clock, frame: Vec::new(), sent: 0, unsent: 0, full: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("sent", self.sent as f64);
+        to.set("unsent", self.unsent as f64);
+        to.set("full", self.full as f64);
+        self.links.metrics(to);
+    }
+}
+
+impl Sink for Tcp {
+    type In = Tensor;
+
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        self.frame.clear();
+        self.framing.write(input.body.bytes(), &mut self.frame)?;
+        let now = self.look()?;
+        if self.links.peers.is_empty() {
+            self.unsent += 1;
+            return Ok(());
+        }
+        // Only whom the graph itself chose is waited for: any other could slow it as it likes.
+        let until = if self.links.listens() { Time::ZERO } else { now + PATIENCE };
+        for at in (0..self.links.peers.len()).rev() {
+            let peer = &mut self.links.peers[at];
+            let sent = peer.send(&self.frame, Patience { clock: &self.clock, until });
+            match sent {
+                Sent::Done => self.sent += 1,
+                Sent::Full => self.full += 1,
+                Sent::Closed => {
+                    self.unsent += 1;
+                    self.let_go(at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), NodeError> {
+        let now = self.look()?;
+        for peer in &mut self.links.peers {
+            peer.wait(Patience { clock: &self.clock, until: now + PATIENCE / 2 });
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        let now = self.clock.now();
+        for peer in &mut self.links.peers {
+            peer.catch_up(Patience { clock: &self.clock, until: now + FAREWELL });
+        }
+        let behind = self.links.peers.iter().filter(|peer| peer.is_behind()).count();
+        self.links.counts.partial += behind as u64;
+        Ok(())
+    }
+}

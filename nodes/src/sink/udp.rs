@@ -1,0 +1,104 @@
+//! Datagrams to the network.
+
+use crate::stream::{self, Address, Framing};
+use limen::{
+    Building, Cost, Given, Message, Metrics, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Sink, Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// Bytes of the largest datagram.
+const LARGEST: usize = 65_507;
+
+/// Sends the bytes of every message as a datagram.
+///
+/// Nobody says whether it arrives. What the machine itself could not send, because the network is down or has no room, is
+/// counted (`unsent`) and does not stop the graph; a message of more than 65507 bytes fails the call.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Where to send: a port alone is one of this machine, `192.168.1.5:9000` is one of another.
+    pub to: Address,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Udp {
+    socket: UdpSocket,
+    to: SocketAddr,
+    sent: u64,
+    unsent: u64,
+}
+
+/// Whether sending may work later, without anything being changed here.
+fn may_pass(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock
+            | ErrorKind::NetworkDown
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::HostUnreachable
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::OutOfMemory
+    ) || error.raw_os_error() == Some(nix::errno::Errno::ENOBUFS as i32)
+}
+
+impl Node for Udp {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium).blocking();
+        let fixed = given.single().filter(|spec| spec.fixed_shape().is_some());
+        if let Some(spec) = fixed.filter(|spec| spec.max_bytes().is_none_or(|bytes| bytes > LARGEST)) {
+            let message = format!("{spec} does not fit into a datagram, which has at most {LARGEST} bytes");
+            errors.input("in", message).help("send it with `kind: tcp`, or make it smaller before");
+        }
+        errors.into_result(ports.note(format!("sends to {}", config.to)))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        // What is sent to this machine leaves from it too; nobody can answer from elsewhere.
+        let from: IpAddr = match (config.to.0.ip(), config.to.is_elsewhere()) {
+            (IpAddr::V4(_), false) => Ipv4Addr::LOCALHOST.into(),
+            (IpAddr::V4(_), true) => Ipv4Addr::UNSPECIFIED.into(),
+            (IpAddr::V6(ip), false) if ip == Ipv6Addr::LOCALHOST => Ipv6Addr::LOCALHOST.into(),
+            (IpAddr::V6(_), _) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let refused = |error: io::Error| NodeError::input(format!("sending to udp {}", config.to), error);
+        let socket = UdpSocket::bind((from, 0)).map_err(refused)?;
+        socket.set_nonblocking(true).map_err(refused)?;
+        Ok(Udp { socket, to: config.to.0, sent: 0, unsent: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("sent", self.sent as f64);
+        to.set("unsent", self.unsent as f64);
+    }
+}
+
+impl Sink for Udp {
+    type In = Tensor;
+
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        let bytes = input.body.bytes();
+        if bytes.len() > LARGEST {
+            let what = format!("a datagram to {}", self.to);
+            return Err(NodeErrorKind::Input {
+                what,
+                why: format!("{} bytes, where {LARGEST} is the most; send it with `kind: tcp`", bytes.len()),
+            }
+            .into());
+        }
+        loop {
+            match self.socket.send_to(bytes, self.to) {
+                Ok(_) => self.sent += 1,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if may_pass(&error) => self.unsent += 1,
+                Err(error) => return Err(NodeError::input(format!("sending to udp {}", self.to), error)),
+            }
+            return Ok(());
+        }
+    }
+}

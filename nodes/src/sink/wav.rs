@@ -1,0 +1,194 @@
+//! Sound to files.
+
+use super::output_file::{self, Exists, OutputFile};
+use hound::{SampleFormat, WavSpec, WavWriter};
+use limen::unit::Rate;
+use limen::{
+    Building, Cost, DType, Dim, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink,
+    Tensor,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::rc::Rc;
+
+/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`; without a second dim there is one
+/// channel.
+///
+/// The file may not become larger than 4 GiB, which its format cannot say: the call that would make it so fails.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    pub path: String,
+    /// Frames a second, such as `16kHz`.
+    pub sample_rate: Rate,
+    /// What becomes of a file that is there already, `replace` or `fail`; `replace` by default.
+    #[serde(default)]
+    pub exists: Exists,
+}
+
+/// Bytes of samples that a file may hold: a little is left for its header.
+const MOST_BYTES: u64 = u32::MAX as u64 - (64 << 10);
+
+/// The file as the writer of the format has it, while the node asks how much of it is written.
+#[derive(Clone, Debug)]
+struct Shared(Rc<RefCell<OutputFile>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().push(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush().map_err(io::Error::other)
+    }
+}
+
+impl Seek for Shared {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.borrow_mut().seek(to)
+    }
+}
+
+/// The node.
+pub struct Wav {
+    // Dropped before the file, whose header it completes.
+    writer: WavWriter<Shared>,
+    file: Rc<RefCell<OutputFile>>,
+    frames: u64,
+    bytes: u64,
+    channels: usize,
+}
+
+impl std::fmt::Debug for Wav {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} with {} frames", self.file.borrow().path(), self.frames)
+    }
+}
+
+/// The channels and samples of what comes.
+fn sound(spec: &PortSpec, rate: Rate) -> Result<WavSpec, (String, &'static str)> {
+    let wrong =
+        |help| Err((format!("{spec} is no sound, which is f32[frames,channels] or i16[frames,channels]"), help));
+    let (bits_per_sample, sample_format) = match spec.dtype {
+        DType::F32 => (32, SampleFormat::Float),
+        DType::I16 => (16, SampleFormat::Int),
+        _ => return wrong("put a `cast` node before"),
+    };
+    let channels = match spec.shape[..] {
+        [_] => 1,
+        [_, Dim::Fixed(channels @ 1..=256)] => channels as u16,
+        _ => return wrong("bring it into this shape before, with 1 to 256 channels"),
+    };
+    Ok(WavSpec { channels, sample_rate: rate.0 as u32, bits_per_sample, sample_format })
+}
+
+impl Wav {
+    fn write(&mut self, input: &Tensor) -> Result<(), hound::Error> {
+        // What is pushed into the buffer cannot fail; there is room for it.
+        if let Ok(samples) = input.as_slice::<f32>() {
+            samples.iter().try_for_each(|sample| self.writer.write_sample(*sample))
+        } else {
+            let samples = input.as_slice::<i16>().unwrap_or_default();
+            samples.iter().try_for_each(|sample| self.writer.write_sample(*sample))
+        }
+    }
+}
+
+impl Node for Wav {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.exists == Exists::Append {
+            errors.at("exists", "sound cannot be added to").help("write `exists: replace` or `exists: fail`");
+        }
+        let Rate(rate) = config.sample_rate;
+        if rate.fract() != 0.0 || !(1.0..=1e7).contains(&rate) {
+            let message = format!("{rate} frames a second, where a whole number up to 10 million is possible");
+            errors.at("sample_rate", message).help("write a rate such as `16kHz`");
+        }
+        let mut ports = Ports::new().cost(Cost::Medium);
+        ports = match given.single() {
+            Some(spec) => {
+                if let Err((message, help)) = sound(spec, config.sample_rate) {
+                    errors.input("in", message).help(help);
+                }
+                ports.input("in", spec.clone())
+            }
+            None => ports.input_any("in"),
+        };
+        let ports = output_file::plan(&config.path, config.exists, cx, ports, &mut errors);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
+        let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
+        let spec = sound(given, config.sample_rate).map_err(|(message, _)| NodeError::input("in", message))?;
+        let file = Rc::new(RefCell::new(OutputFile::open(cx.folders(), &config.path, config.exists)?));
+        let writer = WavWriter::new(Shared(file.clone()), spec).map_err(NodeError::other)?;
+        Ok(Wav { writer, file, frames: 0, bytes: 0, channels: spec.channels.into() })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("frames", self.frames as f64);
+        self.file.borrow().metrics(to);
+    }
+}
+
+impl Sink for Wav {
+    type In = Tensor;
+
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        let bytes = input.body.bytes().len() as u64;
+        if self.bytes + bytes > MOST_BYTES {
+            let what = self.file.borrow().path().display().to_string();
+            return Err(NodeError::input(
+                what,
+                "a WAV file holds no more than 4 GiB; write `kind: npy` or `kind: file`",
+            ));
+        }
+        self.file.borrow_mut().make_room()?;
+        self.write(&input.body).map_err(NodeError::other)?;
+        self.file.borrow_mut().end_message();
+        self.bytes += bytes;
+        self.frames += (input.body.shape().elements() / self.channels.max(1)) as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), NodeError> {
+        self.file.borrow_mut().flush()?;
+        // Has the header say what is there, and comes back to the end.
+        self.writer.flush().map_err(NodeError::other)
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.flush()?;
+        self.file.borrow_mut().finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sound_has_frames_and_channels() {
+        let rate = Rate(16_000.0);
+        for (spec, expected) in [
+            (PortSpec::new(DType::F32, [Dim::AtMost(512), Dim::Fixed(2)]), Ok((2, 32))),
+            (PortSpec::new(DType::I16, [Dim::AtMost(512)]), Ok((1, 16))),
+            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node before")),
+            (PortSpec::fixed(DType::F32, [512, 0]), Err("with 1 to 256 channels")),
+            (PortSpec::fixed(DType::F32, []), Err("with 1 to 256 channels")),
+        ] {
+            match (sound(&spec, rate), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!((found.channels, found.bits_per_sample), expected, "{spec}"),
+                (Err((message, help)), Err(expected)) => assert!(help.contains(expected), "{spec}: {message}"),
+                (found, _) => panic!("{spec}: {found:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Arrays from NumPy's files.
+
+use super::file::{Wrong, find};
+use super::pace::Pace;
+use limen::unit::Rate;
+use limen::{
+    Building, Cost, DType, Emit, Folders, Given, MAX_RANK, Next, Node, NodeError, PlanErrors, Planning, PortSpec,
+    Ports, Source, Tensor,
+};
+use npyz::{Endianness, NpyHeader, Order, TypeChar};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+/// Reads an array that NumPy has saved, one item of its first dim a message: `value`, of the array's type and the shape of
+/// an item.
+///
+/// Type and shape are known while planning. A file that ends too soon gives the items that are whole, then fails one call.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder.
+    pub path: String,
+    /// How many items a second, such as `100Hz`: item `n` is sent `n` periods after the first, and late ones keep their
+    /// intended time as origin. As fast as they are taken by default.
+    pub rate: Option<Rate>,
+    /// How many times the file is gone through; 1 by default.
+    #[serde(default = "one")]
+    pub repeat: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Bytes of the longest header: one that describes numbers is a tenth of it, and the rest is space.
+const MAX_HEADER: usize = 4 << 10;
+/// From this size on reading an item takes longer than the tens of microseconds that make a node heavy.
+const HEAVY_BYTES: usize = 64 << 10;
+
+/// What the beginning of a file says.
+#[derive(Debug, PartialEq)]
+struct Header {
+    dtype: DType,
+    /// Items, and the shape of one.
+    items: u64,
+    shape: Vec<usize>,
+    /// Bytes of an item.
+    size: usize,
+    /// Where the first begins.
+    start: u64,
+}
+
+/// Whether a header can be given to the parser, which works by recursion and multiplies without looking: anybody can
+/// write a header, and neither may end the process.
+fn screen(text: &str) -> Result<(), String> {
+    let mut depth = 0usize;
+    for c in text.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > 4 {
+            return Err("the header is nested deeper than that of any array of numbers".into());
+        }
+    }
+    // A product of numbers with 19 digits in all fits into 64 bits; one digit is that of the type.
+    let digits = text.chars().filter(char::is_ascii_digit).count();
+    if digits > 20 || text.to_ascii_lowercase().contains("0x") {
+        return Err("its shape is that of more elements than any file holds".into());
+    }
+    Ok(())
+}
+
+impl Header {
+    fn read(from: &mut impl Read) -> Result<Header, String> {
+        let mut bytes = vec![0; 8];
+        from.read_exact(&mut bytes).map_err(|_| "it is too short for a `.npy` file")?;
+        if !bytes.starts_with(b"\x93NUMPY") {
+            return Err("it is no `.npy` file: it does not begin with `\\x93NUMPY`".into());
+        }
+        let prefix = if bytes[6] == 1 { 2 } else { 4 };
+        let mut length = [0; 4];
+        from.read_exact(&mut length[..prefix]).map_err(|_| "it ends within its header")?;
+        bytes.extend_from_slice(&length[..prefix]);
+        let length = u32::from_le_bytes(length) as usize;
+        if length > MAX_HEADER {
+            return Err(format!("it announces a header of {length} bytes; {MAX_HEADER} are enough for any array"));
+        }
+        let begin = bytes.len();
+        bytes.resize(begin + length, 0);
+        from.read_exact(&mut bytes[begin..]).map_err(|_| "it ends within its header")?;
+        screen(&String::from_utf8_lossy(&bytes[begin..]))?;
+        let header = NpyHeader::from_reader(&bytes[..]).map_err(|e| format!("its header cannot be read: {e}"))?;
+        Header::of(&header, bytes.len() as u64)
+    }
+
+    fn of(header: &NpyHeader, start: u64) -> Result<Header, String> {
+        let npyz::DType::Plain(kind) = header.dtype() else {
+            return Err("its elements have fields; save each as an array of its own".into());
+        };
+        let dtype = match (kind.type_char(), kind.size_field()) {
+            (TypeChar::Float, 2) => DType::F16,
+            (TypeChar::Float, 4) => DType::F32,
+            (TypeChar::Float, 8) => DType::F64,
+            (TypeChar::Int, 1) => DType::I8,
+            (TypeChar::Int, 2) => DType::I16,
+            (TypeChar::Int, 4) => DType::I32,
+            (TypeChar::Int, 8) => DType::I64,
+            (TypeChar::Uint | TypeChar::Bool, 1) => DType::U8,
+            (TypeChar::Uint, 2) => DType::U16,
+            (TypeChar::Uint, 4) => DType::U32,
+            (TypeChar::Uint, 8) => DType::U64,
+            _ => return Err(format!("its elements are {kind}; save it with `.astype('<f4')`")),
+        };
+        if kind.endianness() == Endianness::Big && dtype.size() > 1 {
+            let text =
+                format!("its elements are {kind}, the most significant byte first; save it with `.astype('<f4')`");
+            return Err(text);
+        }
+        let Some((items, shape)) = header.shape().split_first() else {
+            return Err("it is a single value, of which there is no first dim; save it with `.reshape(1)`".into());
+        };
+        if header.order() == Order::Fortran && !shape.is_empty() {
+            return Err("it is in Fortran order; save it with `numpy.ascontiguousarray`".into());
+        }
+        if shape.len() > MAX_RANK {
+            return Err(format!("its items have {} dims, where a tensor has at most {MAX_RANK}", shape.len()));
+        }
+        if shape.contains(&0) {
+            return Err(format!("an item of shape {shape:?} holds nothing"));
+        }
+        let too_large = || format!("an item of shape {shape:?} does not fit into memory");
+        let shape: Vec<usize> =
+            shape.iter().map(|n| usize::try_from(*n).map_err(|_| too_large())).collect::<Result<_, _>>()?;
+        let size = PortSpec::fixed(dtype, shape.iter().copied()).max_bytes();
+        let size = size.filter(|size| isize::try_from(*size).is_ok()).ok_or_else(too_large)?;
+        Ok(Header { dtype, items: *items, shape, size, start })
+    }
+}
+
+/// Opens a file and reads its header.
+fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<File>, Header), Wrong> {
+    let path = find(&config.path, folders)?;
+    let help = "save the array anew with `numpy.save`";
+    let wrong = |message: String| (format!("`{}`: {message}", path.display()), help);
+    let file = File::open(&path).map_err(|e| wrong(e.to_string()))?;
+    let length = file.metadata().map_err(|e| wrong(e.to_string()))?.len();
+    let mut file = BufReader::with_capacity(64 << 10, file);
+    let header = Header::read(&mut file).map_err(wrong)?;
+    // Room is made for items, so that one has to be there.
+    if header.items > 0 && length.saturating_sub(header.start) < header.size as u64 {
+        let message = format!("the first item would have {} bytes, and the file has {length} in all", header.size);
+        return Err(wrong(message));
+    }
+    Ok((path, file, header))
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Npy {
+    path: PathBuf,
+    file: BufReader<File>,
+    header: Header,
+    pace: Pace,
+    passes: u32,
+    /// Items sent in this pass.
+    at: u64,
+    unseen: Vec<u8>,
+}
+
+impl Npy {
+    fn is_done(&self) -> bool {
+        self.passes == 0 || self.header.items == 0
+    }
+
+    /// Reads an item and moves on to the next. Nothing follows an item that cannot be read.
+    fn read(&mut self, into: &mut [u8]) -> Result<(), NodeError> {
+        if let Err(error) = self.file.read_exact(into) {
+            self.passes = 0;
+            if error.kind() != std::io::ErrorKind::UnexpectedEof {
+                return Err(NodeError::file(&self.path, error));
+            }
+            let why = format!("the header promises {} items, and the file ends after {}", self.header.items, self.at);
+            return Err(NodeError::input(self.path.display().to_string(), why));
+        }
+        self.at += 1;
+        if self.at == self.header.items {
+            (self.at, self.passes) = (0, self.passes - 1);
+            self.file.seek(SeekFrom::Start(self.header.start)).map_err(|e| NodeError::file(&self.path, e))?;
+        }
+        Ok(())
+    }
+}
+
+impl Node for Npy {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.repeat == 0 {
+            errors.at("repeat", "0 passes over the items send nothing").help("write 1 or more");
+        }
+        let mut ports = Ports::new();
+        match open(config, cx.folders) {
+            Ok((_, _, header)) => {
+                let cost = if header.size >= HEAVY_BYTES { Cost::Heavy } else { Cost::Medium };
+                ports = ports.output("value", PortSpec::fixed(header.dtype, header.shape)).cost(cost);
+            }
+            Err((message, help)) => {
+                errors.at("path", message).help(help);
+            }
+        }
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let opened = open(&config, cx.folders());
+        let (path, file, header) = opened.map_err(|(message, _)| NodeError::input(&*config.path, message))?;
+        // What was planned holds; a file that was exchanged since is another.
+        let planned = cx.outputs().first().and_then(|(_, spec)| spec.clone());
+        let found = PortSpec::fixed(header.dtype, header.shape.iter().copied());
+        if planned.is_some_and(|planned| planned != found) {
+            return Err(NodeError::input(
+                &*config.path,
+                format!("its items are {found} now, and were others when the graph was planned"),
+            ));
+        }
+        let pace = Pace::new(config.rate);
+        Ok(Npy { path, file, header, pace, passes: config.repeat, at: 0, unseen: Vec::new() })
+    }
+}
+
+impl Source for Npy {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        if self.is_done() {
+            return Ok(Next::Done);
+        }
+        let origin = match self.pace.begin(out.now(), || out.clock()) {
+            Ok(origin) => origin,
+            Err(early) => return Ok(early),
+        };
+        if out.is_connected() {
+            let header = out.header(origin);
+            let mut item = out.loan(&header)?;
+            self.read(item.bytes_mut())?;
+            out.send(item);
+        } else {
+            let mut unseen = std::mem::take(&mut self.unseen);
+            unseen.resize(self.header.size, 0);
+            let read = self.read(&mut unseen);
+            self.unseen = unseen;
+            read?;
+        }
+        Ok(if self.is_done() { Next::Done } else { self.pace.then(out.now()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The beginning of a file, as NumPy writes it.
+    fn file(version: u8, text: &str) -> Vec<u8> {
+        let mut bytes = b"\x93NUMPY".to_vec();
+        bytes.extend_from_slice(&[version, 0]);
+        let length = (text.len() as u32).to_le_bytes();
+        bytes.extend_from_slice(if version == 1 { &length[..2] } else { &length });
+        bytes.extend_from_slice(text.as_bytes());
+        bytes
+    }
+
+    fn dict(kind: &str, order: &str, shape: &str) -> String {
+        format!("{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}   \n")
+    }
+
+    fn read(bytes: &[u8]) -> String {
+        match Header::read(&mut &bytes[..]) {
+            Ok(h) => format!("{} × {} from {}", h.items, PortSpec::fixed(h.dtype, h.shape), h.start),
+            Err(message) => message,
+        }
+    }
+
+    #[test]
+    fn type_and_shape_are_read_from_the_header() {
+        for (kind, shape, expected) in [
+            ("'<f4'", "(10, 3)", "10 × f32[3] from"),
+            ("'<f2'", "(10,)", "10 × f16[] from"),
+            ("'|u1'", "(2, 480, 640, 3)", "2 × u8[480,640,3] from"),
+            ("'|b1'", "(1, 1)", "1 × u8[1] from"),
+            ("'<i8'", "(0, 4)", "0 × i64[4] from"),
+            ("'<u2'", "(18446744073709551,)", "18446744073709551 × u16[] from"),
+            ("'<f4'", "()", "single value"),
+            ("'>f4'", "(10, 3)", "most significant byte first"),
+            ("'<c8'", "(10, 3)", "save it with `.astype('<f4')`"),
+            ("'|O'", "(10, 3)", "its elements are |O"),
+            ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "have fields"),
+            ("'<f4'", "(10, 0)", "holds nothing"),
+            ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "7 dims"),
+            ("'<f4'", "(-1, 3)", "cannot be negative"),
+            ("'<f4'", "(2, 3", "cannot be read"),
+            ("'<f4'", "(1, 4611686018427387904, 4)", "more elements than any file holds"),
+            ("'<f4'", "(1, 9223372036854775807)", "more elements than any file holds"),
+            ("'<f4'", "(0xffffffffffffffff, 0xffffffffffffffff)", "more elements than any file holds"),
+            ("'<f8'", "(1, 99999999, 99999999)", "1 × f64[99999999,99999999] from"),
+        ] {
+            let found = read(&file(1, &dict(kind, "False", shape)));
+            assert!(found.contains(expected), "{kind} {shape}: {found}");
+        }
+        assert!(read(&file(1, &dict("'<f4'", "True", "(10, 3)"))).contains("Fortran order"));
+        assert!(read(&file(1, &dict("'<f4'", "True", "(10,)"))).starts_with("10 × f32[]"));
+        assert!(read(&file(3, &dict("'<f4'", "False", "(10, 3)"))).starts_with("10 × f32[3]"));
+    }
+
+    #[test]
+    fn no_header_takes_more_than_it_has_to_give() {
+        let deep = "(".repeat(4_000);
+        for (bytes, expected) in [
+            (b"".to_vec(), "too short"),
+            (b"\x93NUMPY".to_vec(), "too short"),
+            (b"PK\x03\x04....".to_vec(), "no `.npy` file"),
+            (b"\x93NUMPY\x01\x00".to_vec(), "within its header"),
+            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(), "header of 4294967295 bytes"),
+            (b"\x93NUMPY\x01\x00\x50\x00{'descr'".to_vec(), "within its header"),
+            (file(1, &deep), "nested deeper"),
+            (file(9, &dict("'<f4'", "False", "(1,)")), "cannot be read"),
+            (file(1, "{}"), "cannot be read"),
+            (file(1, "\u{0}\u{1}"), "cannot be read"),
+        ] {
+            let found = read(&bytes);
+            assert!(found.contains(expected), "{expected}: {found}");
+        }
+        let whole = file(1, &dict("'<f4'", "False", "(10, 3)"));
+        for cut in 0..whole.len() {
+            assert!(Header::read(&mut &whole[..cut]).is_err());
+        }
+    }
+}

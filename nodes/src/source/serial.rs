@@ -1,0 +1,164 @@
+//! Messages from a serial device.
+
+use crate::stream::backoff::Backoff;
+use crate::stream::framing::Deframer;
+use crate::stream::ready::{self, Read, WAIT_MS};
+use crate::stream::tty::{self, Tty};
+use crate::stream::{self, Framing, OnClose};
+use limen::unit::Bytes;
+use limen::{
+    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
+    Time,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::fs::File;
+use std::io::Read as _;
+
+/// Receives messages from a serial device: `bytes` `u8[≤max_bytes]`.
+///
+/// The device sends 8 bits without parity and one stop bit; there is no flow control. It lies outside the graph's folder, so
+/// that the command line has to allow it: `--allow-path /dev`. A message that is longer than allowed is counted
+/// (`too_large`), and so is one that a lost connection cuts short (`partial`). A device that is not there when the graph
+/// starts stops it; one that is unplugged later is opened again when it is back.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The device, such as `/dev/ttyUSB0`.
+    pub device: String,
+    /// Bits a second, such as `115200`.
+    pub baud: u32,
+    /// Where one message ends and the next begins; `lines` by default.
+    #[serde(default)]
+    pub framing: Framing,
+    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
+    #[serde(default = "stream::max_bytes")]
+    pub max_bytes: Bytes,
+    /// What follows when the device is gone; `reconnect` by default.
+    #[serde(default)]
+    pub on_close: OnClose,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Serial {
+    tty: Tty,
+    port: Option<File>,
+    framing: Framing,
+    deframer: Deframer,
+    on_close: OnClose,
+    backoff: Backoff,
+    /// When to open the device again.
+    due: Time,
+    heard: Time,
+    received: u64,
+    too_large: u64,
+    partial: u64,
+    disconnects: u64,
+    is_unsent: bool,
+}
+
+impl Serial {
+    /// The device is gone.
+    fn close(&mut self, now: Time) {
+        self.port = None;
+        self.disconnects += 1;
+        self.partial += u64::from(self.deframer.is_partial());
+        self.deframer.clear();
+        self.due = self.backoff.after(now);
+    }
+}
+
+impl Node for Serial {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let spec = stream::spec(config.max_bytes, &mut errors);
+        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live();
+        if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
+            ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
+        }
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let tty = Tty::new(&config.device, config.baud, cx.folders())?;
+        let port = tty.open().map_err(|error| tty.error(error))?;
+        Ok(Serial {
+            tty,
+            port: Some(port),
+            framing: config.framing,
+            deframer: Deframer::new(config.framing, config.max_bytes.0 as usize),
+            on_close: config.on_close,
+            backoff: Backoff::new(cx.node(), cx.now()),
+            due: Time::ZERO,
+            heard: Time::ZERO,
+            received: 0,
+            too_large: 0,
+            partial: 0,
+            disconnects: 0,
+            is_unsent: false,
+        })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("received", self.received as f64);
+        to.set("too_large", self.too_large as f64);
+        to.set("partial", self.partial as f64);
+        to.set("disconnects", self.disconnects as f64);
+        to.set("stopped", self.deframer.whole() as f64);
+    }
+}
+
+impl Source for Serial {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        match self.deframer.take() {
+            Some(Ok(message)) => {
+                self.received += 1;
+                self.is_unsent = true;
+                stream::send(self.deframer.bytes(message), self.heard, out)?;
+                return Ok(Next::More);
+            }
+            Some(Err(_)) => {
+                self.too_large += 1;
+                // A length that noise has changed would swallow what follows; the next bytes may begin a message.
+                if self.framing.has_length() {
+                    self.deframer.clear();
+                }
+                return Ok(Next::More);
+            }
+            None => {}
+        }
+        if std::mem::take(&mut self.is_unsent) {
+            return Ok(Next::At(out.now()));
+        }
+        let now = out.clock();
+        let Some(port) = &mut self.port else {
+            if self.on_close == OnClose::End {
+                return Ok(Next::Done);
+            }
+            if self.due <= now {
+                self.port = self.tty.open().ok();
+                self.due = if self.port.is_some() { now } else { self.backoff.after(now) };
+            }
+            return Ok(Next::At(self.due));
+        };
+        // This call waits and sends nothing, so that the time is nobody's: what has come is sent by the next.
+        if !ready::readable(&*port, WAIT_MS).map_err(|error| self.tty.error(error))? {
+            return Ok(Next::More);
+        }
+        self.heard = out.clock();
+        match ready::outcome(port.read(self.deframer.space())) {
+            Ok(Read::Some(n)) => {
+                self.deframer.filled(n);
+                self.backoff.reset();
+            }
+            Ok(Read::Nothing) => {}
+            // An unplugged device answers with one or the other.
+            Ok(Read::End) | Err(_) => self.close(self.heard),
+        }
+        Ok(Next::More)
+    }
+}

@@ -1,0 +1,117 @@
+//! The standard input.
+
+use crate::stream::framing::{Deframer, TooLarge};
+use crate::stream::ready::{self, Read, WAIT_MS};
+use crate::stream::{self, Framing};
+use limen::unit::Bytes;
+use limen::{
+    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
+    Time,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io;
+
+/// Reads the standard input in lines or as it comes: `bytes` `u8[≤max_bytes]`.
+///
+/// The stream ends where the input ends. A line that is too long fails one call; with `on_error: skip` the next line
+/// follows.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Where one message ends and the next begins; `lines` by default.
+    #[serde(default)]
+    pub framing: Framing,
+    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
+    #[serde(default = "stream::max_bytes")]
+    pub max_bytes: Bytes,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Stdin {
+    max: usize,
+    deframer: Deframer,
+    /// When the bytes came that are in the buffer.
+    heard: Time,
+    number: u64,
+    is_closed: bool,
+    /// Something was sent in this turn, and is on its way only when the turn has ended.
+    is_unsent: bool,
+}
+
+impl Stdin {
+    fn found(
+        &mut self,
+        found: Result<std::ops::Range<usize>, TooLarge>,
+        out: &mut Emit<Tensor>,
+    ) -> Result<Next, NodeError> {
+        self.number += 1;
+        let message =
+            found.map_err(|large| large.error(format!("standard input: message {}", self.number), self.max))?;
+        self.is_unsent = true;
+        stream::send(self.deframer.bytes(message), self.heard, out)?;
+        Ok(Next::More)
+    }
+}
+
+impl Node for Stdin {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let spec = stream::spec(config.max_bytes, &mut errors);
+        let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking();
+        errors.into_result(ports.claim(Claim::Device("standard input".into())))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let max = config.max_bytes.0 as usize;
+        let deframer = Deframer::new(config.framing, max);
+        Ok(Stdin { max, deframer, heard: cx.now(), number: 0, is_closed: false, is_unsent: false })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("stopped", self.deframer.whole() as f64);
+    }
+}
+
+impl Source for Stdin {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        if let Some(found) = self.deframer.take() {
+            return self.found(found, out);
+        }
+        if self.is_closed {
+            if let Some(found) = self.deframer.last() {
+                return self.found(found, out);
+            }
+            if self.deframer.is_partial() {
+                self.deframer.clear();
+                let what = format!("standard input: message {}", self.number + 1);
+                return Err(NodeError::input(what, "the input ends within it, and it is not sent"));
+            }
+            return Ok(Next::Done);
+        }
+        if std::mem::take(&mut self.is_unsent) {
+            return Ok(Next::At(out.now()));
+        }
+        // This call waits and sends nothing, so that the time is nobody's: what has come is sent by the next.
+        let stdin = io::stdin();
+        let fail = |error: io::Error| NodeError::file("standard input", error);
+        if ready::readable(&stdin, WAIT_MS).map_err(fail)? {
+            let read = nix::unistd::read(&stdin, self.deframer.space()).map_err(io::Error::from);
+            match ready::outcome(read) {
+                Ok(Read::Some(n)) => self.deframer.filled(n),
+                Ok(Read::Nothing) => {}
+                Ok(Read::End) => self.is_closed = true,
+                Err(error) => {
+                    self.is_closed = true;
+                    return Err(fail(error));
+                }
+            }
+            self.heard = out.clock();
+        }
+        Ok(Next::More)
+    }
+}

@@ -1,0 +1,168 @@
+//! Files: bytes, arrays and sound.
+
+use super::{Graph, figures};
+
+/// A file of some bytes that follow no pattern.
+fn noise(n: usize) -> Vec<u8> {
+    (0..n).map(|i| (i * i / 7 + i) as u8).collect()
+}
+
+#[test]
+fn what_a_file_holds_comes_out_again_however_it_is_cut() {
+    let graph = Graph::new();
+    let text: String = (0..5_000).map(|n| format!("line {n} {}\n", "x".repeat(n % 97))).collect();
+    graph.write("in.txt", &text);
+    graph.write("in.bin", noise(300_001));
+    for (source, sink, framing) in
+        [("in.txt", "lines", "lines"), ("in.txt", "length", "lines"), ("in.bin", "raw", "raw")]
+    {
+        let nodes = format!(
+            "  a: {{ kind: file, config: {{ path: {source}, framing: {framing}, max_bytes: 1000B }} }}\n  \
+             b: {{ kind: file, config: {{ path: out, framing: {sink} }}, from: a }}\n"
+        );
+        let report = graph.run(&nodes);
+        assert_eq!(report.exit_code(), 0);
+        assert_eq!(report.metric("b.unwritten"), None);
+        if sink == "length" {
+            let nodes = "  a: { kind: file, config: { path: out, framing: length, max_bytes: 1000B } }\n  \
+                         b: { kind: file, config: { path: back }, from: a }\n";
+            figures(&graph.run(nodes), &[("b.messages", 5_000.0)]);
+            assert_eq!(graph.read("back"), text.as_bytes());
+        } else {
+            assert_eq!(graph.read("out"), graph.read(source), "{source}");
+        }
+    }
+}
+
+#[test]
+fn a_line_that_is_too_long_fails_one_call() {
+    let graph = Graph::new();
+    graph.write("in.txt", format!("one\n{}\ntwo", "x".repeat(100_000)));
+    let nodes = |policy: &str| {
+        format!(
+            "  a: {{ kind: file, config: {{ path: in.txt, max_bytes: 8B }}, on_error: {policy} }}\n  \
+             b: {{ kind: file, config: {{ path: out.txt }}, from: a }}\n"
+        )
+    };
+    let report = graph.run(&nodes("skip"));
+    assert_eq!((report.exit_code(), report.failed_calls), (0, 1));
+    assert!(report.failures[0].text.contains("in.txt: message 2: 100000 is more than the 8"), "{:?}", report.failures);
+    assert_eq!(graph.read("out.txt"), b"one\ntwo\n");
+    let report = graph.run(&nodes("stop"));
+    assert_eq!(report.exit_code(), 1);
+    assert_eq!(graph.read("out.txt"), b"one\n");
+}
+
+#[test]
+fn an_array_goes_through_unchanged() {
+    let graph = Graph::new();
+    let numbers = "  a: { kind: synthetic, config: { pattern: noise, shape: [3, 5], dtype: f32, count: 100 } }\n  \
+                   b: { kind: npy, config: { path: one.npy }, from: a }\n";
+    figures(&graph.run(numbers), &[("b.items", 100.0)]);
+    let copy =
+        "  a: { kind: npy, config: { path: one.npy } }\n  b: { kind: npy, config: { path: two.npy }, from: a }\n";
+    figures(&graph.run(copy), &[("b.items", 100.0)]);
+    let (one, two) = (graph.read("one.npy"), graph.read("two.npy"));
+    assert_eq!(one.len(), 256 + 100 * 15 * 4);
+    assert!(one == two && one.starts_with(b"\x93NUMPY\x01\x00\xf6\x00{'descr': '<f4'"));
+    let text = String::from_utf8_lossy(&one[10..256]).into_owned();
+    assert!(text.contains("'shape': (100, 3, 5,)"), "{text}");
+    // Scalars have no shape of their own.
+    let scalars = "  a: { kind: synthetic, config: { pattern: counter, count: 4 } }\n  \
+                   b: { kind: npy, config: { path: n.npy }, from: a }\n";
+    graph.run(scalars);
+    let back = "  a: { kind: npy, config: { path: n.npy, repeat: 2 } }\n  b: { kind: jsonl, config: { path: n.txt }, from: a }\n";
+    graph.run(back);
+    let lines = String::from_utf8(graph.read("n.txt")).unwrap();
+    let values: Vec<&str> = lines.lines().map(|line| line.split_once("\"in\":").unwrap().1).collect();
+    assert_eq!(values, ["0}", "1}", "2}", "3}", "0}", "1}", "2}", "3}"]);
+}
+
+#[test]
+fn sound_goes_through_unchanged() {
+    let graph = Graph::new();
+    let make = "  a: { kind: synthetic, config: { pattern: noise, shape: [250, 2], dtype: f32, count: 5 } }\n  \
+                b: { kind: wav, config: { path: one.wav, sample_rate: 8kHz }, from: a }\n";
+    figures(&graph.run(make), &[("b.frames", 1_250.0)]);
+    let copy = "  a: { kind: wav, config: { path: one.wav, frames: 512 } }\n  \
+                b: { kind: wav, config: { path: two.wav, sample_rate: 8kHz }, from: a }\n  \
+                c: { kind: null, from: a }\n";
+    figures(&graph.run(copy), &[("b.frames", 1_250.0), ("c.messages", 3.0)]);
+    let (one, two) = (graph.read("one.wav"), graph.read("two.wav"));
+    assert!(one == two && one.len() > 1_250 * 2 * 4);
+    // At 8 kHz 1250 frames take 156 ms; the last message is due when 1024 have been heard.
+    let nodes =
+        "  a: { kind: wav, config: { path: one.wav, frames: 512, real_time: true } }\n  b: { kind: null, from: a }\n";
+    let report = graph.run(nodes);
+    assert!(report.wall.as_millis() >= 128, "{:?}", report.wall);
+}
+
+#[test]
+fn a_file_that_ends_too_soon_gives_what_is_whole_and_says_what_is_not() {
+    let graph = Graph::new();
+    graph.run(
+        "  a: { kind: synthetic, config: { pattern: noise, shape: [10, 2], dtype: f32, count: 50 } }\n  \
+         b: { kind: npy, config: { path: whole.npy }, from: a }\n  \
+         c: { kind: wav, config: { path: whole.wav, sample_rate: 8kHz }, from: a }\n",
+    );
+    let (npy, wav) = (graph.read("whole.npy"), graph.read("whole.wav"));
+    graph.write("cut.npy", &npy[..256 + 7 * 80 + 3]);
+    graph.write("cut.wav", &wav[..wav.len() - 43 * 80 - 3]);
+    for (source, messages, text) in [
+        ("kind: npy, config: { path: cut.npy }", 7.0, "promises 50 items, and the file ends after 7"),
+        ("kind: wav, config: { path: cut.wav, frames: 10 }", 7.0, "promises 500 frames, and the file ends after 69"),
+    ] {
+        for (policy, code) in [("stop", 1), ("skip", 0)] {
+            let nodes = format!("  a: {{ {source}, on_error: {policy} }}\n  b: {{ kind: null, from: a }}\n");
+            let report = graph.run(&nodes);
+            assert_eq!((report.exit_code(), report.failed_calls), (code, 1), "{source} {policy}");
+            assert!(report.failures[0].text.contains(text), "{:?}", report.failures);
+            figures(&report, &[("b.messages", messages)]);
+        }
+    }
+}
+
+/// \[S6, H3\]
+#[test]
+fn what_cannot_be_read_or_written_is_refused_before_anything_starts() {
+    let graph = Graph::new();
+    graph.write("there.txt", "x");
+    graph.write(
+        "short.npy",
+        b"\x93NUMPY\x01\x00\x50\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1, 99999999, 99999999), }",
+    );
+    std::os::unix::fs::symlink("/etc/hostname", graph.path().join("link")).unwrap();
+    let sink = "  z: { kind: null, from: a }\n";
+    for (source, expected) in [
+        ("kind: file, config: { path: none.txt }", "No such file"),
+        ("kind: file, config: { path: link }", "--allow-path"),
+        ("kind: file, config: { path: ., max_bytes: 0B, repeat: 0 }", "not a regular file"),
+        ("kind: file, config: { path: there.txt, max_bytes: 2GiB }", "write a size from 1B to 1GiB"),
+        ("kind: npy, config: { path: there.txt }", "too short"),
+        ("kind: npy, config: { path: short.npy }", "within its header"),
+        ("kind: wav, config: { path: there.txt, frames: 512 }", "there.txt"),
+        ("kind: wav, config: { path: there.txt, frames: 0 }", "1 to 1048576"),
+    ] {
+        let text = graph.refused(&format!("  a: {{ {source} }}\n{sink}"));
+        assert!(text.contains(expected) && text.contains("help: "), "{source}\n{text}");
+    }
+    let source = "  a: { kind: synthetic, config: { pattern: noise, shape: [4, 2], dtype: f32 } }\n";
+    for (sink, expected) in [
+        ("kind: file, config: { path: there.txt, exists: fail, framing: raw }", "is there already"),
+        ("kind: file, config: { path: no/such/folder.txt, framing: raw }", "there is no folder"),
+        ("kind: file, config: { path: a.txt }", "is no text"),
+        ("kind: npy, config: { path: /dev/full }", "--allow-path"),
+        ("kind: npy, config: { path: a.npy, exists: append }", "cannot be added to"),
+        ("kind: wav, config: { path: a.wav, sample_rate: 0.5Hz }", "a whole number"),
+        ("kind: stdout", "is no text"),
+    ] {
+        let text = graph.refused(&format!("{source}  z: {{ {sink}, from: a }}\n"));
+        assert!(text.contains(expected) && text.contains("help: "), "{sink}\n{text}");
+    }
+    let text = graph.refused(&format!("{source}  y: {{ kind: npy, config: {{ path: a }}, from: a }}\n  z: {{ kind: file, config: {{ path: ./a, framing: raw }}, from: a }}\n"));
+    assert!(text.contains("both claim the file"), "{text}");
+    let text = graph.refused(
+        "  a: { kind: stdin }\n  b: { kind: stdin }\n  y: { kind: null, from: a }\n  z: { kind: null, from: b }\n",
+    );
+    assert!(text.contains("both claim the device standard input"), "{text}");
+}

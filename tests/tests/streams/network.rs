@@ -1,0 +1,399 @@
+//! Datagrams and connections, on the loopback interface.
+
+use super::{Graph, end, figures, stop};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// A port that nobody has at the moment.
+fn tcp_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn udp_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// No test waits for ever.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(PATIENCE).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+fn accept(listener: &TcpListener) -> TcpStream {
+    let end = Instant::now() + PATIENCE.unwrap();
+    listener.set_nonblocking(true).unwrap();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                stream.set_read_timeout(PATIENCE).unwrap();
+                return stream;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => std::thread::yield_now(),
+            Err(error) => panic!("nobody came: {error}"),
+        }
+    }
+}
+
+/// Whether the other end has closed the connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 16]) {
+        Ok(n) => n == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+fn sized(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u32).to_be_bytes()[..], message].concat()
+}
+
+#[test]
+fn datagrams_go_in_and_out() {
+    let graph = Graph::new();
+    let (port, far) = (udp_port(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    far.set_read_timeout(PATIENCE).unwrap();
+    let to = far.local_addr().unwrap().port();
+    let running = graph.start(&format!(
+        "  a: {{ kind: udp, config: {{ listen: {port}, max_bytes: 100B }} }}\n  \
+         b: {{ kind: udp, config: {{ to: {to} }}, from: a }}\n"
+    ));
+    let mut buffer = [0; 200];
+    for (size, comes_back) in [(3, true), (100, true), (101, false), (60_000, false), (0, true), (1, true)] {
+        far.send_to(&vec![7; size], ("127.0.0.1", port)).unwrap();
+        if comes_back {
+            assert_eq!(far.recv(&mut buffer).unwrap(), size);
+        }
+    }
+    let report = stop(running);
+    figures(
+        &report,
+        &[("a.received", 4.0), ("a.too_large", 2.0), ("a.overrun", 0.0), ("b.sent", 4.0), ("b.unsent", 0.0)],
+    );
+    assert_eq!(report.exit_code(), 0);
+}
+
+/// What the kernel drops because nobody reads is counted with the rest.
+#[test]
+fn what_the_kernel_has_no_room_for_is_counted() {
+    let graph = Graph::new();
+    let (port, gate, far) = (udp_port(), tcp_port(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let to = far.local_addr().unwrap().port();
+    // Each datagram waits for a line of the gate, so that the source soon has no room and is not asked for more.
+    let running = graph.start(&format!(
+        "  a: {{ kind: udp, config: {{ listen: {port}, max_bytes: 60000B }} }}\n  \
+         g: {{ kind: tcp, config: {{ listen: {gate}, max_bytes: 60000B }} }}\n  \
+         m: {{ kind: merge, join: {{ policy: in_turn }}, inputs: {{ x: {{ from: a, capacity: 1 }}, y: {{ from: g, capacity: 1 }} }} }}\n  \
+         b: {{ kind: udp, config: {{ to: {to} }}, from: m }}\n"
+    ));
+    // No receive buffer holds so many.
+    let mut sent = 400;
+    for _ in 0..sent {
+        far.send_to(&[0; 60_000], ("127.0.0.1", port)).unwrap();
+    }
+    connect(gate).write_all(&[b'\n'; 2_000]).unwrap();
+    // The kernel says how many it dropped with the next one that it does not.
+    far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let end = Instant::now() + PATIENCE.unwrap();
+    let mut buffer = vec![0; 60_000];
+    loop {
+        far.send_to(b"x", ("127.0.0.1", port)).unwrap();
+        sent += 1;
+        let mut sizes = std::iter::from_fn(|| far.recv(&mut buffer).ok());
+        if sizes.any(|size| size == 1) {
+            break;
+        }
+        assert!(Instant::now() < end);
+    }
+    let report = stop(running);
+    let (received, overrun) = (report.metric("a.received").unwrap(), report.metric("a.overrun").unwrap());
+    assert!(overrun > 0.0, "the kernel had room for everything");
+    assert!((401.0..=f64::from(sent)).contains(&(received + overrun)), "{received} + {overrun} of {sent}");
+}
+
+/// \[N5\] Nobody elsewhere reaches a port unless the graph says so, and then the plan says so too.
+#[test]
+fn a_port_is_of_this_machine_alone_unless_the_graph_says_otherwise() {
+    let graph = Graph::new();
+    let (tcp, udp) = (tcp_port(), udp_port());
+    let nodes = |host: &str| {
+        format!(
+            "  a: {{ kind: tcp, config: {{ listen: {host}{tcp} }} }}\n  b: {{ kind: udp, config: {{ listen: {host}{udp} }} }}\n  \
+             y: {{ kind: null, from: a }}\n  z: {{ kind: null, from: b }}\n"
+        )
+    };
+    let running = graph.start(&nodes(""));
+    assert!(TcpListener::bind(("127.0.0.1", tcp)).is_err() && UdpSocket::bind(("127.0.0.1", udp)).is_err());
+    // Who listens everywhere has this address too.
+    assert!(TcpListener::bind(("127.0.0.2", tcp)).is_ok() && UdpSocket::bind(("127.0.0.2", udp)).is_ok());
+    stop(running);
+    let notes = |host: &str| -> Vec<String> {
+        let plan = graph.plan(&nodes(host)).unwrap();
+        plan.notes().iter().filter(|note| note.contains("other machines")).cloned().collect()
+    };
+    assert_eq!(notes(""), [""; 0]);
+    let mut said = notes("0.0.0.0:");
+    said.sort();
+    assert!(said.len() == 2 && said[0].starts_with("`a` listens on 0.0.0.0:"), "{said:?}");
+}
+
+#[test]
+fn what_no_socket_can_do_is_refused() {
+    let graph = Graph::new();
+    let sink = "  z: { kind: null, from: a }\n";
+    for (source, expected) in [
+        ("kind: udp, config: { listen: 'robot.local:9000' }", "a numeric address"),
+        ("kind: udp, config: { listen: 0 }", "a port of this machine"),
+        ("kind: udp, config: { listen: 70000 }", "a port of this machine"),
+        ("kind: tcp", "neither `listen` nor `connect`"),
+        ("kind: tcp, config: { listen: 9000, connect: 9000 }", "not both"),
+        ("kind: tcp, config: { listen: 9000, max_connections: 0 }", "1 to 64"),
+        ("kind: tcp, config: { listen: 9000, max_connections: 65 }", "1 to 64"),
+        ("kind: tcp, config: { connect: 9000, max_connections: 2 }", "has one connection"),
+        ("kind: tcp, config: { listen: 9000, max_bytes: 2GiB }", "1B to 1GiB"),
+    ] {
+        let text = graph.refused(&format!("  a: {{ {source} }}\n{sink}"));
+        assert!(text.contains(expected), "{source}\n{text}");
+    }
+    let both = |a: &str, b: &str| {
+        format!(
+            "  a: {{ {a} }}\n  b: {{ {b} }}\n  y: {{ kind: null, from: a }}\n{}",
+            sink.replace("from: a", "from: b")
+        )
+    };
+    for kind in ["tcp", "udp"] {
+        let node = format!("kind: {kind}, config: {{ listen: 9000 }}");
+        let other = format!("kind: {kind}, config: {{ listen: 'localhost:9000' }}");
+        assert!(graph.refused(&both(&node, &other)).contains(&format!("both claim the device {kind} 127.0.0.1:9000")));
+    }
+    // What another process has is found before anything runs.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let nodes = format!("  a: {{ kind: tcp, config: {{ listen: {port} }} }}\n{sink}");
+    let error = graph.plan(&nodes).unwrap().wire().unwrap().start().err().unwrap().to_string();
+    assert!(error.contains(&format!("listening on 127.0.0.1:{port}")), "{error}");
+}
+
+/// \[N1\] One peer's error closes one peer.
+#[test]
+fn a_hostile_peer_is_closed_and_counted_and_nobody_else_notices() {
+    let graph = Graph::new();
+    let (way_in, way_out) = (tcp_port(), tcp_port());
+    let running = graph.start(&format!(
+        "  a: {{ kind: tcp, config: {{ listen: {way_in}, framing: length, max_bytes: 1KiB }} }}\n  \
+         b: {{ kind: tcp, config: {{ listen: {way_out}, framing: length }}, from: a }}\n"
+    ));
+    let (mut good, mut back) = (connect(way_in), connect(way_out));
+    let mut passes = |message: &[u8]| {
+        good.write_all(&sized(message)).unwrap();
+        let mut answer = vec![0; message.len() + 4];
+        back.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, sized(message));
+    };
+    passes(b"before");
+    // Half a message and then silence, for as long as the test lasts.
+    let mut silent = connect(way_in);
+    silent.write_all(b"\0\0\x01\0half").unwrap();
+    for bytes in [&b"\xff\xff\xff\xff"[..], b"\0\0\x04\x01", b"random bytes of no meaning"] {
+        let mut bad = connect(way_in);
+        bad.write_all(bytes).unwrap();
+        assert!(is_closed(&mut bad), "{bytes:?}");
+        passes(b"after a length beyond all bounds");
+    }
+    for half in [&b"\0\0"[..], b"\0\0\0\x05hal"] {
+        let mut cut = connect(way_in);
+        cut.write_all(half).unwrap();
+        cut.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(is_closed(&mut cut));
+    }
+    // No message is too short, nor too slow.
+    passes(b"");
+    for byte in sized(b"slow") {
+        good.write_all(&[byte]).unwrap();
+    }
+    let mut answer = [0; 8];
+    back.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..], sized(b"slow"));
+    let report = stop(running);
+    assert_eq!(report.exit_code(), 0);
+    figures(&report, &[("a.too_large", 3.0), ("a.partial", 2.0), ("a.connections", 7.0), ("a.disconnects", 5.0)]);
+    figures(&report, &[("a.received", 6.0), ("a.stopped", 0.0), ("b.sent", 6.0)]);
+}
+
+#[test]
+fn lines_that_are_too_long_are_passed_over() {
+    let graph = Graph::new();
+    let port = tcp_port();
+    let running = graph.start(&format!(
+        "  a: {{ kind: tcp, config: {{ listen: {port}, max_bytes: 8B, on_close: end }} }}\n  \
+         b: {{ kind: file, config: {{ path: out.txt }}, from: a }}\n"
+    ));
+    let mut peer = connect(port);
+    let long = "x".repeat(1 << 20);
+    peer.write_all(format!("one\n{long}\ntwo\r\n{long}\n\nthree\nhalf").as_bytes()).unwrap();
+    drop(peer);
+    let report = end(running);
+    assert_eq!(graph.read("out.txt"), b"one\ntwo\n\nthree\n");
+    figures(&report, &[("a.received", 4.0), ("a.too_large", 2.0), ("a.partial", 1.0)]);
+}
+
+/// \[N2\] Who comes when there is no room is told at once.
+#[test]
+fn more_connections_than_allowed_are_turned_away() {
+    let graph = Graph::new();
+    let (way_in, way_out) = (tcp_port(), tcp_port());
+    let running = graph.start(&format!(
+        "  a: {{ kind: tcp, config: {{ listen: {way_in}, max_connections: 2 }} }}\n  \
+         b: {{ kind: tcp, config: {{ listen: {way_out} }}, from: a }}\n"
+    ));
+    let mut back = BufReader::new(connect(way_out));
+    let mut line = |peer: &mut TcpStream| {
+        peer.write_all(b"here\n").unwrap();
+        let mut text = String::new();
+        back.read_line(&mut text).unwrap();
+        assert_eq!(text, "here\n");
+    };
+    let (mut first, mut second) = (connect(way_in), connect(way_in));
+    line(&mut first);
+    line(&mut second);
+    for _ in 0..200 {
+        assert!(is_closed(&mut connect(way_in)));
+    }
+    line(&mut first);
+    drop(second);
+    // As soon as it is noticed that one has gone, there is room for another.
+    let end = Instant::now() + PATIENCE.unwrap();
+    loop {
+        let mut third = connect(way_in);
+        third.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        match third.read(&mut [0; 1]) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                line(&mut third);
+                break;
+            }
+            _ => assert!(Instant::now() < end, "never any room"),
+        }
+    }
+    let report = stop(running);
+    assert!(report.metric("a.refused") >= Some(200.0), "{:?}", report.nodes);
+    figures(&report, &[("a.connections", 3.0), ("a.received", 4.0)]);
+}
+
+/// \[S1\] A connection that is lost is made again, and what was lost with it is counted.
+#[test]
+fn a_connection_that_is_lost_is_made_again() {
+    let graph = Graph::new();
+    let (far, way_out) = (TcpListener::bind("127.0.0.1:0").unwrap(), tcp_port());
+    let port = far.local_addr().unwrap().port();
+    let running = graph.start(&format!(
+        "  a: {{ kind: tcp, config: {{ connect: {port} }} }}\n  \
+         b: {{ kind: tcp, config: {{ listen: {way_out} }}, from: a }}\n"
+    ));
+    let mut back = BufReader::new(connect(way_out));
+    for (round, ending) in ["", "half"].iter().enumerate() {
+        let mut peer = accept(&far);
+        peer.write_all(format!("round {round}\n{ending}").as_bytes()).unwrap();
+        let mut text = String::new();
+        back.read_line(&mut text).unwrap();
+        assert_eq!(text, format!("round {round}\n"));
+    }
+    // Nobody there for a while, then somebody again.
+    drop(far);
+    let far = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let mut peer = accept(&far);
+    peer.write_all(b"again\n").unwrap();
+    let mut text = String::new();
+    back.read_line(&mut text).unwrap();
+    assert_eq!(text, "again\n");
+    // Silence is not the end, and does not delay one.
+    let began = Instant::now();
+    let report = stop(running);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    figures(&report, &[("a.received", 3.0), ("a.connections", 3.0), ("a.disconnects", 2.0), ("a.partial", 1.0)]);
+    assert_eq!(report.exit_code(), 0);
+}
+
+#[test]
+fn whoever_is_not_there_does_not_stop_the_graph() {
+    let graph = Graph::new();
+    graph.write("in.txt", "line\n".repeat(100));
+    let report = graph.run(&format!(
+        "  a: {{ kind: file, config: {{ path: in.txt }} }}\n  b: {{ kind: tcp, config: {{ connect: {} }}, from: a }}\n",
+        tcp_port()
+    ));
+    assert_eq!(report.exit_code(), 0);
+    figures(&report, &[("b.sent", 0.0), ("b.unsent", 100.0), ("b.connections", 0.0)]);
+}
+
+#[test]
+fn everything_reaches_a_peer_that_reads() {
+    let graph = Graph::new();
+    let text: String = (0..20_000).map(|n| format!("line {n} {}\n", "x".repeat(n % 500))).collect();
+    graph.write("in.txt", &text);
+    let far = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = far.local_addr().unwrap().port();
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        accept(&far).read_to_end(&mut all).map(|_| all)
+    });
+    let report = graph.run(&format!(
+        "  a: {{ kind: file, config: {{ path: in.txt }} }}\n  b: {{ kind: tcp, config: {{ connect: {port} }}, from: a }}\n"
+    ));
+    figures(&report, &[("b.sent", 20_000.0), ("b.full", 0.0), ("b.unsent", 0.0), ("b.partial", 0.0)]);
+    assert!(reader.join().unwrap().unwrap() == text.as_bytes());
+}
+
+/// \[N3\] A subscriber that never reads loses messages, counted; the others lose none.
+#[test]
+fn a_subscriber_that_never_reads_slows_nobody() {
+    let graph = Graph::new();
+    let (way_in, way_out) = (tcp_port(), tcp_port());
+    let running = graph.start(&format!(
+        "  a: {{ kind: tcp, config: {{ listen: {way_in}, framing: length, max_bytes: 256KiB }} }}\n  \
+         b: {{ kind: tcp, config: {{ listen: {way_out}, framing: length }}, from: a }}\n"
+    ));
+    let mut feed = connect(way_in);
+    let deaf = connect(way_out);
+    let mut reader = connect(way_out);
+    // More than any two buffers of the kernel hold.
+    let message = vec![7; 256 << 10];
+    let mut back = vec![0; message.len() + 4];
+    for _ in 0..100 {
+        feed.write_all(&sized(&message)).unwrap();
+        reader.read_exact(&mut back).unwrap();
+        assert!(back == sized(&message));
+    }
+    drop((deaf, reader, feed));
+    let report = stop(running);
+    let (sent, full) = (report.metric("b.sent").unwrap(), report.metric("b.full").unwrap());
+    assert!(full > 0.0, "the kernel took everything");
+    assert_eq!((sent + full, report.metric("b.unsent")), (200.0, Some(0.0)));
+}
+
+/// \[S4\] What a branch cannot send is no concern of the other.
+#[test]
+fn a_peer_that_hangs_up_costs_its_own_messages() {
+    let graph = Graph::new();
+    let (way_in, way_out) = (tcp_port(), tcp_port());
+    let running = graph.start(&format!(
+        "  a: {{ kind: tcp, config: {{ listen: {way_in}, on_close: end }} }}\n  \
+         b: {{ kind: tcp, config: {{ listen: {way_out} }}, from: a }}\n  \
+         c: {{ kind: file, config: {{ path: out.txt }}, from: a }}\n"
+    ));
+    let mut feed = connect(way_in);
+    let mut reader = BufReader::new(connect(way_out));
+    feed.write_all(b"one\n").unwrap();
+    let mut text = String::new();
+    reader.read_line(&mut text).unwrap();
+    drop(reader);
+    feed.write_all(b"two\nthree\n").unwrap();
+    drop(feed);
+    let report = end(running);
+    assert_eq!((text.as_str(), report.exit_code()), ("one\n", 0));
+    assert_eq!(graph.read("out.txt"), b"one\ntwo\nthree\n");
+    figures(&report, &[("b.sent", 1.0), ("b.unsent", 2.0), ("b.disconnects", 1.0)]);
+}

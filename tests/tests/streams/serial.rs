@@ -1,0 +1,178 @@
+//! Serial devices, over a pseudo-terminal.
+
+use super::{Graph, end, figures, stop};
+use nix::pty::{OpenptyResult, openpty};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One test at a time: the number of a line that was hung up is given to the next, while a node may still look for the old
+/// one there.
+fn alone() -> MutexGuard<'static, ()> {
+    static LINES: Mutex<()> = Mutex::new(());
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The far end of a line, and the path of the near one. Both are open, so that neither hangs up by itself.
+fn line(graph: &mut Graph) -> (File, File, String) {
+    let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+    // What is written to a terminal comes back unless it is told otherwise, also before a graph opens it.
+    let mut settings = nix::sys::termios::tcgetattr(&slave).unwrap();
+    nix::sys::termios::cfmakeraw(&mut settings);
+    nix::sys::termios::tcsetattr(&slave, nix::sys::termios::SetArg::TCSANOW, &settings).unwrap();
+    let path = nix::unistd::ttyname(slave.as_fd()).unwrap().to_str().unwrap().to_string();
+    graph.allowed.push("/dev/pts".into());
+    (File::from(master), File::from(slave), path)
+}
+
+#[test]
+fn lines_come_and_go() {
+    let _alone = alone();
+    let mut graph = Graph::new();
+    let (mut far, near, device) = line(&mut graph);
+    let running = graph.start(&format!(
+        "  a: {{ kind: serial, config: {{ device: {device}, baud: 115200, max_bytes: 16B }} }}\n  \
+         b: {{ kind: serial, config: {{ device: {device}, baud: 115200 }}, from: a }}\n"
+    ));
+    let mut back = BufReader::new(far.try_clone().unwrap());
+    let mut answer = String::new();
+    for (sent, expected) in [("one\n", "one\n"), ("two\r\n", "two\n"), ("a line that is too long\nthree\n", "three\n")]
+    {
+        far.write_all(sent.as_bytes()).unwrap();
+        answer.clear();
+        back.read_line(&mut answer).unwrap();
+        assert_eq!(answer, expected);
+    }
+    far.write_all(b"half").unwrap();
+    let report = stop(running);
+    assert_eq!(report.exit_code(), 0);
+    figures(&report, &[("a.received", 3.0), ("a.too_large", 1.0), ("b.sent", 3.0), ("b.unsent", 0.0), ("b.full", 0.0)]);
+    drop(near);
+}
+
+#[test]
+fn bytes_are_neither_echoed_nor_changed() {
+    let _alone = alone();
+    let mut graph = Graph::new();
+    let (mut far, near, device) = line(&mut graph);
+    let running = graph.start(&format!(
+        "  a: {{ kind: serial, config: {{ device: {device}, baud: 4000000, framing: length_le }} }}\n  \
+         b: {{ kind: serial, config: {{ device: {device}, baud: 4000000, framing: raw }}, from: a }}\n"
+    ));
+    let bytes: Vec<u8> = (0..=255).collect();
+    far.write_all(&[&256u32.to_le_bytes()[..], &bytes].concat()).unwrap();
+    let mut back = vec![0; 256];
+    far.read_exact(&mut back).unwrap();
+    assert_eq!(back, bytes);
+    stop(running);
+    drop(near);
+}
+
+/// \[S1\] An unplugged device ends the stream, or is opened again.
+#[test]
+fn a_device_that_is_gone_is_counted() {
+    let _alone = alone();
+    let mut graph = Graph::new();
+    let (mut far, near, device) = line(&mut graph);
+    let running = graph.start(&format!(
+        "  a: {{ kind: serial, config: {{ device: {device}, baud: 9600, on_close: end }} }}\n  \
+         b: {{ kind: serial, config: {{ device: {device}, baud: 9600 }}, from: a }}\n"
+    ));
+    far.write_all(b"one\ntw").unwrap();
+    // What comes back has been read before, and what was written with it too.
+    let mut back = [0; 4];
+    far.read_exact(&mut back).unwrap();
+    drop((far, near));
+    let report = end(running);
+    assert_eq!((report.exit_code(), &back), (0, b"one\n"));
+    figures(&report, &[("a.received", 1.0), ("a.partial", 1.0), ("a.disconnects", 1.0), ("b.sent", 1.0)]);
+}
+
+/// \[S1\] The path stays, as those of `/dev/serial/by-id` do; what is behind it is another device.
+#[test]
+fn a_device_that_comes_back_is_heard_again() {
+    let _alone = alone();
+    let mut graph = Graph::new();
+    let out = UdpSocket::bind("127.0.0.1:0").unwrap();
+    out.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let link = graph.path().join("device");
+    let plug = |graph: &mut Graph| {
+        let (far, near, device) = line(graph);
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(device, &link).unwrap();
+        (far, near)
+    };
+    let (mut far, near) = plug(&mut graph);
+    let running = graph.start(&format!(
+        "  a: {{ kind: serial, config: {{ device: device, baud: 9600 }} }}\n  \
+         b: {{ kind: udp, config: {{ to: {} }}, from: a }}\n",
+        out.local_addr().unwrap().port()
+    ));
+    // What comes before the device is open again is nobody's, so that it is said until it is heard.
+    let hears = |far: &mut File, text: &str| {
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut heard = [0; 16];
+        loop {
+            far.write_all(format!("{text}\n").as_bytes()).unwrap();
+            if out.recv(&mut heard).is_ok_and(|n| &heard[..n] == text.as_bytes()) {
+                return;
+            }
+            assert!(Instant::now() < end, "{text} is never heard");
+        }
+    };
+    hears(&mut far, "one");
+    drop((far, near));
+    let (mut far, near) = plug(&mut graph);
+    hears(&mut far, "two");
+    let report = stop(running);
+    figures(&report, &[("a.disconnects", 1.0), ("a.partial", 0.0)]);
+    drop((far, near));
+}
+
+#[test]
+fn a_device_that_is_lost_is_looked_for_again_until_the_graph_stops() {
+    let _alone = alone();
+    let mut graph = Graph::new();
+    let (far, near, device) = line(&mut graph);
+    let running = graph.start(&format!(
+        "  a: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n  b: {{ kind: null, from: a }}\n"
+    ));
+    drop((far, near));
+    let report = stop(running);
+    assert_eq!(report.exit_code(), 0);
+    assert!(report.wall.as_secs() < 3, "{:?}", report.wall);
+}
+
+#[test]
+fn what_is_no_device_is_refused() {
+    let _alone = alone();
+    let mut graph = Graph::new();
+    graph.write("plain", "x");
+    let (_far, _near, device) = line(&mut graph);
+    let sink = "  z: { kind: null, from: a }\n";
+    for (config, expected) in [
+        ("device: /dev/ttyS0, baud: 9600", "--allow-path /dev"),
+        ("device: plain, baud: 9600", "no serial device"),
+        ("device: plain, baud: 9601", "no usual speed"),
+    ] {
+        let text = graph.refused(&format!("  a: {{ kind: serial, config: {{ {config} }} }}\n{sink}"));
+        assert!(text.contains(expected) && text.contains("help: "), "{config}\n{text}");
+    }
+    let twice = format!(
+        "  a: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n  \
+         b: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n  \
+         y: {{ kind: null, from: a }}\n{}",
+        sink.replace("from: a", "from: b")
+    );
+    assert!(graph.refused(&twice).contains("both claim the device"));
+    // A device that is no terminal, and one that is not there, are found when it is opened.
+    graph.allowed.push("/dev".into());
+    for (device, expected) in [("/dev/null", "/dev/null: "), ("/dev/no-such-device", "No such file")] {
+        let nodes = format!("  a: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n{sink}");
+        let error = graph.plan(&nodes).unwrap().wire().unwrap().start().err().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

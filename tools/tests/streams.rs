@@ -1,0 +1,254 @@
+//! The program in a pipeline, and at the end of a disk.
+
+use crate::program::{Folder, Ran};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ECHO: &str = "
+version: 1
+nodes:
+  in: { kind: stdin }
+  out: { kind: stdout, from: in }
+";
+
+/// Runs with a text on the standard input.
+fn pipe(folder: &Folder, words: &str, text: &str) -> Ran {
+    let mut command = folder.command(words);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).unwrap();
+    drop(stdin);
+    Ran::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_graph_stands_in_a_pipeline() {
+    let folder = Folder::with("echo", ECHO);
+    let text: String = (0..5_000).map(|n| format!("line {n}\n")).collect();
+    assert_eq!(pipe(&folder, "-q graph.yaml", &text).out, text);
+    assert_eq!(pipe(&folder, "-q graph.yaml", "one\r\n\ntwo").out, "one\n\ntwo\n");
+    assert_eq!(pipe(&folder, "-q graph.yaml", "").expect(0, "", "").out, "");
+    // The report follows the last message.
+    let ran = pipe(&folder, "graph.yaml", "one\ntwo\n");
+    assert!(ran.expect(0, "finished in ", "").out.starts_with("one\ntwo\n"), "{}", ran.out);
+    // The standard output is for one object alone.
+    let ran = pipe(&folder, "graph.yaml --json", "one\ntwo\n");
+    assert_eq!((ran.json()["exit_code"].as_i64(), ran.err.contains("one\ntwo\n")), (Some(0), true));
+}
+
+#[test]
+fn a_line_that_is_too_long_fails_one_call() {
+    let graph = ECHO.replace("kind: stdin", "kind: stdin, config: { max_bytes: 8B }, on_error: skip");
+    let folder = Folder::with("long", &graph);
+    let text = format!("one\n{}\ntwo\n", "x".repeat(300_000));
+    assert_eq!(pipe(&folder, "-q graph.yaml", &text).out.lines().take(2).collect::<Vec<_>>(), ["one", "two"]);
+    let folder = Folder::with("cut", &ECHO.replace("kind: stdin", "kind: stdin, config: { framing: length }"));
+    let ran = pipe(&folder, "graph.yaml", "\0\0\0\x03one\0\0\0\x09half");
+    ran.expect(1, "one\n", "").expect(1, "standard input: message 2: the input ends within it", "");
+}
+
+#[test]
+fn a_silent_input_delays_no_end() {
+    let folder = Folder::with("silent", ECHO);
+    let mut command = folder.command("graph.yaml --duration 100ms");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let open = child.stdin.take();
+    let began = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    drop(open);
+}
+
+/// K6: nobody reads any more.
+#[test]
+fn a_broken_pipe_ends_the_run_without_a_panic() {
+    let raw = ECHO
+        .replace("kind: stdin", "kind: stdin, config: { framing: raw }")
+        .replace("kind: stdout", "kind: stdout, config: { framing: raw }");
+    let folder = Folder::with("pipe", &raw);
+    for (policy, code) in [("stop", 1), ("detach", 0)] {
+        fs::write(folder.0.join("graph.yaml"), raw.replace("from: in", &format!("from: in, on_error: {policy}")))
+            .unwrap();
+        let mut command = folder.command("graph.yaml --frames 2000");
+        let zero = File::open("/dev/zero").unwrap();
+        let mut child = command.stdin(zero).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut some = [1; 100];
+        child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!((ran.code, ran.err.as_str(), some), (Some(code), "", [0; 100]), "{policy}");
+    }
+    // A full disk is an error as any other.
+    let mut command = folder.command("graph.yaml --frames 2000");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let status = command.stdin(File::open("/dev/zero").unwrap()).stdout(full).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+/// S4: what is written can be read, what is not is counted to the last message, and the other branch does not notice.
+#[test]
+fn a_full_disk_costs_what_does_not_fit() {
+    let graph = "
+version: 1
+nodes:
+  numbers: { kind: synthetic, config: { pattern: counter, shape: [128], count: 1000 } }
+  raw: { kind: file, config: { path: out/raw, framing: raw }, from: numbers, on_error: detach }
+  array: { kind: npy, config: { path: out/array.npy }, from: numbers, on_error: detach }
+  table: { kind: csv, config: { path: out/table.csv }, from: numbers, on_error: detach }
+  nothing: { kind: 'null', from: numbers }
+";
+    let folder = Folder::with("full", graph);
+    let program = folder.command("");
+    let script =
+        format!("trap '' XFSZ; ulimit -f 64; exec {} graph.yaml --json", program.get_program().to_str().unwrap());
+    let ran = Ran::from(Command::new("sh").arg("-c").arg(script).current_dir(&folder.0).output().unwrap());
+    let json = ran.json();
+    assert_eq!((ran.code, &json["degraded"]), (Some(0), &true.into()), "{}", ran.out);
+    let node = |name: &str| json["nodes"].as_array().unwrap().iter().find(|n| n["name"] == name).unwrap().clone();
+    let metric = |name: &str, metric: &str| node(name)["metrics"][metric].as_u64_or_whole();
+    assert_eq!(metric("nothing", "messages"), 1_000);
+    let failures = json["failures"].to_string();
+    for (name, path, header, size, accepted) in [
+        ("raw", "out/raw", 0, 1_024, "messages"),
+        ("array", "out/array.npy", 256, 1_024, "items"),
+        ("table", "out/table.csv", 0, 0, "rows"),
+    ] {
+        let bytes = fs::read(folder.0.join(path)).unwrap();
+        assert!(failures.contains(&format!("{path}: File too large")), "{failures}");
+        assert!(failures.contains(&format!("{} bytes are written", bytes.len())), "{} of {failures}", bytes.len());
+        let whole = match size {
+            // Rows have their own lengths, and the first names the columns.
+            0 => bytes.iter().filter(|b| **b == b'\n').count() as u64 - 1,
+            size => (bytes.len() as u64 - header) / size,
+        };
+        assert_eq!(metric(name, accepted) - metric(name, "unwritten"), whole, "{name}");
+        let edge = json["edges"].as_array().unwrap().iter().find(|e| e["to"] == format!("{name}/in")).unwrap().clone();
+        let lost = edge["lost"]["detached"].as_u64().unwrap_or(0);
+        assert_eq!(metric(name, accepted) + node(name)["failed"].as_u64().unwrap() + lost, 1_000, "{name}: {edge}");
+    }
+    let array = fs::read(folder.0.join("out/array.npy")).unwrap();
+    let says = format!("'shape': ({}, 128,)", (array.len() - 256) / 1_024);
+    assert!(String::from_utf8_lossy(&array[..256]).contains(&says), "{says}");
+}
+
+/// A figure, which is a number without a fraction.
+trait Whole {
+    fn as_u64_or_whole(&self) -> u64;
+}
+
+impl Whole for serde_json::Value {
+    fn as_u64_or_whole(&self) -> u64 {
+        self.as_f64().unwrap_or_else(|| panic!("no figure: {self}")) as u64
+    }
+}
+
+/// N5: listening elsewhere is printed at start.
+#[test]
+fn who_listens_for_other_machines_says_so_first() {
+    let graph = "
+version: 1
+nodes:
+  a: { kind: udp, config: { listen: '0.0.0.0:PORT' } }
+  b: { kind: 'null', from: a }
+";
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let folder = Folder::with("listens", &graph.replace("PORT", &port));
+    let notice = format!("`a` listens on 0.0.0.0:{port}: other machines can send to it");
+    folder.run("graph.yaml --duration 50ms").expect(0, &notice, &format!("limen-run: {notice}\n"));
+    folder.run("graph.yaml --plan").expect(0, "other machines can", "");
+    assert_eq!(folder.run("graph.yaml --duration 50ms -q").err, "");
+}
+
+/// S1: who waits, whatever for, leaves the cores to others.
+#[test]
+fn who_waits_does_not_spin() {
+    let graph = "
+version: 1
+nodes:
+  in: { kind: stdin }
+  server: { kind: tcp, config: { listen: PORT1 } }
+  client: { kind: tcp, config: { connect: PORT2 } }
+  datagrams: { kind: udp, config: { listen: PORT1 } }
+  a: { kind: 'null', from: in }
+  b: { kind: 'null', from: server }
+  c: { kind: 'null', from: client }
+  d: { kind: 'null', from: datagrams }
+";
+    let ports = [free_port(), free_port()];
+    let graph = graph.replace("PORT1", &ports[0].to_string()).replace("PORT2", &ports[1].to_string());
+    let folder = Folder::with("waits", &graph);
+    let program = folder.command("");
+    let script = format!("{} graph.yaml -q --duration 2s; times", program.get_program().to_str().unwrap());
+    let mut command = Command::new("sh");
+    let mut child = command
+        .arg("-c")
+        .arg(script)
+        .current_dir(&folder.0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let open = child.stdin.take();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    drop(open);
+    // The shell's own times, then those of what it ran: `0m0.012s 0m0.004s`.
+    let times = ran.out.lines().last().unwrap_or_default().to_string();
+    let seconds = |text: &str| -> f64 {
+        let (minutes, seconds) = text.trim_end_matches('s').split_once('m').unwrap();
+        minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
+    };
+    let busy: f64 = times.split_whitespace().map(seconds).sum();
+    // To start takes a part of it; one thread that spins would take 2 s.
+    assert!(busy < 0.5, "{times}");
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// N2: with no descriptor left the listener waits for one, and takes whoever comes then.
+#[test]
+fn descriptors_run_out_and_come_back() {
+    let graph = "
+version: 1
+nodes:
+  in: { kind: tcp, config: { listen: PORT, max_connections: 64 } }
+  out: { kind: stdout, from: in }
+";
+    let port = free_port();
+    let folder = Folder::with("descriptors", &graph.replace("PORT", &port.to_string()));
+    let program = folder.command("");
+    let script = format!("ulimit -n 30; exec {} graph.yaml -q --duration 60s", program.get_program().to_str().unwrap());
+    let mut command = Command::new("sh");
+    let mut child = command
+        .arg("-c")
+        .arg(script)
+        .current_dir(&folder.0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    let connect = || loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => return stream,
+            Err(error) if Instant::now() >= end => panic!("nobody listens: {error}"),
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    let mut first = connect();
+    let many: Vec<TcpStream> = (0..60).map(|_| connect()).collect();
+    // Who was there before is served, and who comes when the others have gone.
+    first.write_all(b"first\n").unwrap();
+    out.read_line(&mut line).unwrap();
+    drop(many);
+    connect().write_all(b"last\n").unwrap();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "first\nlast\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
