@@ -1,8 +1,10 @@
 //! Tensors: the payload of all stock nodes. What a port carries is declared as a [`PortSpec`], what a message holds
 //! is a [`Tensor`], a 16-byte handle to a row of a pooled slot.
 
+mod parse;
+
 use crate::payload::{Header, Message, Payload};
-use crate::pool::{Inner, MAX_DYNAMIC, Row};
+use crate::pool::{Inner, MAX_DYNAMIC, Pool, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
@@ -379,6 +381,17 @@ impl Tensor {
         unsafe { Row::header(self.row) }
     }
 
+    /// The same content in a slot of a pool that was made for it; none where the pool has no room.
+    pub(crate) fn copy_to(&self, pool: &mut Pool) -> Option<TensorMut> {
+        let mut copy = pool.take_slot()?;
+        *copy.header_mut() = *self.header();
+        for (dim, length) in self.shape().iter().enumerate() {
+            copy.set_len(dim, *length).ok()?;
+        }
+        copy.bytes_mut().copy_from_slice(self.bytes());
+        Some(copy)
+    }
+
     /// Write access, where this is the only handle to the slot.
     ///
     /// # Errors
@@ -420,6 +433,21 @@ impl Payload for Tensor {
     #[inline]
     fn share(message: &Message<Self>) -> Message<Self> {
         Message { head: (), body: message.body.share() }
+    }
+    fn set_header(message: &mut Message<Self>, header: &Header) {
+        // SAFETY: the handle is a counted reference.
+        if unsafe { Row::is_unique(message.body.row) } {
+            // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nobody reads the row.
+            *unsafe { Row::header_mut(message.body.row) } = *header;
+        }
+    }
+    fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>> {
+        Some(message.body.copy_to(pool?)?.into())
+    }
+    fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool {
+        // SAFETY: the handle is a counted reference.
+        let is_unique = unsafe { Row::is_unique(message.body.row) };
+        is_unique && pool.is_some_and(|pool| pool.is_home_of(message.body.inner()))
     }
     fn bytes(message: &Message<Self>) -> usize {
         message.body.bytes().len()

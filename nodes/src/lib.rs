@@ -17,7 +17,7 @@ pub mod sink;
 pub mod source;
 pub mod transform;
 
-use limen::Registry;
+use limen::{Registry, Tensor};
 
 /// Adds the stock kinds to a registry.
 pub fn register(registry: Registry) -> Registry {
@@ -52,4 +52,6 @@ pub fn register(registry: Registry) -> Registry {
         .sink::<sink::console::Console>("console")
         .sink::<sink::null::Null>("null")
         .sink::<sink::score::Score>("score")
+        .inlet::<Tensor>("inlet")
+        .outlet::<Tensor>("outlet")
 }
