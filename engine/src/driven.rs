@@ -87,13 +87,12 @@ impl Wired {
         // Nobody sends: whoever turns the stages hands over what they leave.
         let (_, nobody) = std::sync::mpsc::sync_channel(1);
         let (mut running, plans) = self.split(nobody);
-        running.shared.begin_by(clock.clone(), true);
+        running.begin_by(clock.clone(), true);
         let sources = Arc::new(running.plan.sources.clone());
         let mut workers = Vec::new();
         for plan in plans {
             let (telemetry, frames) = (running.plan.telemetry, running.plan.frames);
-            let mut cx =
-                Cx::new(plan.index, clock.clone(), running.shared.clone(), telemetry, frames, sources.clone());
+            let mut cx = Cx::new(plan.index, clock.clone(), running.shared.clone(), telemetry, frames, sources.clone());
             match plan.build(&mut cx) {
                 Ok(crew) => workers.push((crew, cx)),
                 Err(error) => {
@@ -150,7 +149,8 @@ impl Driven {
 
     /// Turns the graph until every node has ended, by a clock that goes on by itself.
     ///
-    /// By a clock of the caller's own it goes on, where nodes wait for a time, to that time.
+    /// A clock of the caller's own is moved on where nodes wait for a time, and where they wait for nothing but the program
+    /// the run ends.
     pub fn run(mut self) -> Report {
         self.turn_until(Time::NEVER);
         self.finish()
@@ -172,7 +172,9 @@ impl Driven {
                 Turned::Idle(until) => match &self.clock {
                     Clock::Monotonic => _ = self.wait(Duration::from_nanos(end.since(self.clock.now()))),
                     // Nobody else moves it while this runs; where nothing waits for a time, more would change nothing.
-                    Clock::Simulated(clock) if until < Time::NEVER => clock.advance_to(until.min(end).max(clock.now() + 1)),
+                    Clock::Simulated(clock) if until < Time::NEVER => {
+                        clock.advance_to(until.min(end).max(clock.now() + 1))
+                    }
                     Clock::Simulated(_) => return,
                 },
             }

@@ -26,7 +26,7 @@ use crate::node::PortType;
 use crate::payload::Payload;
 use crate::pool::Pool;
 use crate::running::RunShared;
-use crate::sync::Arc;
+use crate::sync::{Arc, DynArc};
 use crate::tensor::Tensor;
 use crate::wait::Bell;
 use std::any::{Any, TypeId};
@@ -101,6 +101,8 @@ pub(crate) struct Dock<E> {
 pub(crate) trait AnyDock: Send + Sync {
     /// Ends it and counts. `answered` where the stage's thread has ended.
     fn report(&self, answered: bool) -> HandleReport;
+    /// The bell of whoever waits at the program's end.
+    fn bell(&self) -> Arc<Bell>;
 }
 
 /// What a dock is made with.
@@ -118,7 +120,7 @@ pub(crate) struct Berth {
 pub(crate) struct Moored {
     pub(crate) handle: Box<dyn Any + Send>,
     pub(crate) ty: PortType,
-    pub(crate) dock: Arc<dyn AnyDock>,
+    pub(crate) dock: DynArc<dyn AnyDock>,
 }
 
 impl<E> Dock<E> {
@@ -154,6 +156,10 @@ impl<T: Payload> AnyDock for Dock<OuterTx<T>> {
         let left = lock(&self.remains).take().map(Remains::count);
         self.reported(left)
     }
+
+    fn bell(&self) -> Arc<Bell> {
+        self.params.producer_bell.clone()
+    }
 }
 
 /// The program takes from the graph.
@@ -164,19 +170,23 @@ impl<T: Payload> AnyDock for Dock<OuterRx<T>> {
         let end = lock(&self.end);
         let left = match &*end {
             Some(rx) => rx.len() as u64,
-            None => lock(&self.remains).take().map_or(0, Remains::count),
+            None => {
+                // What was sent at the very moment when the handle was dropped.
+                let late = lock(&self.remains).take().map_or(0, Remains::count);
+                self.counts().consumer.lose(Reason::ConsumerGone, late);
+                0
+            }
         };
         self.reported(answered.then_some(left))
+    }
+
+    fn bell(&self) -> Arc<Bell> {
+        self.params.consumer_bell.clone()
     }
 }
 
 /// Sleeps on a handle's bell unless there is something to do after all; false where it must not sleep here.
-fn sleep_unless(
-    run: &RunShared,
-    bell: &Bell,
-    until: Time,
-    mut is_due: impl FnMut() -> bool,
-) -> bool {
+fn sleep_unless(run: &RunShared, bell: &Bell, until: Time, mut is_due: impl FnMut() -> bool) -> bool {
     // Who turns the graph itself would wait for its own turns.
     if run.is_turned_here() {
         return false;

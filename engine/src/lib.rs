@@ -8,6 +8,9 @@
 //! and pools exist) → [`Running`] (threads run) → [`Report`] (what moved, what was lost, where the time went). Each
 //! consumes the one before.
 //!
+//! A program may be one of the graph's sources and sinks, and look at what passes: [`Inlet`], [`Outlet`], [`Tap`]. It may also
+//! turn the graph itself, on a thread and by a clock of its own: [`Driven`].
+//!
 //! ```no_run
 //! use limen::{Drain, Plan, Registry, Spec};
 //! use std::time::Duration;
@@ -28,8 +31,8 @@ mod clock;
 mod cpu;
 mod crew;
 mod document;
-mod edge;
 mod driven;
+mod edge;
 mod error;
 mod handle;
 pub mod infer;

@@ -105,8 +105,8 @@ pub enum Next {
     More,
     /// At a time of the run's clock; something was emitted or not.
     At(Time),
-    /// When something outside the graph has rung: as for an inlet, whose program has sent something. A source that nobody
-    /// rings for is called again only now and then.
+    /// When something outside the graph has rung its worker: as for an inlet, whose program has sent something. A source that
+    /// nobody rings for is called again only when its worker wakes for something else.
     Idle,
     /// Never: the stream has ended.
     Done,

@@ -115,9 +115,9 @@ pub trait Payload: Send + Sized + 'static {
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
     #[doc(hidden)]
     fn share(message: &Message<Self>) -> Message<Self>;
-    /// Writes the header, where nobody else holds the message.
+    /// The message with another header, where nobody else holds it.
     #[doc(hidden)]
-    fn set_header(message: &mut Message<Self>, header: &Header);
+    fn with_header(message: Message<Self>, header: &Header) -> Message<Self>;
     /// The same content in a buffer of a pool; none where there is no room.
     #[doc(hidden)]
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
@@ -149,8 +149,8 @@ impl<T: Plain> Payload for T {
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
         (message.head.part, message.head.parts) = (part, parts);
     }
-    fn set_header(message: &mut Message<Self>, header: &Header) {
-        message.head = *header;
+    fn with_header(message: Message<Self>, header: &Header) -> Message<Self> {
+        Message { head: *header, ..message }
     }
     fn copy(message: &Message<Self>, _: Option<&mut Pool>) -> Option<Message<Self>> {
         Some(message.share())

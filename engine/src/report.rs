@@ -319,7 +319,8 @@ impl Report {
             let lost = handle.lost_total();
             if *sent != received + lost + left {
                 let way = way.name();
-                self.bugs.push(format!("{way} {name}: sent {sent} is not received {received} + lost {lost} + left {left}"));
+                self.bugs
+                    .push(format!("{way} {name}: sent {sent} is not received {received} + lost {lost} + left {left}"));
             }
         }
         for node in self.nodes.iter().filter(|n| !n.abandoned) {

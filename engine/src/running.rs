@@ -8,7 +8,7 @@ use crate::handle::AnyDock;
 use crate::plan::Plan;
 use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
 use crate::stage::{Counts, OnError};
-use crate::sync::{Arc, AtomicU8, AtomicU64, Counter, Ordering};
+use crate::sync::{Arc, AtomicU8, AtomicU64, Counter, DynArc, Ordering};
 use crate::unit::show_ns;
 use crate::wait::Bell;
 use crate::worker::{self, At, Subject};
@@ -66,6 +66,8 @@ struct Begun {
     clock: Clock,
     /// The thread that turns the graph itself, where there are no workers.
     turned_by: Option<ThreadId>,
+    /// Bells of the program's handles: who waits to send is to know of a stop.
+    handles: Vec<Arc<Bell>>,
 }
 
 #[derive(Default)]
@@ -111,9 +113,9 @@ impl RunShared {
     }
 
     /// The run begins by a clock; on this very thread, where it has no workers.
-    pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
+    pub(crate) fn begin_by(&self, clock: Clock, here: bool, handles: Vec<Arc<Bell>>) {
         let turned_by = here.then(|| std::thread::current().id());
-        let _ = self.begun.set(Begun { clock, turned_by });
+        let _ = self.begun.set(Begun { clock, turned_by, handles });
     }
 
     /// The clock of the run, once it has begun.
@@ -145,7 +147,8 @@ impl RunShared {
     }
 
     fn ring_all(&self) {
-        self.bells.iter().for_each(|bell| bell.ring());
+        let handles = self.begun.get().map_or(&[][..], |begun| &begun.handles);
+        self.bells.iter().chain(handles).for_each(|bell| bell.ring());
     }
 
     /// Sources end; what is on its way is still done.
@@ -267,7 +270,7 @@ pub struct Running {
     pub(crate) shared: Arc<RunShared>,
     pub(crate) edges: Vec<Arc<Shared>>,
     /// Where the program takes part, and at which node.
-    pub(crate) docks: Vec<(usize, Arc<dyn AnyDock>)>,
+    pub(crate) docks: Vec<(usize, DynArc<dyn AnyDock>)>,
     pub(crate) counts: Vec<Arc<Counts>>,
     /// Messages that reached their sink too late, by path of the plan.
     pub(crate) missed: Arc<Vec<Counter>>,
@@ -342,6 +345,11 @@ impl std::fmt::Debug for Running {
 const GRACE: Duration = Duration::from_millis(200);
 
 impl Running {
+    /// The run begins by a clock; on this very thread, where it has no workers.
+    pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
+        self.shared.begin_by(clock, here, self.docks.iter().map(|(_, dock)| dock.bell()).collect());
+    }
+
     /// A handle that can stop this run from elsewhere.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())

@@ -397,8 +397,14 @@ impl Tensor {
     /// # Errors
     /// Itself, when the slot is shared.
     pub fn into_mut(self) -> Result<TensorMut, Tensor> {
+        if self.is_unique() { Ok(TensorMut(self)) } else { Err(self) }
+    }
+
+    /// Whether this is the only handle to the slot.
+    #[inline]
+    fn is_unique(&self) -> bool {
         // SAFETY: this handle is a counted reference.
-        if unsafe { Row::is_unique(self.row) } { Ok(TensorMut(self)) } else { Err(self) }
+        unsafe { Row::is_unique(self.row) }
     }
 }
 
@@ -423,8 +429,7 @@ impl Payload for Tensor {
         message.body.header()
     }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
-        // SAFETY: the handle is a counted reference.
-        if unsafe { Row::is_unique(message.body.row) } {
+        if message.body.is_unique() {
             // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nobody reads the row.
             let header = unsafe { Row::header_mut(message.body.row) };
             (header.part, header.parts) = (part, parts);
@@ -434,20 +439,20 @@ impl Payload for Tensor {
     fn share(message: &Message<Self>) -> Message<Self> {
         Message { head: (), body: message.body.share() }
     }
-    fn set_header(message: &mut Message<Self>, header: &Header) {
-        // SAFETY: the handle is a counted reference.
-        if unsafe { Row::is_unique(message.body.row) } {
-            // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nobody reads the row.
-            *unsafe { Row::header_mut(message.body.row) } = *header;
+    fn with_header(message: Message<Self>, header: &Header) -> Message<Self> {
+        match message.body.into_mut() {
+            Ok(mut tensor) => {
+                *tensor.header_mut() = *header;
+                tensor.into()
+            }
+            Err(shared) => shared.into(),
         }
     }
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>> {
         Some(message.body.copy_to(pool?)?.into())
     }
     fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool {
-        // SAFETY: the handle is a counted reference.
-        let is_unique = unsafe { Row::is_unique(message.body.row) };
-        is_unique && pool.is_some_and(|pool| pool.is_home_of(message.body.inner()))
+        message.body.is_unique() && pool.is_some_and(|pool| pool.is_home_of(message.body.inner()))
     }
     fn bytes(message: &Message<Self>) -> usize {
         message.body.bytes().len()

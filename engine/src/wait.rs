@@ -100,7 +100,7 @@ impl Bell {
 
     /// Sleeps on the bells of several workers, which are all turned by this thread, until one is rung or for a time.
     #[cfg(not(loom))]
-    pub(crate) fn sleep_on(bells: &[std::sync::Arc<Bell>], at_most: Duration) {
+    pub(crate) fn sleep_on(bells: &[crate::sync::Arc<Bell>], at_most: Duration) {
         let end = std::time::Instant::now().checked_add(at_most);
         while bells.iter().all(|bell| bell.is_armed()) {
             match end.map(|end| end.saturating_duration_since(std::time::Instant::now())) {

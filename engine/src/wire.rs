@@ -19,7 +19,7 @@ use crate::running::{RunShared, Running, Seen, build_error};
 use crate::stage::{
     Blueprint, Common, Counts, Fault, FaultSpec, Liveness, OnError, Restart, RestartSpec, Rules, Sieve, Stage,
 };
-use crate::sync::{Arc, Counter};
+use crate::sync::{Arc, Counter, DynArc};
 use crate::wait::Bell;
 use crate::worker::{self, Cx};
 use handles::moor;
@@ -38,7 +38,7 @@ pub struct Wired {
     missed: Arc<Vec<Counter>>,
     /// Handles that nobody has taken yet, by node.
     handles: BTreeMap<usize, Moored>,
-    docks: Vec<(usize, Arc<dyn AnyDock>)>,
+    docks: Vec<(usize, DynArc<dyn AnyDock>)>,
 }
 
 /// What one worker is to build.
@@ -313,7 +313,7 @@ impl Wired {
         }
         let (send, done) = std::sync::mpsc::sync_channel(self.gangs.len().max(1));
         let (mut running, workers) = self.split(done);
-        running.shared.begin_by(Clock::Monotonic, false);
+        running.begin_by(Clock::Monotonic, false);
         let (plan, shared) = (&running.plan, &running.shared);
         let n = workers.len();
         let sources = Arc::new(plan.sources.clone());

@@ -100,7 +100,7 @@ impl<T: Payload> OuterTx<T> {
             Put::Ring(tx) => match tx.push(message) {
                 Ok(()) => {}
                 Err(rtrb::PushError::Full(_)) if self.params.when_full == WhenFull::DropNewest => {
-                    self.lose(Reason::FullNewest);
+                    self.lose(Reason::FullNewest, 1);
                     return Ok(());
                 }
                 Err(rtrb::PushError::Full(message)) => return Err(message),
@@ -116,10 +116,10 @@ impl<T: Payload> OuterTx<T> {
         Ok(())
     }
 
-    /// Counts a message as sent and lost.
-    pub(crate) fn lose(&self, reason: Reason) {
-        self.half().moved.add(1);
-        self.half().lose(reason, 1);
+    /// Counts messages as sent and lost.
+    pub(crate) fn lose(&self, reason: Reason, n: u64) {
+        self.half().moved.add(n);
+        self.half().lose(reason, n);
     }
 
     /// Wakes the consumer if something was sent since the last time and it sleeps.

@@ -28,13 +28,13 @@ impl<T: Payload> TapTx<T> {
     #[inline(never)]
     pub(super) fn look(&mut self, messages: &[Message<T>]) {
         if self.tx.is_gone() {
-            return messages.iter().for_each(|_| self.tx.lose(Reason::ConsumerGone));
+            return self.tx.lose(Reason::ConsumerGone, messages.len() as u64);
         }
         for message in messages {
             // Asked first, because a copy may be large.
             let copy = if self.tx.room() > 0 { T::copy(message, self.pool.as_mut()) } else { None };
             if copy.is_none_or(|copy| self.tx.push(copy).is_err()) {
-                self.tx.lose(Reason::FullNewest);
+                self.tx.lose(Reason::FullNewest, 1);
             }
         }
     }

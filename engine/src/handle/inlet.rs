@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::port::{Emit, Outputs};
 use crate::registry::{NodeParts, PlannedNode};
 use crate::stage::{SourceStage, Stage};
-use crate::sync::Arc;
+use crate::sync::{Arc, DynArc};
 use crate::tensor::{Layout, PortSpec, Tensor, TensorError, TensorMut};
 use crate::wait::Bell;
 use crate::worker::Cx;
@@ -68,7 +68,7 @@ pub(super) fn read_spec<T: Payload>(
 /// The end of an inlet's edge that belongs to the graph. Whoever drops it leaves what is in it to be counted.
 struct Quay<T: Payload> {
     rx: Option<OuterRx<T>>,
-    dock: Arc<Dock<OuterTx<T>>>,
+    dock: DynArc<Dock<OuterTx<T>>>,
 }
 
 impl<T: Payload> Drop for Quay<T> {
@@ -142,7 +142,7 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
             consumer_bell: berth.bell,
         };
         let (tx, rx) = outer(&params);
-        let dock = Arc::new(Dock {
+        let dock = DynArc::new(Dock {
             name: berth.name,
             way: Way::In,
             end: Some(tx).into(),
@@ -184,7 +184,7 @@ impl<T: Payload> Source for InletNode<T> {
 
     fn next(&mut self, out: &mut Emit<T>) -> Result<Next, NodeError> {
         let Some(rx) = &mut self.quay.rx else { return Ok(Next::Done) };
-        let Some(mut message) = rx.pop() else {
+        let Some(message) = rx.pop() else {
             return Ok(if rx.state() == State::Open { Next::Idle } else { Next::Done });
         };
         rx.received(1);
@@ -200,8 +200,7 @@ impl<T: Payload> Source for InletNode<T> {
             trace: if given.trace == 0 { begun.trace } else { given.trace },
             ..begun
         };
-        T::set_header(&mut message, &header);
-        out.send(message);
+        out.send(T::with_header(message, &header));
         Ok(Next::More)
     }
 
@@ -272,8 +271,25 @@ impl<T: Payload> std::error::Error for SendError<T> {}
 ///
 /// Messages arrive in the order in which they were sent. Before the start they wait; after a stop was asked for no more are
 /// taken, and what was taken before is still done.
+///
+/// ```
+/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)] struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let plan = Plan::new(Spec::from_text(text, "g.yaml").unwrap(), &registry).unwrap();
+/// let mut graph = plan.wire().unwrap();
+/// let mut numbers = graph.inlet::<Number>("a").unwrap();
+/// # let outlet = graph.outlet::<Number>("z").unwrap();
+/// let running = graph.start().unwrap();
+/// numbers.send(Message::new(numbers.header(), Number(7))).unwrap();
+/// numbers.close();
+/// # drop(outlet);
+/// assert_eq!(running.wait().node("a").unwrap().done, 1);
+/// ```
 pub struct Inlet<T: Payload> {
-    dock: Arc<Dock<OuterTx<T>>>,
+    dock: DynArc<Dock<OuterTx<T>>>,
     pool: Option<Pool>,
     bell: Arc<Bell>,
 }
@@ -345,9 +361,8 @@ impl<T: Payload> Inlet<T> {
                 other => return other,
             };
             let dock = &self.dock;
-            let is_due = || {
-                dock.run.is_stopping() || lock(&dock.end).as_ref().is_none_or(|tx| tx.room() > 0 || tx.is_gone())
-            };
+            let is_due =
+                || dock.run.is_stopping() || lock(&dock.end).as_ref().is_none_or(|tx| tx.room() > 0 || tx.is_gone());
             if !sleep_unless(&dock.run, &self.bell, until, is_due) {
                 return Err(SendError::OwnTurn(message));
             }

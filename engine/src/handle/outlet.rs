@@ -13,7 +13,7 @@ use crate::node::{Building, Given, InPort, Inputs, Node, Planning, PortType, Por
 use crate::payload::{Message, Payload};
 use crate::registry::{NodeParts, PlannedNode};
 use crate::stage::{SinkStage, Stage};
-use crate::sync::Arc;
+use crate::sync::{Arc, DynArc};
 use crate::tensor::Layout;
 use crate::wait::Bell;
 use crate::worker::Cx;
@@ -52,9 +52,7 @@ impl<T: Payload> OutletPlan<T> {
         let spec = inlet::read_spec::<T>(config.spec.as_ref(), config.layout, &mut errors);
         let hold = config.hold;
         if hold == 0 || hold > inlet::MOST {
-            errors
-                .at("hold", format!("`hold: {hold}` cannot be"))
-                .help(format!("write 1 to {}", inlet::MOST));
+            errors.at("hold", format!("`hold: {hold}` cannot be")).help(format!("write 1 to {}", inlet::MOST));
         }
         let ports = Ports::new().in_port(InPort { name: "in".into(), spec, holds: hold.saturating_mul(2) });
         errors.into_result(OutletPlan { ports, hold, tx: None })
@@ -89,7 +87,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
         };
         let (tx, rx) = outer(&params);
         self.tx = Some(tx);
-        let dock = Arc::new(Dock {
+        let dock = DynArc::new(Dock {
             name: berth.name,
             way: Way::Out,
             end: Some(rx).into(),
@@ -131,7 +129,7 @@ impl<T: Payload> Sink for OutletNode<T> {
     fn take(&mut self, message: Message<T>) -> Result<(), NodeError> {
         if self.tx.is_gone() {
             // The program has dropped its end: the graph goes on without it.
-            self.tx.lose(Reason::ConsumerGone);
+            self.tx.lose(Reason::ConsumerGone, 1);
             return Ok(());
         }
         self.tx.push(message).map_err(|_| NodeErrorKind::EdgeFull { edge: "to the program".into() }.into())
@@ -160,6 +158,25 @@ impl<T: Payload> Sink for OutletNode<T> {
 ///
 /// What waits when a run has ended can still be taken, and is *left* in the report if it was made before. A stop waits, as
 /// long as it may, for an outlet whose edge blocks: go on taking, or drop the outlet, before asking for one.
+///
+/// ```
+/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)] struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let plan = Plan::new(Spec::from_text(text, "g.yaml").unwrap(), &registry).unwrap();
+/// # use limen::RecvError;
+/// let mut graph = plan.wire().unwrap();
+/// let mut results = graph.outlet::<Number>("z").unwrap();
+/// # let mut numbers = graph.inlet::<Number>("a").unwrap();
+/// # numbers.send(Message::new(numbers.header(), Number(7))).unwrap();
+/// # numbers.close();
+/// let running = graph.start().unwrap();
+/// assert_eq!(results.recv().unwrap().body.0, 7);
+/// assert_eq!(results.recv().unwrap_err(), RecvError::Ended);
+/// # running.wait();
+/// ```
 pub struct Outlet<T: Payload>(Receiver<T>);
 
 impl<T: Payload> Outlet<T> {

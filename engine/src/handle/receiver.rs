@@ -4,7 +4,7 @@ use super::{Dock, end_of, lock, sleep_unless};
 use crate::clock::Time;
 use crate::edge::{OuterRx, Reason, State};
 use crate::payload::{Message, Payload};
-use crate::sync::Arc;
+use crate::sync::{Arc, DynArc};
 use crate::wait::Bell;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub enum RecvError {
 
 /// The consumer's end of an outer edge.
 pub(super) struct Receiver<T: Payload> {
-    pub(super) dock: Arc<Dock<OuterRx<T>>>,
+    pub(super) dock: DynArc<Dock<OuterRx<T>>>,
     pub(super) bell: Arc<Bell>,
 }
 
@@ -70,7 +70,9 @@ impl<T: Payload> Receiver<T> {
 
 impl<T: Payload> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let Some(mut rx) = lock(&self.dock.end).take() else { return };
+        // Held to the end: a report made meanwhile must not see half of it.
+        let mut end = lock(&self.dock.end);
+        let Some(mut rx) = end.take() else { return };
         // First that nobody takes any more: what comes after that is counted by whoever sends it.
         rx.leave();
         rx.discard(Reason::ConsumerGone);

@@ -7,7 +7,7 @@ use crate::edge::{OuterParams, OuterRx, Shared, TapTx, WhenFull, outer};
 use crate::payload::{Message, Payload};
 use crate::pool::Pool;
 use crate::running::RunShared;
-use crate::sync::Arc;
+use crate::sync::{Arc, DynArc};
 use crate::wait::Bell;
 use std::fmt;
 use std::time::Duration;
@@ -20,18 +20,36 @@ pub(crate) const TAP_HOLDS: usize = 4;
 /// It holds a few copies in buffers of its own. While they are there no more are made, and what passes is counted as lost:
 /// by the tap, not by the graph, to which it makes no difference. What a tap shows first may therefore be old; whoever wants
 /// the newest takes all that are there.
+///
+/// ```
+/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)] struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let plan = Plan::new(Spec::from_text(text, "g.yaml").unwrap(), &registry).unwrap();
+/// let mut graph = plan.wire().unwrap();
+/// let mut tap = graph.tap::<Number>("a").unwrap();
+/// # let mut numbers = graph.inlet::<Number>("a").unwrap();
+/// # let outlet = graph.outlet::<Number>("z").unwrap();
+/// # numbers.send(Message::new(numbers.header(), Number(7))).unwrap();
+/// # drop((numbers, outlet));
+/// let report = graph.start().unwrap().wait();
+/// assert_eq!(tap.try_recv().unwrap().body.0, 7);
+/// assert_eq!(report.handles.iter().find(|handle| handle.name == "a/out").unwrap().left, 1);
+/// ```
 pub struct Tap<T: Payload>(Receiver<T>);
 
 /// The ends of a tap that was made.
 pub(crate) struct Tapped<T: Payload> {
     pub(crate) tap: Tap<T>,
     pub(crate) tx: TapTx<T>,
-    pub(crate) dock: Arc<Dock<OuterRx<T>>>,
+    pub(crate) dock: DynArc<Dock<OuterRx<T>>>,
     pub(crate) bell: Arc<Bell>,
 }
 
 impl<T: Payload> Tap<T> {
-    pub(crate) fn new(name: String, hold: usize, pool: Option<Pool>, run: Arc<RunShared>) -> Tapped<T> {
+    pub(crate) fn made(name: String, hold: usize, pool: Option<Pool>, run: Arc<RunShared>) -> Tapped<T> {
         let own: Arc<Bell> = Arc::default();
         let params = OuterParams {
             capacity: hold,
@@ -44,8 +62,7 @@ impl<T: Payload> Tap<T> {
             consumer_bell: own.clone(),
         };
         let (tx, rx) = outer(&params);
-        let dock =
-            Arc::new(Dock { name, way: Way::Past, end: Some(rx).into(), remains: None.into(), params, run });
+        let dock = DynArc::new(Dock { name, way: Way::Past, end: Some(rx).into(), remains: None.into(), params, run });
         let tap = Tap(Receiver { dock: dock.clone(), bell: own.clone() });
         Tapped { tap, tx: TapTx::new(tx, pool), dock, bell: own }
     }

@@ -72,11 +72,13 @@ impl Wired {
         let kit = kit_of(&mut self.gangs, node).ok_or_else(|| RunError::NoSuch(format!("no node of `{name}`")))?;
         same_payload::<T>(&name, kit.planned.output_types().get(output).copied())?;
         if !(1..=MOST_TAPPED).contains(&hold) {
-            return Err(RunError::Refused(format!("a tap on `{name}` that holds {hold} messages: 1 to {MOST_TAPPED} fit")));
+            return Err(RunError::Refused(format!(
+                "a tap on `{name}` that holds {hold} messages: 1 to {MOST_TAPPED} fit"
+            )));
         }
         // What waits, what the program keeps, and what is being written.
         let pool = out.spec.as_ref().map(|spec| self.plan.beyond(&name, spec, 2 * hold + 1)).transpose()?;
-        let Tapped { tap, tx, dock, bell } = Tap::<T>::new(name.clone(), hold, pool, self.shared.clone());
+        let Tapped { tap, tx, dock, bell } = Tap::<T>::made(name.clone(), hold, pool, self.shared.clone());
         let params = Params {
             // No edge of the plan; its books are the tap's own.
             index: usize::MAX,
@@ -182,7 +184,8 @@ impl Wired {
 
     /// Every inlet and every outlet has somebody at its other end.
     pub(crate) fn check_taken(&self) -> Result<(), RunError> {
-        let names: Vec<String> = self.handles.keys().map(|node| format!("`{}`", self.plan.nodes()[*node].name)).collect();
+        let names: Vec<String> =
+            self.handles.keys().map(|node| format!("`{}`", self.plan.nodes()[*node].name)).collect();
         if names.is_empty() {
             return Ok(());
         }
