@@ -2,7 +2,7 @@
 //!
 //! A test binary of its own, because it replaces the allocator; one test at a time, because all of them count.
 
-use limen::{Drain, Inlet, Tensor};
+use limen::{Drain, Inlet, Outlet, Tap, Tensor};
 use limen_tests::plan;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -122,23 +122,22 @@ fn nothing_is_allocated_while_a_program_takes_part() {
     let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
     let mut tap = graph.tap::<Tensor>("b").unwrap();
     let running = graph.start().unwrap();
-    let mut move_some = |most: u64| {
+    let move_some = |inlet: &mut Inlet<Tensor>, outlet: &mut Outlet<Tensor>, tap: &mut Tap<Tensor>, most: u64| {
         let mut moved = 0;
         let begin = Instant::now();
         while moved < most && begin.elapsed() < Duration::from_secs(30) {
-            send(&mut inlet);
+            send(inlet);
             moved += u64::from(outlet.recv_timeout(Duration::from_millis(1)).is_ok());
             let _ = tap.try_recv();
         }
         assert_eq!(moved, most);
     };
-    move_some(10_000);
+    move_some(&mut inlet, &mut outlet, &mut tap, 10_000);
     COUNT.store(0, Ordering::Relaxed);
     ARMED.store(true, Ordering::Relaxed);
-    move_some(10_000);
+    move_some(&mut inlet, &mut outlet, &mut tap, 10_000);
     ARMED.store(false, Ordering::Relaxed);
     let count = COUNT.load(Ordering::Relaxed);
-    drop(move_some);
     drop((inlet, outlet));
     let report = running.wait();
     assert_eq!((report.bugs, count), (Vec::new(), 0));
