@@ -2,26 +2,6 @@
 //!
 //! For programs that have a loop of their own (a control loop, a game loop, another runtime) and for clocks that are not the
 //! machine's. The stages, edges, pools and books are those that run on threads; what differs is who turns them.
-//!
-//! ```
-//! # use limen::{Registry, Spec, Plan, Message, Plain};
-//! use limen::{Clock, Turned};
-//! # #[derive(Clone, Debug)] struct Number(u64);
-//! # impl Plain for Number {}
-//! let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
-//! let spec = Spec::from_text("version: 1\nnodes: { a: { kind: numbers }, b: { kind: results, from: a } }", "g.yaml").unwrap();
-//! let mut graph = Plan::new(spec, &registry).unwrap().wire().unwrap();
-//! let mut numbers = graph.inlet::<Number>("a").unwrap();
-//! let mut results = graph.outlet::<Number>("b").unwrap();
-//! let mut graph = graph.drive(Clock::Monotonic).unwrap();
-//! let message = Message::new(numbers.header(), Number(7));
-//! numbers.try_send(message).unwrap();
-//! while graph.turn() == Turned::Worked {}
-//! assert_eq!(results.try_recv().unwrap().body.0, 7);
-//! numbers.close();
-//! let report = graph.run();
-//! assert!(report.bugs.is_empty());
-//! ```
 
 use crate::clock::{Clock, Time};
 use crate::crew::Crew;
@@ -35,9 +15,29 @@ use crate::wire::Wired;
 use crate::worker::{Cx, Outcome};
 use std::time::Duration;
 
-/// A graph that its caller turns. See the [module](self).
+/// A graph that its caller turns; nothing happens except in a [`turn`](Driven::turn).
 ///
 /// It belongs to the thread that made it. Other threads may have its handles and its [`Stopper`].
+///
+/// ```
+/// # use limen::{Registry, Spec, Plan, Message, Plain};
+/// use limen::{Clock, Turned};
+/// # #[derive(Clone, Debug)] struct Number(u64);
+/// # impl Plain for Number {}
+/// let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// let spec = Spec::from_text("version: 1\nnodes: { a: { kind: numbers }, b: { kind: results, from: a } }", "g.yaml").unwrap();
+/// let mut graph = Plan::new(spec, &registry).unwrap().wire().unwrap();
+/// let mut numbers = graph.inlet::<Number>("a").unwrap();
+/// let mut results = graph.outlet::<Number>("b").unwrap();
+/// let mut graph = graph.drive(Clock::Monotonic).unwrap();
+/// let message = Message::new(numbers.header(), Number(7));
+/// numbers.try_send(message).unwrap();
+/// while graph.turn() == Turned::Worked {}
+/// assert_eq!(results.try_recv().unwrap().body.0, 7);
+/// numbers.close();
+/// let report = graph.run();
+/// assert!(report.bugs.is_empty());
+/// ```
 pub struct Driven {
     running: Running,
     workers: Vec<(Crew, Cx)>,
