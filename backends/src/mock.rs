@@ -256,7 +256,7 @@ mod tests {
         for (text, why) in [
             ("f31[1]", "unknown variant `f31`, expected one of `f32`"),
             ("f32[1", "without its `]`"),
-            ("f32[<=4]", "`<=4` is not a length"),
+            ("f32[<=4]", "`≤4` is not a length"),
             ("f32[1,]", "`` is not a length"),
             ("f32[0]", "`0` is not a length"),
             ("f32[1,1,1,1,1,1,1]", "7 dims"),

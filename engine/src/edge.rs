@@ -12,9 +12,13 @@
 //! received + lost + left`, where *left* is found by emptying the edge after both ends have stopped.
 
 mod admission;
+mod outer;
+mod tap;
 
 pub(crate) use admission::Admission;
 use admission::Lanes;
+pub(crate) use outer::{OuterParams, OuterRx, OuterTx, outer};
+pub(crate) use tap::TapTx;
 
 use crate::meter::{Run, push_run};
 use crate::payload::{Header, Message, Payload};
@@ -339,6 +343,7 @@ enum TxKind<T: Payload> {
     Evict(Arc<ArrayQueue<Stamped<T>>>),
     /// Within a worker or between two; `true` where it is within one.
     Looking(Lanes<T>, bool),
+    Tap(Box<TapTx<T>>),
 }
 
 /// A producer's end that may still travel to its thread.
@@ -351,6 +356,7 @@ enum CrossTxKind<T: Payload> {
     Ring(rtrb::Producer<Message<T>>, rtrb::Producer<Run>),
     Evict(Arc<ArrayQueue<Stamped<T>>>),
     Looking(Lanes<T>),
+    Tap(Box<TapTx<T>>),
 }
 
 /// A consumer's end that may still travel to its thread.
@@ -431,6 +437,7 @@ impl<T: Payload> Tx<T> {
             CrossTxKind::Ring(items, runs) => TxKind::Ring(items, runs),
             CrossTxKind::Evict(queue) => TxKind::Evict(queue),
             CrossTxKind::Looking(lanes) => TxKind::Looking(lanes, false),
+            CrossTxKind::Tap(tap) => TxKind::Tap(tap),
         };
         Tx::new(cross.params, kind)
     }
@@ -459,6 +466,7 @@ impl<T: Payload> Tx<T> {
             TxKind::Ring(items, _) => items.slots(),
             TxKind::Evict(queue) => self.params.capacity - queue.len(),
             TxKind::Looking(lanes, _) => lanes.free(&self.params),
+            TxKind::Tap(_) => usize::MAX,
         }
     }
 
@@ -605,6 +613,12 @@ impl<T: Payload> Tx<T> {
                 self.dirty = true;
                 lanes.publish(&self.params, staged, runs)
             }
+            TxKind::Tap(tap) => {
+                self.dirty = true;
+                tap.look(staged);
+                staged.clear();
+                Ok(())
+            }
         }
     }
 
@@ -644,6 +658,12 @@ impl<T: Payload> Tx<T> {
     /// # Errors
     /// As [`Tx::publish`].
     pub(crate) fn publish_shared(&mut self, staged: &[Message<T>], runs: &[Run]) -> Result<(), EdgeFull> {
+        if let TxKind::Tap(tap) = &mut self.kind {
+            // A share would hold a buffer that was not reckoned with: a tap has buffers of its own.
+            self.dirty = true;
+            tap.look(staged);
+            return Ok(());
+        }
         let mut shares = std::mem::take(&mut self.shares);
         if shares.capacity() == 0 {
             self.lend(&mut shares);
@@ -664,6 +684,9 @@ impl<T: Payload> Tx<T> {
 
     /// No more will be sent; `failed` where the producer died.
     pub(crate) fn close(&mut self, failed: bool) {
+        if let TxKind::Tap(tap) = &self.kind {
+            tap.close(failed);
+        }
         self.params.shared.close(failed);
         self.params.consumer_bell.ring();
     }

@@ -229,15 +229,7 @@ impl Mutable {
     fn own(&mut self, message: Message<Tensor>) -> Option<TensorMut> {
         match &mut self.copies {
             None => message.body.into_mut().ok(),
-            Some(pool) => {
-                let mut copy = pool.take().ok()?;
-                *copy.header_mut() = *message.header();
-                for (dim, length) in message.body.shape().iter().enumerate() {
-                    copy.set_len(dim, *length).ok()?;
-                }
-                copy.bytes_mut().copy_from_slice(message.body.bytes());
-                Some(copy)
-            }
+            Some(pool) => message.body.copy_to(pool),
         }
     }
 }

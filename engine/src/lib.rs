@@ -8,6 +8,9 @@
 //! and pools exist) → [`Running`] (threads run) → [`Report`] (what moved, what was lost, where the time went). Each
 //! consumes the one before.
 //!
+//! A program may be one of the graph's sources and sinks, and look at what passes: [`Inlet`], [`Outlet`], [`Tap`]. It may also
+//! turn the graph itself, on a thread and by a clock of its own: [`Driven`].
+//!
 //! ```no_run
 //! use limen::{Drain, Plan, Registry, Spec};
 //! use std::time::Duration;
@@ -29,8 +32,10 @@ mod clock;
 mod cpu;
 mod crew;
 mod document;
+mod driven;
 mod edge;
 mod error;
+mod handle;
 pub mod infer;
 mod intake;
 mod layers;
@@ -60,8 +65,10 @@ pub use builder::{Connection, GraphBuilder, NodeBuilder};
 pub use clock::{Clock, SimulatedClock, Time};
 pub use cpu::{Pinned, RealTime, RtPolicy};
 pub use crew::Schedule;
+pub use driven::{Driven, Turned};
 pub use edge::{Reason, WhenFull};
 pub use error::{Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError};
+pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
 pub use intake::{JoinPolicy, OneOf, Picked};
 pub use layers::Layers;
 pub use meter::{Telemetry, Term};

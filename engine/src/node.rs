@@ -82,6 +82,20 @@ pub trait Source: Node {
     /// # Errors
     /// The call counts as failed and nothing of it is published; `on_error` decides what follows.
     fn next(&mut self, out: &mut Emit<Self::Out>) -> Result<Next, NodeError>;
+
+    /// Whether a stop has to wait, because somebody was promised more.
+    #[doc(hidden)]
+    fn owes(&self) -> bool {
+        false
+    }
+
+    /// A turn is over, and what it sent is published.
+    #[doc(hidden)]
+    fn turned(&mut self) {}
+
+    /// There will be no more calls.
+    #[doc(hidden)]
+    fn ended(&mut self) {}
 }
 
 /// When a source wants its next call.
@@ -91,6 +105,9 @@ pub enum Next {
     More,
     /// At a time of the run's clock; something was emitted or not.
     At(Time),
+    /// When something outside the graph has rung its worker: as for an inlet, whose program has sent something. A source that
+    /// nobody rings for is called again only when its worker wakes for something else.
+    Idle,
     /// Never: the stream has ended.
     Done,
 }
@@ -153,6 +170,20 @@ pub trait Sink: Node {
     fn finish(&mut self) -> Result<(), NodeError> {
         self.flush()
     }
+
+    /// How many of so many calls there is room for where messages go on to.
+    #[doc(hidden)]
+    fn room(&self, calls: usize) -> usize {
+        calls
+    }
+
+    /// A turn is over.
+    #[doc(hidden)]
+    fn turned(&mut self) {}
+
+    /// What sent messages here has failed; called before [`Sink::finish`].
+    #[doc(hidden)]
+    fn feeder_failed(&mut self) {}
 }
 
 /// What one call of a node is given: a message, a tuple of messages, or a [`Set`].

@@ -4,6 +4,7 @@
 //! program that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
 
 use crate::clock::Time;
+use crate::pool::Pool;
 
 /// How much a message matters beside others. Only edges with marks or lanes ask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
@@ -114,6 +115,15 @@ pub trait Payload: Send + Sized + 'static {
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
     #[doc(hidden)]
     fn share(message: &Message<Self>) -> Message<Self>;
+    /// The message with another header, where nobody else holds it.
+    #[doc(hidden)]
+    fn with_header(message: Message<Self>, header: &Header) -> Message<Self>;
+    /// The same content in a buffer of a pool; none where there is no room.
+    #[doc(hidden)]
+    fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
+    /// Whether it is the only handle to a buffer of a pool; always, where there are no buffers.
+    #[doc(hidden)]
+    fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool;
     /// Bytes of the body, as they count against an edge's cap.
     #[doc(hidden)]
     fn bytes(message: &Message<Self>) -> usize {
@@ -138,6 +148,15 @@ impl<T: Plain> Payload for T {
     }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
         (message.head.part, message.head.parts) = (part, parts);
+    }
+    fn with_header(message: Message<Self>, header: &Header) -> Message<Self> {
+        Message { head: *header, ..message }
+    }
+    fn copy(message: &Message<Self>, _: Option<&mut Pool>) -> Option<Message<Self>> {
+        Some(message.share())
+    }
+    fn is_sole(_: &Message<Self>, _: Option<&Pool>) -> bool {
+        true
     }
     #[inline]
     fn share(message: &Message<Self>) -> Message<Self> {

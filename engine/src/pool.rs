@@ -427,6 +427,11 @@ impl Pool {
         TensorError::PoolEmpty { pool: self.inner().name.clone(), slots: self.slots() }
     }
 
+    /// Whether a tensor is of this pool.
+    pub(crate) fn is_home_of(&self, inner: &Inner) -> bool {
+        std::ptr::eq(self.inner(), inner)
+    }
+
     /// Bytes of all slots and headers.
     pub fn bytes(&self) -> usize {
         let inner = self.inner();

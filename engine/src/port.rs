@@ -643,8 +643,13 @@ impl<O: Outputs> Emit<O> {
     /// The header for what this call of a source emits: its sequence number, begun at `origin` by the clock of the source's
     /// device, which the graph may say how to read.
     pub fn header(&self, origin: Time) -> Header {
-        let Begin { source, qos, skew } = self.begin;
-        let origin = if skew == Skew::None { origin } else { self.domain.map(skew, origin, &self.clock) };
+        let skew = self.begin.skew;
+        self.header_here(if skew == Skew::None { origin } else { self.domain.map(skew, origin, &self.clock) })
+    }
+
+    /// As [`Emit::header`], of what began at a time of the run's own clock.
+    pub(crate) fn header_here(&self, origin: Time) -> Header {
+        let Begin { source, qos, .. } = self.begin;
         Header { trace: u64::from(source) << 48 | self.seq, source, qos, ..Header::new(self.seq, origin) }
     }
 

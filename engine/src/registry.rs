@@ -3,9 +3,11 @@
 
 use crate::document::Tree;
 use crate::error::{NodeError, Place, PlanErrors, Problem, Problems, suggest};
+use crate::handle::{Berth, InletConfig, InletPlan, Moored, OutletConfig, OutletPlan};
 use crate::infer::{Batch, Infer, InferPlan};
 use crate::intake::{Intake, IntakeParts};
 use crate::node::{Building, Given, Inputs, Node, Planning, PortType, Ports, Sink, Source, Transform};
+use crate::payload::Payload;
 use crate::port::{Begin, Emit, Outputs, PortParts};
 use crate::stage::{Blueprint, Common, SinkStage, SourceStage, Stage, TransformStage};
 use crate::tensor::Tensor;
@@ -172,6 +174,38 @@ impl Registry {
         })
     }
 
+    /// Adds a kind of source whose messages a program sends, through an [`Inlet`](crate::Inlet). The stock nodes have
+    /// `inlet`, for tensors; a program with a payload of its own adds one for it.
+    #[must_use]
+    pub fn inlet<T: Payload>(self, name: &str) -> Self {
+        self.add(Kind {
+            name: name.into(),
+            role: Role::Source,
+            schema: schema_of::<InletConfig>,
+            read: read::<InletConfig>,
+            plan: |config, _, _, problems| {
+                let config = config.read::<InletConfig>(problems)?;
+                Some(InletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
+            },
+        })
+    }
+
+    /// Adds a kind of sink whose messages a program takes, through an [`Outlet`](crate::Outlet). The stock nodes have
+    /// `outlet`, for tensors; a program with a payload of its own adds one for it.
+    #[must_use]
+    pub fn outlet<T: Payload>(self, name: &str) -> Self {
+        self.add(Kind {
+            name: name.into(),
+            role: Role::Sink,
+            schema: schema_of::<OutletConfig>,
+            read: read::<OutletConfig>,
+            plan: |config, _, _, problems| {
+                let config = config.read::<OutletConfig>(problems)?;
+                Some(OutletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
+            },
+        })
+    }
+
     /// Every kind, by name.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.values().flatten()
@@ -226,6 +260,15 @@ pub(crate) trait PlannedNode: Send {
     /// Messages one call takes of each input.
     fn batch(&self) -> usize {
         1
+    }
+    /// Messages that may be in the hands of the program around the graph, or on their way there.
+    fn outside(&self) -> usize {
+        0
+    }
+    /// Makes the handle of a node that is the program's end of the graph.
+    fn moor(&mut self, berth: Berth) -> Option<Moored> {
+        let _ = berth;
+        None
     }
     fn make(
         self: Box<Self>,

@@ -5,6 +5,7 @@
 
 use crate::cpu::Pinned;
 use crate::edge::{Reason, WhenFull};
+use crate::handle::{HandleReport, Way};
 use crate::meter::Term;
 use crate::node::Metrics;
 use crate::running::Failure;
@@ -53,6 +54,8 @@ pub struct Report {
     pub nodes: Vec<NodeReport>,
     /// The edges, in the order of the graph.
     pub edges: Vec<EdgeReport>,
+    /// What moved between the graph and the program around it.
+    pub handles: Vec<HandleReport>,
     /// The threads.
     pub workers: Vec<WorkerReport>,
     /// Everything recorded; empty histograms are left out.
@@ -253,7 +256,11 @@ impl Report {
     /// (of nodes).
     pub fn metric(&self, name: &str) -> Option<f64> {
         match name {
-            "lost" | "drops" => return Some(self.edges.iter().map(|e| e.lost_total()).sum::<u64>() as f64),
+            "lost" | "drops" => {
+                // What a tap did not see was not lost to anybody else.
+                let handles = self.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::lost_total);
+                return Some(self.edges.iter().map(EdgeReport::lost_total).chain(handles).sum::<u64>() as f64);
+            }
             "missed" => return Some(self.deadlines.iter().map(|d| d.missed).sum::<u64>() as f64),
             "over_budget" => return Some(self.nodes.iter().map(|n| n.over_budget).sum::<u64>() as f64),
             "restarts" => return Some(self.nodes.iter().map(|n| n.restarts).sum::<u64>() as f64),
@@ -309,6 +316,15 @@ impl Report {
             let drained = matches!(self.outcome, Outcome::Finished | Outcome::Stopped);
             if drained && edge.left > 0 {
                 self.bugs.push(format!("edge {} -> {}: {} left after a drained run", edge.from, edge.to, edge.left));
+            }
+        }
+        for handle in self.handles.iter().filter(|h| h.counted) {
+            let HandleReport { name, way, sent, received, left, .. } = handle;
+            let lost = handle.lost_total();
+            if *sent != received + lost + left {
+                let way = way.name();
+                self.bugs
+                    .push(format!("{way} {name}: sent {sent} is not received {received} + lost {lost} + left {left}"));
             }
         }
         for node in self.nodes.iter().filter(|n| !n.abandoned) {

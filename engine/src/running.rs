@@ -4,10 +4,11 @@ use crate::clock::{Clock, WallWatch};
 use crate::cpu::Pinned;
 use crate::edge::{Reason, Shared};
 use crate::error::RunError;
+use crate::handle::AnyDock;
 use crate::plan::Plan;
 use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
 use crate::stage::{Counts, OnError};
-use crate::sync::{Arc, AtomicU8, AtomicU64, Counter, Ordering};
+use crate::sync::{Arc, AtomicU8, AtomicU64, Counter, DynArc, Ordering};
 use crate::unit::show_ns;
 use crate::wait::Bell;
 use crate::worker::{self, At, Subject};
@@ -15,7 +16,8 @@ use crossbeam_queue::ArrayQueue;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 const RUN: u8 = 0;
@@ -56,6 +58,16 @@ pub(crate) struct RunShared {
     failures: Mutex<Failures>,
     commands: Vec<ArrayQueue<Command>>,
     notes: Mutex<Vec<String>>,
+    begun: OnceLock<Begun>,
+}
+
+/// How a run has begun.
+struct Begun {
+    clock: Clock,
+    /// The thread that turns the graph itself, where there are no workers.
+    turned_by: Option<ThreadId>,
+    /// Bells of the program's handles: who waits to send is to know of a stop.
+    handles: Vec<Arc<Bell>>,
 }
 
 #[derive(Default)]
@@ -96,7 +108,24 @@ impl RunShared {
             failures: Mutex::default(),
             commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
             notes: Mutex::default(),
+            begun: OnceLock::new(),
         }
+    }
+
+    /// The run begins by a clock; on this very thread, where it has no workers.
+    pub(crate) fn begin_by(&self, clock: Clock, here: bool, handles: Vec<Arc<Bell>>) {
+        let turned_by = here.then(|| std::thread::current().id());
+        let _ = self.begun.set(Begun { clock, turned_by, handles });
+    }
+
+    /// The clock of the run, once it has begun.
+    pub(crate) fn clock(&self) -> Option<&Clock> {
+        self.begun.get().map(|begun| &begun.clock)
+    }
+
+    /// Whether the calling thread is the one that turns the graph.
+    pub(crate) fn is_turned_here(&self) -> bool {
+        self.begun.get().is_some_and(|begun| begun.turned_by == Some(std::thread::current().id()))
     }
 
     #[inline]
@@ -118,7 +147,8 @@ impl RunShared {
     }
 
     fn ring_all(&self) {
-        self.bells.iter().for_each(|bell| bell.ring());
+        let handles = self.begun.get().map_or(&[][..], |begun| &begun.handles);
+        self.bells.iter().chain(handles).for_each(|bell| bell.ring());
     }
 
     /// Sources end; what is on its way is still done.
@@ -224,6 +254,10 @@ impl RunShared {
 pub struct Drain(Duration);
 
 impl Drain {
+    pub(crate) fn time(self) -> Duration {
+        self.0
+    }
+
     /// What is on its way may take so long to arrive; what has not by then is counted as left.
     pub fn within(time: Duration) -> Self {
         Drain(time)
@@ -235,6 +269,8 @@ pub struct Running {
     pub(crate) plan: Plan,
     pub(crate) shared: Arc<RunShared>,
     pub(crate) edges: Vec<Arc<Shared>>,
+    /// Where the program takes part, and at which node.
+    pub(crate) docks: Vec<(usize, DynArc<dyn AnyDock>)>,
     pub(crate) counts: Vec<Arc<Counts>>,
     /// Messages that reached their sink too late, by path of the plan.
     pub(crate) missed: Arc<Vec<Counter>>,
@@ -309,6 +345,11 @@ impl std::fmt::Debug for Running {
 const GRACE: Duration = Duration::from_millis(200);
 
 impl Running {
+    /// The run begins by a clock; on this very thread, where it has no workers.
+    pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
+        self.shared.begin_by(clock, here, self.docks.iter().map(|(_, dock)| dock.bell()).collect());
+    }
+
     /// A handle that can stop this run from elsewhere.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())
@@ -427,6 +468,11 @@ impl Running {
                 }
             }
         }
+        self.gathered(late)
+    }
+
+    /// The report, once every worker that will has handed over what it leaves.
+    pub(crate) fn gathered(mut self, late: bool) -> Report {
         self.finished = true;
         self.report(late)
     }
@@ -457,6 +503,8 @@ impl Running {
         }
         let failures = std::mem::take(&mut *lock(&self.shared.failures));
         let plan = &self.plan;
+        let handles =
+            self.docks.iter().map(|(node, dock)| dock.report(!abandoned[plan.nodes()[*node].worker])).collect();
         let nodes: Vec<NodeReport> = plan
             .nodes()
             .iter()
@@ -552,6 +600,7 @@ impl Running {
             nodes,
             edges,
             workers,
+            handles,
             histograms,
             deadlines,
             failures: failures.kept.iter().map(|f| crate::report::FailureReport::new(name(f.node), f)).collect(),

@@ -46,9 +46,8 @@ use crate::clock::{Clock, SimulatedClock, Time};
 use crate::crew::Crew;
 use crate::error::RunError;
 use crate::report::Report;
-use crate::running::{Running, build_error};
+use crate::running::Running;
 use crate::stage::Turn;
-use crate::sync::Arc;
 use crate::wire::Wired;
 use crate::worker::{Cx, Outcome};
 use std::time::Duration;
@@ -95,7 +94,8 @@ pub enum Step {
     Waited,
     /// Every node has ended.
     Ended,
-    /// No stage will ever have anything to do, and not all have ended.
+    /// No stage will ever have anything to do, and not all have ended. Where the program around the graph has handles, it
+    /// is its turn.
     Stuck,
 }
 
@@ -133,28 +133,15 @@ impl Wired {
     /// pinned, and nodes that would block a helper thread block the caller.
     ///
     /// # Errors
-    /// [`RunError::Build`] names the first node that could not be built.
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where an inlet or an outlet
+    /// was not taken.
     pub fn simulate(self, seed: u64) -> Result<Simulation, RunError> {
         let clock = SimulatedClock::new(BEGIN);
-        // Nobody sends: the simulation itself hands over what its workers leave.
-        let (_, nobody) = std::sync::mpsc::sync_channel(1);
-        let (mut running, plans) = self.split(nobody);
-        let sources = Arc::new(running.plan.sources.clone());
-        let (mut workers, mut stages) = (Vec::new(), Vec::new());
-        for plan in plans {
-            let (telemetry, frames) = (running.plan.telemetry, running.plan.frames);
-            let simulated = Clock::Simulated(clock.clone());
-            let mut cx = Cx::new(plan.index, simulated, running.shared.clone(), telemetry, frames, sources.clone());
-            let crew = match plan.build(&mut cx) {
-                Ok(crew) => crew,
-                Err(error) => {
-                    running.finished = true;
-                    return Err(build_error(&running.plan, error));
-                }
-            };
-            stages.extend((0..crew.len()).map(|at| Seat { worker: workers.len(), at, state: State::Ready }));
-            workers.push((crew, cx));
-        }
+        let (running, workers) = self.build_here(&Clock::Simulated(clock.clone()))?;
+        let seats = |(worker, (crew, _)): (usize, &(Crew, Cx))| {
+            (0..crew.len()).map(move |at| Seat { worker, at, state: State::Ready })
+        };
+        let stages = workers.iter().enumerate().flat_map(seats).collect();
         Ok(Simulation { running, workers, stages, clock, rng: fastrand::Rng::with_seed(seed) })
     }
 }
@@ -173,6 +160,7 @@ impl Simulation {
     /// Turns one stage, drawn from those that may have something to do; or, where none has, moves the clock to the time at
     /// which one will.
     pub fn step(&mut self) -> Step {
+        self.look_outside();
         let ready = self.stages.iter().filter(|seat| seat.state == State::Ready).count();
         if ready == 0 {
             return self.wait();
@@ -240,6 +228,23 @@ impl Simulation {
             if matches!(seat.state, State::Quiet(at) if at <= until) {
                 seat.state = State::Ready;
             }
+        }
+    }
+
+    /// Whoever waited for the program around the graph, and need not any more, may be next.
+    fn look_outside(&mut self) {
+        let Simulation { running, workers, stages, .. } = self;
+        for (node, _) in &running.docks {
+            let is_seat = |seat: &&mut Seat| workers[seat.worker].0.node(seat.at) == *node;
+            let Some(seat) = stages.iter_mut().find(is_seat) else { continue };
+            // Nobody sleeps here: a bell that was armed and is not any more has been rung.
+            let is_rung = !running.shared.bell(seat.worker).is_armed();
+            if is_rung && matches!(seat.state, State::Quiet(_)) {
+                seat.state = State::Ready;
+            }
+        }
+        for (node, _) in &running.docks {
+            running.shared.bell(running.plan.nodes()[*node].worker).arm();
         }
     }
 

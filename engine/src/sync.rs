@@ -20,6 +20,9 @@ pub(crate) use loom::{
 
 use crossbeam_utils::CachePadded;
 
+/// For what is used through a trait, which loom's own cannot be; no protocol rests on it.
+pub(crate) use std::sync::Arc as DynArc;
+
 /// A counter with one writer and any number of readers: no read-modify-write, exact for the writer, recent for others.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);

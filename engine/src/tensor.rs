@@ -1,12 +1,12 @@
 //! Tensors: the payload of all stock nodes. What a port carries is declared as a [`PortSpec`], what a message holds
 //! is a [`Tensor`], a 16-byte handle to a row of a pooled slot.
 
+mod parse;
+
 use crate::payload::{Header, Message, Payload};
-use crate::pool::{Inner, MAX_DYNAMIC, Row};
+use crate::pool::{Inner, MAX_DYNAMIC, Pool, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::StrDeserializer;
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -239,38 +239,6 @@ impl fmt::Display for PortSpec {
     }
 }
 
-/// As it is shown: `u8[480,640,3]`, `f32[≤300,6]` (or `f32[<=300,6]`); `f32` and `f32[]` are scalars.
-impl std::str::FromStr for PortSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, dims) = match text.trim().split_once('[') {
-            None => (text.trim(), ""),
-            Some((name, rest)) => match rest.strip_suffix(']') {
-                Some(dims) => (name.trim_end(), dims.trim()),
-                None => return Err(format!("`{text}` has a `[` without its `]`")),
-            },
-        };
-        let named: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
-        let dtype = DType::deserialize(named).map_err(|e| format!("`{text}`: {e}"))?;
-        let length = |text: &str| text.trim().parse::<usize>().ok().filter(|length| *length > 0);
-        let mut shape = Vec::new();
-        for dim in dims.split(',').map(str::trim).filter(|_| !dims.is_empty()) {
-            let most = dim.strip_prefix('≤').or_else(|| dim.strip_prefix("<="));
-            let dim = match most {
-                Some(most) => length(most).map(Dim::AtMost),
-                None => length(dim).map(Dim::Fixed),
-            }
-            .ok_or_else(|| format!("`{text}`: `{dim}` is not a length, such as `3` or `≤300`"))?;
-            shape.push(dim);
-        }
-        if shape.len() > MAX_RANK {
-            return Err(format!("`{text}` has {} dims; from 0 to {MAX_RANK} fit", shape.len()));
-        }
-        Ok(PortSpec::new(dtype, shape))
-    }
-}
-
 /// The shape of one message: up to [`MAX_RANK`] lengths, by value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -413,13 +381,30 @@ impl Tensor {
         unsafe { Row::header(self.row) }
     }
 
+    /// The same content in a slot of a pool that was made for it; none where the pool has no room.
+    pub(crate) fn copy_to(&self, pool: &mut Pool) -> Option<TensorMut> {
+        let mut copy = pool.take_slot()?;
+        *copy.header_mut() = *self.header();
+        for (dim, length) in self.shape().iter().enumerate() {
+            copy.set_len(dim, *length).ok()?;
+        }
+        copy.bytes_mut().copy_from_slice(self.bytes());
+        Some(copy)
+    }
+
     /// Write access, where this is the only handle to the slot.
     ///
     /// # Errors
     /// Itself, when the slot is shared.
     pub fn into_mut(self) -> Result<TensorMut, Tensor> {
+        if self.is_unique() { Ok(TensorMut(self)) } else { Err(self) }
+    }
+
+    /// Whether this is the only handle to the slot.
+    #[inline]
+    fn is_unique(&self) -> bool {
         // SAFETY: this handle is a counted reference.
-        if unsafe { Row::is_unique(self.row) } { Ok(TensorMut(self)) } else { Err(self) }
+        unsafe { Row::is_unique(self.row) }
     }
 }
 
@@ -444,8 +429,7 @@ impl Payload for Tensor {
         message.body.header()
     }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
-        // SAFETY: the handle is a counted reference.
-        if unsafe { Row::is_unique(message.body.row) } {
+        if message.body.is_unique() {
             // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nobody reads the row.
             let header = unsafe { Row::header_mut(message.body.row) };
             (header.part, header.parts) = (part, parts);
@@ -454,6 +438,21 @@ impl Payload for Tensor {
     #[inline]
     fn share(message: &Message<Self>) -> Message<Self> {
         Message { head: (), body: message.body.share() }
+    }
+    fn with_header(message: Message<Self>, header: &Header) -> Message<Self> {
+        match message.body.into_mut() {
+            Ok(mut tensor) => {
+                *tensor.header_mut() = *header;
+                tensor.into()
+            }
+            Err(shared) => shared.into(),
+        }
+    }
+    fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>> {
+        Some(message.body.copy_to(pool?)?.into())
+    }
+    fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool {
+        message.body.is_unique() && pool.is_some_and(|pool| pool.is_home_of(message.body.inner()))
     }
     fn bytes(message: &Message<Self>) -> usize {
         message.body.bytes().len()

@@ -6,7 +6,7 @@
 //! `loom_tests` check it.
 
 use crate::sync::{AtomicU32, Ordering, Padded, fence, thread};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How a worker waits.
@@ -36,11 +36,13 @@ impl Wait {
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
-/// A worker's doorbell.
+/// The doorbell of a worker, or of a handle in the program around the graph.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     state: Padded<AtomicU32>,
     sleeper: OnceLock<thread::Thread>,
+    /// Who sleeps here where it is not always the same thread: handles travel. Locked only to go to sleep and to wake.
+    guest: Mutex<Option<thread::Thread>>,
 }
 
 impl Bell {
@@ -48,6 +50,20 @@ impl Bell {
     pub(crate) fn answer_here(&self) {
         // A bell has one sleeper for its whole life; a second call changes nothing.
         let _ = self.sleeper.set(thread::current());
+    }
+
+    /// Makes the calling thread the one that sleeps here next. For bells of handles, which nobody ever answers for good.
+    pub(crate) fn answer_here_for_now(&self) {
+        let here = thread::current();
+        let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
+        if guest.as_ref().is_none_or(|guest| guest.id() != here.id()) {
+            *guest = Some(here);
+        }
+    }
+
+    /// Whether sleep is announced and nobody has rung since.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ASLEEP
     }
 
     /// Announces sleep. The caller then looks for work once more before it sleeps.
@@ -82,6 +98,22 @@ impl Bell {
         self.disarm();
     }
 
+    /// Sleeps on the bells of several workers, which are all turned by this thread, until one is rung or for a time.
+    #[cfg(not(loom))]
+    pub(crate) fn sleep_on(bells: &[crate::sync::Arc<Bell>], at_most: Duration) {
+        let end = std::time::Instant::now().checked_add(at_most);
+        while bells.iter().all(|bell| bell.is_armed()) {
+            match end.map(|end| end.saturating_duration_since(std::time::Instant::now())) {
+                None => thread::park(),
+                Some(Duration::ZERO) => break,
+                Some(left) => std::thread::park_timeout(left),
+            }
+        }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn sleep_on(_: &[crate::sync::Arc<Bell>], _: Duration) {}
+
     #[cfg(loom)]
     pub(crate) fn sleep(&self, _: Option<Duration>) {
         while self.state.load(Ordering::Acquire) == ASLEEP {
@@ -102,10 +134,16 @@ impl Bell {
     #[cold]
     fn wake(&self) {
         // Of several ringers one pays for the wake.
-        if self.state.swap(AWAKE, Ordering::AcqRel) == ASLEEP
-            && let Some(sleeper) = self.sleeper.get()
-        {
-            sleeper.unpark();
+        if self.state.swap(AWAKE, Ordering::AcqRel) != ASLEEP {
+            return;
+        }
+        if let Some(sleeper) = self.sleeper.get() {
+            return sleeper.unpark();
+        }
+        // A thread that is no longer the guest wakes for nothing, and sees that by the state.
+        let guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(guest) = guest {
+            guest.unpark();
         }
     }
 }
@@ -246,6 +284,41 @@ mod loom_tests {
                 }
                 shared.0.sleep(None);
             }
+            publisher.join().unwrap();
+        });
+    }
+
+    /// A handle that waits now on one thread, now on another, and somebody who rings for both: each finds its message.
+    #[test]
+    fn loom_a_guest_is_woken_whoever_it_is() {
+        loom::model(|| {
+            let shared = Arc::new((Bell::default(), AtomicU32::new(0)));
+            let publisher = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    for n in 1..=2 {
+                        shared.1.store(n, Ordering::Release);
+                        shared.0.ring();
+                    }
+                })
+            };
+            let wait_for = |shared: &(Bell, AtomicU32), n| {
+                while shared.1.load(Ordering::Acquire) < n {
+                    shared.0.answer_here_for_now();
+                    shared.0.arm();
+                    if shared.1.load(Ordering::Acquire) >= n {
+                        shared.0.disarm();
+                        break;
+                    }
+                    shared.0.sleep(None);
+                }
+            };
+            let first = {
+                let shared = shared.clone();
+                thread::spawn(move || wait_for(&shared, 1))
+            };
+            first.join().unwrap();
+            wait_for(&shared, 2);
             publisher.join().unwrap();
         });
     }

@@ -1,11 +1,14 @@
 //! Rings and pools exist; no thread does.
 
+mod handles;
+
 use crate::clock::{Clock, WallWatch};
 use crate::cpu::{self, Pinned};
 use crate::crew::Schedule;
 use crate::document::Tree;
 use crate::edge::{Buffers, Params, Shared};
 use crate::error::RunError;
+use crate::handle::{AnyDock, Moored};
 use crate::intake::{IntakeParts, JoinRule};
 use crate::node::{Building, Folders, PlannedPorts};
 use crate::plan::Plan;
@@ -16,9 +19,10 @@ use crate::running::{RunShared, Running, Seen, build_error};
 use crate::stage::{
     Blueprint, Common, Counts, Fault, FaultSpec, Liveness, OnError, Restart, RestartSpec, Rules, Sieve, Stage,
 };
-use crate::sync::{Arc, Counter};
+use crate::sync::{Arc, Counter, DynArc};
 use crate::wait::Bell;
 use crate::worker::{self, Cx};
+use handles::moor;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
@@ -30,13 +34,22 @@ pub struct Wired {
     shared: Arc<RunShared>,
     edges: Vec<Arc<Shared>>,
     counts: Vec<Arc<Counts>>,
-    workers: Vec<worker::Plan>,
+    gangs: Vec<Gang>,
     missed: Arc<Vec<Counter>>,
+    /// Handles that nobody has taken yet, by node.
+    handles: BTreeMap<usize, Moored>,
+    docks: Vec<(usize, DynArc<dyn AnyDock>)>,
+}
+
+/// What one worker is to build.
+struct Gang {
+    kits: Vec<Kit>,
+    ends: Ends,
 }
 
 impl std::fmt::Debug for Wired {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wired").field("workers", &self.workers.len()).finish_non_exhaustive()
+        f.debug_struct("Wired").field("workers", &self.gangs.len()).finish_non_exhaustive()
     }
 }
 
@@ -74,6 +87,8 @@ struct OutputKit {
     rows: usize,
     forwards: bool,
     edges: Vec<usize>,
+    /// Ends of taps, of the port's payload.
+    taps: Vec<Box<dyn Any + Send>>,
     pool: Option<Pool>,
 }
 
@@ -119,19 +134,23 @@ impl Plan {
         }
         let shared = Arc::new(RunShared::new(bells));
         let missed: Arc<Vec<Counter>> = Arc::new(self.paths().iter().map(|_| Counter::default()).collect());
-        let mut workers = Vec::new();
+        let mut gangs = Vec::new();
         for (index, ends) in ends.into_iter().enumerate() {
             let members = self.workers()[index].nodes.clone();
             let kits =
                 members.iter().map(|node| self.kit(*node, &counts, &edges, &missed)).collect::<Result<Vec<_>, _>>()?;
-            let folders = self.folders.clone();
-            let place = self.workers()[index].place.clone();
-            let name = self.workers()[index].name.clone();
-            let build = Box::new(move |cx: &mut Cx| build(kits, ends, &folders, cx));
-            let schedule = self.workers()[index].schedule;
-            workers.push(worker::Plan { index, name, place, schedule, nodes: members, build });
+            gangs.push(Gang { kits, ends });
         }
-        Ok(Wired { plan: self, shared, edges, counts, workers, missed })
+        let (handles, docks) = (BTreeMap::new(), Vec::new());
+        let mut wired = Wired { plan: self, shared, edges, counts, gangs, missed, handles, docks };
+        let kits = wired.gangs.iter_mut().flat_map(|gang| &mut gang.kits);
+        for kit in kits {
+            if let Some(moored) = moor(kit, &wired.plan, &wired.shared) {
+                wired.docks.push((kit.node, moored.dock.clone()));
+                wired.handles.insert(kit.node, moored);
+            }
+        }
+        Ok(wired)
     }
 
     fn kit(
@@ -167,6 +186,7 @@ impl Plan {
                 rows: out.rows,
                 forwards: !declared.forwards.is_empty(),
                 edges: out.edges.clone(),
+                taps: Vec::new(),
                 pool: made,
             });
         }
@@ -240,7 +260,8 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
                 emits: o.emits,
                 rows: o.rows,
                 forwards: o.forwards,
-                edges: take(&mut producers, &o.edges),
+                // The last one moves its messages: that is an edge, where there is one.
+                edges: o.taps.into_iter().map(|t| t as Box<dyn Any>).chain(take(&mut producers, &o.edges)).collect(),
                 pool: o.pool,
             })
             .collect();
@@ -281,15 +302,18 @@ impl Wired {
     ///
     /// # Errors
     /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where the system refuses
-    /// what `strict` demands; [`RunError::Thread`] where a thread cannot be had. Nothing has run then.
+    /// what `strict` demands, or where an inlet or an outlet was not taken; [`RunError::Thread`] where a thread cannot be had.
+    /// Nothing has run then.
     pub fn start(self) -> Result<Running, RunError> {
+        self.check_taken()?;
         let locked =
-            if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), self.workers.len()) } else { Ok(()) };
+            if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), self.gangs.len()) } else { Ok(()) };
         if let (Err(refused), true) = (&locked, self.plan.strict) {
             return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
         }
-        let (send, done) = std::sync::mpsc::sync_channel(self.workers.len().max(1));
+        let (send, done) = std::sync::mpsc::sync_channel(self.gangs.len().max(1));
         let (mut running, workers) = self.split(done);
+        running.begin_by(Clock::Monotonic, false);
         let (plan, shared) = (&running.plan, &running.shared);
         let n = workers.len();
         let sources = Arc::new(plan.sources.clone());
@@ -323,12 +347,26 @@ impl Wired {
 
     /// The run, and the workers it is still to be given.
     pub(crate) fn split(self, done: Receiver<worker::Outcome>) -> (Running, Vec<worker::Plan>) {
-        let Wired { plan, shared, edges, counts, workers, missed } = self;
+        let Wired { plan, shared, edges, counts, gangs, missed, handles, docks } = self;
+        drop(handles);
+        let worker = |(index, Gang { kits, ends }): (usize, Gang)| {
+            let (folders, worker) = (plan.folders.clone(), &plan.workers()[index]);
+            worker::Plan {
+                index,
+                name: worker.name.clone(),
+                place: worker.place.clone(),
+                schedule: worker.schedule,
+                nodes: worker.nodes.clone(),
+                build: Box::new(move |cx: &mut Cx| build(kits, ends, &folders, cx)),
+            }
+        };
+        let workers: Vec<worker::Plan> = gangs.into_iter().enumerate().map(worker).collect();
         let running = Running {
             stop_within: plan.stop,
             plan,
             shared,
             edges,
+            docks,
             counts,
             missed,
             pinned: Vec::new(),

@@ -111,6 +111,25 @@ impl Cx {
         self.at.0.store(0, Ordering::Relaxed);
     }
 
+    /// The warm-up begins, and ends after so long.
+    pub(crate) fn warm_up(&mut self, ns: u64) {
+        if ns > 0 {
+            self.warm_at = self.read() + ns;
+        }
+    }
+
+    /// Folds what was logged, and ends the warm-up when it is time.
+    pub(crate) fn tidy(&mut self) {
+        if !self.meter.is_quiet() {
+            self.meter.fold();
+        }
+        if self.warm_at != 0 && self.watch.now() >= self.warm_at {
+            self.warm_at = 0;
+            self.meter.clear();
+        }
+        self.stale();
+    }
+
     /// Something took time that nobody measured.
     #[inline]
     pub(crate) fn stale(&mut self) {
@@ -224,28 +243,17 @@ impl Idler {
             self.folds += 1;
             if self.folds >= FOLD_EVERY {
                 self.folds = 0;
-                self.housekeeping(cx);
+                cx.tidy();
             }
             return true;
         }
         self.idle(cx, turn)
     }
 
-    fn housekeeping(&mut self, cx: &mut Cx) {
-        if !cx.meter.is_quiet() {
-            cx.meter.fold();
-        }
-        if cx.warm_at != 0 && cx.watch.now() >= cx.warm_at {
-            cx.warm_at = 0;
-            cx.meter.clear();
-        }
-        cx.stale();
-    }
-
     #[inline(never)]
     fn idle(&mut self, cx: &mut Cx, turn: Turn) -> bool {
         cx.rest();
-        self.housekeeping(cx);
+        cx.tidy();
         if cx.is_aborted() {
             return false;
         }
@@ -341,9 +349,7 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
     };
     let go = shared.built(index, pinned, error);
     if go {
-        if warmup > 0 {
-            cx.warm_at = cx.read() + warmup;
-        }
+        cx.warm_up(warmup);
         let mut idler = Idler::new(wait, may_spin, bell);
         // Node code is guarded call by call; what panics here is our own, and must not hang the others.
         if let Err(trouble) = crate::stage::guarded("run", || {

@@ -19,7 +19,7 @@ pub mod source;
 pub mod stream;
 pub mod transform;
 
-use limen::Registry;
+use limen::{Registry, Tensor};
 
 /// Adds the stock kinds to a registry.
 pub fn register(registry: Registry) -> Registry {
@@ -68,4 +68,6 @@ pub fn register(registry: Registry) -> Registry {
         .sink::<sink::serial::Serial>("serial")
         .sink::<sink::null::Null>("null")
         .sink::<sink::score::Score>("score")
+        .inlet::<Tensor>("inlet")
+        .outlet::<Tensor>("outlet")
 }

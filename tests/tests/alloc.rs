@@ -1,16 +1,27 @@
-//! After start the engine allocates nothing: every allocation of the process is counted while messages move.
+//! After start the engine allocates nothing, and after the end nothing is left: every allocation of the process is counted.
 //!
-//! A test binary of its own, because it replaces the allocator.
+//! A test binary of its own, because it replaces the allocator; one test at a time, because all of them count.
 
+use limen::{Drain, Inlet, Outlet, Tap, Tensor};
 use limen_tests::plan;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 struct Counting;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU64 = AtomicU64::new(0);
+/// Bytes allocated and not freed.
+static LIVE: AtomicI64 = AtomicI64::new(0);
+
+/// Held by the test that counts.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 // SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
@@ -18,10 +29,12 @@ unsafe impl GlobalAlloc for Counting {
         if ARMED.load(Ordering::Relaxed) {
             COUNT.fetch_add(1, Ordering::Relaxed);
         }
+        LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
         // SAFETY: the caller's promises are the system allocator's.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.dealloc(at, layout) }
     }
@@ -29,6 +42,7 @@ unsafe impl GlobalAlloc for Counting {
         if ARMED.load(Ordering::Relaxed) {
             COUNT.fetch_add(1, Ordering::Relaxed);
         }
+        LIVE.fetch_add(size as i64 - layout.size() as i64, Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.realloc(at, layout, size) }
     }
@@ -63,6 +77,7 @@ fn check(name: &str, graph: &str, last: usize) {
 
 #[test]
 fn nothing_is_allocated_while_messages_move() {
+    let _alone = alone();
     ARMED.store(true, Ordering::Relaxed);
     drop(std::hint::black_box(Box::new(1)));
     ARMED.store(false, Ordering::Relaxed);
@@ -88,4 +103,125 @@ fn nothing_is_allocated_while_messages_move() {
          e: { kind: collect, from: d }\n",
         3,
     );
+}
+
+/// Sends a number through an inlet, if there is room.
+fn send(inlet: &mut Inlet<Tensor>) {
+    if let Ok(tensor) = inlet.loan(&inlet.header()) {
+        let _ = inlet.try_send(tensor);
+    }
+}
+
+/// What handles do for an engine that runs allocates nothing either, while there is nothing to wait for.
+#[test]
+fn nothing_is_allocated_while_a_program_takes_part() {
+    let _alone = alone();
+    let graph = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: u64 } }\n  b: { kind: step, from: a }\n  \
+                 z: { kind: outlet, from: b }\n";
+    let mut graph = plan(graph).unwrap_or_else(|e| panic!("{e}")).wire().unwrap();
+    let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
+    let mut tap = graph.tap::<Tensor>("b").unwrap();
+    let running = graph.start().unwrap();
+    let move_some = |inlet: &mut Inlet<Tensor>, outlet: &mut Outlet<Tensor>, tap: &mut Tap<Tensor>, most: u64| {
+        let mut moved = 0;
+        let begin = Instant::now();
+        while moved < most && begin.elapsed() < Duration::from_secs(30) {
+            send(inlet);
+            moved += u64::from(outlet.recv_timeout(Duration::from_millis(1)).is_ok());
+            let _ = tap.try_recv();
+        }
+        assert_eq!(moved, most);
+    };
+    move_some(&mut inlet, &mut outlet, &mut tap, 10_000);
+    COUNT.store(0, Ordering::Relaxed);
+    ARMED.store(true, Ordering::Relaxed);
+    move_some(&mut inlet, &mut outlet, &mut tap, 10_000);
+    ARMED.store(false, Ordering::Relaxed);
+    let count = COUNT.load(Ordering::Relaxed);
+    drop((inlet, outlet));
+    let report = running.wait();
+    assert_eq!((report.bugs, count), (Vec::new(), 0));
+}
+
+/// Workers of graphs that still run.
+fn workers() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("limen-")).count()
+}
+
+/// Open files, pages in memory, bytes allocated, once every worker has ended.
+fn held() -> (usize, i64, i64) {
+    // Threads of a run that was dropped end by themselves, soon.
+    let begin = Instant::now();
+    while workers() > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{} workers do not end", workers());
+        std::thread::yield_now();
+    }
+    let files = std::fs::read_dir(Path::new("/proc/self/fd")).unwrap().count();
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    (files, pages, LIVE.load(Ordering::Relaxed))
+}
+
+/// Ended by itself, stopped, dropped, driven, never started, not to be built: whatever becomes of a graph, nothing is left of it.
+#[test]
+fn a_thousand_runs_leave_nothing_behind() {
+    let _alone = alone();
+    let graph = "version: 1\nnodes:\n  a: { kind: inlet, core: 0, config: { spec: \"u64[16]\" } }\n  \
+                 n: { kind: numbers, core: 1, config: { count: 20 } }\n  b: { kind: step, from: n }\n  \
+                 c: { kind: collect, from: b }\n  z: { kind: outlet, core: 1, from: { from: a, when_full: drop_oldest } }\n";
+    let broken = graph.replace("kind: step", "kind: fault, config: { place: build }");
+    let cycle = |n: u64| {
+        let mut graph = plan(if n % 8 == 7 { &broken } else { graph }).unwrap().wire().unwrap();
+        let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
+        let mut tap = graph.tap::<Tensor>("b").unwrap();
+        send(&mut inlet);
+        let report = match n % 8 {
+            0 => {
+                let running = graph.start().unwrap();
+                drop(inlet);
+                Some(running.wait())
+            }
+            1 => Some(graph.start().unwrap().stop(Drain::within(Duration::from_secs(5)))),
+            2 => {
+                drop(graph.start().unwrap());
+                None
+            }
+            3 => {
+                drop(inlet);
+                Some(graph.drive(limen::Clock::Monotonic).unwrap().run())
+            }
+            4 => {
+                drop(graph.drive(limen::Clock::Monotonic).unwrap());
+                None
+            }
+            5 => {
+                drop(graph);
+                None
+            }
+            6 => {
+                let running = graph.start().unwrap();
+                send(&mut inlet);
+                let _ = (outlet.recv_timeout(Duration::from_secs(5)), tap.try_recv());
+                drop(outlet);
+                drop(inlet);
+                Some(running.wait())
+            }
+            _ => {
+                assert!(graph.start().is_err());
+                None
+            }
+        };
+        assert!(report.is_none_or(|report| report.bugs.is_empty()));
+    };
+    (0..96).for_each(cycle);
+    let before = held();
+    (0..1_000).for_each(cycle);
+    let after = held();
+    assert_eq!(after.0, before.0, "open files");
+    // A byte a run would be a thousand.
+    assert!(after.2 - before.2 < 1_000, "{} bytes allocated became {}", before.2, after.2);
+    // The system's allocator keeps some of what was freed, but not more and more.
+    assert!((after.1 - before.1) * 4096 < 8 << 20, "{} pages in memory became {}", before.1, after.1);
 }

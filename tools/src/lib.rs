@@ -21,6 +21,11 @@
 
 #![forbid(unsafe_code)]
 
+/// The page on embedding, whose every example runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/embedding.md")]
+mod embedding {}
+
 mod arguments;
 mod doctor;
 mod dot;
@@ -63,8 +68,8 @@ pub use run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use schema::schema;
 pub use starter::begin;
 pub use summary::{
-    EdgeSummary, FailureSummary, GateSummary, HistogramSummary, NodeSummary, PathSummary, ProblemSummary, Summary,
-    WorkerSummary,
+    EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary, PathSummary,
+    ProblemSummary, Summary, WorkerSummary,
 };
 
 /// The standard registry: the stock nodes and the backends this program was built with.

@@ -9,7 +9,7 @@ pub(crate) mod made_up;
 use crate::table::{Table, one_line, paragraph};
 use hdrhistogram::Histogram;
 use limen::unit::show_ns;
-use limen::{EdgeReport, NodeReport, Outcome, Report, Term, quantile};
+use limen::{EdgeReport, HandleReport, NodeReport, Outcome, Report, Term, Way, quantile};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
         path_latencies(&mut text, report);
         coverage(&mut text, report);
         losses(&mut text, report);
+        handles(&mut text, report);
         figures(&mut text, report);
     }
     if detail == Detail::Full {
@@ -88,7 +89,8 @@ fn headline(text: &mut String, report: &Report) {
     };
     let wall = show_ns(u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX));
     let messages: u64 = sources(report).map(|s| began(report, s)).sum();
-    let lost: u64 = report.edges.iter().map(EdgeReport::lost_total).sum();
+    let handles = report.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::lost_total);
+    let lost: u64 = report.edges.iter().map(EdgeReport::lost_total).chain(handles).sum();
     let _ = write!(
         text,
         "{}: {ended} {wall}, {} from {}, {lost} lost",
@@ -229,6 +231,25 @@ fn losses(text: &mut String, report: &Report) {
     for edge in report.edges.iter().filter(|e| e.left > 0) {
         let name = format!("{} -> {}", edge.from, edge.to);
         table.row([name, "left in it".into(), edge.left.to_string(), percent(edge.left, edge.sent)]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+/// What moved between the graph and the program around it.
+fn handles(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<to and from the program", "<by", "sent", "received", "lost", "left"]);
+    for handle in &report.handles {
+        table.row([
+            handle.name.clone(),
+            handle.way.name().into(),
+            handle.sent.to_string(),
+            handle.received.to_string(),
+            handle.lost_total().to_string(),
+            handle.left.to_string(),
+        ]);
     }
     if !table.is_empty() {
         text.push('\n');

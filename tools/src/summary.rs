@@ -10,6 +10,7 @@
 //! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
 //!              metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
+//! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, left, counted
 //! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
 //! paths[]      from, to, deadline_ns, on_miss (or null), count, late (or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, min, p50, p90, p99, p999, max, mean
@@ -48,6 +49,7 @@ pub struct Summary {
     pub wall_s: f64,
     pub nodes: Vec<NodeSummary>,
     pub edges: Vec<EdgeSummary>,
+    pub handles: Vec<HandleSummary>,
     pub workers: Vec<WorkerSummary>,
     pub paths: Vec<PathSummary>,
     pub histograms: Vec<HistogramSummary>,
@@ -91,6 +93,19 @@ pub struct EdgeSummary {
     pub capacity: usize,
     pub when_full: &'static str,
     pub crossing: bool,
+    pub sent: u64,
+    pub received: u64,
+    pub lost: BTreeMap<&'static str, u64>,
+    pub left: u64,
+    pub counted: bool,
+}
+
+/// One handle of a [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in HandleReport")]
+pub struct HandleSummary {
+    pub name: String,
+    pub way: &'static str,
     pub sent: u64,
     pub received: u64,
     pub lost: BTreeMap<&'static str, u64>,
@@ -193,6 +208,7 @@ impl Summary {
             wall_s: seconds(report.wall),
             nodes: report.nodes.iter().map(gather::node).collect(),
             edges: report.edges.iter().map(gather::edge).collect(),
+            handles: report.handles.iter().map(gather::handle).collect(),
             workers: report.workers.iter().map(gather::worker).collect(),
             paths: gather::paths(report),
             histograms: report.histograms.iter().map(gather::histogram).collect(),

@@ -355,3 +355,17 @@ fn shells_complete() {
         folder.run(&format!("completions {shell}")).expect(0, "limen-run", "").expect(0, "profile", "");
     }
 }
+
+/// An inlet and an outlet are for programs: the plan is good, and nobody is there to send.
+#[test]
+fn a_graph_for_a_program_is_planned_and_not_run() {
+    let graph = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: u64 } }\n  z: { kind: outlet, from: a }\n";
+    let folder = Folder::with("inlet", graph);
+    folder.run("check graph.yaml").expect(0, "2 nodes, 1 edge: ok", "");
+    folder.run("graph.yaml").expect(
+        2,
+        "",
+        "`a`, `z` have no program at the other end: inlets and outlets are for programs",
+    );
+    assert_eq!(folder.run("graph.yaml --json").json()["outcome"], "not started");
+}

@@ -224,7 +224,7 @@ impl Planner<'_> {
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
                 self.plant(node, &mut plan);
-                self.check_restart(node, planned.ports());
+                self.check_restart(node, &*planned);
                 self.begin(node, &mut plan);
                 self.join(node, &mut plan, planned.merges());
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
@@ -446,7 +446,12 @@ impl Planner<'_> {
     }
 
     /// A node that is built again begins its file anew.
-    fn check_restart(&mut self, node: &NodeSpec, ports: &Ports) {
+    fn check_restart(&mut self, node: &NodeSpec, planned: &dyn PlannedNode) {
+        let ports = planned.ports();
+        if node.on_error == OnError::Restart && planned.outside() > 0 {
+            let message = format!("`{}` is the program's end of the graph, which cannot be built again", node.name);
+            self.wrong("E0160", &node.place, message, "write `on_error: skip`, `detach` or `stop`");
+        }
         if node.on_error == OnError::Restart && ports.claims.iter().any(|claim| matches!(claim, Claim::File(_))) {
             let message =
                 format!("`{}` writes a file, which it would begin anew each time it is built again", node.name);

@@ -194,18 +194,20 @@ impl Planner<'_> {
                 let copies = nodes[at].copies.is_some();
                 let out = &nodes[at].outputs[port];
                 let Some(spec) = out.spec.clone().filter(|_| !forwards || copies) else { continue };
+                // On their way from the program, or on loan to it.
+                let outside = nodes[at].planned.as_ref().map_or(0, |p| p.outside());
                 if out.edges.is_empty() && !forwards {
                     // Nothing takes from it; a node may still fill one message and send it nowhere.
-                    self.set_pool(nodes, at, port, out.emits.div_ceil(out.rows) + 1, &spec, specs);
+                    self.set_pool(nodes, at, port, out.emits.div_ceil(out.rows) + 1 + outside, &spec, specs);
                     continue;
                 }
                 let (held, crosses) = reach(nodes, edges, at, port);
-                let messages = held + out.emits;
+                let messages = held + out.emits + outside;
                 let slots = if out.rows > 1 { messages.div_ceil(out.rows) + 2 } else { messages + 1 };
                 if forwards {
                     nodes[at].copies = Some(slots);
                 }
-                nodes[at].outputs[port].stays = !crosses;
+                nodes[at].outputs[port].stays = !crosses && outside == 0;
                 self.set_pool(nodes, at, port, slots, &spec, specs);
             }
         }
@@ -359,7 +361,7 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> (u
             let ports = planned.ports();
             let at = nodes[edge.to].in_edges.iter().position(|e| std::ptr::eq(&edges[*e], edge)).unwrap_or(0);
             let input = &ports.inputs[at.min(ports.inputs.len() - 1)];
-            crosses |= edge.crossing;
+            crosses |= edge.crossing || planned.outside() > 0;
             // In the edge, in the consumer's hands for a turn, and whatever the consumer keeps.
             let kept = match nodes[edge.to].rule.policy {
                 JoinPolicy::Sample => 1,

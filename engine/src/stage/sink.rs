@@ -173,7 +173,11 @@ impl<N: Sink> Stage for SinkStage<N> {
         let available = self.feed.intake.ready(limit);
         if available == 0 {
             let freed = self.feed.intake.ring();
-            if self.feed.intake.state() != State::Open {
+            let state = self.feed.intake.state();
+            if state != State::Open {
+                if let (State::Failed, Some(node)) = (state, &mut self.work.node) {
+                    node.feeder_failed();
+                }
                 self.extra(cx, "finish");
                 if self.common.life == Life::Open {
                     self.common.life = self.feed.ended();
@@ -189,9 +193,17 @@ impl<N: Sink> Stage for SinkStage<N> {
             }
             return if freed { Turn::Worked } else { Turn::Idle(wake) };
         }
+        let room = self.work.node.as_ref().map_or(available, |node| node.room(available));
+        if room == 0 {
+            self.common.note_blocked(cx);
+            return Turn::Blocked;
+        }
         self.dirty = true;
-        if let Err(trouble) = self.feed.process(available, &mut self.common, cx, &mut self.work) {
+        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
             self.fail(cx, trouble);
+        }
+        if let Some(node) = &mut self.work.node {
+            node.turned();
         }
         Turn::Worked
     }

@@ -46,6 +46,9 @@ impl<N: Source> SourceStage<N> {
     }
 
     fn finish(&mut self, failed: bool) -> Turn {
+        if let Some(node) = &mut self.node {
+            node.ended();
+        }
         self.emit.ports.each(&mut |port| port.close(failed));
         self.common.life = Life::Ended;
         Turn::Worked
@@ -88,7 +91,8 @@ impl<N: Source> Stage for SourceStage<N> {
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        if cx.is_stopping() || cx.frames().is_some_and(|n| self.emit.seq >= n) {
+        let owes = || self.node.as_ref().is_some_and(Source::owes);
+        if (cx.is_stopping() && !owes()) || cx.frames().is_some_and(|n| self.emit.seq >= n) {
             return self.finish(false);
         }
         // Without a timetable the end of whatever this worker did last will do.
@@ -164,6 +168,9 @@ impl<N: Source> Stage for SourceStage<N> {
         self.emit.ports.portion(end, weight);
         let published = self.emit.ports.publish(end, 0).map_err(|e| Trouble::error("emit", &e));
         self.emit.ports.ring();
+        if let Some(node) = &mut self.node {
+            node.turned();
+        }
         self.common.counts.taken.add(done + failed);
         self.common.counts.done.add(done);
         self.common.counts.failed.add(failed);
@@ -175,6 +182,10 @@ impl<N: Source> Stage for SourceStage<N> {
         match next {
             Next::More if done + failed == 0 => Turn::Idle(0),
             Next::More => Turn::Worked,
+            Next::Idle => {
+                self.after_idle = true;
+                if done + failed > 0 { Turn::Worked } else { Turn::Idle(u64::MAX) }
+            }
             Next::At(time) => {
                 self.due = time.0;
                 self.after_idle = true;

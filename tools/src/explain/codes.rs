@@ -445,4 +445,14 @@ pub(super) const CODES: &[Code] = &[
             "version: 1\nsubgraphs: { s: { inputs: { in: \"u8[4,4,3]\" }, nodes: { z: { kind: \"null\", from: inputs/in } } } }\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  x: { subgraph: s, from: a }\n",
         ),
     },
+    Code {
+        code: "E0160",
+        title: "a restart of the program's own end",
+        cause: "An inlet or an outlet is where a program takes part in its graph. The program has the other end of it, which cannot be made \
+                anew while it runs.",
+        remedy: "Write `on_error: skip`, `detach` or `stop`.",
+        example: Some(graph!(
+            "  a: { kind: inlet, config: { spec: \"u8[480,640,3]\" }, on_error: restart }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
 ];

@@ -76,6 +76,7 @@ pub(crate) fn report() -> Report {
             node("score", "accuracy", 0, 100, &[("accuracy", 0.998), ("odd", f64::NAN)]),
             node("labels", "csv", 2, 100, &[]),
         ],
+        handles: Vec::new(),
         edges: vec![
             edge("camera/image", "digit/in", 140, &[(Reason::Superseded, 40)]),
             edge("digit/out", "score/in", 100, &[]),

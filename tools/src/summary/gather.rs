@@ -1,11 +1,14 @@
 //! Takes the parts of a [`Report`] over into the parts of a [`Summary`](super::Summary).
 
 use super::{
-    EdgeSummary, FailureSummary, GateSummary, HistogramSummary, NodeSummary, PathSummary, ProblemSummary, WorkerSummary,
+    EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary, PathSummary,
+    ProblemSummary, WorkerSummary,
 };
 use crate::gate::Verdict;
 use hdrhistogram::Histogram;
-use limen::{EdgeReport, FailureReport, HistogramReport, NodeReport, Problem, Report, Term, WorkerReport, quantile};
+use limen::{
+    EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Problem, Report, Term, WorkerReport, quantile,
+};
 use std::collections::BTreeMap;
 
 pub(super) fn node(n: &NodeReport) -> NodeSummary {
@@ -49,6 +52,18 @@ pub(super) fn edge(e: &EdgeReport) -> EdgeSummary {
         lost: e.lost.iter().map(|(reason, n)| (reason.name(), *n)).collect(),
         left: e.left,
         counted: e.counted,
+    }
+}
+
+pub(super) fn handle(h: &HandleReport) -> HandleSummary {
+    HandleSummary {
+        name: h.name.clone(),
+        way: h.way.name(),
+        sent: h.sent,
+        received: h.received,
+        lost: h.lost.iter().map(|(reason, n)| (reason.name(), *n)).collect(),
+        left: h.left,
+        counted: h.counted,
     }
 }
 

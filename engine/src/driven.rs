@@ -1,0 +1,224 @@
+//! A graph on the caller's own thread: no threads are started, and nothing happens except in a [`turn`](Driven::turn).
+//!
+//! For programs that have a loop of their own (a control loop, a game loop, another runtime) and for clocks that are not the
+//! machine's. The stages, edges, pools and books are those that run on threads; what differs is who turns them.
+
+use crate::clock::{Clock, Time};
+use crate::crew::Crew;
+use crate::error::RunError;
+use crate::report::Report;
+use crate::running::{Drain, NodeStats, Running, Stopper, build_error};
+use crate::stage::Turn;
+use crate::sync::Arc;
+use crate::wait::Bell;
+use crate::wire::Wired;
+use crate::worker::{Cx, Outcome};
+use std::time::Duration;
+
+/// A graph that its caller turns; nothing happens except in a [`turn`](Driven::turn).
+///
+/// It belongs to the thread that made it. Other threads may have its handles and its [`Stopper`].
+///
+/// ```
+/// # use limen::{Registry, Spec, Plan, Message, Plain};
+/// use limen::{Clock, Turned};
+/// # #[derive(Clone, Debug)] struct Number(u64);
+/// # impl Plain for Number {}
+/// let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// let spec = Spec::from_text("version: 1\nnodes: { a: { kind: numbers }, b: { kind: results, from: a } }", "g.yaml").unwrap();
+/// let mut graph = Plan::new(spec, &registry).unwrap().wire().unwrap();
+/// let mut numbers = graph.inlet::<Number>("a").unwrap();
+/// let mut results = graph.outlet::<Number>("b").unwrap();
+/// let mut graph = graph.drive(Clock::Monotonic).unwrap();
+/// let message = Message::new(numbers.header(), Number(7));
+/// numbers.try_send(message).unwrap();
+/// while graph.turn() == Turned::Worked {}
+/// assert_eq!(results.try_recv().unwrap().body.0, 7);
+/// numbers.close();
+/// let report = graph.run();
+/// assert!(report.bugs.is_empty());
+/// ```
+pub struct Driven {
+    running: Running,
+    workers: Vec<(Crew, Cx)>,
+    bells: Vec<Arc<Bell>>,
+    clock: Clock,
+    begun: Time,
+    has_ended: bool,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// Something moved.
+    Worked,
+    /// Nothing to do before this time of the graph's clock, unless something is sent or taken from outside.
+    Idle(Time),
+    /// Every node has ended.
+    Ended,
+}
+
+impl std::fmt::Debug for Driven {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driven").field("now", &self.clock.now()).finish_non_exhaustive()
+    }
+}
+
+impl Wired {
+    /// Builds every node on the calling thread, to be turned there by [`Driven::turn`], by a clock of the caller's choice.
+    /// Threads are neither started nor pinned, and nodes that would block a helper thread block the caller.
+    ///
+    /// # Errors
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where an inlet or an outlet
+    /// was not taken.
+    pub fn drive(self, clock: Clock) -> Result<Driven, RunError> {
+        let (running, mut workers) = self.build_here(&clock)?;
+        let bells: Vec<_> = (0..workers.len()).map(|worker| running.shared.bell(worker)).collect();
+        bells.iter().for_each(|bell| bell.answer_here());
+        let warmup = u64::try_from(running.plan.warmup.as_nanos()).unwrap_or(u64::MAX);
+        workers.iter_mut().for_each(|(_, cx)| cx.warm_up(warmup));
+        let begun = clock.now();
+        Ok(Driven { running, workers, bells, clock, begun, has_ended: false })
+    }
+
+    /// Every node on the calling thread.
+    pub(crate) fn build_here(self, clock: &Clock) -> Result<(Running, Vec<(Crew, Cx)>), RunError> {
+        self.check_taken()?;
+        // Nobody sends: whoever turns the stages hands over what they leave.
+        let (_, nobody) = std::sync::mpsc::sync_channel(1);
+        let (mut running, plans) = self.split(nobody);
+        running.begin_by(clock.clone(), true);
+        let sources = Arc::new(running.plan.sources.clone());
+        let mut workers = Vec::new();
+        for plan in plans {
+            let (telemetry, frames) = (running.plan.telemetry, running.plan.frames);
+            let mut cx = Cx::new(plan.index, clock.clone(), running.shared.clone(), telemetry, frames, sources.clone());
+            match plan.build(&mut cx) {
+                Ok(crew) => workers.push((crew, cx)),
+                Err(error) => {
+                    running.finished = true;
+                    return Err(build_error(&running.plan, error));
+                }
+            }
+        }
+        Ok((running, workers))
+    }
+}
+
+impl Driven {
+    /// One turn of every node at most, in the order of the graph: a bounded piece of work, at most 64 messages or about
+    /// 20 µs of calls for each.
+    pub fn turn(&mut self) -> Turned {
+        let (mut worked, mut all_ended, mut wake) = (false, true, u64::MAX);
+        for (crew, cx) in &mut self.workers {
+            // Time has passed that nobody here has measured.
+            cx.stale();
+            match crew.pass(cx) {
+                Turn::Worked => worked = true,
+                Turn::Idle(until) => wake = wake.min(until),
+                Turn::Pending => wake = 0,
+                Turn::Blocked => {}
+                Turn::Done => continue,
+            }
+            all_ended = false;
+            crew.obey(cx);
+            cx.tidy();
+        }
+        self.has_ended = all_ended;
+        match (all_ended, worked) {
+            (true, _) => Turned::Ended,
+            (_, true) => Turned::Worked,
+            _ => Turned::Idle(Time(wake)),
+        }
+    }
+
+    /// Sleeps until something is sent or taken from another thread, a stop is asked for, or a time has passed. Returns at
+    /// once where there is something to do; made for what follows [`Turned::Idle`].
+    pub fn wait(&mut self, at_most: Duration) -> Turned {
+        self.bells.iter().for_each(|bell| bell.arm());
+        // Whoever rings after this look finds the bell armed.
+        let turned = self.turn();
+        if let Turned::Idle(until) = turned {
+            let left = Duration::from_nanos(until.since(self.clock.now()));
+            let at_most = if matches!(self.clock, Clock::Monotonic) { at_most.min(left) } else { at_most };
+            Bell::sleep_on(&self.bells, at_most);
+        }
+        self.bells.iter().for_each(|bell| bell.disarm());
+        turned
+    }
+
+    /// Turns the graph until every node has ended, by a clock that goes on by itself.
+    ///
+    /// A clock of the caller's own is moved on where nodes wait for a time, and where they wait for nothing but the program
+    /// the run ends.
+    pub fn run(mut self) -> Report {
+        self.turn_until(Time::NEVER);
+        self.finish()
+    }
+
+    /// Asks the sources to end, and turns the graph until everything on its way has arrived, or the time is over.
+    pub fn stop(mut self, drain: Drain) -> Report {
+        self.running.stopper().stop();
+        let end = self.clock.now() + u64::try_from(drain.time().as_nanos()).unwrap_or(u64::MAX);
+        self.turn_until(end);
+        self.finish()
+    }
+
+    fn turn_until(&mut self, end: Time) {
+        loop {
+            match self.turn() {
+                Turned::Worked => {}
+                Turned::Ended => return,
+                Turned::Idle(until) => match &self.clock {
+                    Clock::Monotonic => _ = self.wait(Duration::from_nanos(end.since(self.clock.now()))),
+                    // Nobody else moves it while this runs; where nothing waits for a time, more would change nothing.
+                    Clock::Simulated(clock) if until < Time::NEVER => {
+                        clock.advance_to(until.min(end).max(clock.now() + 1))
+                    }
+                    Clock::Simulated(_) => return,
+                },
+            }
+            if self.clock.now() >= end {
+                return;
+            }
+        }
+    }
+
+    /// Ends every node where it stands, and reports. What is still on its way is *left*, and the run counts as one that
+    /// did not end in time.
+    pub fn finish(self) -> Report {
+        let Driven { mut running, workers, clock, begun, has_ended, .. } = self;
+        if !has_ended {
+            running.shared.abort();
+        }
+        for (worker, (crew, cx)) in workers.into_iter().enumerate() {
+            running.outcomes[worker] = Some(Outcome::of(worker, crew, cx, None));
+        }
+        let mut report = running.gathered(!has_ended);
+        report.wall = Duration::from_nanos(clock.now().since(begun));
+        report
+    }
+
+    /// The clock that nodes and handles read.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// A handle that can stop this run from elsewhere: the next turns end its sources.
+    pub fn stopper(&self) -> Stopper {
+        self.running.stopper()
+    }
+
+    /// Counters of every node at this moment.
+    pub fn stats(&self) -> Vec<NodeStats> {
+        self.running.stats()
+    }
+
+    /// As [`Running::set`]; applied by the next turn.
+    ///
+    /// # Errors
+    /// As [`Running::set`].
+    pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
+        self.running.set(node, name, value)
+    }
+}

@@ -1,0 +1,403 @@
+//! Inlets: messages that the program around the graph sends into it.
+//!
+//! `kind: inlet` is a source like any other; what it sends is what the program sent. Its edge from the program blocks: a
+//! program that is faster than the graph is told so, or waits. Buffers are loaned from a pool that was sized while planning
+//! for everything the graph can hold, what waits to enter it, and what the program has on loan.
+
+use super::{Berth, Dock, Moored, Way, end_of, has_buffers, lock, sleep_unless};
+use crate::clock::Time;
+use crate::edge::{OuterParams, OuterRx, OuterTx, Shared, State, WhenFull, outer};
+use crate::error::{NodeError, PlanErrors};
+use crate::node::{Building, Given, Next, Node, Planning, PortType, Ports, Source};
+use crate::payload::{Header, Message, Payload, Qos};
+use crate::pool::Pool;
+use crate::port::{Emit, Outputs};
+use crate::registry::{NodeParts, PlannedNode};
+use crate::stage::{SourceStage, Stage};
+use crate::sync::{Arc, DynArc};
+use crate::tensor::{Layout, PortSpec, Tensor, TensorError, TensorMut};
+use crate::wait::Bell;
+use crate::worker::Cx;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Begins messages that the program around the graph sends: it takes the inlet by the node's name before the start.
+/// `limen-run` has nothing to send and refuses a graph with one.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct InletConfig {
+    /// What a message holds: `u8[480,640,3]`, or `f32[<=300,6]` with the greatest length of a dim.
+    pub spec: Option<String>,
+    /// The order of an image's dims, where a node behind cares.
+    pub layout: Option<Layout>,
+    /// Messages that may wait to enter the graph; 16 by default, fewer large ones.
+    pub capacity: Option<usize>,
+    /// Buffers that the program may have on loan at once.
+    #[serde(default = "two")]
+    pub hold: usize,
+}
+
+fn two() -> usize {
+    2
+}
+
+/// The most that may be asked for: more is a mistake.
+pub(super) const MOST: usize = 1 << 20;
+
+/// Reads the spec of a handle's messages.
+pub(super) fn read_spec<T: Payload>(
+    text: Option<&String>,
+    layout: Option<Layout>,
+    errors: &mut PlanErrors,
+) -> Option<PortSpec> {
+    match text.map(|text| text.parse::<PortSpec>()) {
+        Some(_) if !has_buffers::<T>() => {
+            errors.at("spec", "messages of this kind are plain values, which have none").help("remove `spec`");
+            None
+        }
+        Some(Ok(spec)) => Some(PortSpec { layout, ..spec }),
+        Some(Err(why)) => {
+            errors.at("spec", why).help("write an element type and the shape of one message: `u8[480,640,3]`");
+            None
+        }
+        None => None,
+    }
+}
+
+/// The end of an inlet's edge that belongs to the graph. Whoever drops it leaves what is in it to be counted.
+struct Quay<T: Payload> {
+    rx: Option<OuterRx<T>>,
+    dock: DynArc<Dock<OuterTx<T>>>,
+}
+
+impl<T: Payload> Drop for Quay<T> {
+    fn drop(&mut self) {
+        if let Some(rx) = self.rx.take() {
+            rx.leave();
+            *lock(&self.dock.remains) = Some(Box::new(rx));
+        }
+    }
+}
+
+/// An inlet of a plan.
+pub(crate) struct InletPlan<T: Payload> {
+    ports: Ports,
+    capacity: usize,
+    hold: usize,
+    quay: Option<Quay<T>>,
+}
+
+impl<T: Payload> InletPlan<T> {
+    pub(crate) fn new(config: &InletConfig) -> Result<Self, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let spec = read_spec::<T>(config.spec.as_ref(), config.layout, &mut errors);
+        if config.spec.is_none() && has_buffers::<T>() {
+            errors.at("spec", "what the program will send is not said").help("write `spec: \"u8[480,640,3]\"`");
+        }
+        for (key, n) in [("capacity", config.capacity.unwrap_or(1)), ("hold", config.hold)] {
+            if n == 0 || n > MOST {
+                errors.at(key, format!("`{key}: {n}` cannot be")).help(format!("write 1 to {MOST}"));
+            }
+        }
+        let bytes = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(64).max(1);
+        let capacity = config.capacity.unwrap_or_else(|| ((4 << 20) / bytes).clamp(2, 16));
+        let ports = match spec {
+            Some(spec) => Ports::new().output("out", spec),
+            None => Ports::new().output_plain("out"),
+        };
+        errors.into_result(InletPlan { ports, capacity, hold: config.hold, quay: None })
+    }
+
+    /// An inlet in the place of a source that gives this.
+    pub(crate) fn instead_of(ports: Ports, capacity: usize, hold: usize) -> Self {
+        InletPlan { ports, capacity, hold, quay: None }
+    }
+}
+
+impl<T: Payload> PlannedNode for InletPlan<T> {
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+    fn input_types(&self) -> Vec<PortType> {
+        Vec::new()
+    }
+    fn output_types(&self) -> Vec<PortType> {
+        vec![PortType::of::<T>()]
+    }
+    fn counts(&self) -> (Option<usize>, Option<usize>) {
+        (Some(0), <T as Outputs>::COUNT)
+    }
+    fn outside(&self) -> usize {
+        self.capacity + self.hold
+    }
+    fn moor(&mut self, berth: Berth) -> Option<Moored> {
+        let own: Arc<Bell> = Arc::default();
+        let params = OuterParams {
+            capacity: self.capacity,
+            when_full: WhenFull::Block,
+            shared: Arc::<Shared>::default(),
+            gone: Arc::default(),
+            producer_bell: own.clone(),
+            consumer_bell: berth.bell,
+        };
+        let (tx, rx) = outer(&params);
+        let dock = DynArc::new(Dock {
+            name: berth.name,
+            way: Way::In,
+            end: Some(tx).into(),
+            remains: None.into(),
+            params,
+            run: berth.run,
+        });
+        self.quay = Some(Quay { rx: Some(rx), dock: dock.clone() });
+        let handle = Inlet::<T> { dock: dock.clone(), pool: berth.pool, bell: own };
+        Some(Moored { handle: Box::new(handle), ty: PortType::of::<T>(), dock })
+    }
+    fn make(self: Box<Self>, parts: NodeParts, _: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
+        let quay = self.quay.ok_or_else(|| NodeError::other("an inlet is wired before it is built"))?;
+        Ok(Box::new(SourceStage::new(InletNode { quay }, parts.common, emit, None, cx)))
+    }
+}
+
+/// The node at the graph's end.
+struct InletNode<T: Payload> {
+    quay: Quay<T>,
+}
+
+/// In `Header::reserved`: the origin is of the run's own clock, not of a device's.
+const OWN_CLOCK: u32 = 1;
+
+impl<T: Payload> Node for InletNode<T> {
+    type Config = InletConfig;
+    fn ports(config: &InletConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        InletPlan::<T>::new(config).map(|plan| plan.ports)
+    }
+    fn build(_: InletConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Err(NodeError::other("an inlet is made by its plan"))
+    }
+}
+
+impl<T: Payload> Source for InletNode<T> {
+    type Out = T;
+
+    fn next(&mut self, out: &mut Emit<T>) -> Result<Next, NodeError> {
+        let Some(rx) = &mut self.quay.rx else { return Ok(Next::Done) };
+        let Some(message) = rx.pop() else {
+            return Ok(if rx.state() == State::Open { Next::Idle } else { Next::Done });
+        };
+        rx.received(1);
+        let given = *message.header();
+        // What waited for the run to begin began with it.
+        let origin = if given.origin == Time::ZERO { out.now() } else { given.origin };
+        let own = given.reserved & OWN_CLOCK != 0;
+        let begun = if own { out.header_here(origin) } else { out.header(origin) };
+        let header = Header {
+            deadline: given.deadline,
+            flags: given.flags,
+            qos: if given.qos == Qos::default() { begun.qos } else { given.qos },
+            trace: if given.trace == 0 { begun.trace } else { given.trace },
+            ..begun
+        };
+        out.send(T::with_header(message, &header));
+        Ok(Next::More)
+    }
+
+    fn owes(&self) -> bool {
+        self.quay.rx.as_ref().is_some_and(|rx| rx.len() > 0)
+    }
+
+    fn turned(&mut self) {
+        if let Some(rx) = &mut self.quay.rx {
+            rx.ring();
+        }
+    }
+
+    fn ended(&mut self) {
+        if let Some(rx) = &self.quay.rx {
+            rx.leave();
+        }
+    }
+}
+
+/// A message that an inlet did not take, and why; it is given back.
+pub enum SendError<T: Payload> {
+    /// There is no room, or was none in time: the graph is slower than the program.
+    Full(Message<T>),
+    /// The graph takes no more: it was asked to stop, has ended, or the inlet's node has failed.
+    Closed(Message<T>),
+    /// The buffer is not one that this inlet has loaned, or somebody else holds it too.
+    Foreign(Message<T>),
+    /// There is no room, and the graph is turned by this very thread, which would wait for itself.
+    OwnTurn(Message<T>),
+}
+
+impl<T: Payload> SendError<T> {
+    /// The message.
+    pub fn into_message(self) -> Message<T> {
+        match self {
+            SendError::Full(m) | SendError::Closed(m) | SendError::Foreign(m) | SendError::OwnTurn(m) => m,
+        }
+    }
+}
+
+impl<T: Payload> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SendError::Full(_) => "the inlet has no room",
+            SendError::Closed(_) => "the graph takes no more messages",
+            SendError::Foreign(_) => "the buffer was not loaned by this inlet, or is held elsewhere too",
+            SendError::OwnTurn(_) => "the inlet has no room, and the graph is turned by this thread",
+        })
+    }
+}
+
+impl<T: Payload> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            SendError::Full(_) => "Full",
+            SendError::Closed(_) => "Closed",
+            SendError::Foreign(_) => "Foreign",
+            SendError::OwnTurn(_) => "OwnTurn",
+        };
+        f.write_str(name)
+    }
+}
+
+impl<T: Payload> std::error::Error for SendError<T> {}
+
+/// Sends messages into a graph. Taken by [`Wired::inlet`](crate::Wired::inlet); dropping it ends the stream.
+///
+/// Messages arrive in the order in which they were sent. Before the start they wait; after a stop was asked for no more are
+/// taken, and what was taken before is still done.
+///
+/// ```
+/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)] struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let plan = Plan::new(Spec::from_text(text, "g.yaml").unwrap(), &registry).unwrap();
+/// let mut graph = plan.wire().unwrap();
+/// let mut numbers = graph.inlet::<Number>("a").unwrap();
+/// # let outlet = graph.outlet::<Number>("z").unwrap();
+/// let running = graph.start().unwrap();
+/// numbers.send(Message::new(numbers.header(), Number(7))).unwrap();
+/// numbers.close();
+/// # drop(outlet);
+/// assert_eq!(running.wait().node("a").unwrap().done, 1);
+/// ```
+pub struct Inlet<T: Payload> {
+    dock: DynArc<Dock<OuterTx<T>>>,
+    pool: Option<Pool>,
+    bell: Arc<Bell>,
+}
+
+impl<T: Payload> Inlet<T> {
+    /// The header of a message that begins now, by the clock of the run. Deadline, class and trace may be changed; sequence
+    /// and source are the graph's to say.
+    pub fn header(&self) -> Header {
+        Header { reserved: OWN_CLOCK, ..self.header_at(self.dock.now()) }
+    }
+
+    /// The header of a message that began at a time of the device's clock. `clock:` of the node says how such times are
+    /// read; without it they are times of the run's clock.
+    pub fn header_at(&self, origin: Time) -> Header {
+        Header { trace: 0, ..Header::new(0, origin) }
+    }
+
+    /// Sends a message if there is room.
+    ///
+    /// # Errors
+    /// The message, and why it was not taken.
+    pub fn try_send(&mut self, message: impl Into<Message<T>>) -> Result<(), SendError<T>> {
+        self.offer(message.into())
+    }
+
+    /// Sends a message and waits for room as long as it takes. Before the start it waits for that too.
+    ///
+    /// # Errors
+    /// The message, when the graph takes no more, or is turned by this thread.
+    pub fn send(&mut self, message: impl Into<Message<T>>) -> Result<(), SendError<T>> {
+        self.send_until(message.into(), Time::NEVER)
+    }
+
+    /// As [`Inlet::send`], and gives up after a time.
+    ///
+    /// # Errors
+    /// As [`Inlet::send`]; [`SendError::Full`] when there was no room in time.
+    pub fn send_timeout(&mut self, message: impl Into<Message<T>>, time: Duration) -> Result<(), SendError<T>> {
+        self.send_until(message.into(), end_of(time))
+    }
+
+    /// Whether the graph takes no more.
+    pub fn is_closed(&self) -> bool {
+        self.dock.run.is_stopping() || lock(&self.dock.end).as_ref().is_none_or(OuterTx::is_gone)
+    }
+
+    /// Ends the stream, as dropping the inlet does: what was sent is still done.
+    pub fn close(self) {}
+
+    fn offer(&mut self, message: Message<T>) -> Result<(), SendError<T>> {
+        if !T::is_sole(&message, self.pool.as_ref()) {
+            return Err(SendError::Foreign(message));
+        }
+        let mut end = lock(&self.dock.end);
+        match &mut *end {
+            Some(tx) if !self.dock.run.is_stopping() && !tx.is_gone() => {
+                tx.push(message).map_err(SendError::Full)?;
+                tx.ring();
+                Ok(())
+            }
+            _ => Err(SendError::Closed(message)),
+        }
+    }
+
+    fn send_until(&mut self, mut message: Message<T>, until: Time) -> Result<(), SendError<T>> {
+        loop {
+            message = match self.offer(message) {
+                Err(SendError::Full(message)) => message,
+                other => return other,
+            };
+            let dock = &self.dock;
+            let is_due =
+                || dock.run.is_stopping() || lock(&dock.end).as_ref().is_none_or(|tx| tx.room() > 0 || tx.is_gone());
+            if !sleep_unless(&dock.run, &self.bell, until, is_due) {
+                return Err(SendError::OwnTurn(message));
+            }
+            if until <= end_of(Duration::ZERO) {
+                return self.offer(message);
+            }
+        }
+    }
+}
+
+impl Inlet<Tensor> {
+    /// A free buffer, to be written and sent. There is one whenever the program has fewer on loan than the `hold` of the
+    /// node.
+    ///
+    /// # Errors
+    /// [`TensorError::PoolEmpty`] where the program has too many.
+    pub fn loan(&mut self, header: &Header) -> Result<TensorMut, TensorError> {
+        let none = || TensorError::PoolEmpty { pool: self.dock.name.clone(), slots: 0 };
+        let mut tensor = self.pool.as_mut().ok_or_else(none)?.take()?;
+        *tensor.header_mut() = *header;
+        Ok(tensor)
+    }
+}
+
+impl<T: Payload> Drop for Inlet<T> {
+    fn drop(&mut self) {
+        // The end stays where it is, to be counted; closing it is final.
+        if let Some(tx) = &*lock(&self.dock.end) {
+            tx.close(false);
+        }
+    }
+}
+
+impl<T: Payload> fmt::Debug for Inlet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inlet").field("name", &self.dock.name).finish_non_exhaustive()
+    }
+}

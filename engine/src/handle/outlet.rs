@@ -1,0 +1,212 @@
+//! Outlets: messages that the program around the graph takes out of it.
+//!
+//! `kind: outlet` is a sink like any other. The policy of its edge is that of the way to the program too: with `block` the
+//! graph waits for a program that is slower, with `latest` the program finds the newest.
+
+use super::receiver::{Receiver, RecvError};
+use super::{Berth, Dock, Moored, Way, inlet};
+use crate::clock::Time;
+use crate::edge::{OuterParams, OuterTx, Reason, Shared, WhenFull, outer};
+use crate::error::{NodeError, NodeErrorKind, PlanErrors};
+use crate::intake::Intake;
+use crate::node::{Building, Given, InPort, Inputs, Node, Planning, PortType, Ports, Sink};
+use crate::payload::{Message, Payload};
+use crate::registry::{NodeParts, PlannedNode};
+use crate::stage::{SinkStage, Stage};
+use crate::sync::{Arc, DynArc};
+use crate::tensor::Layout;
+use crate::wait::Bell;
+use crate::worker::Cx;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Ends messages in the program around the graph: it takes the outlet by the node's name before the start. `limen-run` has
+/// nowhere to put them and refuses a graph with one.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct OutletConfig {
+    /// What a message holds, where that is to be checked: `f32[10]`.
+    pub spec: Option<String>,
+    /// The order of an image's dims, where that is to be checked.
+    pub layout: Option<Layout>,
+    /// Messages that may wait for the program, and messages that it may keep: as many of either.
+    #[serde(default = "eight")]
+    pub hold: usize,
+}
+
+fn eight() -> usize {
+    8
+}
+
+/// An outlet of a plan.
+pub(crate) struct OutletPlan<T: Payload> {
+    ports: Ports,
+    hold: usize,
+    tx: Option<OuterTx<T>>,
+}
+
+impl<T: Payload> OutletPlan<T> {
+    pub(crate) fn new(config: &OutletConfig) -> Result<Self, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let spec = inlet::read_spec::<T>(config.spec.as_ref(), config.layout, &mut errors);
+        let hold = config.hold;
+        if hold == 0 || hold > inlet::MOST {
+            errors.at("hold", format!("`hold: {hold}` cannot be")).help(format!("write 1 to {}", inlet::MOST));
+        }
+        let ports = Ports::new().in_port(InPort { name: "in".into(), spec, holds: hold.saturating_mul(2) });
+        errors.into_result(OutletPlan { ports, hold, tx: None })
+    }
+}
+
+impl<T: Payload> PlannedNode for OutletPlan<T> {
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+    fn input_types(&self) -> Vec<PortType> {
+        vec![PortType::of::<T>()]
+    }
+    fn output_types(&self) -> Vec<PortType> {
+        Vec::new()
+    }
+    fn counts(&self) -> (Option<usize>, Option<usize>) {
+        (<T as Inputs>::COUNT, Some(0))
+    }
+    fn outside(&self) -> usize {
+        self.hold
+    }
+    fn moor(&mut self, berth: Berth) -> Option<Moored> {
+        let own: Arc<Bell> = Arc::default();
+        let params = OuterParams {
+            capacity: if berth.when_full == WhenFull::Latest { 1 } else { self.hold },
+            when_full: berth.when_full,
+            shared: Arc::<Shared>::default(),
+            gone: Arc::default(),
+            producer_bell: berth.bell,
+            consumer_bell: own.clone(),
+        };
+        let (tx, rx) = outer(&params);
+        self.tx = Some(tx);
+        let dock = DynArc::new(Dock {
+            name: berth.name,
+            way: Way::Out,
+            end: Some(rx).into(),
+            remains: None.into(),
+            params,
+            run: berth.run,
+        });
+        let handle = Outlet::<T>(Receiver { dock: dock.clone(), bell: own });
+        Some(Moored { handle: Box::new(handle), ty: PortType::of::<T>(), dock })
+    }
+    fn make(self: Box<Self>, parts: NodeParts, _: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+        let tx = self.tx.ok_or_else(|| NodeError::other("an outlet is wired before it is built"))?;
+        let inputs = parts.intake.edges.len();
+        let intake = Intake::build(parts.intake);
+        let node = OutletNode { tx, failed: false };
+        Ok(Box::new(SinkStage::new(node, parts.common, intake, inputs, &parts.sources, None, cx)))
+    }
+}
+
+/// The node at the graph's end.
+struct OutletNode<T: Payload> {
+    tx: OuterTx<T>,
+    failed: bool,
+}
+
+impl<T: Payload> Node for OutletNode<T> {
+    type Config = OutletConfig;
+    fn ports(config: &OutletConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        OutletPlan::<T>::new(config).map(|plan| plan.ports)
+    }
+    fn build(_: OutletConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Err(NodeError::other("an outlet is made by its plan"))
+    }
+}
+
+impl<T: Payload> Sink for OutletNode<T> {
+    type In = T;
+
+    fn take(&mut self, message: Message<T>) -> Result<(), NodeError> {
+        if self.tx.is_gone() {
+            // The program has dropped its end: the graph goes on without it.
+            self.tx.lose(Reason::ConsumerGone, 1);
+            return Ok(());
+        }
+        self.tx.push(message).map_err(|_| NodeErrorKind::EdgeFull { edge: "to the program".into() }.into())
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.tx.close(self.failed);
+        Ok(())
+    }
+
+    fn room(&self, calls: usize) -> usize {
+        if self.tx.is_gone() { calls } else { self.tx.room().min(calls) }
+    }
+
+    fn turned(&mut self) {
+        self.tx.ring();
+    }
+
+    fn feeder_failed(&mut self) {
+        self.failed = true;
+    }
+}
+
+/// Takes messages out of a graph. Taken by [`Wired::outlet`](crate::Wired::outlet); when it is dropped the graph goes on, and
+/// what would have come is counted as lost.
+///
+/// What waits when a run has ended can still be taken, and is *left* in the report if it was made before. A stop waits, as
+/// long as it may, for an outlet whose edge blocks: go on taking, or drop the outlet, before asking for one.
+///
+/// ```
+/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)] struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let plan = Plan::new(Spec::from_text(text, "g.yaml").unwrap(), &registry).unwrap();
+/// # use limen::RecvError;
+/// let mut graph = plan.wire().unwrap();
+/// let mut results = graph.outlet::<Number>("z").unwrap();
+/// # let mut numbers = graph.inlet::<Number>("a").unwrap();
+/// # numbers.send(Message::new(numbers.header(), Number(7))).unwrap();
+/// # numbers.close();
+/// let running = graph.start().unwrap();
+/// assert_eq!(results.recv().unwrap().body.0, 7);
+/// assert_eq!(results.recv().unwrap_err(), RecvError::Ended);
+/// # running.wait();
+/// ```
+pub struct Outlet<T: Payload>(Receiver<T>);
+
+impl<T: Payload> Outlet<T> {
+    /// The next message, if there is one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn try_recv(&mut self) -> Result<Message<T>, RecvError> {
+        self.0.try_recv()
+    }
+
+    /// Waits for the next message. Before the start it waits for that too.
+    ///
+    /// # Errors
+    /// When none will come, or the graph is turned by this thread.
+    pub fn recv(&mut self) -> Result<Message<T>, RecvError> {
+        self.0.recv_until(Time::NEVER)
+    }
+
+    /// Waits for the next message so long at most.
+    ///
+    /// # Errors
+    /// As [`Outlet::recv`]; [`RecvError::Empty`] when none came in time.
+    pub fn recv_timeout(&mut self, time: Duration) -> Result<Message<T>, RecvError> {
+        self.0.recv_timeout(time)
+    }
+}
+
+impl<T: Payload> fmt::Debug for Outlet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outlet").field("name", &self.0.dock.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! What outlets and taps have in common: taking messages, waiting for them, and letting go of them.
+
+use super::{Dock, end_of, lock, sleep_unless};
+use crate::clock::Time;
+use crate::edge::{OuterRx, Reason, State};
+use crate::payload::{Message, Payload};
+use crate::sync::{Arc, DynArc};
+use crate::wait::Bell;
+use std::time::Duration;
+
+/// Why there is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecvError {
+    /// There is none now, or none came in time.
+    #[error("no message")]
+    Empty,
+    /// The stream has ended and everything was taken.
+    #[error("the stream has ended")]
+    Ended,
+    /// What sent messages here has failed or was given up, and everything was taken.
+    #[error("what sent messages here has failed")]
+    Failed,
+    /// There is none, and the graph is turned by this very thread, which would wait for itself.
+    #[error("no message, and the graph is turned by this thread")]
+    OwnTurn,
+}
+
+/// The consumer's end of an outer edge.
+pub(super) struct Receiver<T: Payload> {
+    pub(super) dock: DynArc<Dock<OuterRx<T>>>,
+    pub(super) bell: Arc<Bell>,
+}
+
+impl<T: Payload> Receiver<T> {
+    pub(super) fn try_recv(&mut self) -> Result<Message<T>, RecvError> {
+        let mut end = lock(&self.dock.end);
+        let Some(rx) = &mut *end else { return Err(RecvError::Ended) };
+        if let Some(message) = rx.pop() {
+            rx.received(1);
+            rx.ring();
+            return Ok(message);
+        }
+        match rx.state() {
+            State::Open => Err(RecvError::Empty),
+            State::Finished => Err(RecvError::Ended),
+            State::Failed => Err(RecvError::Failed),
+        }
+    }
+
+    pub(super) fn recv_timeout(&mut self, time: Duration) -> Result<Message<T>, RecvError> {
+        self.recv_until(end_of(time))
+    }
+
+    pub(super) fn recv_until(&mut self, until: Time) -> Result<Message<T>, RecvError> {
+        loop {
+            match self.try_recv() {
+                Err(RecvError::Empty) => {}
+                other => return other,
+            }
+            let is_due = || lock(&self.dock.end).as_ref().is_none_or(|rx| rx.len() > 0 || rx.state() != State::Open);
+            if !sleep_unless(&self.dock.run, &self.bell, until, is_due) {
+                return Err(RecvError::OwnTurn);
+            }
+            if until <= end_of(Duration::ZERO) {
+                return self.try_recv();
+            }
+        }
+    }
+}
+
+impl<T: Payload> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // Held to the end: a report made meanwhile must not see half of it.
+        let mut end = lock(&self.dock.end);
+        let Some(mut rx) = end.take() else { return };
+        // First that nobody takes any more: what comes after that is counted by whoever sends it.
+        rx.leave();
+        rx.discard(Reason::ConsumerGone);
+        *lock(&self.dock.remains) = Some(Box::new(rx));
+    }
+}

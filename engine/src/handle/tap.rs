@@ -1,0 +1,99 @@
+//! Taps: a program looks at what passes, and cannot slow it.
+
+use super::receiver::{Receiver, RecvError};
+use super::{Dock, Way};
+use crate::clock::Time;
+use crate::edge::{OuterParams, OuterRx, Shared, TapTx, WhenFull, outer};
+use crate::payload::{Message, Payload};
+use crate::pool::Pool;
+use crate::running::RunShared;
+use crate::sync::{Arc, DynArc};
+use crate::wait::Bell;
+use std::fmt;
+use std::time::Duration;
+
+/// Copies that a tap holds unless it is asked for more.
+pub(crate) const TAP_HOLDS: usize = 4;
+
+/// Looks at messages that pass an output of a node. Taken by [`Wired::tap`](crate::Wired::tap).
+///
+/// It holds a few copies in buffers of its own. While they are there no more are made, and what passes is counted as lost:
+/// by the tap, not by the graph, to which it makes no difference. What a tap shows first may therefore be old; whoever wants
+/// the newest takes all that are there.
+///
+/// ```
+/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # #[derive(Clone, Debug)] struct Number(u64);
+/// # impl Plain for Number {}
+/// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+/// # let text = "version: 1\nnodes: { a: { kind: numbers }, z: { kind: results, from: a } }";
+/// # let plan = Plan::new(Spec::from_text(text, "g.yaml").unwrap(), &registry).unwrap();
+/// let mut graph = plan.wire().unwrap();
+/// let mut tap = graph.tap::<Number>("a").unwrap();
+/// # let mut numbers = graph.inlet::<Number>("a").unwrap();
+/// # let outlet = graph.outlet::<Number>("z").unwrap();
+/// # numbers.send(Message::new(numbers.header(), Number(7))).unwrap();
+/// # drop((numbers, outlet));
+/// let report = graph.start().unwrap().wait();
+/// assert_eq!(tap.try_recv().unwrap().body.0, 7);
+/// assert_eq!(report.handles.iter().find(|handle| handle.name == "a/out").unwrap().left, 1);
+/// ```
+pub struct Tap<T: Payload>(Receiver<T>);
+
+/// The ends of a tap that was made.
+pub(crate) struct Tapped<T: Payload> {
+    pub(crate) tap: Tap<T>,
+    pub(crate) tx: TapTx<T>,
+    pub(crate) dock: DynArc<Dock<OuterRx<T>>>,
+    pub(crate) bell: Arc<Bell>,
+}
+
+impl<T: Payload> Tap<T> {
+    pub(crate) fn made(name: String, hold: usize, pool: Option<Pool>, run: Arc<RunShared>) -> Tapped<T> {
+        let own: Arc<Bell> = Arc::default();
+        let params = OuterParams {
+            capacity: hold,
+            // Asked for its room, so that no copy is made for nothing; nobody waits for it.
+            when_full: WhenFull::Block,
+            shared: Arc::<Shared>::default(),
+            gone: Arc::default(),
+            // Nobody sleeps until a tap has room.
+            producer_bell: Arc::default(),
+            consumer_bell: own.clone(),
+        };
+        let (tx, rx) = outer(&params);
+        let dock = DynArc::new(Dock { name, way: Way::Past, end: Some(rx).into(), remains: None.into(), params, run });
+        let tap = Tap(Receiver { dock: dock.clone(), bell: own.clone() });
+        Tapped { tap, tx: TapTx::new(tx, pool), dock, bell: own }
+    }
+
+    /// The next message that was seen, if there is one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn try_recv(&mut self) -> Result<Message<T>, RecvError> {
+        self.0.try_recv()
+    }
+
+    /// Waits until a message passes.
+    ///
+    /// # Errors
+    /// When none will come, or the graph is turned by this thread.
+    pub fn recv(&mut self) -> Result<Message<T>, RecvError> {
+        self.0.recv_until(Time::NEVER)
+    }
+
+    /// Waits so long at most until a message passes.
+    ///
+    /// # Errors
+    /// As [`Tap::recv`]; [`RecvError::Empty`] when none passed in time.
+    pub fn recv_timeout(&mut self, time: Duration) -> Result<Message<T>, RecvError> {
+        self.0.recv_timeout(time)
+    }
+}
+
+impl<T: Payload> fmt::Debug for Tap<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tap").field("name", &self.0.dock.name).finish_non_exhaustive()
+    }
+}

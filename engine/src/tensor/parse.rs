@@ -1,0 +1,64 @@
+//! Specs as people write them: `u8[480,640,3]`, `f32[<=300,6]`, `u64`.
+
+use super::{DType, Dim, MAX_RANK, PortSpec};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as NameError, StrDeserializer};
+use std::str::FromStr;
+
+impl FromStr for PortSpec {
+    type Err = String;
+
+    /// Reads an element type and the shape of one message. A dim is a length, or `<=` and the greatest one.
+    ///
+    /// ```
+    /// use limen::{DType, Dim, PortSpec};
+    /// let boxes: PortSpec = "f32[<=300,6]".parse().unwrap();
+    /// assert_eq!(boxes, PortSpec::new(DType::F32, [Dim::AtMost(300), Dim::Fixed(6)]));
+    /// assert_eq!("u64".parse(), Ok(PortSpec::fixed(DType::U64, [])));
+    /// ```
+    ///
+    /// # Errors
+    /// A sentence that says what is not understood.
+    fn from_str(text: &str) -> Result<PortSpec, String> {
+        let (name, dims) = match text.trim().split_once('[') {
+            None => (text.trim(), ""),
+            Some((name, rest)) => match rest.strip_suffix(']') {
+                Some(dims) => (name.trim_end(), dims),
+                None => return Err(format!("`{text}` has a `[` without its `]`")),
+            },
+        };
+        let named: StrDeserializer<'_, NameError> = name.into_deserializer();
+        let dtype = DType::deserialize(named).map_err(|e| format!("`{text}`: {e}"))?;
+        let mut shape = Vec::new();
+        for dim in dims.split(',').map(str::trim).filter(|_| !dims.trim().is_empty()) {
+            let most = dim.strip_prefix("<=").or_else(|| dim.strip_prefix('≤'));
+            match (most.unwrap_or(dim).trim().parse::<usize>(), most) {
+                (Ok(n), None) if n > 0 => shape.push(Dim::Fixed(n)),
+                (Ok(n), Some(_)) if n > 0 => shape.push(Dim::AtMost(n)),
+                _ => {
+                    return Err(format!("`{text}`: `{dim}` is not a length; write `480`, or `<=300` for the greatest"));
+                }
+            }
+        }
+        if shape.len() > MAX_RANK {
+            return Err(format!("`{text}` has {} dims; from 0 to {MAX_RANK} fit", shape.len()));
+        }
+        Ok(PortSpec::new(dtype, shape))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_and_what_is_no_spec_is_refused() {
+        for text in ["u8[480,640,3]", "f32[≤300,6]", "bf16[1]"] {
+            assert_eq!(text.parse::<PortSpec>().unwrap().to_string(), text);
+        }
+        for text in ["", "u9[1]", "u8[1", "u8[0]", "u8[-1]", "u8[<=0]", "u8[a]", "u8[1,,2]", "f32[1,1,1,1,1,1,1]"] {
+            assert!(text.parse::<PortSpec>().is_err(), "{text:?}");
+        }
+    }
+}

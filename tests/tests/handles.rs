@@ -1,0 +1,761 @@
+//! Inlets, outlets and taps: what a program sends arrives, what it does not take is counted, and nothing it does or leaves
+//! undone hangs, loses without a word, or slows what it only looks at.
+
+use limen::{
+    Clock, Drain, HandleReport, Inlet, Message, Outlet, Plain, Plan, Reason, RecvError, Registry, Report, RunError,
+    SendError, SimulatedClock, Spec, Tensor, Time, Turned, Way, Wired,
+};
+use limen_tests::plan;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn wired(graph: &str) -> Wired {
+    plan(&format!("version: 1\nnodes:\n{graph}"))
+        .unwrap_or_else(|problems| panic!("{problems}\n{graph}"))
+        .wire()
+        .unwrap()
+}
+
+/// Sends a number, as soon as there is room.
+fn send(inlet: &mut Inlet<Tensor>, number: u64) -> Result<(), SendError<Tensor>> {
+    let mut tensor = inlet.loan(&inlet.header()).expect("one is on loan at a time");
+    tensor.as_mut_slice::<u64>().unwrap()[0] = number;
+    inlet.send_timeout(tensor, LONG)
+}
+
+fn try_send(inlet: &mut Inlet<Tensor>, number: u64) -> Result<(), SendError<Tensor>> {
+    let mut tensor = inlet.loan(&inlet.header()).expect("one is on loan at a time");
+    tensor.as_mut_slice::<u64>().unwrap()[0] = number;
+    inlet.try_send(tensor)
+}
+
+fn number(message: &Message<Tensor>) -> u64 {
+    message.body.as_slice::<u64>().unwrap()[0]
+}
+
+/// Everything that still comes.
+fn rest(outlet: &mut Outlet<Tensor>) -> (Vec<u64>, RecvError) {
+    let mut all = Vec::new();
+    loop {
+        match outlet.recv_timeout(LONG) {
+            Ok(message) => all.push(number(&message)),
+            Err(why) => return (all, why),
+        }
+    }
+}
+
+fn handle<'a>(report: &'a Report, name: &str) -> &'a HandleReport {
+    report.handles.iter().find(|handle| handle.name == name).unwrap()
+}
+
+/// No law is broken, and every end answered.
+fn check(report: &Report) {
+    assert_eq!(report.bugs, Vec::<String>::new());
+    for handle in &report.handles {
+        assert!(handle.counted, "{handle:?}");
+        assert_eq!(handle.sent, handle.received + handle.lost_total() + handle.left, "{handle:?}");
+    }
+}
+
+const ECHO: &str = "  a: { kind: inlet, config: { spec: u64 } }\n  b: { kind: step, from: a }\n  \
+                    z: { kind: outlet, from: b }\n";
+
+fn echo() -> (Wired, Inlet<Tensor>, Outlet<Tensor>) {
+    let mut graph = wired(ECHO);
+    let (inlet, outlet) = (graph.inlet("a").unwrap(), graph.outlet("z").unwrap());
+    (graph, inlet, outlet)
+}
+
+#[test]
+fn what_is_sent_in_comes_out_in_order() {
+    for cores in ["", ", core: 1"] {
+        let mut graph = wired(&ECHO.replace("kind: step", &format!("kind: step{cores}")));
+        let (mut inlet, mut outlet) = (graph.inlet("a").unwrap(), graph.outlet("z").unwrap());
+        let running = graph.start().unwrap();
+        let program = thread::spawn(move || (0..5_000).for_each(|n| send(&mut inlet, n).unwrap()));
+        let mut last = None;
+        for n in 0..5_000 {
+            let message = outlet.recv().unwrap();
+            assert_eq!((number(&message), message.header().seq, message.header().source), (n, n, 0));
+            assert!(last.is_none_or(|last| last <= message.header().origin));
+            last = Some(message.header().origin);
+        }
+        program.join().unwrap();
+        // The inlet was dropped with its thread.
+        assert_eq!(outlet.recv().unwrap_err(), RecvError::Ended);
+        let report = running.wait();
+        check(&report);
+        assert_eq!((report.exit_code(), report.node("z").unwrap().done), (0, 5_000));
+        for name in ["a", "z"] {
+            let HandleReport { sent, received, left, .. } = handle(&report, name);
+            assert_eq!((*sent, *received, *left), (5_000, 5_000, 0), "{name}");
+        }
+        assert_eq!((handle(&report, "a").way, handle(&report, "z").way), (Way::In, Way::Out));
+        assert!(report.paths().any(|(from, to, latencies)| from == "a" && to == "z" && !latencies.is_empty()));
+    }
+}
+
+#[test]
+fn a_graph_that_is_slower_than_its_program_says_so_and_loses_nothing() {
+    let (graph, mut inlet, mut outlet) = echo();
+    let running = graph.start().unwrap();
+    // Nobody takes, so the outlet fills, then the edges, then the inlet.
+    let mut accepted = 0;
+    while inlet_has_room(&mut inlet, accepted) {
+        accepted += 1;
+        assert!(accepted < 10_000, "nothing bounds what is on its way");
+    }
+    let Err(SendError::Full(message)) = try_send(&mut inlet, 77) else { panic!("there is room after all") };
+    assert_eq!(number(&message), 77);
+    drop(message);
+    inlet.close();
+    assert_eq!(rest(&mut outlet), ((0..accepted).collect(), RecvError::Ended));
+    let report = running.wait();
+    check(&report);
+    assert_eq!((handle(&report, "a").sent, handle(&report, "z").received), (accepted, accepted));
+    assert_eq!(report.metric("lost"), Some(0.0));
+}
+
+#[test]
+fn the_policy_of_an_outlets_edge_reaches_to_the_program() {
+    let find = |policy: &str, first: u64, reason: Option<Reason>| {
+        let mut graph = wired(&format!(
+            "  a: {{ kind: inlet, config: {{ spec: u64, capacity: 256 }} }}\n  \
+             z: {{ kind: outlet, config: {{ hold: 4 }}, from: {{ from: a, when_full: {policy} }} }}\n"
+        ));
+        let (mut inlet, mut outlet) = (graph.inlet("a").unwrap(), graph.outlet("z").unwrap());
+        let mut graph = graph.drive(Clock::Monotonic).unwrap();
+        for n in 0..100 {
+            // Once an outlet with `fail` has found no room, its run ends.
+            let sent = try_send(&mut inlet, n);
+            assert!(sent.is_ok() || policy == "fail", "{policy}: {sent:?}");
+            while graph.turn() == Turned::Worked {}
+        }
+        assert_eq!(number(&outlet.try_recv().unwrap()), first, "{policy}");
+        drop(inlet);
+        if policy == "block" {
+            while outlet.try_recv().is_ok() {
+                while graph.turn() == Turned::Worked {}
+            }
+        }
+        let report = graph.run();
+        check(&report);
+        let z = handle(&report, "z");
+        assert_eq!(z.lost.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), Vec::from_iter(reason), "{policy}");
+        assert_eq!(z.sent, if policy == "fail" { 4 } else { 100 }, "{policy}");
+    };
+    find("block", 0, None);
+    find("drop_newest", 0, Some(Reason::FullNewest));
+    find("drop_oldest", 96, Some(Reason::FullOldest));
+    find("latest", 99, Some(Reason::Superseded));
+    find("fail", 0, None);
+}
+
+#[test]
+fn a_graph_goes_on_without_an_outlet_that_was_dropped() {
+    let (graph, mut inlet, mut outlet) = echo();
+    let running = graph.start().unwrap();
+    for n in 0..100 {
+        send(&mut inlet, n).unwrap();
+        assert_eq!(number(&outlet.recv_timeout(LONG).unwrap()), n);
+    }
+    for n in 100..105 {
+        send(&mut inlet, n).unwrap();
+    }
+    drop(outlet);
+    for n in 105..1_000 {
+        send(&mut inlet, n).unwrap();
+    }
+    drop(inlet);
+    let report = running.wait();
+    check(&report);
+    let z = handle(&report, "z");
+    assert_eq!((z.sent, z.received, z.left), (1_000, 100, 0));
+    assert_eq!(z.lost, [(Reason::ConsumerGone, 900)]);
+    assert_eq!((report.exit_code(), report.metric("lost")), (0, Some(900.0)));
+}
+
+#[test]
+fn an_inlet_that_is_closed_is_drained() {
+    let (graph, mut inlet, mut outlet) = echo();
+    // They wait for the run to begin, and begin with it.
+    for n in 0..10 {
+        try_send(&mut inlet, n).unwrap();
+    }
+    inlet.close();
+    let begin = Clock::Monotonic.now();
+    let running = graph.start().unwrap();
+    let first = outlet.recv_timeout(LONG).unwrap();
+    assert!(number(&first) == 0 && first.header().origin >= begin);
+    assert_eq!(rest(&mut outlet), ((1..10).collect(), RecvError::Ended));
+    let report = running.wait();
+    check(&report);
+    assert_eq!(report.outcome.name(), "finished");
+}
+
+#[test]
+fn a_stop_does_what_was_accepted_and_accepts_no_more() {
+    let (graph, mut inlet, mut outlet) = echo();
+    let running = graph.start().unwrap();
+    let program = thread::spawn(move || {
+        let mut accepted = 0;
+        loop {
+            match send(&mut inlet, accepted) {
+                Ok(()) => accepted += 1,
+                Err(SendError::Closed(message)) => return (accepted, number(&message), inlet),
+                Err(other) => panic!("{other}"),
+            }
+        }
+    });
+    let stopper = running.stopper();
+    let taker = thread::spawn(move || {
+        let mut all = Vec::new();
+        while let Ok(message) = outlet.recv() {
+            all.push(number(&message));
+            if all.len() == 500 {
+                stopper.stop();
+            }
+        }
+        (all, outlet.recv().unwrap_err())
+    });
+    let report = running.wait();
+    let (accepted, returned, mut inlet) = program.join().unwrap();
+    let (all, why) = taker.join().unwrap();
+    check(&report);
+    assert_eq!((report.outcome.name(), returned, why), ("stopped", accepted, RecvError::Ended));
+    // One may have been accepted while the inlet's node was already ending: it is counted.
+    let left = handle(&report, "a").left;
+    assert!(
+        left <= 1 && all.len() as u64 == accepted - left,
+        "{accepted} accepted, {} came out, {left} left",
+        all.len()
+    );
+    assert_eq!(all, (0..all.len() as u64).collect::<Vec<_>>());
+    // Kept after the end, it says so, at once.
+    assert!(inlet.is_closed() && matches!(send(&mut inlet, 0), Err(SendError::Closed(_))));
+}
+
+#[test]
+fn a_stop_gives_up_an_outlet_that_nobody_empties_when_its_time_is_over() {
+    let (graph, mut inlet, mut outlet) = echo();
+    let running = graph.start().unwrap();
+    let mut accepted = 0;
+    while inlet_has_room(&mut inlet, accepted) {
+        accepted += 1;
+    }
+    let report = running.stop(Drain::within(Duration::from_millis(100)));
+    check(&report);
+    assert_eq!(report.outcome.name(), "deadline passed");
+    let z = handle(&report, "z");
+    assert_eq!((z.sent, z.received, z.left), (8, 0, 8));
+    let on_the_way: u64 = report.edges.iter().map(|edge| edge.left).sum::<u64>() + handle(&report, "a").left + z.left;
+    assert_eq!(on_the_way, accepted);
+    // What is left in the outlet can still be taken; then it is said that no more will come.
+    assert_eq!(rest(&mut outlet), ((0..8).collect(), RecvError::Failed));
+}
+
+fn inlet_has_room(inlet: &mut Inlet<Tensor>, n: u64) -> bool {
+    let mut tensor = inlet.loan(&inlet.header()).unwrap();
+    tensor.as_mut_slice::<u64>().unwrap()[0] = n;
+    inlet.send_timeout(tensor, Duration::from_millis(100)).is_ok()
+}
+
+#[test]
+fn handles_of_a_graph_that_is_gone_say_so() {
+    // Never started.
+    let (graph, mut inlet, mut outlet) = echo();
+    drop(graph);
+    assert!(matches!(send(&mut inlet, 1), Err(SendError::Closed(_))));
+    assert_eq!(outlet.recv().unwrap_err(), RecvError::Failed);
+    // Dropped while running, with a program that waits.
+    let (graph, mut inlet, mut outlet) = echo();
+    let running = graph.start().unwrap();
+    let waiting = thread::spawn(move || outlet.recv().unwrap_err());
+    drop(running);
+    assert_eq!(waiting.join().unwrap(), RecvError::Failed);
+    while send(&mut inlet, 1).is_ok() {}
+    assert!(inlet.is_closed());
+    // Could not be built.
+    let mut graph = wired(
+        "  a: { kind: inlet, config: { spec: u64 } }\n  b: { kind: fault, config: { place: build }, from: a }\n  \
+         z: { kind: outlet, from: b }\n",
+    );
+    let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
+    assert!(matches!(graph.start(), Err(RunError::Build { .. })));
+    assert_eq!(outlet.recv().unwrap_err(), RecvError::Failed);
+    assert!(matches!(send(&mut inlet, 1), Err(SendError::Closed(_))));
+}
+
+#[test]
+fn a_node_that_fails_is_noticed_at_both_ends() {
+    let mut graph = wired(
+        "  a: { kind: inlet, config: { spec: u64 } }\n  b: { kind: fault, config: { at: 5 }, from: a }\n  \
+         z: { kind: outlet, from: b }\n",
+    );
+    let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
+    let running = graph.start().unwrap();
+    let mut sent = 0;
+    while send(&mut inlet, sent).is_ok() {
+        sent += 1;
+    }
+    assert_eq!(rest(&mut outlet), ((0..5).collect(), RecvError::Failed));
+    let report = running.wait();
+    check(&report);
+    assert_eq!(report.exit_code(), 1);
+}
+
+#[test]
+fn faults_planted_at_the_programs_ends_lose_nothing_uncounted() {
+    for (a, z) in
+        [("error_at: 7", ""), ("panic_at: 1", ""), ("", "panic_at: 7"), ("", "error_every: 3"), ("", "drop: 0.5")]
+    {
+        for policy in ["skip", "stop", "detach"] {
+            let keys = |fault: &str| format!("on_error: {policy}, fault: {{ {fault} }}");
+            let mut graph = wired(&format!(
+                "  a: {{ kind: inlet, config: {{ spec: u64 }}, {} }}\n  z: {{ kind: outlet, from: a, {} }}\n",
+                keys(a),
+                keys(z)
+            ));
+            let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
+            let running = graph.start().unwrap();
+            let taker = thread::spawn(move || rest(&mut outlet).0.len() as u64);
+            let accepted = (0..100).take_while(|n| send(&mut inlet, *n).is_ok()).count() as u64;
+            drop(inlet);
+            let report = running.wait();
+            check(&report);
+            let (a, z) = (handle(&report, "a"), handle(&report, "z"));
+            let taken = taker.join().unwrap();
+            assert_eq!((a.sent, z.received + z.left), (accepted, taken), "{policy}: {:?}", report.handles);
+        }
+    }
+}
+
+#[test]
+fn names_payloads_and_second_takers_are_refused() {
+    #[derive(Clone, Debug)]
+    struct Pose;
+    impl Plain for Pose {}
+    let said = |error: RunError| {
+        assert!(matches!(error, RunError::NoSuch(_)), "{error:?}");
+        error.to_string()
+    };
+    let mut graph = wired(ECHO);
+    assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "there is no node `c`; did you mean `a`?");
+    assert_eq!(said(graph.inlet::<Tensor>("b").unwrap_err()), "inlet `b` is none");
+    assert_eq!(said(graph.inlet::<Tensor>("z").unwrap_err()), "`z` is an outlet, not an inlet");
+    assert_eq!(said(graph.outlet::<Tensor>("a").unwrap_err()), "`a` is an inlet, not an outlet");
+    assert_eq!(said(graph.inlet::<Pose>("a").unwrap_err()), "`a` carries Tensor, not Pose");
+    assert_eq!(said(graph.outlet::<Pose>("z").unwrap_err()), "`z` carries Tensor, not Pose");
+    assert_eq!(said(graph.tap::<Pose>("b").unwrap_err()), "`b/out` carries Tensor, not Pose");
+    assert_eq!(said(graph.tap::<Tensor>("b/in").unwrap_err()), "`b/in` is no output; those of `b`: `b/out`");
+    assert_eq!(said(graph.tap::<Tensor>("z").unwrap_err()), "`z` is no output; those of `z`: none");
+    assert!(matches!(graph.tap_holding::<Tensor>("b", 0), Err(RunError::Refused(_))));
+    assert!(matches!(graph.tap_holding::<Tensor>("b", 1 << 40), Err(RunError::Refused(_))));
+    let _taken = graph.inlet::<Tensor>("a").unwrap();
+    assert_eq!(said(graph.inlet::<Tensor>("a").unwrap_err()), "inlet `a` was taken already");
+}
+
+#[test]
+fn a_graph_whose_handles_nobody_took_does_not_start() {
+    let said = "`a`, `z` have no program at the other end";
+    let refused = |error: RunError| {
+        assert!(matches!(error, RunError::Refused(_)) && error.to_string().starts_with(said), "{error}");
+    };
+    refused(wired(ECHO).start().unwrap_err());
+    refused(wired(ECHO).simulate(1).unwrap_err());
+    refused(wired(ECHO).drive(Clock::Monotonic).unwrap_err());
+    let mut graph = wired(ECHO);
+    let _inlet = graph.inlet::<Tensor>("a").unwrap();
+    assert!(graph.start().unwrap_err().to_string().starts_with("`z` has no program"));
+}
+
+#[test]
+fn only_what_was_loaned_and_is_held_once_is_taken() {
+    let (graph, mut inlet, _outlet) = echo();
+    let mut second = wired(ECHO);
+    let mut other = second.inlet::<Tensor>("a").unwrap();
+    let foreign = other.loan(&other.header()).unwrap();
+    let Err(SendError::Foreign(message)) = inlet.try_send(foreign) else { panic!("a foreign buffer was taken") };
+    drop(message);
+    let tensor = inlet.loan(&inlet.header()).unwrap().freeze();
+    let kept = tensor.share();
+    let Err(SendError::Foreign(message)) = inlet.try_send(tensor) else { panic!("a shared buffer was taken") };
+    drop(kept);
+    inlet.try_send(message).unwrap();
+    // As many loans as were declared, and what a run holds besides.
+    let mut loans = Vec::new();
+    while let Ok(loan) = inlet.loan(&inlet.header()) {
+        loans.push(loan);
+        assert!(loans.len() < 1_000, "a pool without end");
+    }
+    assert!(loans.len() >= 2);
+    drop(graph);
+}
+
+#[test]
+fn headers_are_stamped_by_the_graph_or_given() {
+    let (graph, mut inlet, mut outlet) = echo();
+    let running = graph.start().unwrap();
+    let mut sent = |header: limen::Header| {
+        let mut tensor = inlet.loan(&header).unwrap();
+        tensor.as_mut_slice::<u64>().unwrap()[0] = 0;
+        inlet.send(tensor).unwrap();
+        *outlet.recv_timeout(LONG).unwrap().header()
+    };
+    let now = Clock::Monotonic.now();
+    let (mut given, stamped) = (limen::Header::new(77, Time(5)), limen::Header::new(0, Time::ZERO));
+    (given.deadline, given.qos, given.trace) = (Time(9), limen::Qos::Urgent, 42);
+    let got = sent(given);
+    assert_eq!((got.seq, got.origin, got.deadline, got.qos, got.trace), (0, Time(5), Time(9), limen::Qos::Urgent, 42));
+    let got = sent(stamped);
+    assert!(got.seq == 1 && got.origin >= now && got.deadline == Time::NEVER, "{got:?}");
+    drop(inlet);
+    check(&running.wait());
+}
+
+#[test]
+fn times_of_a_device_are_mapped_and_the_graphs_own_are_not() {
+    let mut graph = wired(&ECHO.replace("kind: inlet,", "kind: inlet, clock: { offset: +1s },"));
+    let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
+    let running = graph.start().unwrap();
+    let own = inlet.header();
+    for (header, origin) in [(own, own.origin), (inlet.header_at(Time(5)), Time(1_000_000_005))] {
+        let tensor = inlet.loan(&header).unwrap();
+        inlet.send(tensor).unwrap();
+        assert_eq!(outlet.recv_timeout(LONG).unwrap().header().origin, origin);
+    }
+    drop(inlet);
+    check(&running.wait());
+}
+
+/// A tap in the middle of a graph that writes in place: what is looked at is a copy, what is not taken costs nothing, and the
+/// graph does the same as without.
+#[test]
+fn a_tap_sees_what_passes_and_changes_nothing() {
+    let graph = "  a: { kind: numbers, config: { count: 20000 } }\n  b: { kind: add, config: { n: 1 }, from: a }\n  \
+                 c: { kind: add, config: { n: 1 }, from: b }\n  z: { kind: collect, from: c }\n";
+    for spread in [false, true] {
+        let graph = if spread { graph.replace("add, config", "add, core: 1, config") } else { graph.into() };
+        let mut graph = wired(&graph);
+        let mut tap = graph.tap::<Tensor>("b").unwrap();
+        let mut kept = graph.tap_holding::<Tensor>("a/out", 8).unwrap();
+        let dropped = graph.tap::<Tensor>("c").unwrap();
+        let running = graph.start().unwrap();
+        drop(dropped);
+        let mut seen = 0;
+        let mut all = Vec::new();
+        while let Ok(message) = tap.recv_timeout(LONG) {
+            // Not what `c` makes of it later.
+            assert_eq!(number(&message), message.header().seq + 1);
+            seen += 1;
+            // Some are kept: the tap runs out of buffers, and the graph does not notice.
+            if seen % 3 == 0 {
+                all.extend(kept.try_recv());
+            }
+        }
+        let report = running.wait();
+        check(&report);
+        let (z, figure) = (report.node("z").unwrap(), |name| report.metric(name).unwrap());
+        assert_eq!((z.done, figure("sum_in"), figure("lost")), (20_000, (2 + 20_001) as f64 * 10_000.0, 0.0));
+        assert!(seen > 0 && all.iter().all(|message| number(message) == message.header().seq));
+        for (name, received) in [("b/out", seen), ("a/out", all.len() as u64)] {
+            let tap = handle(&report, name);
+            assert_eq!((tap.way, tap.sent, tap.received), (Way::Past, 20_000, received), "{name}");
+        }
+        assert!(report.nodes.iter().all(|node| node.pool_empty == 0));
+        assert_eq!(tap.try_recv().unwrap_err(), RecvError::Ended);
+    }
+}
+
+#[test]
+fn a_tap_on_an_output_that_nothing_takes_from_sees_it_too() {
+    let mut graph = wired("  a: { kind: numbers, config: { count: 3 } }\n  b: { kind: step, from: a }\n");
+    let mut tap = graph.tap_holding::<Tensor>("b", 3).unwrap();
+    let report = graph.start().unwrap().wait();
+    check(&report);
+    assert_eq!(handle(&report, "b/out").left, 3);
+    for n in 0..3 {
+        assert_eq!(number(&tap.try_recv().unwrap()), n);
+    }
+    assert_eq!(tap.recv().unwrap_err(), RecvError::Ended);
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Pose {
+    x: f32,
+    heading: f32,
+}
+
+impl Plain for Pose {}
+
+#[test]
+fn a_payload_of_ones_own_goes_by_value() {
+    let registry = Registry::new().inlet::<Pose>("poses").outlet::<Pose>("seen");
+    let graph = "version: 1\nnodes: { a: { kind: poses }, z: { kind: seen, from: a } }";
+    let spec = |text: &str| Spec::from_text(text, "test.yaml").unwrap();
+    let mut graph = Plan::new(spec(graph), &registry).unwrap().wire().unwrap();
+    let (mut inlet, mut outlet) = (graph.inlet::<Pose>("a").unwrap(), graph.outlet::<Pose>("z").unwrap());
+    let mut tap = graph.tap::<Pose>("a").unwrap();
+    let running = graph.start().unwrap();
+    let pose = Pose { x: 1.0, heading: 0.5 };
+    inlet.send(Message::new(inlet.header(), pose.clone())).unwrap();
+    assert_eq!(outlet.recv_timeout(LONG).unwrap().body, pose);
+    assert_eq!(tap.recv_timeout(LONG).unwrap().body, pose);
+    drop(inlet);
+    check(&running.wait());
+    // Plain values have no spec.
+    let wrong = "version: 1\nnodes: { a: { kind: poses, config: { spec: u64 } }, z: { kind: seen, from: a } }";
+    let problems = Plan::new(spec(wrong), &registry).unwrap_err();
+    assert!(problems.to_string().contains("remove `spec`"), "{problems}");
+}
+
+#[test]
+fn an_inlet_may_stand_in_for_a_source() {
+    let mut graph = wired(
+        "  a: { kind: numbers }\n  b: { kind: add, config: { n: 10 }, from: a }\n  z: { kind: collect, from: b }\n",
+    );
+    let mut inlet = graph.replace_with_inlet::<Tensor>("a").unwrap();
+    let mut tap = graph.tap::<Tensor>("a").unwrap();
+    assert!(matches!(graph.replace_with_inlet::<Tensor>("b"), Err(RunError::NoSuch(_))));
+    assert!(matches!(graph.replace_with_inlet::<Tensor>("a"), Err(RunError::NoSuch(_))));
+    let running = graph.start().unwrap();
+    for n in [1, 2, 3] {
+        send(&mut inlet, n).unwrap();
+    }
+    inlet.close();
+    let report = running.wait();
+    check(&report);
+    assert_eq!((report.metric("sum_in"), number(&tap.try_recv().unwrap())), (Some(36.0), 1));
+}
+
+#[test]
+fn an_inlet_ends_when_its_source_would() {
+    let options = limen::Options { frames: Some(10), ..limen::Options::default() };
+    let spec = Spec::from_text(&format!("version: 1\nnodes:\n{ECHO}"), "test.yaml").unwrap();
+    let plan = Plan::with_options(spec, &limen_tests::registry(), &options).unwrap();
+    let mut graph = plan.wire().unwrap();
+    let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
+    let running = graph.start().unwrap();
+    let taker = thread::spawn(move || rest(&mut outlet));
+    let mut accepted = 0;
+    while send(&mut inlet, accepted).is_ok() {
+        accepted += 1;
+    }
+    assert_eq!(taker.join().unwrap(), ((0..10).collect(), RecvError::Ended));
+    let report = running.wait();
+    check(&report);
+    let a = handle(&report, "a");
+    assert_eq!((a.sent, a.received, a.left), (accepted, 10, accepted - 10));
+}
+
+#[test]
+fn a_handle_may_change_threads_while_others_wait_for_it() {
+    let (graph, mut inlet, mut outlet) = echo();
+    let running = graph.start().unwrap();
+    // Each hand-over waits on a thread of its own, for what is sent only when it waits.
+    for n in 0..50 {
+        let waiting = thread::spawn(move || {
+            let message = outlet.recv_timeout(LONG).unwrap();
+            (number(&message), outlet)
+        });
+        let sending = thread::spawn(move || {
+            send(&mut inlet, n).unwrap();
+            inlet
+        });
+        let (got, back) = waiting.join().unwrap();
+        assert_eq!(got, n);
+        (outlet, inlet) = (back, sending.join().unwrap());
+    }
+    assert_eq!(outlet.recv_timeout(Duration::from_millis(1)).unwrap_err(), RecvError::Empty);
+    drop(inlet);
+    check(&running.wait());
+}
+
+#[test]
+fn settings_reach_their_node_between_two_turns() {
+    let mut graph = wired(&ECHO.replace("kind: step", "kind: gate"));
+    let (mut inlet, mut outlet) = (graph.inlet("a").unwrap(), graph.outlet("z").unwrap());
+    let running = graph.start().unwrap();
+    send(&mut inlet, 0).unwrap();
+    assert_eq!(number(&outlet.recv_timeout(LONG).unwrap()), 0);
+    running.set("b", "open", 0.0).unwrap();
+    // From some message on none comes through: more are missing than can be on their way.
+    let begin = Instant::now();
+    let missing = |running: &limen::Running| {
+        let stats = running.stats();
+        stats[1].done.saturating_sub(stats[2].done)
+    };
+    while missing(&running) < 1_000 {
+        send(&mut inlet, 1).unwrap();
+        let _ = outlet.try_recv();
+        assert!(begin.elapsed() < LONG, "{:?}", running.stats());
+    }
+    // And again all, with a number that nothing sent before could have.
+    running.set("b", "open", 1.0).unwrap();
+    while !outlet.try_recv().is_ok_and(|message| number(&message) == 2) {
+        send(&mut inlet, 2).unwrap();
+        assert!(begin.elapsed() < LONG, "{:?}", running.stats());
+    }
+    // What there is not is said: of nodes at once, of settings in the report.
+    assert!(matches!(running.set("c", "open", 0.0), Err(RunError::NoSuch(_))));
+    running.set("b", "shut", 0.0).unwrap();
+    drop((inlet, outlet));
+    let report = running.wait();
+    check(&report);
+    assert!(report.metric("b.stopped").unwrap() >= 500.0);
+    assert!(report.notes.iter().any(|note| note.contains("set shut = 0: no setting `shut`")), "{:?}", report.notes);
+}
+
+/// Every order that a seed can draw of a graph and of a program that sends and takes now and then.
+#[test]
+fn whatever_the_order_of_turns_nothing_is_lost_and_nothing_is_stuck() {
+    for seed in 0..300 {
+        let mut graph = wired(
+            "  a: { kind: inlet, config: { spec: u64, capacity: 3 } }\n  b: { kind: step, from: { from: a, capacity: 2 } }\n  \
+             c: { kind: step, core: 1, from: { from: b, capacity: 2 } }\n  \
+             z: { kind: outlet, config: { hold: 2 }, from: { from: c, capacity: 2 } }\n",
+        );
+        let (inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
+        let mut simulation = graph.simulate(seed).unwrap();
+        let (mut sent, mut got, mut idle, mut steps) = (0, 0, 0, 0);
+        let mut inlet = Some(inlet);
+        loop {
+            let step = simulation.step();
+            steps += 1;
+            assert!(steps < 100_000, "seed {seed}: {step:?} after {sent} in and {got} out\n{simulation:#?}");
+            if let Some(open) = &mut inlet {
+                match try_send(open, sent) {
+                    Ok(()) => sent += 1,
+                    Err(SendError::Full(_)) => {}
+                    Err(other) => panic!("seed {seed}: {other}"),
+                }
+                if sent == 30 {
+                    inlet = None;
+                }
+            }
+            // The program takes only when the graph cannot go on, or now and then.
+            let idles = matches!(step, limen::sim::Step::Stuck | limen::sim::Step::Ended);
+            if idles || (seed + got) % 3 == 0 {
+                match outlet.try_recv() {
+                    Ok(message) => {
+                        assert_eq!(number(&message), got, "seed {seed}");
+                        got += 1;
+                    }
+                    Err(RecvError::Ended) => break,
+                    Err(RecvError::Empty) => {}
+                    Err(other) => panic!("seed {seed}: {other}"),
+                }
+            }
+            idle = if idles { idle + 1 } else { 0 };
+            assert!(idle < 100, "seed {seed}: stuck after {sent} in and {got} out");
+        }
+        while simulation.step() != limen::sim::Step::Ended {}
+        let report = simulation.finish();
+        check(&report);
+        assert_eq!((sent, got), (30, 30), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_caller_turns_a_graph_on_its_own_thread() {
+    let (graph, mut inlet, mut outlet) = echo();
+    let mut graph = graph.drive(Clock::Monotonic).unwrap();
+    assert_eq!(graph.turn(), Turned::Idle(Time::NEVER));
+    // Waiting for oneself is an error, not a hang.
+    assert_eq!(outlet.recv().unwrap_err(), RecvError::OwnTurn);
+    let mut sent = 0;
+    while try_send(&mut inlet, sent).is_ok() {
+        sent += 1;
+    }
+    let tensor = inlet.loan(&inlet.header()).unwrap();
+    assert!(matches!(inlet.send(tensor), Err(SendError::OwnTurn(_))));
+    let mut got = Vec::new();
+    while graph.turn() == Turned::Worked {
+        got.extend(std::iter::from_fn(|| outlet.try_recv().ok()).map(|message| number(&message)));
+    }
+    assert_eq!(got, (0..sent).collect::<Vec<_>>());
+    assert_eq!(graph.stats().iter().map(|node| node.done).collect::<Vec<_>>(), [sent; 3]);
+    // From another thread, while this one sleeps.
+    let program = thread::spawn(move || send(&mut inlet, sent).unwrap());
+    while outlet.try_recv().is_err() {
+        assert!(graph.wait(LONG) != Turned::Ended || outlet.try_recv().is_ok());
+        if graph.stats()[2].done > sent {
+            break;
+        }
+    }
+    program.join().unwrap();
+    let report = graph.run();
+    check(&report);
+    assert_eq!((report.exit_code(), report.node("z").unwrap().done), (0, sent + 1));
+}
+
+#[test]
+fn a_caller_brings_its_own_clock() {
+    let clock = SimulatedClock::new(Time(1_000_000));
+    let graph = "  a: { kind: numbers, config: { count: 5, period_ns: 1000 } }\n  z: { kind: collect, from: a }\n";
+    let mut driven = wired(graph).drive(Clock::Simulated(clock.clone())).unwrap();
+    for n in 1..=5 {
+        while driven.turn() == Turned::Worked {}
+        assert_eq!(driven.stats()[1].done, n);
+        // Nothing moves until the caller's clock does.
+        if n < 5 {
+            assert_eq!(driven.turn(), Turned::Idle(Time(1_000_000 + n * 1000)));
+            assert_eq!(driven.stats()[1].done, n);
+        }
+        clock.advance(1000);
+    }
+    while driven.turn() != Turned::Ended {}
+    let report = driven.finish();
+    check(&report);
+    assert_eq!((report.wall, report.outcome.name()), (Duration::from_nanos(5000), "finished"));
+    // A run that is left to itself moves on to where something waits for a time.
+    let clock = SimulatedClock::new(Time(1));
+    let report = wired(graph).drive(Clock::Simulated(clock.clone())).unwrap().run();
+    check(&report);
+    assert_eq!((report.metric("count"), clock.now()), (Some(5.0), Time(4001)));
+}
+
+#[test]
+fn a_driven_graph_is_stopped_or_ended_where_it_stands() {
+    let graph = "  a: { kind: numbers }\n  b: { kind: step, core: 1, from: a }\n  z: { kind: collect, from: b }\n";
+    let mut driven = wired(graph).drive(Clock::Monotonic).unwrap();
+    (0..20).for_each(|_| _ = driven.turn());
+    let report = driven.stop(Drain::within(LONG));
+    check(&report);
+    assert_eq!((report.outcome.name(), report.metric("left")), ("stopped", Some(0.0)));
+    let mut driven = wired(graph).drive(Clock::Monotonic).unwrap();
+    driven.turn();
+    let report = driven.finish();
+    check(&report);
+    assert_eq!(report.outcome.name(), "deadline passed");
+    // Dropped without a word, its handles say so.
+    let (graph, mut inlet, mut outlet) = echo();
+    drop(graph.drive(Clock::Monotonic).unwrap());
+    assert_eq!(outlet.recv().unwrap_err(), RecvError::Failed);
+    assert!(matches!(send(&mut inlet, 0), Err(SendError::Closed(_))));
+}
+
+#[test]
+fn inlets_and_outlets_that_cannot_be_meant() {
+    let refused = |graph: &str, code: &str, words: &str| {
+        let problems = plan(&format!("version: 1\nnodes:\n{graph}")).unwrap_err().to_string();
+        assert!(problems.contains(code) && problems.contains(words), "{problems}");
+    };
+    let with = |config: &str| format!("  a: {{ kind: inlet{config} }}\n  z: {{ kind: outlet, from: a }}\n");
+    refused(&with(""), "E0130", "spec: \"u8[480,640,3]\"");
+    refused(&with(", config: { spec: u9 }"), "E0130", "u9");
+    refused(&with(", config: { spec: u64, capacity: 0 }"), "E0130", "capacity");
+    refused(&with(", config: { spec: u64, hold: 0 }"), "E0130", "hold");
+    refused(&with(", config: { spec: \"u64[99999999999,99999999999]\" }"), "E0135", "cannot be allocated");
+    refused(&with(", config: { spec: u64 }, on_error: restart"), "E0160", "cannot be built again");
+    let outlet = |config: &str| {
+        format!(
+            "  a: {{ kind: inlet, config: {{ spec: u64 }} }}\n  z: {{ kind: outlet, config: {{ {config} }}, from: a }}\n"
+        )
+    };
+    refused(&outlet("hold: 0"), "E0130", "hold");
+    refused(&outlet("spec: f32"), "E0128", "u64");
+    refused(&outlet("spec: \"u64[\""), "E0130", "`]`");
+}
