@@ -327,7 +327,7 @@ fn includes_stay_in_the_folder_and_end() {
 
 #[test]
 fn a_small_file_does_not_become_a_mountain() {
-    let value = "x".repeat(60_000);
+    let value = "x".repeat(30_000);
     let parameter = format!(
         "version: 1\nsubgraphs:\n  s: {{ parameters: {{ p: 1 }}, nodes: {{ n: {{ kind: numbers, config: {{ label: [{}] }} }} }} }}\n\
          nodes:\n{}",

@@ -49,6 +49,7 @@ pub(crate) fn complain_of(problem: &Problem) {
     say("error", &problem.message, more);
 }
 
+#[allow(clippy::disallowed_methods, reason = "a line of a log says when it was written, which no interval is made of")]
 fn say(level: &str, text: &str, more: Value) {
     let line = if is_json() {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
