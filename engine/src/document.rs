@@ -312,13 +312,18 @@ impl Raw {
             RawValue::Int(i) => Value::Int(i),
             RawValue::Float(x) => Value::Float(x),
             RawValue::Text(t) => Value::Text(t),
-            RawValue::List(items) => Value::List(items.into_iter().map(|i| i.place(file)).collect()),
-            RawValue::Map(entries) => Value::Map(
-                entries
-                    .into_iter()
-                    .map(|(k, v)| (Key { place: place_of(k.referenced, file), name: k.value }, v.place(file)))
-                    .collect(),
-            ),
+            // Collected in place, they would keep the room that reading took.
+            RawValue::List(items) => {
+                let mut items: Vec<Tree> = items.into_iter().map(|i| i.place(file)).collect();
+                items.shrink_to_fit();
+                Value::List(items)
+            }
+            RawValue::Map(entries) => {
+                let key = |k: Spanned<String>| Key { place: place_of(k.referenced, file), name: k.value };
+                let mut entries: Vec<(Key, Tree)> = entries.into_iter().map(|(k, v)| (key(k), v.place(file))).collect();
+                entries.shrink_to_fit();
+                Value::Map(entries)
+            }
         };
         Tree { place: place_of(self.0.referenced, file), value }
     }

@@ -355,7 +355,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Among more names than this, only those that begin alike are looked at: a graph of ten thousand nodes may have as many wrong names.
-const MANY: usize = 200;
+const MANY: usize = 256;
 /// So many names are listed where none is near.
 const LISTED: usize = 16;
 
@@ -365,8 +365,9 @@ pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> +
     let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
     among
         .into_iter()
+        .take(10 * MANY)
         .filter(alike)
-        .take(MANY)
+        .take(MANY / 4)
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= (candidate.len().min(name.len()) / 3).max(1))
         .min()
@@ -382,7 +383,10 @@ pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> +
     if listed.is_empty() {
         return "there is none to choose from".into();
     }
-    let more = among.into_iter().skip(LISTED).count();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let more = match among.into_iter().skip(LISTED).take(MANY).count() {
+        0 => String::new(),
+        MANY => " and many more".into(),
+        more => format!(" and {more} more"),
+    };
     format!("there are: {}{more}", listed.join(", "))
 }

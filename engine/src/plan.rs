@@ -243,6 +243,8 @@ impl Plan {
     /// Every problem of the graph.
     pub fn with_options(spec: Spec, registry: &Registry, options: &Options) -> Result<Plan, Problems> {
         let mut spec = spec;
+        // Ten thousand nodes as a tree are some megabytes, and planning needs some of its own.
+        spec.forget_tree();
         if options.out.is_some() {
             spec.folders.out.clone_from(&options.out);
         }

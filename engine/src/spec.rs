@@ -233,6 +233,11 @@ impl Spec {
         (spec, problems)
     }
 
+    /// Lets go of what is only there to be printed.
+    pub(crate) fn forget_tree(&mut self) {
+        self.tree.value = Value::Null;
+    }
+
     /// Problems in the order in which they are shown.
     pub(crate) fn settle(&self, mut problems: Problems) -> Problems {
         // What else is said of a value that is not there says nothing.

@@ -81,8 +81,9 @@ fn any_version() -> Value {
 fn allow_variables(schema: &mut Value) {
     if let Value::Object(object) = schema {
         let scalar = matches!(object.get("type").and_then(Value::as_str), Some("integer" | "number" | "boolean"))
-            || object.contains_key("pattern")
-            || object.contains_key("enum");
+            // A config may have a key of that name, which is no pattern.
+            || object.get("pattern").is_some_and(Value::is_string)
+            || object.get("enum").is_some_and(Value::is_array);
         let name = object.get("pattern").and_then(Value::as_str) == Some(NAME);
         if scalar && !name {
             let own = schema.take();
