@@ -53,7 +53,7 @@ fn run(queue: &str, rate: Option<f64>, seconds: f64) -> (f64, u64, u64) {
             .build(),
     );
     pipeline.set_state(gst::State::Playing).expect("plays");
-    let mut hand = ByHand::new();
+    let hand = ByHand::new();
     let mut n = 0u64;
     while begin.elapsed().as_secs_f64() < seconds {
         let due = match rate {
