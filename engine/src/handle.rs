@@ -185,9 +185,6 @@ impl<T: Payload> AnyDock for Dock<OuterRx<T>> {
     }
 }
 
-/// How long a handle sleeps before it looks again by itself.
-const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(10);
-
 /// Sleeps on a handle's bell unless there is something to do after all; false where it must not sleep here.
 fn sleep_unless(run: &RunShared, bell: &Bell, until: Time, mut is_due: impl FnMut() -> bool) -> bool {
     // Who turns the graph itself would wait for its own turns.
@@ -201,9 +198,7 @@ fn sleep_unless(run: &RunShared, bell: &Bell, until: Time, mut is_due: impl FnMu
         bell.disarm();
         return true;
     }
-    // The model of a bell that is answered by one thread after another does not pass yet: until it does, a wake that got lost would
-    // cost so much and no more.
-    bell.sleep(Some(std::time::Duration::from_nanos(left).min(LOOK_AGAIN)));
+    bell.sleep(Some(std::time::Duration::from_nanos(left)));
     true
 }
 
