@@ -285,6 +285,22 @@ impl Tree {
             }
         }
     }
+
+    /// Reads the config of a node. Where the graph gives none, what is missing belongs under a key that is missing too.
+    pub(crate) fn read_config<T: DeserializeOwned>(&self, problems: &mut Problems) -> Option<T> {
+        let known = problems.0.len();
+        let config = self.read(problems);
+        if matches!(self.value, Value::Null) {
+            for problem in &mut problems.0[known..] {
+                let missing =
+                    problem.help.as_deref().and_then(|help| help.strip_prefix("write `")?.strip_suffix(":` here"));
+                if let Some(field) = missing {
+                    problem.help = Some(format!("write `config: {{ {field}: .. }}`"));
+                }
+            }
+        }
+        config
+    }
 }
 
 /// What the YAML library gives, before the file's name is put into every place.

@@ -369,7 +369,10 @@ pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> +
         .filter(alike)
         .take(MANY / 4)
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len().min(name.len()) / 3).max(1))
+        // A name none of which is left is another name.
+        .filter(|(distance, candidate)| {
+            *distance <= (candidate.len().min(name.len()) / 3).max(1) && *distance < name.len()
+        })
         .min()
         .map(|(_, candidate)| candidate)
 }

@@ -74,7 +74,7 @@ pub use layers::Layers;
 pub use meter::{Telemetry, Term};
 pub use node::{
     Building, Claim, Cost, Folders, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning,
-    PortType, Ports, Reset, Set, Sink, Source, Taken, Transform,
+    PortType, Ports, Reset, Set, Setting, Sink, Source, Taken, Transform,
 };
 pub use payload::{Header, Message, Payload, Plain, Qos};
 pub use place::{Why, WorkerPlan};

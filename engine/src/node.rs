@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// A node has at most this many inputs, and at most this many outputs.
@@ -39,7 +40,7 @@ pub trait Node: Sized + 'static {
     /// Whatever stops the node from working; the graph then does not start.
     fn build(config: Self::Config, cx: &mut Building<'_>) -> Result<Self, NodeError>;
 
-    /// Changes a setting between turns.
+    /// Changes a setting between turns: one that [`Ports::setting`] declared, within its range.
     ///
     /// # Errors
     /// [`NodeErrorKind::UnknownSetting`](crate::NodeErrorKind::UnknownSetting) by default.
@@ -324,6 +325,16 @@ pub struct Ports {
     pub(crate) claims: Vec<Claim>,
     pub(crate) notes: Vec<String>,
     pub(crate) notices: Vec<String>,
+    pub(crate) settings: Vec<Setting>,
+}
+
+/// A number that may be changed while the graph runs, with `Running::set`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// What it may be.
+    pub range: RangeInclusive<f64>,
 }
 
 /// Something outside the process that two nodes must not both have.
@@ -438,6 +449,13 @@ impl Ports {
     #[must_use]
     pub fn claim(mut self, claim: Claim) -> Self {
         self.claims.push(claim);
+        self
+    }
+
+    /// Adds a setting: what is set from outside is held against its range before the node hears of it.
+    #[must_use]
+    pub fn setting(mut self, name: impl Into<String>, range: RangeInclusive<f64>) -> Self {
+        self.settings.push(Setting { name: name.into(), range });
         self
     }
 

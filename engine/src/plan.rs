@@ -14,7 +14,7 @@ use crate::error::Problems;
 use crate::intake::JoinRule;
 use crate::layers::Layers;
 use crate::meter::Telemetry;
-use crate::node::{Cost, Folders, PlannedPorts, PortType};
+use crate::node::{Cost, Folders, PlannedPorts, PortType, Setting};
 use crate::place::{Why, WorkerPlan};
 use crate::port::Begin;
 use crate::registry::{PlannedNode, Registry, Role};
@@ -85,6 +85,8 @@ pub struct NodePlan {
     pub notes: Vec<String>,
     /// What nobody who runs the graph may miss.
     pub notices: Vec<String>,
+    /// What may be changed while it runs.
+    pub settings: Vec<Setting>,
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
     pub(crate) planned: Option<Box<dyn PlannedNode>>,
     pub(crate) in_edges: Vec<usize>,

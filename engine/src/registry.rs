@@ -168,7 +168,7 @@ impl Registry {
             schema: schema_of::<K::Config>,
             read: read::<K::Config>,
             plan: |config, given, cx, problems| {
-                let config = config.read::<K::Config>(problems)?;
+                let config = config.read_config::<K::Config>(problems)?;
                 Some(K::plan(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
         })
@@ -184,7 +184,7 @@ impl Registry {
             schema: schema_of::<InletConfig>,
             read: read::<InletConfig>,
             plan: |config, _, _, problems| {
-                let config = config.read::<InletConfig>(problems)?;
+                let config = config.read_config::<InletConfig>(problems)?;
                 Some(InletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
         })
@@ -200,7 +200,7 @@ impl Registry {
             schema: schema_of::<OutletConfig>,
             read: read::<OutletConfig>,
             plan: |config, _, _, problems| {
-                let config = config.read::<OutletConfig>(problems)?;
+                let config = config.read_config::<OutletConfig>(problems)?;
                 Some(OutletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
         })
@@ -225,7 +225,7 @@ impl Registry {
 }
 
 fn read<T: DeserializeOwned>(config: &Tree, problems: &mut Problems) {
-    config.read::<T>(problems);
+    config.read_config::<T>(problems);
 }
 
 fn schema_of<T: JsonSchema>() -> Schema {
@@ -290,7 +290,7 @@ fn plan_node<N: Node>(
     problems: &mut Problems,
     erase: fn(Planned<N>) -> Box<dyn PlannedNode>,
 ) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
-    let config = config.read::<N::Config>(problems)?;
+    let config = config.read_config::<N::Config>(problems)?;
     Some(N::ports(&config, given, cx).map(|ports| erase(Planned { config, ports })))
 }
 

@@ -3,7 +3,7 @@
 use crate::clock::{Clock, WallWatch};
 use crate::cpu::Pinned;
 use crate::edge::{Reason, Shared};
-use crate::error::RunError;
+use crate::error::{RunError, suggest};
 use crate::handle::AnyDock;
 use crate::plan::Plan;
 use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
@@ -368,15 +368,28 @@ impl Running {
             .collect()
     }
 
-    /// Changes a setting of a node between two of its turns. A node that does not know the setting says so in the
-    /// report's notes.
+    /// Changes a setting of a node between two of its turns. What the node itself makes of a value that is within the setting's
+    /// range and still does not please it stands in the report's notes.
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] where there is no such node; [`RunError::Refused`] while too many settings wait.
+    /// [`RunError::NoSuch`] where there is no such node or setting; [`RunError::Refused`] where the value is out of its range, and
+    /// while too many settings wait.
     pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
         let nodes = self.plan.nodes();
         let index = nodes.iter().position(|n| n.name == node);
-        let index = index.ok_or_else(|| RunError::NoSuch(format!("no node `{node}`")))?;
+        let index = index.ok_or_else(|| {
+            let names = nodes.iter().map(|node| node.name.as_str());
+            RunError::NoSuch(format!("there is no node `{node}`; {}", suggest(node, names)))
+        })?;
+        let settings = &nodes[index].settings;
+        let setting = settings.iter().find(|setting| setting.name == name).ok_or_else(|| {
+            let names = settings.iter().map(|setting| setting.name.as_str());
+            RunError::NoSuch(format!("`{node}` has no setting `{name}`; {}", suggest(name, names)))
+        })?;
+        if !setting.range.contains(&value) {
+            let (least, most) = (setting.range.start(), setting.range.end());
+            return Err(RunError::Refused(format!("`{name}` of `{node}` is from {least} to {most}, not {value}")));
+        }
         let command = Command { node: index, name: name.to_string(), value };
         if self.shared.commands[nodes[index].worker].push(command).is_err() {
             return Err(RunError::Refused(format!("{COMMANDS} settings wait for the worker of `{node}` already")));

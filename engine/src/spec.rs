@@ -109,6 +109,8 @@ pub(crate) struct JoinSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct PathSpec {
     pub(crate) place: Place,
+    /// Where its deadline stands; its own place where it has none.
+    pub(crate) deadline_place: Place,
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) deadline: Option<Span>,
@@ -629,8 +631,9 @@ impl Reader<'_> {
                     let message = format!("`on_miss: {}` without a deadline to miss", w.on_miss.name());
                     self.wrong("E0118", &item.place, message, "write `deadline: 10ms`");
                 }
-                let (place, deadline, on_miss) = (item.place.clone(), w.deadline, w.on_miss);
-                paths.push(PathSpec { place, from: w.from, to: w.to, deadline, on_miss });
+                let (place, deadline_place) = (item.place.clone(), item.locate("deadline"));
+                let Written { from, to, deadline, on_miss } = w;
+                paths.push(PathSpec { place, deadline_place, from, to, deadline, on_miss });
             }
         }
         paths

@@ -342,7 +342,7 @@ fn names_payloads_and_second_takers_are_refused() {
         error.to_string()
     };
     let mut graph = wired(ECHO);
-    assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "there is no node `c`; did you mean `a`?");
+    assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "there is no node `c`; there are: `a`, `b`, `z`");
     assert_eq!(said(graph.inlet::<Tensor>("b").unwrap_err()), "inlet `b` is none");
     assert_eq!(said(graph.inlet::<Tensor>("z").unwrap_err()), "`z` is an outlet, not an inlet");
     assert_eq!(said(graph.outlet::<Tensor>("a").unwrap_err()), "`a` is an inlet, not an outlet");
@@ -598,14 +598,19 @@ fn settings_reach_their_node_between_two_turns() {
         send(&mut inlet, 2).unwrap();
         assert!(begin.elapsed() < LONG, "{:?}", running.stats());
     }
-    // What there is not is said: of nodes at once, of settings in the report.
-    assert!(matches!(running.set("c", "open", 0.0), Err(RunError::NoSuch(_))));
-    running.set("b", "shut", 0.0).unwrap();
+    for (node, name, value, said) in [
+        ("c", "open", 0.0, "there is no node `c`; there are: `a`, `b`, `z`"),
+        ("b", "opne", 0.0, "`b` has no setting `opne`; did you mean `open`?"),
+        ("a", "open", 0.0, "`a` has no setting `open`; there is none to choose from"),
+        ("b", "open", 2.0, "`open` of `b` is from 0 to 1, not 2"),
+        ("b", "open", f64::NAN, "`open` of `b` is from 0 to 1, not NaN"),
+    ] {
+        assert_eq!(running.set(node, name, value).unwrap_err().to_string(), said);
+    }
     drop((inlet, outlet));
     let report = running.wait();
     check(&report);
     assert!(report.metric("b.stopped").unwrap() >= 500.0);
-    assert!(report.notes.iter().any(|note| note.contains("set shut = 0: no setting `shut`")), "{:?}", report.notes);
 }
 
 /// Every order that a seed can draw of a graph and of a program that sends and takes now and then.

@@ -268,13 +268,13 @@ fn deadlines_that_the_plan_itself_exceeds() {
         "version: 1\nnodes:\n  a: { kind: numbers }\n  d: { kind: delay, config: { by: 20ms }, from: a }\n  \
          s: { kind: step, from: d }\n  c: { kind: collect, from: s }\n  e: { kind: collect, from: a }\n\
          paths: [{ from: a, to: c, deadline: 19ms }, { from: a, to: e, deadline: 19ms }]\n",
-        &[("8:9 E0145", "takes 20.0 ms at least, because `d` waits")],
+        &[("8:37 E0145", "takes 20.0 ms at least, because `d` waits")],
     );
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n  \
          c: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms, hold: 30ms, patience: 4 } }\n\
          paths: [{ from: b, to: c, deadline: 10ms }]\n",
-        &[("6:9 E0145", "because `c` waits")],
+        &[("6:37 E0145", "because `c` waits")],
     );
 }
 

@@ -52,6 +52,14 @@ impl Graph {
         end(self.start(nodes))
     }
 
+    /// Turns by hand until the graph ends by itself.
+    #[track_caller]
+    fn turn(&self, nodes: &str) -> Report {
+        let plan = self.plan(nodes).unwrap_or_else(|problems| panic!("{problems}\n{nodes}"));
+        let simulation = plan.wire().unwrap().simulate(1).unwrap_or_else(|error| panic!("{error}\n{nodes}"));
+        checked(simulation.run(1_000_000).unwrap_or_else(|stuck| panic!("{stuck}\n{nodes}")))
+    }
+
     /// All problems of a graph, in one text.
     #[track_caller]
     fn refused(&self, nodes: &str) -> String {

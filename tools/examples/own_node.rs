@@ -38,18 +38,17 @@ impl Node for Brighten {
             Some(spec) => Ports::new().input("in", spec.clone()),
             None => Ports::new().input_any("in"),
         };
-        errors.into_result(ports.output_forwarding("out", spec, "in"))
+        errors.into_result(ports.output_forwarding("out", spec, "in").setting("by", 0.0..=255.0))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Brighten(config.by))
     }
 
-    /// `Running::set("node", "by", 30.0)`, applied between two turns.
+    /// `Running::set("node", "by", 30.0)`, applied between two turns. Only what `ports` declared gets here.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         match name {
-            "by" if (0.0..=255.0).contains(&value) => self.0 = value as u8,
-            "by" => return Err(NodeError::input("by", format!("{value} is not from 0 to 255"))),
+            "by" => self.0 = value as u8,
             _ => return Err(NodeErrorKind::UnknownSetting { name: name.into() }.into()),
         }
         Ok(())

@@ -4,7 +4,7 @@ mod codes;
 
 use crate::table::{one_line, paragraph};
 use codes::CODES;
-use limen::{Kind, Registry};
+use limen::{Kind, Registry, Role};
 use std::fmt::Write;
 
 /// A problem's code: what it means, what to do, and a graph that has it.
@@ -62,6 +62,13 @@ fn explain_kind(kind: &Kind) -> String {
         paragraph(&mut text, "", part);
         text.push('\n');
     }
+    let ports = match kind.role {
+        Role::Transform => "Where nothing else is said, its input is called `in` and its output `out`.\n\n",
+        Role::Sink => "Where nothing else is said, its input is called `in`.\n\n",
+        // These name their outputs, or take names from the model.
+        Role::Source | Role::Infer => "",
+    };
+    text.push_str(ports);
     let schema = kind.schema();
     let definitions = schema.get("$defs").cloned().unwrap_or_default();
     let required: Vec<&str> = schema
@@ -69,10 +76,10 @@ fn explain_kind(kind: &Kind) -> String {
         .and_then(|names| names.as_array())
         .map_or_else(Vec::new, |names| names.iter().filter_map(|name| name.as_str()).collect());
     let Some(settings) = schema.get("properties").and_then(|all| all.as_object()).filter(|all| !all.is_empty()) else {
-        text.push_str("It has no settings.\n");
+        text.push_str("It takes no config.\n");
         return text;
     };
-    text.push_str("Settings, under `config:`:\n");
+    text.push_str("Keys of its `config:`\n");
     for (name, setting) in settings {
         let needed = if required.contains(&name.as_str()) { "; required" } else { "" };
         let about = setting.get("description").and_then(|about| about.as_str()).unwrap_or_default();

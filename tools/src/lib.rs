@@ -26,6 +26,11 @@
 #[doc = include_str!("../../docs/embedding.md")]
 mod embedding {}
 
+/// The recipes for nodes and backends, which are followed.
+#[cfg(doctest)]
+#[doc = include_str!("../../CONTRIBUTING.md")]
+mod contributing {}
+
 mod arguments;
 mod doctor;
 mod dot;

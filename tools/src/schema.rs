@@ -1,4 +1,4 @@
-//! `limen-run schema`: a graph file's JSON Schema, so that an editor completes keys, kinds and their settings.
+//! `limen-run schema`: a graph file's JSON Schema, so that an editor completes keys, kinds and their config.
 
 use limen::{Registry, Role};
 use serde_json::{Map, Value, json};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A graph that runs as it stands, with what can be changed beside it.
 const STARTER: &str = r#"# What goes in, what is done to it, where it ends. `limen-run kinds` lists the kinds of node,
-# `limen-run explain KIND` the settings of one; `limen-run FILE --plan` shows what this file means on your machine.
+# `limen-run explain KIND` the config of one; `limen-run FILE --plan` shows what this file means on your machine.
 version: 1
 graph: NAME
 nodes:

@@ -207,6 +207,7 @@ impl Planner<'_> {
                 outputs: Vec::new(),
                 notes: Vec::new(),
                 notices: Vec::new(),
+                settings: Vec::new(),
                 inputs: Vec::new(),
                 planned: None,
                 in_edges: Vec::new(),
@@ -360,6 +361,7 @@ impl Planner<'_> {
         plan.blocking = ports.blocking;
         plan.notes = ports.notes.clone();
         plan.notices = ports.notices.clone();
+        plan.settings = ports.settings.clone();
         plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();
         plan.outputs = ports
             .outputs
@@ -795,7 +797,7 @@ impl Planner<'_> {
                     nodes[slowest].name,
                     show(deadline)
                 );
-                self.wrong("E0145", &path.place, message, "wait for less, or write a later deadline");
+                self.wrong("E0145", &path.deadline_place, message, "wait for less, or write a later deadline");
             }
         }
     }

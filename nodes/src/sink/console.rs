@@ -13,7 +13,7 @@ const BUFFER: usize = 8 << 10;
 
 /// Prints messages to the standard output: `12 label=7 score=0.98`.
 ///
-/// Tensors of more than 16 elements are shown as their type and shape.
+/// Tensors of more than 16 elements are shown as their type and shape. Inputs may have any names.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Prints one of so many messages; 1 by default.

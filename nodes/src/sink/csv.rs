@@ -16,7 +16,7 @@ const MAX_COLUMNS: usize = 1024;
 /// Writes one row a message to a comma-separated file: its sequence number, then what each input gave.
 ///
 /// A scalar input has one column, `<input>`; a vector or a small array of fixed shape has one for each element,
-/// `<input>_0`, `<input>_1` and so on; `u8[≤n]` is text. Inputs come in the order of the graph file.
+/// `<input>_0`, `<input>_1` and so on; `u8[≤n]` is text. Inputs may have any names, and come in the order of the graph file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// Writes one JSON object a message: `{"seq":0,"<input>":...}`.
 ///
-/// A scalar is a number, other tensors are nested arrays of their shape, `u8[≤n]` is text; numbers that are none are
+/// Inputs may have any names. A scalar is a number, other tensors are nested arrays of their shape, `u8[≤n]` is text; numbers that are none are
 /// `null`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {

@@ -160,18 +160,7 @@ impl OutputFile {
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), NodeError> {
-        let mut done = 0;
-        let failed = loop {
-            if done == self.buffer.len() {
-                break None;
-            }
-            match self.file.write(&self.buffer[done..]) {
-                Ok(0) => break Some(ErrorKind::WriteZero.into()),
-                Ok(n) => done += n,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => break Some(error),
-            }
-        };
+        let (done, failed) = write_to(&mut self.file, &self.buffer);
         self.written += done as u64;
         self.buffer.drain(..done);
         self.ends.retain(|end| *end > done);
@@ -205,6 +194,20 @@ impl OutputFile {
     }
 }
 
+/// Writes as much as the system takes: how much that was, and what it said where it was not all.
+fn write_to(file: &mut impl Write, bytes: &[u8]) -> (usize, Option<io::Error>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write(&bytes[done..]) {
+            Ok(0) => return (done, Some(ErrorKind::WriteZero.into())),
+            Ok(n) => done += n,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return (done, Some(error)),
+        }
+    }
+    (done, None)
+}
+
 /// For libraries that write a format: what they write is not yet a message.
 impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -235,6 +238,7 @@ impl Drop for OutputFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::errno::Errno;
 
     fn folders(graph: &Path) -> Folders {
         Folders { graph: graph.into(), ..Folders::default() }
@@ -295,6 +299,58 @@ mod tests {
         file.file = File::create(folder.path().join("full.txt")).unwrap();
         file.flush().unwrap();
         assert_eq!((file.written, file.unwritten()), (6 + (64 << 10), 0));
+    }
+
+    /// A disk that does as it is told: so many bytes are taken, or an error is answered, call after call; then all.
+    struct Disk {
+        answers: std::vec::IntoIter<Result<usize, Errno>>,
+        holds: Vec<u8>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let n = self.answers.next().unwrap_or(Ok(bytes.len()))?.min(bytes.len());
+            self.holds.extend_from_slice(&bytes[..n]);
+            Ok(n)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// \[S5\]
+    #[test]
+    fn whatever_a_disk_answers_is_gone_on_with_or_said_with_the_bytes_that_were_written() {
+        let all = b"0123456789";
+        let stops =
+            [Errno::EIO, Errno::ENOSPC, Errno::EROFS, Errno::EDQUOT, Errno::EFBIG, Errno::EAGAIN, Errno::ESTALE];
+        let stops = stops.map(|errno| (vec![Ok(4), Err(Errno::EINTR), Ok(1), Err(errno)], 5, Some(errno)));
+        let goes_on =
+            [(vec![], 10, None), (vec![Err(Errno::EINTR), Err(Errno::EINTR)], 10, None), (vec![Ok(1); 9], 10, None)];
+        for (answers, expected, errno) in goes_on.into_iter().chain(stops) {
+            let mut disk = Disk { answers: answers.into_iter(), holds: Vec::new() };
+            let (done, error) = write_to(&mut disk, all);
+            assert_eq!((done, error.and_then(|e| e.raw_os_error())), (expected, errno.map(|e| e as i32)), "{errno:?}");
+            assert_eq!(disk.holds, all[..done], "{errno:?}");
+            // Once the disk is well again the rest follows, and nothing twice.
+            assert!(matches!(write_to(&mut disk, &all[done..]), (_, None)));
+            assert_eq!(disk.holds, all, "{errno:?}");
+        }
+        let mut disk = Disk { answers: vec![Ok(3), Ok(0)].into_iter(), holds: Vec::new() };
+        assert!(matches!(write_to(&mut disk, all), (3, Some(error)) if error.kind() == ErrorKind::WriteZero));
+    }
+
+    /// \[S5\] The other end of a line that was hung up answers EIO, as a disk does that is broken.
+    #[test]
+    fn what_a_broken_device_does_not_take_is_said_and_counted() {
+        let pty = nix::pty::openpty(None, None).unwrap();
+        drop(pty.master);
+        let mut file = OutputFile::of(File::from(pty.slave), "broken".into());
+        file.write(b"one").unwrap();
+        let error = file.flush().unwrap_err().to_string();
+        assert!(error.starts_with("broken: Input/output error"), "{error}");
+        assert!(error.ends_with("0 bytes are written, 1 messages behind them are not"), "{error}");
+        assert_eq!(file.unwritten(), 1);
     }
 
     #[test]

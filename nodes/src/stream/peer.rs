@@ -95,3 +95,33 @@ impl Peer {
         self.out.catch_up(&self.stream, patience);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::Clock;
+    use std::net::TcpListener;
+
+    /// Its kernel answers, and it neither reads nor hangs up: that is what a process that froze does.
+    #[test]
+    fn a_peer_that_takes_nothing_is_let_go() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let frozen = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, _) = listener.accept().unwrap();
+        let mut peer = Peer::new(near, Framing::Raw, 16, Time::ZERO).unwrap();
+        let clock = Clock::default();
+        let begin = clock.now();
+        while peer.send(&[0; 1 << 16], Patience { clock: &clock, until: Time::ZERO }) != Sent::Full {}
+        assert!(peer.is_there());
+        let mut waits = 0;
+        while peer.is_there() {
+            ready::readable(peer.stream(), 1_000).unwrap();
+            waits += 1;
+            assert!(waits < 30, "it is still there");
+        }
+        let ms = clock.now().since(begin) / 1_000_000;
+        assert!(ms >= u64::from(UNCONFIRMED_MS), "{ms} ms");
+        assert_eq!(peer.send(b"x", Patience { clock: &clock, until: Time::ZERO }), Sent::Closed);
+        drop(frozen);
+    }
+}

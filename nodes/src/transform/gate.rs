@@ -30,7 +30,7 @@ impl Node for Gate {
     type Config = Config;
 
     fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        Ok(shape::passes(given))
+        Ok(shape::passes(given).setting("open", 0.0..=1.0))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -38,10 +38,10 @@ impl Node for Gate {
     }
 
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
-        if name != "open" {
-            return Err(limen::NodeErrorKind::UnknownSetting { name: name.to_string() }.into());
+        match name {
+            "open" => self.open = value != 0.0,
+            _ => return Err(limen::NodeErrorKind::UnknownSetting { name: name.to_string() }.into()),
         }
-        self.open = value != 0.0;
         Ok(())
     }
 

@@ -9,11 +9,17 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Sends on at most one message a period, by the time messages began; what comes in between is counted (`stopped`).
+///
+/// `rate` can be changed while the graph runs: `Running::set(node, "rate", 5.0)`, in Hz.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Most messages a second, such as `10Hz`.
     pub rate: Rate,
 }
+
+/// What the rate may be set to, Hz: one message in a quarter of an hour to one a nanosecond.
+const SLOWEST: f64 = 1e-3;
+const FASTEST: f64 = 1e9;
 
 /// The node.
 #[derive(Debug)]
@@ -28,11 +34,26 @@ impl Node for Throttle {
     type Config = Config;
 
     fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        Ok(shape::passes(given))
+        Ok(shape::passes(given).setting("rate", SLOWEST..=FASTEST))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Throttle { period: config.rate.period_ns() as u64, next: 0, stopped: 0 })
+    }
+
+    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
+        match name {
+            "rate" => {
+                let period = (1e9 / value) as u64;
+                // The last message counts, not how long the next one would have had to wait for the old rate.
+                if self.next > 0 {
+                    self.next = self.next.saturating_sub(self.period).saturating_add(period);
+                }
+                self.period = period;
+            }
+            _ => return Err(limen::NodeErrorKind::UnknownSetting { name: name.to_string() }.into()),
+        }
+        Ok(())
     }
 
     fn reset(&mut self, _: Reset) {
@@ -59,5 +80,23 @@ impl Transform for Throttle {
         self.next = if begun < on_time && self.next > 0 { on_time } else { begun.saturating_add(self.period) };
         out.send(input);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_rate_holds_from_the_last_message_on() {
+        let mut throttle = Throttle { period: 100_000_000, next: 700_000_000, stopped: 0 };
+        for (rate, next) in [(5.0, 800_000_000), (20.0, 650_000_000), (10.0, 700_000_000)] {
+            throttle.set("rate", rate).unwrap();
+            assert_eq!((throttle.next, throttle.period), (next, (1e9 / rate) as u64), "{rate} Hz");
+        }
+        throttle.next = 0;
+        throttle.set("rate", FASTEST).unwrap();
+        assert_eq!((throttle.next, throttle.period), (0, 1), "the first message has nothing to wait for");
+        assert!(throttle.set("rat", 5.0).is_err());
     }
 }

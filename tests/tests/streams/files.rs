@@ -53,6 +53,22 @@ fn a_line_that_is_too_long_fails_one_call() {
     assert_eq!(graph.read("out.txt"), b"one\n");
 }
 
+/// \[S5\] Every write takes as long as a disk that stalls: the edge holds what it can, then the source waits.
+#[test]
+fn a_disk_that_stalls_slows_the_source_and_loses_nothing() {
+    let graph = Graph::new();
+    let report = graph.turn(
+        "  a: { kind: synthetic, config: { pattern: counter, rate: 1kHz, count: 40 } }\n  \
+         b: { kind: csv, config: { path: out.csv }, fault: { delay: 5s }, from: { from: a, capacity: 4 } }\n",
+    );
+    assert_eq!((report.exit_code(), report.edges[0].sent, report.edges[0].received), (0, 40, 40));
+    let rows = String::from_utf8(graph.read("out.csv")).unwrap();
+    let numbers: Vec<u64> = rows.lines().skip(1).map(|row| row.split(',').nth(1).unwrap().parse().unwrap()).collect();
+    assert_eq!(numbers, (0..40).collect::<Vec<_>>());
+    // What was to be sent in 40 ms took as long as the disk did, so that no more than an edge full was ever waiting.
+    assert!(report.wall.as_secs() >= 190, "{:?}", report.wall);
+}
+
 #[test]
 fn an_array_goes_through_unchanged() {
     let graph = Graph::new();

@@ -367,8 +367,9 @@ fn a_subscriber_that_never_reads_slows_nobody() {
         reader.read_exact(&mut back).unwrap();
         assert!(back == sized(&message));
     }
-    drop((deaf, reader, feed));
+    // They stay until the last message has been tried on all of them.
     let report = stop(running);
+    drop((deaf, reader, feed));
     let (sent, full) = (report.metric("b.sent").unwrap(), report.metric("b.full").unwrap());
     assert!(full > 0.0, "the kernel took everything");
     assert_eq!((sent + full, report.metric("b.unsent")), (200.0, Some(0.0)));
