@@ -7,6 +7,7 @@
 use crate::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, Signature};
 use crate::clock::Time;
 use crate::edge::{Reason, State};
+use crate::emit::Emit;
 use crate::error::{NodeError, PlanErrors};
 use crate::intake::{Burst, Intake, ZipMany};
 use crate::meter::Run;
@@ -14,7 +15,7 @@ use crate::meter::{Hist, Term};
 use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
 use crate::payload::Header;
 use crate::pool::Pool;
-use crate::port::{Emit, PortSet};
+use crate::port::PortSet;
 use crate::stage::{Common, Ended, OnError, Stage, Standing, Tail, Trouble, Turn, blocked, guarded, sift};
 use crate::sync::Arc;
 use crate::tensor::{PortSpec, Tensor};

@@ -13,7 +13,7 @@ mod variable;
 
 use crate::document::{Key, Tree, Value, Word};
 use crate::error::{Place, Problem, Problems, suggest};
-use crate::node::Folders;
+use crate::folders::Folders;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

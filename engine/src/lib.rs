@@ -34,13 +34,16 @@ mod crew;
 mod document;
 mod driven;
 mod edge;
+mod emit;
 mod error;
+mod folders;
 mod handle;
 pub mod infer;
 mod intake;
 mod layers;
 mod meter;
 mod node;
+mod panic;
 mod payload;
 mod place;
 mod plan;
@@ -67,25 +70,28 @@ pub use cpu::{Pinned, RealTime, RtPolicy};
 pub use crew::Schedule;
 pub use driven::{Driven, Turned};
 pub use edge::{Reason, WhenFull};
+pub use emit::Emit;
 pub use error::{Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError};
+pub use folders::Folders;
 pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
 pub use intake::{JoinPolicy, OneOf, Picked};
 pub use layers::Layers;
 pub use meter::{Telemetry, Term};
 pub use node::{
-    Building, Claim, Cost, Folders, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning,
-    PortType, Ports, Reset, Set, Setting, Sink, Source, Taken, Transform,
+    Building, Claim, Cost, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning, PortType,
+    Ports, Reset, Set, Setting, Sink, Source, Taken, Transform,
 };
+pub use panic::panic_hook;
 pub use payload::{Header, Message, Payload, Plain, Qos};
 pub use place::{Why, WorkerPlan};
 pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan, PathPlan, Plan};
 pub use pool::Pool;
-pub use port::{Emit, Outputs, Port, PortList};
+pub use port::{Outputs, Port, PortList};
 pub use registry::{Kind, Registry, Role};
 pub use report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport, quantile,
 };
-pub use running::{Drain, NodeStats, Running, Stopper, panic_hook};
+pub use running::{Drain, NodeStats, Running, Stopper};
 pub use spec::Spec;
 pub use stage::{OnError, OnGap, OnMiss};
 pub use tensor::{DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};

@@ -3,6 +3,9 @@
 //! Planning opens no device and starts no thread. It goes on after a problem as far as it can, and answers with every
 //! problem it found. Where a node goes is [`crate::place`]'s business.
 
+mod check;
+mod connection;
+mod path;
 mod planner;
 mod sizing;
 
@@ -10,13 +13,14 @@ use planner::Planner;
 
 use crate::document::Tree;
 use crate::edge::{Admission, WhenFull};
+use crate::emit::Begin;
 use crate::error::Problems;
+use crate::folders::Folders;
 use crate::intake::JoinRule;
 use crate::layers::Layers;
 use crate::meter::Telemetry;
-use crate::node::{Cost, Folders, PlannedPorts, PortType, Setting};
+use crate::node::{Cost, PlannedPorts, PortType, Setting};
 use crate::place::{Why, WorkerPlan};
-use crate::port::Begin;
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
 use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};

@@ -2,13 +2,14 @@
 //! and the linker drops the others.
 
 use crate::document::Tree;
+use crate::emit::{Begin, Emit};
 use crate::error::{NodeError, Place, PlanErrors, Problem, Problems, suggest};
 use crate::handle::{Berth, InletConfig, InletPlan, Moored, OutletConfig, OutletPlan};
 use crate::infer::{Batch, Infer, InferPlan};
 use crate::intake::{Intake, IntakeParts};
 use crate::node::{Building, Given, Inputs, Node, Planning, PortType, Ports, Sink, Source, Transform};
 use crate::payload::Payload;
-use crate::port::{Begin, Emit, Outputs, PortParts};
+use crate::port::{Outputs, PortParts};
 use crate::stage::{Blueprint, Common, SinkStage, SourceStage, Stage, TransformStage};
 use crate::tensor::Tensor;
 use crate::worker::Cx;

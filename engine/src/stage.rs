@@ -433,7 +433,7 @@ impl Trouble {
 
     #[cold]
     fn panic(call: &'static str, panic: &(dyn std::any::Any + Send)) -> Trouble {
-        Trouble(Box::new(TroubleText { call, text: crate::running::panic_text(panic), panicked: true }))
+        Trouble(Box::new(TroubleText { call, text: crate::panic::panic_text(panic), panicked: true }))
     }
 
     /// What happened, without the call's name.

@@ -7,13 +7,15 @@ use crate::cpu::{self, Pinned};
 use crate::crew::Schedule;
 use crate::document::Tree;
 use crate::edge::{Buffers, Params, Shared};
+use crate::emit::Begin;
 use crate::error::RunError;
+use crate::folders::Folders;
 use crate::handle::{AnyDock, Moored};
 use crate::intake::{IntakeParts, JoinRule};
-use crate::node::{Building, Folders, PlannedPorts};
+use crate::node::{Building, PlannedPorts};
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::port::{Begin, PortParts};
+use crate::port::PortParts;
 use crate::registry::{NodeParts, PlannedNode};
 use crate::running::{RunShared, Running, Seen, build_error};
 use crate::stage::{

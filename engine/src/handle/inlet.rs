@@ -7,11 +7,12 @@
 use super::{Berth, Dock, Moored, Way, end_of, has_buffers, lock, sleep_unless};
 use crate::clock::Time;
 use crate::edge::{OuterParams, OuterRx, OuterTx, Shared, State, WhenFull, outer};
+use crate::emit::Emit;
 use crate::error::{NodeError, PlanErrors};
 use crate::node::{Building, Given, Next, Node, Planning, PortType, Ports, Source};
 use crate::payload::{Header, Message, Payload, Qos};
 use crate::pool::Pool;
-use crate::port::{Emit, Outputs};
+use crate::port::Outputs;
 use crate::registry::{NodeParts, PlannedNode};
 use crate::stage::{SourceStage, Stage};
 use crate::sync::{Arc, DynArc};

@@ -4,7 +4,7 @@ use super::variable::Variables;
 use super::{Budget, Layers, OVERLAY, check_keys, merge};
 use crate::document::{Tree, Value};
 use crate::error::{Place, Problem, Problems};
-use crate::node::Folders;
+use crate::folders::Folders;
 use nix::fcntl::OFlag;
 use std::cell::Cell;
 use std::fs::OpenOptions;

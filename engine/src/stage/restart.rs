@@ -6,7 +6,8 @@
 use crate::clock::Clock;
 use crate::document::Tree;
 use crate::error::{NodeError, Problems};
-use crate::node::{Building, Folders, Node, PlannedPorts};
+use crate::folders::Folders;
+use crate::node::{Building, Node, PlannedPorts};
 use crate::unit::Span;
 use serde::Deserialize;
 use std::collections::VecDeque;

@@ -5,10 +5,11 @@ use super::{
     guarded, is_pressed,
 };
 use crate::clock::Time;
+use crate::emit::Emit;
 use crate::error::NodeError;
 use crate::meter::{Hist, Sampler, Term};
 use crate::node::{Next, Source};
-use crate::port::{Emit, PortSet};
+use crate::port::PortSet;
 use crate::worker::Cx;
 
 /// A node without inputs.

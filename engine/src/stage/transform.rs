@@ -7,11 +7,12 @@ use super::{
 };
 use crate::clock::Time;
 use crate::edge::State;
+use crate::emit::Emit;
 use crate::error::NodeError;
 use crate::intake::Intake;
 use crate::meter::Term;
 use crate::node::{Inputs, Reset, Transform};
-use crate::port::{Emit, PortSet};
+use crate::port::PortSet;
 use crate::worker::Cx;
 
 /// A node with inputs and outputs.

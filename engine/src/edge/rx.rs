@@ -1,0 +1,227 @@
+//! The consumer's end of an edge, and what is left of it when both ends have stopped.
+
+use super::local::{Local, take_runs};
+use super::{CrossRx, CrossRxKind, Lanes, Params, Reason, Stamped, State, WhenFull};
+use crate::meter::{Run, push_run};
+use crate::payload::{Header, Message, Payload};
+use crate::sync::Arc;
+use crossbeam_queue::ArrayQueue;
+use std::rc::Rc;
+
+pub(super) enum RxKind<T: Payload> {
+    Local(Rc<Local<T>>),
+    Ring { items: rtrb::Consumer<Message<T>>, runs: rtrb::Consumer<Run>, front: Run },
+    Evict(Arc<ArrayQueue<Stamped<T>>>),
+    Looking(Lanes<T>),
+}
+
+/// The consumer's end.
+pub(crate) struct Rx<T: Payload> {
+    params: Params,
+    kind: RxKind<T>,
+    dirty: bool,
+}
+
+impl<T: Payload> Rx<T> {
+    pub(super) fn new(params: Params, kind: RxKind<T>) -> Self {
+        Rx { params, kind, dirty: false }
+    }
+
+    pub(super) fn from_cross(cross: CrossRx<T>) -> Self {
+        let kind = match cross.kind {
+            CrossRxKind::Ring(items, runs) => RxKind::Ring { items, runs, front: Run::default() },
+            CrossRxKind::Evict(queue) => RxKind::Evict(queue),
+            CrossRxKind::Looking(lanes) => RxKind::Looking(lanes),
+        };
+        Rx::new(cross.params, kind)
+    }
+
+    /// An empty list for [`Rx::fill`]: of a local edge one without a buffer, because the edge gives one along.
+    pub(crate) fn list(&self) -> Vec<Message<T>> {
+        match &self.kind {
+            RxKind::Local(_) => Vec::new(),
+            _ => Vec::with_capacity(self.params.buffer),
+        }
+    }
+
+    /// Gives the buffer of an emptied list back to the worker, if it came from there.
+    #[inline]
+    pub(crate) fn recycle(&self, emptied: &mut Vec<Message<T>>) {
+        if let RxKind::Local(local) = &self.kind
+            && emptied.capacity() > 0
+        {
+            local.spares.borrow_mut().recycle(emptied);
+        }
+    }
+
+    pub(crate) fn buffer(&self) -> usize {
+        self.params.buffer
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.params.index
+    }
+
+    /// Messages waiting.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match &self.kind {
+            RxKind::Local(local) => local.len.get(),
+            RxKind::Ring { items, .. } => items.slots(),
+            RxKind::Evict(queue) => queue.len(),
+            RxKind::Looking(lanes) => lanes.len(),
+        }
+    }
+
+    /// Whether the producer waits until something is taken.
+    pub(crate) fn is_full(&self) -> bool {
+        if self.params.when_full != WhenFull::Block {
+            return false;
+        }
+        match &self.kind {
+            RxKind::Looking(lanes) => lanes.free(&self.params) < self.params.emits,
+            _ => self.len() + self.params.emits > self.params.capacity,
+        }
+    }
+
+    /// Shows the message that is next, where it can be seen without being taken.
+    pub(crate) fn peek(&self, see: impl FnOnce(&Header)) {
+        match &self.kind {
+            RxKind::Local(local) => {
+                if let Some(message) = local.items.borrow().first() {
+                    see(message.header());
+                }
+            }
+            RxKind::Ring { items, .. } => {
+                if let Ok(message) = items.peek() {
+                    see(message.header());
+                }
+            }
+            // Whoever evicts may take it at any moment.
+            RxKind::Evict(_) | RxKind::Looking(_) => {}
+        }
+    }
+
+    /// True where each message should be taken only when it is needed, because a fresher one may replace it, or a more urgent
+    /// one overtake it.
+    pub(crate) fn is_perishable(&self) -> bool {
+        matches!(self.params.when_full, WhenFull::DropOldest | WhenFull::Latest) || self.params.admission.lane > 0
+    }
+
+    /// Moves up to `n` messages to the end of the list, and names their runs one after the other. They are counted as received by
+    /// [`Rx::received`], when the node gets them.
+    #[inline]
+    pub(crate) fn fill(&mut self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
+        match &mut self.kind {
+            RxKind::Local(local) => {
+                self.dirty |= local.len.get() > 0;
+                local.fill(n, into, into_runs);
+            }
+            RxKind::Ring { items, runs, front } => {
+                let n = n.min(items.slots());
+                if n == 0 {
+                    return;
+                }
+                if let Ok(chunk) = items.read_chunk(n) {
+                    into.extend(chunk);
+                }
+                take_runs(n as u32, front, || runs.pop().ok(), |run| push_run(into_runs, run));
+                self.dirty = true;
+            }
+            RxKind::Evict(queue) => {
+                for _ in 0..n {
+                    let Some(stamped) = queue.pop() else { break };
+                    into.push(stamped.message);
+                    push_run(into_runs, stamped.run);
+                }
+            }
+            RxKind::Looking(lanes) => self.dirty |= lanes.fill(n, into, into_runs),
+        }
+    }
+
+    /// Takes a message that was sent alone, and its run.
+    #[inline]
+    pub(crate) fn take_only(&mut self) -> Option<(Message<T>, Run)> {
+        let RxKind::Local(local) = &self.kind else { return None };
+        let run = local.lone.take()?;
+        local.len.set(0);
+        local.items.borrow_mut().pop().map(|message| (message, run))
+    }
+
+    /// Counts messages given to the node.
+    #[inline]
+    pub(crate) fn received(&self, n: u64) {
+        self.params.shared.consumer.moved.add(n);
+    }
+
+    /// Counts messages the node will never get.
+    pub(crate) fn lose(&self, reason: Reason, n: u64) {
+        self.params.shared.consumer.lose(reason, n);
+    }
+
+    /// Wakes the producer's worker if slots were freed since the last time and it sleeps. Says whether any were.
+    #[inline]
+    pub(crate) fn ring(&mut self) -> bool {
+        let freed = std::mem::take(&mut self.dirty);
+        // Inside a worker nobody sleeps who could be woken.
+        if freed && !matches!(self.kind, RxKind::Local(_)) {
+            self.params.producer_bell.ring();
+        }
+        freed
+    }
+
+    /// Whether slots were freed that [`Rx::ring`] has not said.
+    pub(crate) fn has_freed(&self) -> bool {
+        self.dirty
+    }
+
+    /// Whether more can come.
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        self.params.shared.state(|| self.len() == 0)
+    }
+
+    /// Empties the edge and counts what was in it as lost: the node is gone.
+    pub(crate) fn discard(&mut self, reason: Reason) -> u64 {
+        let n = self.empty();
+        self.lose(reason, n);
+        self.ring();
+        n
+    }
+
+    /// Empties the edge: what is left after both ends have stopped.
+    pub(crate) fn empty(&mut self) -> u64 {
+        let (mut items, mut runs) = (Vec::new(), Vec::new());
+        self.fill(self.len(), &mut items, &mut runs);
+        let n = items.len() as u64;
+        items.clear();
+        self.recycle(&mut items);
+        n
+    }
+}
+
+/// A consumer's end that is emptied, and its messages counted, once every thread has ended.
+pub(crate) trait Remains: Send {
+    /// Empties the edge and says how many messages were left.
+    fn count(self: Box<Self>) -> u64;
+}
+
+impl<T: Payload> Remains for CrossRx<T> {
+    fn count(self: Box<Self>) -> u64 {
+        Rx::from_cross(*self).empty()
+    }
+}
+
+impl<T: Payload> Rx<T> {
+    /// The end of a crossing edge, to be counted later; a local edge is counted at once, because both its ends are
+    /// here.
+    pub(crate) fn into_remains(mut self) -> Result<Box<dyn Remains>, u64> {
+        let kind = match self.kind {
+            RxKind::Local(_) => return Err(self.empty()),
+            RxKind::Ring { items, runs, .. } => CrossRxKind::Ring(items, runs),
+            RxKind::Evict(queue) => CrossRxKind::Evict(queue),
+            RxKind::Looking(lanes) => CrossRxKind::Looking(lanes),
+        };
+        Ok(Box::new(CrossRx { params: self.params, kind }))
+    }
+}

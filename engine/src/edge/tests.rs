@@ -1,0 +1,165 @@
+//! Every policy in both forms: the same tests run over all of them.
+
+use super::tx::HYSTERESIS_NS;
+use super::*;
+use crate::clock::Time;
+use crate::meter::Run;
+use crate::payload::{Header, Plain};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Number(u64);
+impl Plain for Number {}
+
+/// Every policy in both forms: the same tests run over all of them.
+fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Number>, Rx<Number>, Arc<Shared>)) {
+    for when_full in when_full {
+        let capacity = if *when_full == WhenFull::Latest { 1 } else { capacity };
+        for form in ["local", "crossing", "looking local", "looking crossing"] {
+            // A cap that is never reached.
+            let max_bytes = form.starts_with("looking").then_some(u64::MAX);
+            let admission = Admission { max_bytes, largest: 1, ..Admission::default() };
+            let params = Params {
+                index: 0,
+                name: "a/out -> b/in".into(),
+                capacity,
+                when_full: *when_full,
+                buffer: capacity.max(64),
+                emits: 1,
+                admission,
+                shared: Arc::default(),
+                producer_bell: Arc::default(),
+                consumer_bell: Arc::default(),
+            };
+            let shared = params.shared.clone();
+            let (a, b) = if form.ends_with("local") {
+                local(&params, &mut Buffers::default())
+            } else {
+                let (a, b) = crossing(&params);
+                (Tx::from_cross(a), Rx::from_cross(b))
+            };
+            test(&format!("{} {form}", when_full.name()), a, b, shared);
+        }
+    }
+}
+
+const ALL: [WhenFull; 5] =
+    [WhenFull::Block, WhenFull::DropNewest, WhenFull::DropOldest, WhenFull::Latest, WhenFull::Fail];
+
+fn send(tx: &mut Tx<Number>, numbers: std::ops::Range<u64>) -> Result<(), EdgeFull> {
+    let mut staged: Vec<_> = numbers.map(|n| Message::new(Header::new(n, Time(n)), Number(n))).collect();
+    let run = Run { sent: 7, accounted: 7, n: staged.len() as u32, weight: 1, ..Run::default() };
+    tx.publish(&mut staged, &[run])
+}
+
+fn take(rx: &mut Rx<Number>, n: usize) -> (Vec<u64>, u32) {
+    let (mut items, mut runs) = (Vec::new(), Vec::<Run>::new());
+    rx.fill(n, &mut items, &mut runs);
+    rx.received(items.len() as u64);
+    (items.into_iter().map(|m| m.body.0).collect(), runs.iter().map(|r| r.n).sum())
+}
+
+fn law(shared: &Shared, left: u64) {
+    let lost: u64 = Reason::ALL.iter().map(|r| shared.lost(*r)).sum();
+    assert_eq!(shared.producer.moved.get(), shared.consumer.moved.get() + lost + left);
+}
+
+#[test]
+fn order_is_kept_and_every_run_is_whole() {
+    every_form(&ALL, 8, |name, mut tx, mut rx, shared| {
+        let mut seen = Vec::new();
+        for n in 0..20 {
+            send(&mut tx, n..n + 1).unwrap();
+            let (items, in_runs) = take(&mut rx, 1);
+            assert_eq!(items.len() as u32, in_runs, "{name}");
+            seen.extend(items);
+        }
+        assert_eq!(seen, (0..20).collect::<Vec<_>>(), "{name}");
+        law(&shared, 0);
+    });
+}
+
+#[test]
+fn a_full_edge_does_what_its_policy_says() {
+    every_form(&ALL, 4, |name, mut tx, mut rx, shared| {
+        let room = tx.room(1, || 0);
+        let result = if name.starts_with("block") { send(&mut tx, 0..room as u64) } else { send(&mut tx, 0..10) };
+        let (items, in_runs) = take(&mut rx, 64);
+        assert_eq!(items.len() as u32, in_runs, "{name}");
+        let (expected, reason) = match name.split(' ').next().unwrap() {
+            "block" => {
+                law(&shared, 0);
+                assert_eq!(items, [0, 1, 2, 3], "{name}");
+                return;
+            }
+            "drop_newest" => (vec![0, 1, 2, 3], Reason::FullNewest),
+            "drop_oldest" => (vec![6, 7, 8, 9], Reason::FullOldest),
+            "latest" => (vec![9], Reason::Superseded),
+            _ => (vec![0, 1, 2, 3], Reason::FullNewest),
+        };
+        assert_eq!(result.is_err(), name.starts_with("fail"), "{name}");
+        assert_eq!(items, expected, "{name}");
+        assert_eq!(shared.lost(reason), 10 - expected.len() as u64, "{name}");
+        law(&shared, 0);
+    });
+}
+
+#[test]
+fn a_blocked_producer_goes_on_at_a_quarter_or_after_20_us() {
+    every_form(&[WhenFull::Block], 32, |name, mut tx, mut rx, _| {
+        let now = std::cell::Cell::new(1_000_000);
+        send(&mut tx, 0..32).unwrap();
+        assert_eq!(tx.room(1, || now.get()), 0, "{name}");
+        take(&mut rx, 1);
+        if name == "block crossing" {
+            assert_eq!(tx.room(1, || now.get()), 0, "{name}");
+            assert!(tx.is_settling(), "{name}");
+            now.set(now.get() + HYSTERESIS_NS);
+        }
+        assert_eq!(tx.room(1, || now.get()), 1, "{name}");
+        send(&mut tx, 32..33).unwrap();
+        assert_eq!(tx.room(1, || now.get()), 0, "{name}");
+        take(&mut rx, 8);
+        assert_eq!(tx.room(1, || now.get()), 8, "{name}");
+    });
+}
+
+#[test]
+fn what_was_sent_before_closing_is_never_missed() {
+    every_form(&ALL, 4, |name, mut tx, mut rx, shared| {
+        send(&mut tx, 0..1).unwrap();
+        tx.close(name.starts_with("fail"));
+        assert_eq!(rx.state(), State::Open, "{name}");
+        assert_eq!(take(&mut rx, 4).0, [0], "{name}");
+        let expected = if name.starts_with("fail") { State::Failed } else { State::Finished };
+        assert_eq!(rx.state(), expected, "{name}");
+        law(&shared, 0);
+    });
+}
+
+#[test]
+fn what_is_left_is_counted_by_emptying() {
+    every_form(&ALL, 4, |name, mut tx, rx, shared| {
+        send(&mut tx, 0..1).unwrap();
+        let left = match rx.into_remains() {
+            Ok(remains) => remains.count(),
+            Err(n) => n,
+        };
+        assert_eq!(left, 1, "{name}");
+        law(&shared, left);
+    });
+}
+
+#[test]
+fn a_partial_take_splits_its_run() {
+    every_form(&[WhenFull::Block, WhenFull::DropNewest], 8, |name, mut tx, mut rx, _| {
+        send(&mut tx, 0..5).unwrap();
+        send(&mut tx, 5..8).unwrap();
+        let (mut items, mut runs) = (Vec::new(), Vec::new());
+        rx.fill(2, &mut items, &mut runs);
+        rx.fill(4, &mut items, &mut runs);
+        // Where each message is looked at, each has a run of its own.
+        let whole = if name.contains("looking") { vec![1; 6] } else { vec![2, 3, 1] };
+        assert_eq!(runs.iter().map(|r| r.n).collect::<Vec<_>>(), whole, "{name}");
+        assert_eq!(items.iter().map(|m| m.body.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5], "{name}");
+    });
+}

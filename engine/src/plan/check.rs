@@ -1,0 +1,176 @@
+//! What is held against the whole graph once every node is known.
+
+use super::connection::remedy;
+use super::planner::Planner;
+use super::{EdgePlan, NodePlan};
+use crate::edge::WhenFull;
+use crate::node::{Claim, Cost, Ports};
+use crate::place::WorkerPlan;
+use crate::spec::NodeSpec;
+use crate::tensor::Dim;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Planner<'_> {
+    /// Whether what comes over the ports of subgraphs is what those promised.
+    pub(super) fn check_expectations(&mut self, nodes: &[NodePlan]) {
+        let spec = self.spec;
+        if spec.expectations.is_empty() {
+            return;
+        }
+        let named: BTreeMap<&str, &NodePlan> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        for expectation in &spec.expectations {
+            let Some(node) = named.get(expectation.node.as_str()) else { continue };
+            let output = match &expectation.output {
+                Some(name) => node.outputs.iter().find(|output| output.name == *name),
+                None => node.outputs.first().filter(|_| node.outputs.len() == 1),
+            };
+            let Some(have) = output.and_then(|output| output.spec.as_ref()) else { continue };
+            if let Err(why) = expectation.spec.accepts(have) {
+                let message = format!("{} carries {}, and gets {have}: {why}", expectation.port, expectation.spec);
+                self.wrong("E0156", &expectation.place, message, remedy(have, &expectation.spec));
+            }
+        }
+    }
+
+    pub(super) fn check_claims(&mut self, nodes: &[NodePlan]) {
+        let mut claimed: BTreeMap<Claim, String> = BTreeMap::new();
+        for node in nodes {
+            let Some(planned) = &node.planned else { continue };
+            for claim in &planned.ports().claims {
+                if let Some(other) = claimed.insert(claim.clone(), node.name.clone()) {
+                    let what = match claim {
+                        Claim::File(path) => format!("the file {}", path.display()),
+                        Claim::Device(name) => format!("the device {name}"),
+                    };
+                    let message = format!("`{}` and `{other}` both claim {what}", node.name);
+                    let place = self.spec.nodes.iter().find(|n| n.name == node.name).map(|n| n.config.place.clone());
+                    let place = place.unwrap_or_else(|| self.spec.place.clone());
+                    self.wrong("E0132", &place, message, "give one of them another");
+                }
+            }
+        }
+    }
+
+    /// A live source that a slow node can hold up.
+    pub(super) fn warn(&self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
+        for (at, node) in nodes.iter().enumerate() {
+            if !node.planned.as_ref().is_some_and(|p| p.ports().live) {
+                continue;
+            }
+            let mut seen = BTreeSet::from([at]);
+            let mut todo = vec![at];
+            while let Some(from) = todo.pop() {
+                for edge in nodes[from].outputs.iter().flat_map(|out| &out.edges).map(|edge| &edges[*edge]) {
+                    if edge.when_full == WhenFull::Block && seen.insert(edge.to) {
+                        todo.push(edge.to);
+                    }
+                }
+            }
+            if let Some(slow) = seen.iter().map(|i| &nodes[*i]).find(|n| n.cost == Cost::Infer) {
+                notes.push(format!(
+                    "`{}` is live, and every edge from it to `{}` blocks: when `{1}` is slow, `{0}` waits; \
+                     `when_full: latest` on one of them keeps it fresh",
+                    node.name, slow.name
+                ));
+            }
+        }
+    }
+
+    /// Real time needs the user's leave, and leaves one CPU to everything else.
+    pub(super) fn check_real_time(
+        &mut self,
+        workers: &mut [WorkerPlan],
+        cpus: &[usize],
+        strict: bool,
+        notes: &mut Vec<String>,
+    ) {
+        let real_time = |workers: &[WorkerPlan]| workers.iter().filter(|w| w.place.real_time.is_some()).count();
+        let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(cpus.len());
+        for (number, core) in self.spec.cores.iter().filter(|(_, core)| core.rt.is_some()) {
+            let cpu = cpus.get(*number);
+            if !workers.iter().any(|worker| worker.place.cpu.is_some() && worker.place.cpu == cpu.copied()) {
+                let message = format!("core {number} asks for real time, and no node runs on it");
+                if strict {
+                    self.wrong("E0143", &core.place.clone(), message, "give a node this core, or remove `rt`");
+                } else {
+                    notes.push(message);
+                }
+            }
+        }
+        let asked = self.spec.cores.iter().find(|(_, core)| core.rt.is_some());
+        let (Some((number, core)), true) = (asked, real_time(workers) > 0) else { return };
+        let has_helpers = workers.iter().any(|worker| worker.place.cpu.is_none());
+        let place = core.place.clone();
+        if !self.options.allow_rt {
+            let message = format!("core {number} asks for real time, which was not allowed");
+            if strict {
+                self.wrong("E0143", &place, message, "allow it with `--allow-rt`, or remove `rt`");
+            } else {
+                notes.push(format!("{message}: its threads run as others do; allow it with `--allow-rt`"));
+            }
+            workers.iter_mut().for_each(|worker| worker.place.real_time = None);
+        } else if real_time(workers) >= all {
+            let message = format!("real-time threads would have all {all} CPUs");
+            self.wrong("E0143", &place, message, "leave one core without `rt`: the rest of the system needs it");
+        } else if has_helpers && real_time(workers) >= cpus.len() {
+            let message = "real-time threads would have all CPUs of the run, and nodes that wait for a disk need one";
+            self.wrong("E0143", &place, message, "leave one core without `rt`, or give the run another CPU");
+        }
+    }
+
+    /// Parts are put together only where something took them apart, and are not taken apart once more.
+    pub(super) fn check_gathers(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
+        let is = |at: usize, what: fn(&Ports) -> bool| nodes[at].planned.as_ref().is_some_and(|p| what(p.ports()));
+        for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers || ports.scatters)) {
+            let gathers = is(at, |ports| ports.gathers);
+            let (mut seen, mut todo) = (BTreeSet::from([at]), nodes[at].in_edges.clone());
+            while let Some(edge) = todo.pop() {
+                let from = edges[edge].from;
+                if nodes[from].planned.is_none() {
+                    continue;
+                }
+                if !gathers {
+                    if is(from, |ports| ports.scatters) {
+                        let message =
+                            format!("`{}` takes parts apart that `{}` has made", nodes[at].name, nodes[from].name);
+                        let help = "put a `gather` between them: parts of parts cannot be told apart";
+                        self.wrong("E0146", &specs[at].place, message, help);
+                        break;
+                    }
+                    if !is(from, |ports| ports.gathers) && seen.insert(from) {
+                        todo.extend(&nodes[from].in_edges);
+                    }
+                    continue;
+                }
+                if is(from, |ports| ports.scatters) {
+                    let parts = nodes[from].outputs.iter().map(|out| out.emits).max().unwrap_or(0);
+                    let first = nodes[at].outputs.first().and_then(|out| out.spec.as_ref()?.shape.first().cloned());
+                    if let Some(Dim::AtMost(most)) = first.filter(|dim| matches!(dim, Dim::AtMost(n) if *n < parts)) {
+                        let message = format!(
+                            "`{}` takes {most} parts, and `{}` makes up to {parts}",
+                            nodes[at].name, nodes[from].name
+                        );
+                        self.wrong("E0146", &specs[at].config.place, message, format!("write `max: {parts}`"));
+                    }
+                    continue;
+                }
+                if nodes[from].in_edges.is_empty() || is(from, |ports| ports.gathers) {
+                    let message = format!(
+                        "`{}` puts parts together, and what comes from `{}` was not taken apart",
+                        nodes[at].name, nodes[from].name
+                    );
+                    self.wrong(
+                        "E0146",
+                        &specs[at].place,
+                        message,
+                        "put a `scatter` before it, or use `window` for several messages as one",
+                    );
+                    break;
+                }
+                if seen.insert(from) {
+                    todo.extend(&nodes[from].in_edges);
+                }
+            }
+        }
+    }
+}

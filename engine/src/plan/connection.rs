@@ -1,0 +1,233 @@
+//! What is connected to what: a node's inputs matched to outputs, and what each edge asks of its messages.
+
+use super::planner::{Planner, Producer};
+use super::{EdgePlan, NodePlan};
+use crate::edge::{Admission, WhenFull};
+use crate::error::{Place, suggest};
+use crate::node::MAX_PORTS;
+use crate::registry::PlannedNode;
+use crate::spec::{InputSpec, NodeSpec};
+use crate::tensor::{Dim, PortSpec};
+
+impl Planner<'_> {
+    /// Matches a node's connections to its ports.
+    #[allow(clippy::too_many_arguments, reason = "one step of a table-driven pass over the graph")]
+    pub(super) fn connect(
+        &mut self,
+        node: &NodeSpec,
+        at: usize,
+        plan: &mut NodePlan,
+        planned: &dyn PlannedNode,
+        outputs: &[Producer],
+        nodes: &[NodePlan],
+        edges: &mut Vec<EdgePlan>,
+    ) {
+        let ports = planned.ports();
+        let input_types = planned.input_types();
+        for (what, n, fixed) in
+            [("inputs", ports.inputs.len(), planned.counts().0), ("outputs", ports.outputs.len(), planned.counts().1)]
+        {
+            if fixed.is_some_and(|f| f != n) || n > MAX_PORTS {
+                let message = format!("kind `{}` declares {n} {what}, which its type does not have", node.kind.value);
+                self.wrong(
+                    "E0131",
+                    &node.kind.place,
+                    message,
+                    format!("a node has at most {MAX_PORTS}; this is a fault of the kind"),
+                );
+                return;
+            }
+        }
+        if node.inputs.is_empty() && !ports.inputs.is_empty() {
+            let names = ports.inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
+            let message = format!("node `{}` takes {names} and nothing is connected", node.name);
+            self.wrong("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
+            return;
+        }
+        if ports.inputs.is_empty()
+            && let Some(first) = node.inputs.first()
+        {
+            let message = format!("kind `{}` is a source and takes no inputs", node.kind.value);
+            self.wrong("E0125", &first.place, message, "remove `from`, or choose another kind");
+            return;
+        }
+        // Inputs in the order of the ports, because that is the order in which the node is given them.
+        let mut connected: Vec<Option<usize>> = vec![None; ports.inputs.len()];
+        for (i, connection) in node.inputs.iter().enumerate() {
+            let name = connection.port.as_deref();
+            let port = match name {
+                None if ports.inputs.len() == 1 => Some(0),
+                _ => ports.inputs.iter().position(|p| p.name == name.unwrap_or("in")),
+            };
+            let names = ports.inputs.iter().map(|p| p.name.as_str());
+            match (port, name) {
+                (Some(port), _) if connected[port].is_some() => {
+                    let message = format!("input `{}` of `{}` is connected twice", ports.inputs[port].name, node.name);
+                    self.wrong("E0126", &connection.place, message, "a port takes from one place; use a join for more");
+                }
+                (Some(port), _) => connected[port] = Some(i),
+                (None, Some(name)) => {
+                    let message = format!("node `{}` has no input `{name}`", node.name);
+                    self.wrong("E0123", &connection.place, message, suggest(name, names));
+                }
+                (None, None) => {
+                    let all = names.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+                    let message = format!("node `{}` has several inputs", node.name);
+                    self.wrong("E0123", &connection.place, message, format!("name them under `inputs:`: {all}"));
+                }
+            }
+        }
+        for (port, connection) in connected.iter().enumerate() {
+            let declared = &ports.inputs[port];
+            let Some(i) = connection else {
+                let message = format!("input `{}` of `{}` is not connected", declared.name, node.name);
+                self.wrong(
+                    "E0125",
+                    &node.place,
+                    message,
+                    format!("write `inputs: {{ {}: node/port }}`", declared.name),
+                );
+                continue;
+            };
+            let connection = &node.inputs[*i];
+            let (producer, output) = outputs[*i];
+            let Some(producer_at) = producer else { continue };
+            let later = producer_at >= at;
+            let (from_port, spec, from_name) = match output {
+                Some((from, from_port)) => {
+                    let out = &nodes[from].outputs[from_port];
+                    (from_port, out.spec.clone(), format!("{}/{}", nodes[from].name, out.name))
+                }
+                None if later => (0, declared.spec.clone(), connection.node.clone()),
+                None => continue,
+            };
+            let ty = input_types[port];
+            if !later {
+                let given_ty = nodes[producer_at].planned.as_ref().map(|p| p.output_types()[from_port]);
+                if given_ty != Some(ty) {
+                    let have = given_ty.map_or("nothing", |t| t.name);
+                    let message =
+                        format!("`{from_name}` gives {have}, `{}/{}` takes {}", node.name, declared.name, ty.name);
+                    self.wrong(
+                        "E0127",
+                        &connection.place,
+                        message,
+                        "put a node between them that turns one into the other",
+                    );
+                    continue;
+                }
+            }
+            if let (Some(want), Some(have)) = (&declared.spec, &spec)
+                && let Err(why) = want.accepts(have)
+            {
+                let message =
+                    format!("`{from_name}` gives {have}, `{}/{}` takes {want}: {why}", node.name, declared.name);
+                self.wrong("E0128", &connection.place, message, remedy(have, want));
+                continue;
+            }
+            let edge = edges.len();
+            plan.in_edges.push(edge);
+            let admission = self.admission(connection, spec.as_ref());
+            edges.push(EdgePlan {
+                from_name,
+                to_name: format!("{}/{}", node.name, declared.name),
+                capacity: 0,
+                capacity_written: false,
+                when_full: connection.when_full.value,
+                crossing: false,
+                spec,
+                from: producer_at,
+                from_port,
+                to: at,
+                ty,
+                buffer: 0,
+                admission,
+                max_age: connection.max_age.map(crate::unit::Span::as_nanos),
+                expect_every: connection.expect_every.map(|e| (e.as_nanos(), connection.on_gap)),
+            });
+        }
+        for out in &plan.outputs {
+            for dim in out.spec.iter().flat_map(|s| &s.shape) {
+                if let Dim::Unbounded(key) = dim {
+                    let message = format!("the size of `{}/{}` has no bound", node.name, out.name);
+                    self.wrong("E0129", &node.config.place, message, format!("write `{key}` in its config"));
+                }
+            }
+        }
+    }
+
+    /// What a connection asks of messages, and what of that cannot be meant.
+    pub(super) fn admission(&mut self, connection: &InputSpec, spec: Option<&PortSpec>) -> Admission {
+        let InputSpec { soft_capacity, max_bytes, soft_bytes, soft_evict, urgent_capacity, .. } = connection;
+        let when_full = connection.when_full.value;
+        let place = |placed: Option<&Place>| placed.unwrap_or(&connection.place).clone();
+        let marks = [
+            ("soft_capacity", soft_capacity.as_ref().map(|p| &p.place)),
+            ("max_bytes", max_bytes.as_ref().map(|p| &p.place)),
+            ("soft_bytes", soft_bytes.as_ref().map(|p| &p.place)),
+            ("soft_evict", soft_evict.as_ref().map(|p| &p.place)),
+            ("urgent_capacity", urgent_capacity.as_ref().map(|p| &p.place)),
+        ];
+        for (key, at) in marks.into_iter().filter(|(_, at)| at.is_some()) {
+            let wrong = match key {
+                _ if when_full == WhenFull::Latest => Some((
+                    "an edge with `when_full: latest` holds one message and has no marks",
+                    "remove it, or choose `drop_oldest`",
+                )),
+                "soft_bytes" if max_bytes.is_none() => {
+                    Some(("a soft mark in bytes counts only below a hard one", "write `max_bytes` too"))
+                }
+                "soft_evict"
+                    if when_full != WhenFull::DropOldest || (soft_capacity.is_none() && soft_bytes.is_none()) =>
+                {
+                    Some((
+                        "only `drop_oldest` evicts, and only from a soft mark on",
+                        "write `when_full: drop_oldest` and `soft_capacity`",
+                    ))
+                }
+                _ => None,
+            };
+            if let Some((message, help)) = wrong {
+                self.wrong("E0133", &place(at), format!("`{key}`: {message}"), help);
+            }
+        }
+        for (key, bytes) in [("max_bytes", max_bytes), ("soft_bytes", soft_bytes)] {
+            if let Some(bytes) = bytes.as_ref().filter(|bytes| bytes.value.0 == 0) {
+                let message = format!("`{key}: 0B`: nothing could ever pass");
+                self.wrong("E0133", &bytes.place, message, "write how many bytes the edge may hold");
+            }
+        }
+        if let (Some(soft), Some(hard)) = (soft_bytes, max_bytes)
+            && soft.value > hard.value
+        {
+            self.wrong("E0133", &soft.place, "the soft mark is above the hard one", "write less than `max_bytes`");
+        }
+        Admission {
+            soft: soft_capacity.as_ref().map(|p| p.value),
+            max_bytes: max_bytes.as_ref().map(|p| p.value.0),
+            soft_bytes: soft_bytes.as_ref().map(|p| p.value.0),
+            soft_evict: soft_evict.as_ref().is_some_and(|p| p.value),
+            lane: urgent_capacity.as_ref().map_or(0, |p| p.value),
+            largest: largest(spec),
+        }
+    }
+}
+
+/// Bytes of the largest message of a connection.
+pub(super) fn largest(spec: Option<&PortSpec>) -> u64 {
+    spec.and_then(PortSpec::max_bytes).unwrap_or(64) as u64
+}
+
+/// What to put between two ports that do not fit.
+pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
+    use crate::tensor::DType;
+    if have.dtype == DType::U8 && have.shape.len() == 3 && want.dtype != DType::U8 {
+        "put a `to_tensor` node between them (and `resize` before it where the sizes differ)".into()
+    } else if have.dtype != want.dtype {
+        format!("put a `cast` node with `dtype: {}` between them", want.dtype)
+    } else if have.shape.len() == want.shape.len() {
+        "change the size where it is made, or put a `resize` node between them".into()
+    } else {
+        "put a node between them that changes the shape".into()
+    }
+}

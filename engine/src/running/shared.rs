@@ -1,0 +1,271 @@
+//! What all workers of a run share: how far it has come, who failed, what they are told.
+
+use crate::clock::Clock;
+use crate::cpu::Pinned;
+use crate::stage::OnError;
+use crate::sync::{Arc, AtomicU8, AtomicU64, Ordering};
+use crate::wait::Bell;
+use crate::worker::At;
+use crossbeam_queue::ArrayQueue;
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+const RUN: u8 = 0;
+const STOPPING: u8 = 1;
+const ABORTED: u8 = 2;
+
+/// Failures kept word for word; more are counted only.
+const FAILURES_KEPT: usize = 64;
+/// Settings waiting for one worker.
+pub(super) const COMMANDS: usize = 64;
+
+/// How a call of a node failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) node: usize,
+    pub(crate) call: &'static str,
+    pub(crate) number: u64,
+    pub(crate) text: String,
+    pub(crate) panicked: bool,
+}
+
+/// A setting on its way to a node.
+pub(crate) struct Command {
+    pub(crate) node: usize,
+    pub(crate) name: String,
+    pub(crate) value: f64,
+}
+
+/// What all workers of a run share.
+pub(crate) struct RunShared {
+    state: AtomicU8,
+    /// When the stop was asked for, ns of the process's clock; 0 before.
+    stop_at: AtomicU64,
+    bells: Vec<Arc<Bell>>,
+    /// Where each worker is.
+    pub(super) at: Vec<Arc<At>>,
+    started: Gate,
+    pub(super) failures: Mutex<Failures>,
+    pub(super) commands: Vec<ArrayQueue<Command>>,
+    pub(super) notes: Mutex<Vec<String>>,
+    begun: OnceLock<Begun>,
+}
+
+/// How a run has begun.
+struct Begun {
+    clock: Clock,
+    /// The thread that turns the graph itself, where there are no workers.
+    turned_by: Option<ThreadId>,
+    /// Bells of the program's handles: who waits to send is to know of a stop.
+    handles: Vec<Arc<Bell>>,
+}
+
+#[derive(Default)]
+pub(super) struct Failures {
+    pub(super) kept: Vec<Failure>,
+    pub(super) counts: BTreeMap<usize, u64>,
+    pub(super) stop: bool,
+}
+
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    built: usize,
+    pinned: Vec<Option<Pinned>>,
+    errors: Vec<(usize, String)>,
+    go: Option<bool>,
+}
+
+/// A lock that a panicking holder left behind still guards plain data.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RunShared {
+    pub(crate) fn new(bells: Vec<Arc<Bell>>) -> Self {
+        let workers = bells.len();
+        let gate = GateState { pinned: vec![None; workers], ..GateState::default() };
+        RunShared {
+            state: AtomicU8::new(RUN),
+            stop_at: AtomicU64::new(0),
+            bells,
+            at: (0..workers).map(|_| Arc::default()).collect(),
+            started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
+            failures: Mutex::default(),
+            commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
+            notes: Mutex::default(),
+            begun: OnceLock::new(),
+        }
+    }
+
+    /// The run begins by a clock; on this very thread, where it has no workers.
+    pub(crate) fn begin_by(&self, clock: Clock, here: bool, handles: Vec<Arc<Bell>>) {
+        let turned_by = here.then(|| std::thread::current().id());
+        let _ = self.begun.set(Begun { clock, turned_by, handles });
+    }
+
+    /// The clock of the run, once it has begun.
+    pub(crate) fn clock(&self) -> Option<&Clock> {
+        self.begun.get().map(|begun| &begun.clock)
+    }
+
+    /// Whether the calling thread is the one that turns the graph.
+    pub(crate) fn is_turned_here(&self) -> bool {
+        self.begun.get().is_some_and(|begun| begun.turned_by == Some(std::thread::current().id()))
+    }
+
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != RUN
+    }
+
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ABORTED
+    }
+
+    pub(crate) fn bell(&self, worker: usize) -> Arc<Bell> {
+        self.bells[worker].clone()
+    }
+
+    pub(crate) fn at(&self, worker: usize) -> Arc<At> {
+        self.at[worker].clone()
+    }
+
+    pub(super) fn ring_all(&self) {
+        let handles = self.begun.get().map_or(&[][..], |begun| &begun.handles);
+        self.bells.iter().chain(handles).for_each(|bell| bell.ring());
+    }
+
+    /// Sources end; what is on its way is still done.
+    pub(crate) fn stop(&self) {
+        let now = Clock::Monotonic.now().0;
+        // The first request counts for the deadline.
+        let _ = self.stop_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.state.compare_exchange(RUN, STOPPING, Ordering::Release, Ordering::Relaxed);
+        self.ring_all();
+    }
+
+    /// Everything ends at the end of its turn.
+    pub(crate) fn abort(&self) {
+        let now = Clock::Monotonic.now().0;
+        let _ = self.stop_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        self.state.store(ABORTED, Ordering::Release);
+        self.ring_all();
+    }
+
+    /// How long ago a stop was asked for.
+    pub(super) fn stopping_for(&self) -> Option<Duration> {
+        match self.stop_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(Duration::from_nanos(Clock::Monotonic.now().0.saturating_sub(at))),
+        }
+    }
+
+    pub(crate) fn fail(&self, failure: Failure, on_error: OnError) {
+        let mut failures = lock(&self.failures);
+        *failures.counts.entry(failure.node).or_default() += 1;
+        if failures.kept.len() < FAILURES_KEPT {
+            failures.kept.push(failure);
+        }
+        if on_error == OnError::Stop {
+            failures.stop = true;
+            drop(failures);
+            self.stop();
+        }
+    }
+
+    pub(crate) fn note(&self, note: String) {
+        let mut notes = lock(&self.notes);
+        if notes.len() < FAILURES_KEPT {
+            notes.push(note);
+        }
+    }
+
+    /// A worker has built its nodes, or not; waits for all others and says whether the run begins.
+    pub(crate) fn built(&self, worker: usize, pinned: Pinned, error: Option<(usize, String)>) -> bool {
+        let mut state = lock(&self.started.state);
+        state.built += 1;
+        state.pinned[worker] = Some(pinned);
+        state.errors.extend(error);
+        self.started.changed.notify_all();
+        loop {
+            if let Some(go) = state.go {
+                return go;
+            }
+            state = self.started.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for every worker and lets them begin, unless one could not build its nodes or `refuse` says no.
+    pub(crate) fn begin(
+        &self,
+        workers: usize,
+        refuse: impl FnOnce(&[Option<Pinned>]) -> Option<String>,
+    ) -> Result<Vec<Pinned>, Result<(usize, String), String>> {
+        let mut state = lock(&self.started.state);
+        while state.built < workers {
+            state = self.started.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let refused = refuse(&state.pinned);
+        let error = state.errors.first().cloned();
+        state.go = Some(error.is_none() && refused.is_none());
+        let pinned = state.pinned.iter().cloned().map(Option::unwrap_or_default).collect();
+        self.started.changed.notify_all();
+        match (error, refused) {
+            (Some(error), _) => Err(Ok(error)),
+            (None, Some(refused)) => Err(Err(refused)),
+            (None, None) => Ok(pinned),
+        }
+    }
+
+    /// Tells workers that will never all come that the run does not begin.
+    pub(crate) fn call_off(&self) {
+        lock(&self.started.state).go = Some(false);
+        self.started.changed.notify_all();
+    }
+
+    #[inline]
+    pub(crate) fn has_commands(&self, worker: usize) -> bool {
+        !self.commands[worker].is_empty()
+    }
+
+    pub(crate) fn next_command(&self, worker: usize) -> Option<Command> {
+        self.commands[worker].pop()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::thread;
+
+    /// A worker that is about to sleep when the run is told to stop always finds out.
+    #[test]
+    fn loom_a_stop_wakes_every_sleeper() {
+        loom::model(|| {
+            let bell = Arc::new(Bell::default());
+            bell.answer_here();
+            let shared = Arc::new(RunShared::new(vec![bell.clone()]));
+            let stopper = {
+                let shared = shared.clone();
+                thread::spawn(move || shared.stop())
+            };
+            while !shared.is_stopping() {
+                bell.arm();
+                if shared.is_stopping() {
+                    bell.disarm();
+                    break;
+                }
+                bell.sleep(None);
+            }
+            stopper.join().unwrap();
+        });
+    }
+}
