@@ -439,7 +439,7 @@ mod tests {
         for (text, expected) in [
             (
                 "max: 3\nwithin: 10\n",
-                "g.yaml:2:9: error[E0104]: the number 10 is not a time with its unit, such as `10ms`\n    help: write a time with its unit, such as `10ms`",
+                "g.yaml:2:9: error[E0104]: the number 10 is not a time with its unit, such as `10ms`\n    help: write the unit: `10ms`, `10us`, `10s`",
             ),
             (
                 "max: three",

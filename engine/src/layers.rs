@@ -232,6 +232,14 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
         let path: String = path.chars().take(80).collect();
         return wrong(format!("`{path}` is not a path"), "write names with dots between them: `nodes.camera.core`");
     }
+    if let ["nodes", node @ .., _] = &steps[..]
+        && !node.is_empty()
+        && let Some(nodes) = tree.get("nodes")
+        && !(1..=node.len()).any(|n| nodes.get(&node[..n].join(".")).is_some())
+    {
+        let names = nodes.entries().iter().map(|(key, _)| key.name.as_str());
+        return wrong(format!("`{path}`: there is no node `{}`", node[0]), &suggest(node[0], names));
+    }
     if let Err(at) = set_at(tree, &steps, Tree { place: place.clone(), value }, &place) {
         wrong(format!("`{path}`: {at}"), "`limen-run expand` shows what there is");
     }

@@ -209,7 +209,7 @@ impl Meter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Telemetry {
-    /// Everything after idleness, one saturated burst in sixteen.
+    /// Sixteen bursts after idleness, then one in sixteen until there is nothing to do again.
     #[default]
     Auto,
     /// Everything.
@@ -228,11 +228,14 @@ const ONE_IN: u32 = 16;
 pub(crate) struct Sampler {
     telemetry: Telemetry,
     count: u32,
+    /// Bursts that are still recorded one and all before `auto` takes one in so many.
+    whole: u32,
 }
 
 impl Sampler {
     pub(crate) fn new(telemetry: Telemetry) -> Self {
-        Sampler { telemetry, count: 0 }
+        let whole = if telemetry == Telemetry::Auto { ONE_IN } else { 0 };
+        Sampler { telemetry, count: 0, whole }
     }
 
     /// The weight of the next burst; 0 where it is not recorded.
@@ -242,7 +245,11 @@ impl Sampler {
             Telemetry::Full => 1,
             Telemetry::Off => 0,
             Telemetry::Auto if after_idle => {
-                self.count = 1;
+                (self.count, self.whole) = (0, ONE_IN - 1);
+                1
+            }
+            _ if self.whole > 0 => {
+                self.whole -= 1;
                 1
             }
             _ => {
@@ -261,10 +268,13 @@ mod tests {
     #[test]
     fn a_saturated_source_records_one_burst_in_sixteen_for_sixteen() {
         let mut sampler = Sampler::new(Telemetry::Auto);
-        assert_eq!(sampler.weight(true), 1);
-        let weights: Vec<u32> = (0..32).map(|_| sampler.weight(false)).collect();
-        assert_eq!(weights.iter().sum::<u32>(), 32);
-        assert_eq!(weights.iter().filter(|w| **w > 0).count(), 2);
+        for first in [false, true, true] {
+            let begun: Vec<u32> = (0..16).map(|n| sampler.weight(first && n == 0)).collect();
+            assert_eq!(begun, [1; 16]);
+            let weights: Vec<u32> = (0..32).map(|_| sampler.weight(false)).collect();
+            assert_eq!(weights.iter().sum::<u32>(), 32);
+            assert_eq!(weights.iter().filter(|w| **w > 0).count(), 2);
+        }
         assert_eq!(Sampler::new(Telemetry::Off).weight(true), 0);
     }
 

@@ -320,6 +320,7 @@ pub struct Ports {
     pub(crate) cost: Cost,
     pub(crate) blocking: bool,
     pub(crate) live: bool,
+    pub(crate) endless: bool,
     pub(crate) selective: bool,
     pub(crate) scatters: bool,
     pub(crate) gathers: bool,
@@ -416,6 +417,13 @@ impl Ports {
     #[must_use]
     pub fn live(mut self) -> Self {
         self.live = true;
+        self
+    }
+
+    /// A source that never ends by itself.
+    #[must_use]
+    pub fn endless(mut self) -> Self {
+        self.endless = true;
         self
     }
 

@@ -89,6 +89,8 @@ pub struct NodePlan {
     pub notes: Vec<String>,
     /// What nobody who runs the graph may miss.
     pub notices: Vec<String>,
+    /// Whether it is a source that never ends by itself.
+    pub endless: bool,
     /// What may be changed while it runs.
     pub settings: Vec<Setting>,
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,

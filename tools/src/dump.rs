@@ -55,7 +55,9 @@ fn unit(one: &limen::HistogramReport) -> String {
 
 /// A name that stays in its folder: a graph without a name is called as its file is, whatever that is.
 fn file_name(name: &str) -> String {
-    let name: String = clean(name).chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    // A shell would take the arrow of a path for a redirection.
+    let name: String =
+        clean(name).replace("->", "--").chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
     match name.trim_start_matches('.') {
         "" => "graph".into(),
         name => name.into(),
@@ -113,7 +115,7 @@ mod tests {
             .collect();
         names.sort();
         let expected = [
-            "camera->labels.e2e.hgrm",
+            "camera--labels.e2e.hgrm",
             "digit.batch.hgrm",
             "digit.compute.hgrm",
             "digit.queue.hgrm",

@@ -13,7 +13,9 @@ use crate::schema::schema;
 use crate::starter::begin;
 use crate::stdout::Stdout;
 use clap::CommandFactory;
+use clap::error::ErrorKind;
 use limen::{Registry, Report};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// A node failed, or something could not be written.
@@ -37,6 +39,10 @@ pub fn main(registry: Registry) -> ExitCode {
     let arguments = match Arguments::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => {
+            if let Some(text) = misspelt_verb(error.kind(), std::env::args_os().nth(1)) {
+                complain(&text);
+                return ExitCode::from(REFUSED);
+            }
             // Help that nobody reads any more is no failure.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(REFUSED));
@@ -82,9 +88,12 @@ pub fn main(registry: Registry) -> ExitCode {
             Some(text) => Stdout::default().print(&text, 0),
             None => {
                 let what = crate::table::one_line(what);
-                complain(&format!(
-                    "`{what}` is neither a code such as E0122 nor a kind; `limen-run kinds` lists the kinds"
-                ));
+                let kinds = registry.kinds().map(|kind| kind.name.as_str());
+                let help = match nearest(&what, kinds) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "`limen-run kinds` lists the kinds".into(),
+                };
+                complain(&format!("`{what}` is neither a code such as E0122 nor a kind; {help}"));
                 REFUSED
             }
         },
@@ -92,6 +101,26 @@ pub fn main(registry: Registry) -> ExitCode {
         None => Run::new(&arguments.run).go(&registry),
     };
     ExitCode::from(code)
+}
+
+/// The nearest of some names, where one is near.
+fn nearest<'a>(name: &str, among: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = among.map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate)).min()?;
+    (near.0 <= (name.len() / 3).max(1) && near.0 < name.len()).then_some(near.1)
+}
+
+/// A first word that is nearly a verb was taken for a graph's file; what it could not be understood with is beside the point.
+fn misspelt_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
+    let word = word?.into_string().ok().filter(|word| !std::path::Path::new(word).exists())?;
+    let command = Arguments::command();
+    let is_beside_it =
+        matches!(error, ErrorKind::ArgumentConflict | ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
+    if !is_beside_it || command.find_subcommand(&word).is_some() {
+        return None;
+    }
+    let verb = nearest(&word, command.get_subcommands().map(clap::Command::get_name))?;
+    let word = crate::table::one_line(&word);
+    Some(format!("there is no verb `{word}`; did you mean `{verb}`?"))
 }
 
 /// The exit code of a run and its gates: the report's own where it is not 0, else 3 where a gate tripped.

@@ -152,6 +152,18 @@ fn latencies(text: &mut String, report: &Report) {
     }
     text.push('\n');
     table.write(text);
+    // How late a source is belongs to every latency that begins there.
+    let mut table = Table::new(["<begun by", "source p50", "p90", "p99", "max"]);
+    for source in sources(report) {
+        if let Some(histogram) = report.histogram(&source.name, Term::Source).filter(|h| h.max() > 0) {
+            let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(histogram), q));
+            table.row(std::iter::once(source.name.clone()).chain(quantiles).chain([show_ns(histogram.max())]));
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
 }
 
 fn path_latencies(text: &mut String, report: &Report) {
@@ -161,7 +173,8 @@ fn path_latencies(text: &mut String, report: &Report) {
         let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
         let missed = deadline.map(|deadline| match deadline.missed {
             0 => "0".into(),
-            missed => format!("{missed} ({})", percent(missed, histogram.len())),
+            // Misses are counted of all messages, not of those whose latency was recorded.
+            missed => format!("{missed} ({})", percent(missed, ended(report, to).max(histogram.len()).max(missed))),
         });
         table.row([
             format!("{from} -> {to}"),
@@ -188,6 +201,16 @@ fn path_latencies(text: &mut String, report: &Report) {
         text.push('\n');
         table.write(text);
     }
+    if text.contains('–') {
+        text.push_str("\n–: fewer than ten samples lie beyond it\n");
+    }
+}
+
+/// Messages that came to their end at a node, or would have.
+fn ended(report: &Report, node: &str) -> u64 {
+    let came = |e: &&EdgeReport| node_of(&e.to) == node;
+    let lost = report.edges.iter().filter(came).map(EdgeReport::lost_total).max().unwrap_or(0);
+    report.node(node).map_or(0, |node| node.done + node.failed) + lost
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -213,7 +236,7 @@ fn coverage(text: &mut String, report: &Report) {
     let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
     let recorded: u64 = report.paths().map(|(_, _, histogram)| histogram.len()).sum();
     if recorded == 0 && arrived > 0 {
-        text.push_str("\nno end-to-end latency was recorded\n");
+        text.push_str("\nno end-to-end latency was recorded; `--telemetry full` records every message\n");
     } else if recorded * 1000 < arrived * 999 {
         let share = percent(recorded, arrived);
         let _ = writeln!(text, "\nlatencies were recorded of {share} of the messages; counts and losses are of all");
@@ -335,6 +358,8 @@ labels    100
 path                n      p50      p90  p99  p99.9      max  closure p99  deadline       missed
 camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms       100 ns   4.00 ms  20 (20.0 %)
 camera -> score     0                                                       4.00 ms
+
+–: fewer than ten samples lie beyond it
 
 latencies were recorded of 50.0 % of the messages; counts and losses are of all
 

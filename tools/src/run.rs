@@ -156,6 +156,14 @@ fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
     for node in plan.nodes().iter().filter(|_| !arguments.quiet) {
         node.notices.iter().for_each(|notice| complain(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
     }
+    if let (None, None, false) = (arguments.duration, arguments.frames, arguments.quiet)
+        && let Some(node) = plan.nodes().iter().find(|node| node.endless)
+    {
+        let name = one_line(&node.name);
+        tell(&format!(
+            "limen-run: `{name}` does not end by itself: Ctrl-C ends the run, as do --duration and --frames"
+        ));
+    }
     let interrupt = Interrupt::install();
     let duration = arguments.duration.map(|duration| duration.0);
     let progress = Progress::new(&plan, arguments.frames, duration, arguments.quiet);

@@ -125,7 +125,7 @@ fn a_run_is_shown_judged_and_dumped() {
     let run = RunInfo::new(&report, &GraphFile { path: "adding.yaml".into(), hash: None }, ["embedded".into()]);
     let folder = std::env::temp_dir().join(format!("limen-embedding-{}", std::process::id()));
     let written = Dump { report: &report, summary: &summary, run: &run }.write(&folder).unwrap();
-    assert!(written.contains(&folder.join("adding.hlog")) && written.contains(&folder.join("numbers->sum.e2e.hgrm")));
+    assert!(written.contains(&folder.join("adding.hlog")) && written.contains(&folder.join("numbers--sum.e2e.hgrm")));
     std::fs::remove_dir_all(folder).unwrap();
 }
 

@@ -10,7 +10,7 @@ fn check(page: &str, text: &str) {
         std::fs::write(&path, text).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == text, "docs/{page} is not what the code says; LIMEN_BLESS=1 writes it anew");
+    assert!(written == text, "docs/{page} is not what it should be; LIMEN_BLESS=1 writes it anew");
 }
 
 #[test]
@@ -85,4 +85,26 @@ fn whole_graphs_in_the_book_are_right() {
         }
     }
     assert!(found >= 1, "there is none");
+}
+
+/// `<!-- tools/examples/own_node.rs -->` and a block below it: the page shows that file.
+#[test]
+fn files_in_the_book_are_the_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = 0;
+    for page in std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()) {
+        let Ok(text) = std::fs::read_to_string(&page) else { continue };
+        let mut parts = text.split("<!-- ");
+        let mut shown = String::from(parts.next().unwrap_or_default());
+        for part in parts {
+            let (file, rest) = part.split_once(" -->\n```").unwrap_or_else(|| panic!("no block below `{part}`"));
+            let (language, rest) = rest.split_once('\n').unwrap();
+            let below = rest.split_once("```\n").unwrap().1;
+            let content = std::fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+            let _ = write!(shown, "<!-- {file} -->\n```{language}\n{}\n```\n{below}", content.trim_end());
+            found += 1;
+        }
+        check(&page.file_name().unwrap().to_string_lossy(), &shown);
+    }
+    assert!(found >= 2, "{found}");
 }

@@ -27,6 +27,12 @@ impl de::Error for ReadError {
         ReadError { place: None, message: message.to_string(), help: None }
     }
     fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let number = match found {
+            de::Unexpected::Signed(n) => Some(n.to_string()),
+            de::Unexpected::Unsigned(n) => Some(n.to_string()),
+            de::Unexpected::Float(n) => Some(n.to_string()),
+            _ => None,
+        };
         let found = match found {
             de::Unexpected::Str(t) => format!("`{t}`"),
             de::Unexpected::Unit => "nothing".into(),
@@ -46,11 +52,21 @@ impl de::Error for ReadError {
             "a boolean" => "`true` or `false`",
             other => other,
         };
-        ReadError {
-            place: None,
-            message: format!("{found} is not {expected}"),
-            help: Some(format!("write {expected}")),
-        }
+        // Which unit was meant, only the writer knows; that one is missing is plain.
+        let units = match expected.split(" with").next() {
+            Some("a time") => ["ms", "us", "s"].as_slice(),
+            Some("a rate") => &["Hz"],
+            Some("a size") => &["B", "KiB", "MiB"],
+            _ => &[],
+        };
+        let help = match number {
+            Some(number) if !units.is_empty() => {
+                let all: Vec<String> = units.iter().map(|unit| format!("`{number}{unit}`")).collect();
+                format!("write the unit: {}", all.join(", "))
+            }
+            _ => format!("write {expected}"),
+        };
+        ReadError { place: None, message: format!("{found} is not {expected}"), help: Some(help) }
     }
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         Self::invalid_type(found, expected)

@@ -51,6 +51,17 @@ impl Planner<'_> {
         }
     }
 
+    /// `latest` where it has nothing to supersede: one thread makes the next message when it has done with the last.
+    pub(super) fn note_latest(&self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
+        for edge in edges.iter().filter(|edge| edge.when_full == WhenFull::Latest && !edge.crossing) {
+            let note = format!(
+                "`latest` from `{}` supersedes nothing while both run on one thread: `core:` puts them on two",
+                edge.from_name
+            );
+            nodes[edge.to].notes.push(note);
+        }
+    }
+
     /// A live source that a slow node can hold up.
     pub(super) fn warn(&self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
         for (at, node) in nodes.iter().enumerate() {

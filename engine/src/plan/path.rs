@@ -9,7 +9,7 @@ use crate::stage::{OnMiss, Rules};
 use std::collections::BTreeSet;
 
 impl Planner<'_> {
-    pub(super) fn paths(&mut self, nodes: &[NodePlan]) -> Vec<PathPlan> {
+    pub(super) fn paths(&mut self, nodes: &[NodePlan], is_whole: bool) -> Vec<PathPlan> {
         let spec = self.spec;
         let mut paths = Vec::new();
         for path in &spec.paths {
@@ -22,9 +22,7 @@ impl Planner<'_> {
                 }
             }
             let find = |name: &str| nodes.iter().find(|n| n.name == name);
-            if let (true, Some(from), Some(to)) = (ok, find(&path.from), find(&path.to))
-                && from.planned.is_some()
-                && to.planned.is_some()
+            if let (true, Some(from), Some(to)) = (ok && is_whole, find(&path.from), find(&path.to))
                 && (from.role != Role::Source
                     || to.role != Role::Sink
                     || !to.reached_by.contains(&usize::from(from.begin.source)))

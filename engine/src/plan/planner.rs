@@ -49,6 +49,9 @@ impl Planner<'_> {
         let (mut nodes, mut edges) = self.nodes(&order, &links);
         self.check_claims(&nodes);
         self.check_expectations(&nodes);
+        // Where a node or a connection is missing, nothing can be said of what the graph comes to as a whole.
+        let connections: usize = self.spec.nodes.iter().map(|node| node.inputs.len()).sum();
+        let is_whole = edges.len() == connections && nodes.iter().all(|node| node.planned.is_some());
         let run = &self.spec.run;
         let cpus = self.cpus();
         let strict = self.options.strict.unwrap_or(run.strict);
@@ -63,14 +66,17 @@ impl Planner<'_> {
         let sources = self.number_sources(&mut nodes, &edges);
         let memory = self.memory(&nodes, &edges, &sources);
         self.warn(&nodes, &edges, &mut notes);
+        self.note_latest(&mut nodes, &edges);
         for node in &nodes {
             notes.extend(node.notices.iter().map(|notice| format!("`{}` {notice}", node.name)));
         }
-        let paths = self.paths(&nodes);
-        self.check_waits(&nodes, &edges);
-        self.check_gathers(&nodes, &edges, &specs);
+        let paths = self.paths(&nodes, is_whole);
+        if is_whole {
+            self.check_waits(&nodes, &edges);
+            self.check_gathers(&nodes, &edges, &specs);
+            self.check_joins(&nodes, &edges, &specs);
+        }
         rules(&mut nodes, &edges, &paths);
-        self.check_joins(&nodes, &edges, &specs);
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
         let plan = Plan {
             graph: self.spec.name.clone(),
@@ -120,7 +126,11 @@ impl Planner<'_> {
                     }
                     Some(from) => links.push(Link { from: *from, to, input }),
                     None => {
-                        let help = suggest(&connection.node, index.keys().copied());
+                        let parted = connection.node.rsplit_once('.').filter(|(node, _)| index.contains_key(node));
+                        let help = match parted {
+                            Some((node, port)) if connection.output.is_none() => format!("write `{node}/{port}`"),
+                            _ => suggest(&connection.node, index.keys().copied()),
+                        };
                         let message = format!("there is no node `{}`", connection.node);
                         self.wrong("E0120", &connection.place, message, help);
                     }
@@ -207,6 +217,7 @@ impl Planner<'_> {
                 outputs: Vec::new(),
                 notes: Vec::new(),
                 notices: Vec::new(),
+                endless: false,
                 settings: Vec::new(),
                 inputs: Vec::new(),
                 planned: None,
@@ -340,6 +351,7 @@ impl Planner<'_> {
         plan.blocking = ports.blocking;
         plan.notes = ports.notes.clone();
         plan.notices = ports.notices.clone();
+        plan.endless = ports.endless;
         plan.settings = ports.settings.clone();
         plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();
         plan.outputs = ports

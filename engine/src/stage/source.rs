@@ -140,8 +140,9 @@ impl<N: Source> Stage for SourceStage<N> {
             }
         };
         let done = self.emit.seq - first - failed;
-        let weight = self.sampler.weight(self.after_idle);
-        self.after_idle = false;
+        // A turn that began nothing is idleness, and no burst of those of which one in so many is recorded.
+        let weight = if done > 0 { self.sampler.weight(self.after_idle) } else { 0 };
+        self.after_idle = done == 0;
         let end = cx.read();
         if done + failed > 0 {
             self.common.learn(end - started, (done + failed) as usize);

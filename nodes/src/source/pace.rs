@@ -9,18 +9,31 @@ pub(crate) struct Pace {
     period_ns: Option<f64>,
     start: Option<Time>,
     begun: u64,
+    most: u64,
 }
 
 impl Pace {
     pub(crate) fn new(rate: Option<Rate>) -> Self {
-        Pace { period_ns: rate.map(Rate::period_ns), start: None, begun: 0 }
+        Pace { period_ns: rate.map(Rate::period_ns), start: None, begun: 0, most: u64::MAX }
+    }
+
+    /// Ends when so many messages have begun.
+    pub(crate) fn at_most(mut self, count: Option<u64>) -> Self {
+        self.most = count.unwrap_or(u64::MAX);
+        self
     }
 
     /// Begins the next message: its origin, or what to answer if it is not due yet. `now` may be as old as the turn;
     /// `clock` reads the time anew, which is done only if `now` is too early.
     #[inline]
     pub(crate) fn begin(&mut self, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
-        let Some(period) = self.period_ns else { return Ok(now) };
+        if self.begun == self.most {
+            return Err(Next::Done);
+        }
+        let Some(period) = self.period_ns else {
+            self.begun += 1;
+            return Ok(now);
+        };
         let start = *self.start.get_or_insert(now);
         let due = self.due(start, period);
         // The engine calls again at once after an error that is skipped, which may be before the time asked for.
@@ -35,6 +48,7 @@ impl Pace {
     #[inline]
     pub(crate) fn then(&self, now: Time) -> Next {
         match (self.period_ns, self.start) {
+            _ if self.begun == self.most => Next::Done,
             (Some(period), Some(start)) => {
                 let due = self.due(start, period);
                 if due <= now { Next::More } else { Next::At(due) }
@@ -96,6 +110,17 @@ mod tests {
         for t in [5, 5, 7] {
             assert_eq!(pace.begin(Time(t), || panic!("no need to look")), Ok(Time(t)));
             assert_eq!(pace.then(Time(t)), Next::More);
+        }
+    }
+
+    #[test]
+    fn so_many_messages_are_the_last() {
+        for mut pace in [pace(1e6).at_most(Some(2)), Pace::new(None).at_most(Some(2))] {
+            assert!(pace.begin(Time(5), || Time(5)).is_ok());
+            assert_ne!(pace.then(Time(5)), Next::Done);
+            assert!(pace.begin(Time(2_000), || Time(2_000)).is_ok());
+            assert_eq!(pace.then(Time(2_000)), Next::Done);
+            assert_eq!(pace.begin(Time(9_000), || Time(9_000)), Err(Next::Done));
         }
     }
 }

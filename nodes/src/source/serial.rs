@@ -74,7 +74,7 @@ impl Node for Serial {
     fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, &mut errors);
-        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live();
+        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live().endless();
         if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
         }

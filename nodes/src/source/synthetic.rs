@@ -135,7 +135,6 @@ impl Config {
 pub struct Synthetic {
     draw: Draw,
     pace: Pace,
-    left: Option<u64>,
 }
 
 /// How a message is drawn.
@@ -165,6 +164,9 @@ impl Node for Synthetic {
         if config.rate.is_some() {
             ports = ports.live();
         }
+        if config.count.is_none() {
+            ports = ports.endless();
+        }
         errors.into_result(ports)
     }
 
@@ -177,7 +179,7 @@ impl Node for Synthetic {
             Pattern::Ramp => Draw::Ramp(Ramp::new(width, height, config.channels.unwrap_or(3))),
             Pattern::Scenes => Draw::Scenes { seed, width, height, unseen: Vec::new() },
         };
-        Ok(Synthetic { draw, pace: Pace::new(config.rate), left: config.count })
+        Ok(Synthetic { draw, pace: Pace::new(config.rate).at_most(config.count) })
     }
 }
 
@@ -219,9 +221,6 @@ impl Source for Synthetic {
 
     #[inline]
     fn next(&mut self, out: &mut Emit<Many<Tensor>>) -> Result<Next, NodeError> {
-        if self.left == Some(0) {
-            return Ok(Next::Done);
-        }
         let origin = match self.pace.begin(out.now(), || out.clock()) {
             Ok(origin) => origin,
             Err(early) => return Ok(early),
@@ -237,12 +236,6 @@ impl Source for Synthetic {
             out[0].send(tensor);
         } else {
             self.draw.send(&header, out)?;
-        }
-        if let Some(left) = &mut self.left {
-            *left -= 1;
-            if *left == 0 {
-                return Ok(Next::Done);
-            }
         }
         Ok(self.pace.then(out.now()))
     }

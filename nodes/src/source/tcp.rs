@@ -151,7 +151,10 @@ impl Node for Tcp {
         let mut errors = PlanErrors::default();
         check(config.listen, config.connect, config.max_connections, &mut errors);
         let spec = stream::spec(config.max_bytes, &mut errors);
-        let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking();
+        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking();
+        if config.on_close != OnClose::End {
+            ports = ports.endless();
+        }
         errors.into_result(claim(ports, config.listen))
     }
 

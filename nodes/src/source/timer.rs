@@ -15,6 +15,8 @@ use serde::Deserialize;
 pub struct Config {
     /// Ticks a second, such as `100Hz`.
     pub rate: Rate,
+    /// How many ticks; without end by default.
+    pub count: Option<u64>,
 }
 
 /// The node.
@@ -26,12 +28,13 @@ pub struct Timer {
 impl Node for Timer {
     type Config = Config;
 
-    fn ports(_: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        Ok(Ports::new().output("tick", PortSpec::fixed(DType::U64, [])).live())
+    fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let ports = Ports::new().output("tick", PortSpec::fixed(DType::U64, [])).live();
+        Ok(if config.count.is_none() { ports.endless() } else { ports })
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Timer { pace: Pace::new(Some(config.rate)) })
+        Ok(Timer { pace: Pace::new(Some(config.rate)).at_most(config.count) })
     }
 }
 

@@ -88,7 +88,7 @@ impl Node for Udp {
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, &mut errors);
-        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live();
+        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live().endless();
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));
         if config.listen.is_elsewhere() {
             ports = ports.notice(format!("listens on {}: other machines can send to it", config.listen));
