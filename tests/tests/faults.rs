@@ -1,7 +1,14 @@
 //! A node that fails in any way: the others are told, the report names it, nothing hangs, nothing is lost uncounted.
 
-use limen::{Drain, Outcome, Reason, RunError};
+use limen::{
+    Building, Drain, Emit, Given, Message, Node, NodeError, Outcome, Plan, PlanErrors, Planning, Ports, Reason,
+    RunError, Spec, Tensor, Transform,
+};
 use limen_tests::{plan, run, turn};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// `numbers -> step -> fault -> step -> collect`, the fault with the given config and node keys.
@@ -369,4 +376,66 @@ fn real_time_is_had_or_refused_and_either_is_said() {
         Some(got) => assert_eq!((got.to_string().as_str(), said), ("rr 3", 0)),
         None => assert_eq!(said, 1, "{:?}", report.notes),
     }
+}
+
+/// Asks for more memory than there can be when it has passed on so many messages.
+struct Greedy(u64);
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct GreedyConfig {}
+
+impl Node for Greedy {
+    type Config = GreedyConfig;
+    fn ports(_: &GreedyConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = given.single().cloned();
+        Ok(Ports::new().input_any("in").output_forwarding("out", spec, "in"))
+    }
+    fn build(_: GreedyConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Greedy(500))
+    }
+}
+
+impl Transform for Greedy {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if self.0 == 0 {
+            std::hint::black_box(Vec::<u8>::with_capacity(1 << 40));
+        }
+        self.0 -= 1;
+        out.send(input);
+        Ok(())
+    }
+}
+
+/// \[F7\] The process may be aborted; what an earlier run wrote stays whole. The test runs itself, with an address space that ends.
+#[test]
+fn a_node_that_finds_no_memory_spoils_no_file() {
+    const FOLDER: &str = "LIMEN_TEST_FOLDER_WITHOUT_MEMORY";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let text = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 1000 } }\n  g: { kind: greedy, from: a }\n  \
+                    z: { kind: csv, config: { path: table.csv }, from: g }\n";
+        let mut spec = Spec::from_text(text, "greedy.yaml").unwrap();
+        spec.folders.graph = folder.into();
+        let registry = limen_tests::registry().transform::<Greedy>("greedy");
+        Plan::new(spec, &registry).unwrap().wire().unwrap().start().unwrap().wait();
+        panic!("there was memory");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("table.csv");
+    fs::write(&table, "seq,in\n0,7\n").unwrap();
+    let name = "faults::a_node_that_finds_no_memory_spoils_no_file";
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -v 8000000; exec \"$0\" --exact \"$1\""])
+        .arg(std::env::current_exe().unwrap())
+        .arg(name)
+        .env(FOLDER, Path::new(folder.path()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.signal() == Some(6) && said.contains("memory allocation of 1099511627776 bytes failed"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(&table).unwrap(), "seq,in\n0,7\n");
 }

@@ -263,6 +263,15 @@ fn restarts_clocks_and_cores() {
 }
 
 #[test]
+fn a_deadline_that_makes_one_branch_of_a_join_give_up() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: step, from: a }\n  \
+         c: { kind: collect, inputs: { x: a, y: b } }\npaths: [{ from: a, to: c, deadline: 1ms, on_miss: drop }]\n",
+        &[("5:3 E0134", "`b` may let messages go: a partner could be waited for for ever")],
+    );
+}
+
+#[test]
 fn deadlines_that_the_plan_itself_exceeds() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  d: { kind: delay, config: { by: 20ms }, from: a }\n  \

@@ -2,7 +2,8 @@
 //!
 //! 10,000 messages a second of 64 bytes through two nodes, and 30 frames a second of 1920×1080 through a resize and a mock model.
 //! Nothing may be lost; resident memory may not grow by more than 1 MiB an hour, fitted by least squares after the first
-//! twelfth of the time; the p99 of the last sixth may not exceed 1.25 times that of the second and third twelfth.
+//! twelfth of the time; the p99 of the last sixth may not exceed 1.25 times that of the second and third twelfth. How much of a
+//! core everybody else took meanwhile, and the host itself, stands beside each twelfth: what crept may be theirs.
 
 use hdrhistogram::Histogram;
 use limen::{
@@ -54,6 +55,9 @@ impl Node for Twelfths {
             twelfths.iter().for_each(|part| all.add(part).expect("the same bounds"));
             all.value_at_quantile(0.99) as f64
         };
+        for (n, part) in self.latencies.iter().enumerate() {
+            to.set(format!("p99_{n:02}"), part.value_at_quantile(0.99) as f64);
+        }
         to.set("early_p99", p99(&self.latencies[1..3]));
         to.set("late_p99", p99(&self.latencies[10..]));
     }
@@ -73,6 +77,16 @@ impl Sink for Twelfths {
 fn resident_kib() -> f64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4.0
+}
+
+/// Seconds of a core that other processes have had since the machine started, and that the host kept for itself.
+fn taken() -> [f64; 2] {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let first = stat.lines().next().unwrap_or_default();
+    let ticks: Vec<f64> = first.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    let of = |fields: &[usize]| fields.iter().filter_map(|field| ticks.get(*field)).sum::<f64>() / 100.0;
+    // User, nice, system, interrupts; then what was stolen.
+    [of(&[0, 1, 2, 5, 6]) - limen_benches::cpu_seconds(), of(&[7])]
 }
 
 /// Growth by least squares, per hour, of samples a second apart.
@@ -109,9 +123,13 @@ fn main() {
     let mut running = plan.wire().and_then(limen::Wired::start).unwrap_or_else(|error| panic!("{error}"));
     let begin = Instant::now();
     let mut resident = Vec::with_capacity(seconds as usize + 60);
+    let mut others = vec![taken()];
     while begin.elapsed() < Duration::from_secs(seconds) {
         assert!(!running.wait_for(Duration::from_secs(1)), "the graph ended by itself");
         resident.push(resident_kib());
+        if begin.elapsed().as_secs() >= others.len() as u64 * seconds / 12 {
+            others.push(taken());
+        }
     }
     let report = running.stop(limen::Drain::within(Duration::from_secs(5)));
     let settled = &resident[resident.len() / 12..];
@@ -126,6 +144,12 @@ fn main() {
         let (early, late) = (of("early_p99"), of("late_p99"));
         good &= late <= 1.25 * early;
         println!("{sink}: p99 {:.1} µs early, {:.1} µs late, {:.2} times", early / 1e3, late / 1e3, late / early);
+    }
+    println!("twelfth  end p99, µs  seen p99, µs  others, % of a core  host, % of a core");
+    for (n, pair) in others.windows(2).take(12).enumerate() {
+        let p99 = |sink: &str| report.metric(&format!("{sink}.p99_{n:02}")).unwrap_or(f64::NAN) / 1e3;
+        let [theirs, hosts] = [0, 1].map(|i| (pair[1][i] - pair[0][i]) * 1200.0 / seconds as f64);
+        println!("{:>7}  {:>11.1}  {:>12.1}  {theirs:>19.2}  {hosts:>17.2}", n + 1, p99("end"), p99("seen"));
     }
     report.bugs.iter().for_each(|bug| println!("{bug}"));
     println!("{}", if good { "nothing crept" } else { "something crept" });

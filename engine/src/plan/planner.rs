@@ -71,12 +71,13 @@ impl Planner<'_> {
             notes.extend(node.notices.iter().map(|notice| format!("`{}` {notice}", node.name)));
         }
         let paths = self.paths(&nodes, is_whole);
+        // What a deadline makes nodes give up is one of the losses that a join is held against.
+        rules(&mut nodes, &edges, &paths);
         if is_whole {
             self.check_waits(&nodes, &edges);
             self.check_gathers(&nodes, &edges, &specs);
             self.check_joins(&nodes, &edges, &specs);
         }
-        rules(&mut nodes, &edges, &paths);
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
         let plan = Plan {
             graph: self.spec.name.clone(),

@@ -1,6 +1,7 @@
 //! Datagrams and connections, on the loopback interface.
 
 use super::{Graph, end, figures, stop};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -260,10 +261,17 @@ fn more_connections_than_allowed_are_turned_away() {
     let (mut first, mut second) = (connect(way_in), connect(way_in));
     line(&mut first);
     line(&mut second);
-    for _ in 0..200 {
+    for _ in 0..10_000 {
         assert!(is_closed(&mut connect(way_in)));
     }
     line(&mut first);
+    // Those who stay although they were told to go take nothing from anybody either.
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let mut held: Vec<TcpStream> = (0..1_000).map(|_| connect(way_in)).collect();
+    line(&mut first);
+    assert!(held.iter_mut().all(is_closed));
+    drop(held);
     drop(second);
     // As soon as it is noticed that one has gone, there is room for another.
     let end = Instant::now() + PATIENCE.unwrap();
@@ -279,8 +287,8 @@ fn more_connections_than_allowed_are_turned_away() {
         }
     }
     let report = stop(running);
-    assert!(report.metric("a.refused") >= Some(200.0), "{:?}", report.nodes);
-    figures(&report, &[("a.connections", 3.0), ("a.received", 4.0)]);
+    assert!(report.metric("a.refused") >= Some(11_000.0), "{:?}", report.nodes);
+    figures(&report, &[("a.connections", 3.0), ("a.received", 5.0)]);
 }
 
 /// \[S1\] A connection that is lost is made again, and what was lost with it is counted.
