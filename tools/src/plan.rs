@@ -48,30 +48,51 @@ pub fn show_why(plan: &Plan) -> String {
         };
         paragraph(&mut text, &format!("{}: ", one_line(&node.name)), &format!("{on}: {why}"));
     }
-    text.push('\n');
+    let mut edges = Reasons::default();
     for edge in plan.edges() {
         let why = if edge.capacity_written {
-            "as written".to_string()
+            "as written"
         } else if edge.when_full == WhenFull::Latest {
-            "the latest message is one message".into()
+            "the latest message is one message"
         } else if edge.crossing {
-            "four bursts where threads meet, less where messages are large (16 MiB in all)".into()
+            "four bursts where threads meet, less where messages are large (16 MiB in all)"
         } else {
-            "a burst within a thread, less where messages are large (4 MiB in all)".into()
+            "a burst within a thread, less where messages are large (4 MiB in all)"
         };
-        let edge_name = format!("{} -> {}: ", one_line(&edge.from_name), one_line(&edge.to_name));
-        paragraph(&mut text, &edge_name, &format!("holds {}: {why}", count(edge.capacity, "message")));
+        let name = format!("{} -> {}", one_line(&edge.from_name), one_line(&edge.to_name));
+        edges.add(why, format!("{name}: holds {}", count(edge.capacity, "message")));
     }
-    text.push('\n');
+    edges.write(&mut text);
+    let mut pools = Reasons::default();
+    let why = "as many as the edges and nodes behind it can hold at once, and those it is filling: it never runs out, and never grows";
     for node in plan.nodes() {
         for out in node.outputs.iter().filter(|out| out.slots > 0) {
-            let why = "as many as the edges and nodes behind it can hold at once, and those it is filling: it never runs out, and never \
-                       grows";
-            let pool = format!("{}/{}: ", one_line(&node.name), one_line(&out.name));
-            paragraph(&mut text, &pool, &format!("{}: {why}", count(out.slots, "slot")));
+            pools.add(why, format!("{}/{}: {}", one_line(&node.name), one_line(&out.name), count(out.slots, "slot")));
         }
     }
+    pools.write(&mut text);
     text
+}
+
+/// Facts by the reason they have in common.
+#[derive(Default)]
+struct Reasons(Vec<(&'static str, Vec<String>)>);
+
+impl Reasons {
+    fn add(&mut self, why: &'static str, fact: String) {
+        match self.0.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, facts)) => facts.push(fact),
+            None => self.0.push((why, vec![fact])),
+        }
+    }
+
+    fn write(&self, text: &mut String) {
+        for (why, facts) in &self.0 {
+            text.push('\n');
+            facts.iter().for_each(|fact| paragraph(text, "", fact));
+            paragraph(text, "    ", why);
+        }
+    }
 }
 
 fn workers(text: &mut String, plan: &Plan) {
