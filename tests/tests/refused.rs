@@ -263,6 +263,16 @@ fn restarts_clocks_and_cores() {
 }
 
 #[test]
+fn a_sampling_node_on_one_branch_of_a_join() {
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n  \
+         s: { kind: pair, inputs: { a: a, b: b }, join: { policy: sample, trigger: a } }\n  \
+         c: { kind: collect, inputs: { x: a, y: s } }\n",
+        &[("6:3 E0134", "`s` samples, and lets go what comes before the first of its other inputs")],
+    );
+}
+
+#[test]
 fn a_deadline_that_makes_one_branch_of_a_join_give_up() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: step, from: a }\n  \

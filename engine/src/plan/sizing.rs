@@ -124,6 +124,9 @@ impl Planner<'_> {
                 Loss::Edge(e) => {
                     format!("the edge from `{}` may lose messages ({})", edges[e].from_name, edges[e].when_full.name())
                 }
+                Loss::Node(n) if nodes[n].rule.policy == JoinPolicy::Sample => {
+                    format!("`{}` samples, and lets go what comes before the first of its other inputs", nodes[n].name)
+                }
                 Loss::Node(n) if merges_streams(&nodes[n]) => {
                     format!("`{}` puts several streams together", nodes[n].name)
                 }
@@ -321,7 +324,9 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss>
         let drops = nodes[from].fault.as_ref().is_some_and(|fault| fault.drop > 0.0);
         let gives_up = nodes[from].rules.deadlines.iter().any(Option::is_some);
         let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
-        let waits = nodes[from].rule.patience.is_some() || nodes[from].rule.policy == JoinPolicy::ByTime;
+        // What comes to a sampling node before the first of its other inputs is let go.
+        let parts = matches!(nodes[from].rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample);
+        let waits = nodes[from].rule.patience.is_some() || parts;
         let out = &nodes[from].outputs[edges[at].from_port];
         let duplicates = nodes[from].fault.as_ref().is_some_and(|fault| fault.duplicate > 0.0);
         let many = merges_streams(&nodes[from]) || makes_many(&nodes[from], out) || duplicates;
