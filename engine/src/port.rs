@@ -183,10 +183,13 @@ impl<T: Payload> Port<T> {
     #[inline(always)]
     fn room(&mut self, calls: usize, cx: &mut Cx) -> usize {
         let mut room = calls;
-        for edge in &mut self.edges {
-            let free = edge.room(self.emits, || cx.read());
-            // A division only where it is one.
-            room = room.min(if self.emits == 1 { free } else { free / self.emits });
+        // Nearly always there is one edge, and a call sends one message: no loop, and no division.
+        if let ([edge], 1) = (&mut self.edges[..], self.emits) {
+            room = room.min(edge.room(1, || cx.read()));
+        } else {
+            for edge in &mut self.edges {
+                room = room.min(edge.room(self.emits, || cx.read()) / self.emits.max(1));
+            }
         }
         if self.staged.capacity() == 0 {
             self.borrow_buffer();
@@ -360,7 +363,10 @@ impl<T: Payload> PortSet for Port<T> {
     }
     #[inline]
     fn ring(&mut self) {
-        self.edges.iter_mut().for_each(Tx::ring);
+        match &mut self.edges[..] {
+            [edge] => edge.ring(),
+            edges => edges.iter_mut().for_each(Tx::ring),
+        }
     }
     #[inline]
     fn has_emitted(&self) -> bool {

@@ -186,6 +186,7 @@ pub(crate) struct Common {
     pub(crate) hold: Option<Hist>,
     pub(crate) blocked: Option<Hist>,
     life: Life,
+    special: bool,
     /// Mean time of a call, ns; 0 before the first was timed.
     call_ns: u64,
     /// How many messages one turn may take: what fits into 20 µs.
@@ -223,6 +224,7 @@ impl Common {
             hold: None,
             blocked: None,
             life: Life::Open,
+            special: false,
             call_ns: 0,
             // The first call tells how many a turn has time for.
             limit: 1,
@@ -241,6 +243,7 @@ impl Common {
     }
 
     fn takes(&mut self, inputs: usize, cx: &mut Cx) {
+        self.special = self.sieve.is_some() || self.is_singled();
         self.queue = Some(cx.histogram(self.node, Term::Queue, 2));
         if inputs > 1 {
             self.hold = Some(cx.histogram(self.node, Term::Hold, 2));
@@ -266,6 +269,13 @@ impl Common {
     #[inline]
     fn is_singled(&self) -> bool {
         self.fault.is_some() || self.budget != 0
+    }
+
+    /// Whether messages need more than to be given to the node: a closer look before, or a call each by itself. One question
+    /// instead of three, asked once a turn.
+    #[inline]
+    fn is_special(&self) -> bool {
+        self.special
     }
 
     /// Looks after the inputs that must not be silent while there is nothing to do before `wake`. Says when to look again,

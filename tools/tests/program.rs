@@ -346,7 +346,11 @@ fn stderr_can_be_read_by_a_program() {
 fn a_plan_says_why() {
     let folder = Folder::with("why", COUNTING);
     let ran = folder.run("plan graph.yaml --why");
-    ran.expect(0, "numbers: on CPU ", "").expect(0, "numbers/value -> nothing/in: holds 64 messages\n    a burst within a thread", "");
+    ran.expect(0, "numbers: on CPU ", "").expect(
+        0,
+        "numbers/value -> nothing/in: holds 64 messages\n    a burst within a thread",
+        "",
+    );
     ran.expect(0, "numbers/value: ", "");
 }
 

@@ -65,6 +65,10 @@ impl<T: Payload> Rx<T> {
     /// Messages waiting.
     #[inline]
     pub(crate) fn len(&self) -> usize {
+        if let RxKind::Local(local) = &self.kind { local.len.get() } else { self.len_across() }
+    }
+
+    fn len_across(&self) -> usize {
         match &self.kind {
             RxKind::Local(local) => local.len.get(),
             RxKind::Ring { items, .. } => items.slots(),

@@ -87,6 +87,13 @@ impl<T: Payload> Tx<T> {
     /// slot as it comes free would make both ends fight for the same cache line.
     #[inline]
     pub(crate) fn room(&mut self, want: usize, now: impl FnOnce() -> u64) -> usize {
+        // Nearly always: the edge is within a worker, and nobody waits.
+        if let (TxKind::Local(local), WhenFull::Block, None) = (&self.kind, self.params.when_full, self.stalled) {
+            let free = self.params.capacity.saturating_sub(local.len.get());
+            if free >= want {
+                return free;
+            }
+        }
         let free = match (self.params.when_full, &self.kind) {
             (WhenFull::Block, _) => self.free(),
             (_, TxKind::Local(_) | TxKind::Looking(_, true)) => return self.free().max(want),

@@ -168,11 +168,11 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
-        if common.sieve.is_some() {
-            return self.process_fresh(n, common, cx, work);
-        }
-        if n == 1
-            && !common.is_singled()
+        if common.is_special() {
+            if common.sieve.is_some() {
+                return self.process_fresh(n, common, cx, work);
+            }
+        } else if n == 1
             && let Some((item, run)) = self.intake.take_only()
         {
             return self.process_one(item, run, common, cx, work);
@@ -229,6 +229,8 @@ impl<I: Intake> Feed<I> {
         let (mut accounted, mut weight) = (0, 0);
         if recorded {
             weight = run.weight;
+            // A copy: only here the run has to be in memory.
+            let run = Run { ..run };
             accounted = run.accounted + cx.record_wait(common, &run, started);
             work.note(&item);
         }

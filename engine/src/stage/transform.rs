@@ -136,6 +136,21 @@ impl<N: Transform> TransformStage<N> {
         true
     }
 
+    #[cold]
+    fn turn_without_node(&mut self, cx: &mut Cx) -> Turn {
+        match self.common.life {
+            Life::Resting(due) => {
+                let (node, again) = (&mut self.work.node, &mut self.again);
+                build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
+                    self.fail(cx, trouble);
+                    Turn::Worked
+                })
+            }
+            Life::Gone(reason) => self.feed.drain(&mut self.common, reason),
+            Life::Open | Life::Ended => Turn::Done,
+        }
+    }
+
     /// No more will come.
     #[cold]
     fn finish(&mut self, state: State, cx: &mut Cx) -> Turn {
@@ -172,17 +187,8 @@ impl<N: Transform> TransformStage<N> {
 
 impl<N: Transform> Stage for TransformStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
-        match self.common.life {
-            Life::Open => {}
-            Life::Resting(due) => {
-                let (node, again) = (&mut self.work.node, &mut self.again);
-                return build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
-                    self.fail(cx, trouble);
-                    Turn::Worked
-                });
-            }
-            Life::Gone(reason) => return self.feed.drain(&mut self.common, reason),
-            Life::Ended => return Turn::Done,
+        if self.common.life != Life::Open {
+            return self.turn_without_node(cx);
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
