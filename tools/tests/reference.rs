@@ -87,6 +87,42 @@ fn whole_graphs_in_the_book_are_right() {
     assert!(found >= 1, "there is none");
 }
 
+/// What a part of a graph connects to, and the files it names, are elsewhere; its kinds, keys and values are held against what there is.
+#[test]
+fn parts_of_graphs_in_the_book_are_right() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let nodes = "nodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  z: { kind: \"null\", from: a }\n";
+    let mut found = 0;
+    for path in std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !name.ends_with(".md") || matches!(name.as_str(), "codes.md" | "wrong-graphs.md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        for part in blocks.filter(|block| !block.contains("version: 1")) {
+            let lines = || part.lines().filter(|line| !line.trim().is_empty());
+            let indent = lines().map(|line| line.len() - line.trim_start().len()).min().unwrap();
+            let part = |by: &str| lines().map(|line| format!("{by}{}\n", &line[indent..])).collect::<String>();
+            let keys = ["defaults", "cores", "run", "paths", "profiles", "include"];
+            let whole = if keys.iter().any(|key| part("").starts_with(&format!("{key}:"))) {
+                format!("version: 1\n{}{nodes}", part(""))
+            } else {
+                format!("version: 1\n{nodes}{}", part("  "))
+            };
+            let planned =
+                limen::Spec::from_text(&whole, &name).and_then(|spec| limen::Plan::new(spec, &limen_run::registry()));
+            let problems = planned.err().map_or_else(String::new, |problems| problems.to_string());
+            let elsewhere = ["E0113", "E0120", "E0125", "E0130"];
+            for line in problems.lines().filter(|line| line.contains("error[")) {
+                assert!(elsewhere.iter().any(|code| line.contains(code)), "{line}\n{whole}");
+            }
+            found += 1;
+        }
+    }
+    assert!(found >= 5, "{found}");
+}
+
 /// `<!-- tools/examples/own_node.rs -->` and a block below it: the page shows that file.
 #[test]
 fn files_in_the_book_are_the_files() {
