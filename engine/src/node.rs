@@ -321,6 +321,7 @@ pub struct Ports {
     pub(crate) blocking: bool,
     pub(crate) live: bool,
     pub(crate) endless: bool,
+    pub(crate) total: Option<u64>,
     pub(crate) selective: bool,
     pub(crate) scatters: bool,
     pub(crate) gathers: bool,
@@ -424,6 +425,13 @@ impl Ports {
     #[must_use]
     pub fn endless(mut self) -> Self {
         self.endless = true;
+        self
+    }
+
+    /// A source that begins so many messages and then ends: what progress is reckoned by.
+    #[must_use]
+    pub fn total(mut self, messages: u64) -> Self {
+        self.total = Some(messages);
         self
     }
 

@@ -91,6 +91,8 @@ pub struct NodePlan {
     pub notices: Vec<String>,
     /// Whether it is a source that never ends by itself.
     pub endless: bool,
+    /// How many messages it begins before it ends, where that is known.
+    pub total: Option<u64>,
     /// What may be changed while it runs.
     pub settings: Vec<Setting>,
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,

@@ -21,10 +21,10 @@ pub(crate) struct Progress {
 }
 
 /// What the end of a run is known by.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Bound {
     Time,
-    Frames,
+    Messages,
     None,
 }
 
@@ -33,9 +33,13 @@ impl Progress {
     pub(crate) fn new(plan: &Plan, frames: Option<u64>, duration: Option<Duration>, quiet: bool) -> Self {
         let on = !quiet && !log::is_json() && stderr().is_terminal();
         let target = if on { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let (bound, length, template) = match (duration, frames) {
+        // What every source begins, where that is known of all.
+        let sources = plan.nodes().iter().filter(|node| node.role == Role::Source);
+        let of = |total: Option<u64>| total.into_iter().chain(frames).min();
+        let messages = sources.map(|source| of(source.total)).sum::<Option<u64>>();
+        let (bound, length, template) = match (duration, messages) {
             (Some(duration), _) => (Bound::Time, Some(millis(duration)), "{bar:30} {elapsed}, {eta} left  {wide_msg}"),
-            (None, Some(frames)) => (Bound::Frames, Some(frames), "{bar:30} {pos}/{len}, {eta} left  {wide_msg}"),
+            (None, Some(messages)) => (Bound::Messages, Some(messages), "{bar:30} {pos}/{len}, {eta} left  {wide_msg}"),
             (None, None) => (Bound::None, None, "{spinner} {elapsed}  {wide_msg}"),
         };
         let bar = ProgressBar::with_draw_target(length, target);
@@ -59,10 +63,9 @@ impl Progress {
         self.bar.set_message(counts.join("  "));
         match self.bound {
             Bound::Time => self.bar.set_position(millis(self.began.elapsed())),
-            // The source that is furthest behind.
-            Bound::Frames => {
+            Bound::Messages => {
                 let sources = self.ends.iter().filter(|(_, role)| *role == Role::Source);
-                self.bar.set_position(sources.map(|(name, _)| done(name)).min().unwrap_or(0));
+                self.bar.set_position(sources.map(|(name, _)| done(name)).sum());
             }
             Bound::None => self.bar.tick(),
         }

@@ -219,6 +219,7 @@ impl Planner<'_> {
                 notes: Vec::new(),
                 notices: Vec::new(),
                 endless: false,
+                total: None,
                 settings: Vec::new(),
                 inputs: Vec::new(),
                 planned: None,
@@ -353,6 +354,7 @@ impl Planner<'_> {
         plan.notes = ports.notes.clone();
         plan.notices = ports.notices.clone();
         plan.endless = ports.endless;
+        plan.total = ports.total;
         plan.settings = ports.settings.clone();
         plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();
         plan.outputs = ports

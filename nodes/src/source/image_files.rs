@@ -95,7 +95,7 @@ impl Node for ImageFiles {
             }
             Ok(files) => {
                 match picture::size_of_file(&files[0]) {
-                    Ok(found) => size = Some(found),
+                    Ok(found) => size = Some((found, files.len())),
                     Err(error) => {
                         errors
                             .at("path", format!("the first file gives the size of all: {error}"))
@@ -114,12 +114,13 @@ impl Node for ImageFiles {
                 }
             }
         }
-        let Some(size) = size else { return errors.into_result(Ports::new()) };
+        let Some((size, files)) = size else { return errors.into_result(Ports::new()) };
         let ports = Ports::new()
             .output("image", PortSpec::image(size.height, size.width, size.channels))
             .output("name", PortSpec::new(DType::U8, [Dim::AtMost(MAX_NAME)]))
             .output("label", PortSpec::fixed(DType::I32, []))
-            .cost(Cost::Heavy);
+            .cost(Cost::Heavy)
+            .total(files as u64 * u64::from(config.repeat));
         errors.into_result(ports)
     }
 

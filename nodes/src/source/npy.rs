@@ -207,7 +207,8 @@ impl Node for Npy {
         match open(config, cx.folders) {
             Ok((_, _, header)) => {
                 let cost = if header.size >= HEAVY_BYTES { Cost::Heavy } else { Cost::Medium };
-                ports = ports.output("value", PortSpec::fixed(header.dtype, header.shape)).cost(cost);
+                let total = header.items.saturating_mul(config.repeat.into());
+                ports = ports.output("value", PortSpec::fixed(header.dtype, header.shape)).cost(cost).total(total);
             }
             Err((message, help)) => {
                 errors.at("path", message).help(help);

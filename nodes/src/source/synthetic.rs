@@ -164,9 +164,10 @@ impl Node for Synthetic {
         if config.rate.is_some() {
             ports = ports.live();
         }
-        if config.count.is_none() {
-            ports = ports.endless();
-        }
+        ports = match config.count {
+            Some(count) => ports.total(count),
+            None => ports.endless(),
+        };
         errors.into_result(ports)
     }
 

@@ -30,7 +30,10 @@ impl Node for Timer {
 
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let ports = Ports::new().output("tick", PortSpec::fixed(DType::U64, [])).live();
-        Ok(if config.count.is_none() { ports.endless() } else { ports })
+        Ok(match config.count {
+            Some(count) => ports.total(count),
+            None => ports.endless(),
+        })
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
