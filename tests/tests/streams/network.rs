@@ -268,7 +268,9 @@ fn more_connections_than_allowed_are_turned_away() {
     // Those who stay although they were told to go take nothing from anybody either.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
-    let mut held: Vec<TcpStream> = (0..1_000).map(|_| connect(way_in)).collect();
+    // A thousand, where a process may have so many files open at all.
+    let many = most.saturating_sub(300).min(1_000);
+    let mut held: Vec<TcpStream> = (0..many).map(|_| connect(way_in)).collect();
     line(&mut first);
     assert!(held.iter_mut().all(is_closed));
     drop(held);
@@ -287,7 +289,7 @@ fn more_connections_than_allowed_are_turned_away() {
         }
     }
     let report = stop(running);
-    assert!(report.metric("a.refused") >= Some(11_000.0), "{:?}", report.nodes);
+    assert!(report.metric("a.refused") >= Some(10_000.0 + many as f64), "{:?}", report.nodes);
     figures(&report, &[("a.connections", 3.0), ("a.received", 5.0)]);
 }
 
