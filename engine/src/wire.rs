@@ -333,8 +333,8 @@ impl Wired {
             let first = pinned.iter().flatten().find_map(|p| p.refused.clone());
             first.filter(|_| strict)
         };
-        let pinned = match shared.begin(n, refused) {
-            Ok(pinned) => pinned,
+        let (pinned, begun) = match shared.begin(n, refused) {
+            Ok(begun) => begun,
             Err(Ok(error)) => return Err(build_error(plan, error)),
             Err(Err(refused)) => return Err(RunError::Refused(format!("{refused} (`strict` is set)"))),
         };
@@ -343,7 +343,7 @@ impl Wired {
             shared.note(refused);
         }
         running.pinned = pinned;
-        running.started = Instant::now();
+        running.started = begun;
         Ok(running)
     }
 

@@ -10,7 +10,7 @@ use crossbeam_queue::ArrayQueue;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const RUN: u8 = 0;
 const STOPPING: u8 = 1;
@@ -37,6 +37,9 @@ pub(crate) struct Command {
     pub(crate) name: String,
     pub(crate) value: f64,
 }
+
+/// Why a run did not begin: the node that could not be built, or what the system refused.
+pub(crate) type NotBegun = Result<(usize, String), String>;
 
 /// What all workers of a run share.
 pub(crate) struct RunShared {
@@ -203,25 +206,27 @@ impl RunShared {
         }
     }
 
-    /// Waits for every worker and lets them begin, unless one could not build its nodes or `refuse` says no.
+    /// Waits for every worker and lets them begin, unless one could not build its nodes or `refuse` says no. Says when: no message
+    /// is older.
     pub(crate) fn begin(
         &self,
         workers: usize,
         refuse: impl FnOnce(&[Option<Pinned>]) -> Option<String>,
-    ) -> Result<Vec<Pinned>, Result<(usize, String), String>> {
+    ) -> Result<(Vec<Pinned>, Instant), NotBegun> {
         let mut state = lock(&self.started.state);
         while state.built < workers {
             state = self.started.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let refused = refuse(&state.pinned);
         let error = state.errors.first().cloned();
+        let begun = Instant::now();
         state.go = Some(error.is_none() && refused.is_none());
         let pinned = state.pinned.iter().cloned().map(Option::unwrap_or_default).collect();
         self.started.changed.notify_all();
         match (error, refused) {
             (Some(error), _) => Err(Ok(error)),
             (None, Some(refused)) => Err(Err(refused)),
-            (None, None) => Ok(pinned),
+            (None, None) => Ok((pinned, begun)),
         }
     }
 
