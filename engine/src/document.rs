@@ -269,6 +269,18 @@ impl Tree {
     /// Reads the tree as a type. Unknown keys of its structs are all reported with a suggestion; the first wrong
     /// value ends the reading.
     pub(crate) fn read<T: DeserializeOwned>(&self, problems: &mut Problems) -> Option<T> {
+        self.read_or(problems, |field| format!("write `{field}:` here"))
+    }
+
+    /// Reads the config of a node. Where the graph gives none, what is missing belongs under a key that is missing too.
+    pub(crate) fn read_config<T: DeserializeOwned>(&self, problems: &mut Problems) -> Option<T> {
+        match self.value {
+            Value::Null => self.read_or(problems, |field| format!("write `config: {{ {field}: .. }}`")),
+            _ => self.read(problems),
+        }
+    }
+
+    fn read_or<T: DeserializeOwned>(&self, problems: &mut Problems, missing: fn(&str) -> String) -> Option<T> {
         let found = RefCell::new(Vec::new());
         let result = T::deserialize(Reader::new(self, &found));
         let found = found.into_inner();
@@ -279,27 +291,11 @@ impl Tree {
             Err(error) => {
                 let place = error.place.unwrap_or_else(|| self.place.clone());
                 let mut problem = Problem::new("E0104", place, error.message);
-                problem.help = error.help;
+                problem.help = error.help.or_else(|| error.missing.map(missing));
                 problems.push(problem);
                 None
             }
         }
-    }
-
-    /// Reads the config of a node. Where the graph gives none, what is missing belongs under a key that is missing too.
-    pub(crate) fn read_config<T: DeserializeOwned>(&self, problems: &mut Problems) -> Option<T> {
-        let known = problems.0.len();
-        let config = self.read(problems);
-        if matches!(self.value, Value::Null) {
-            for problem in &mut problems.0[known..] {
-                let missing =
-                    problem.help.as_deref().and_then(|help| help.strip_prefix("write `")?.strip_suffix(":` here"));
-                if let Some(field) = missing {
-                    problem.help = Some(format!("write `config: {{ {field}: .. }}`"));
-                }
-            }
-        }
-        config
     }
 }
 

@@ -359,8 +359,13 @@ const MANY: usize = 256;
 /// So many names are listed where none is near.
 const LISTED: usize = 16;
 
-/// The nearest of some names, for "did you mean".
-pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+/// The nearest of some names, for "did you mean"; none where none is near.
+///
+/// ```
+/// assert_eq!(limen::nearest("resise", ["argmax", "resize"]), Some("resize"));
+/// assert_eq!(limen::nearest("a", ["b"]), None);
+/// ```
+pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let many = among.clone().into_iter().nth(MANY).is_some();
     let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
     among

@@ -71,7 +71,9 @@ pub use crew::Schedule;
 pub use driven::{Driven, Turned};
 pub use edge::{Reason, WhenFull};
 pub use emit::Emit;
-pub use error::{Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError};
+pub use error::{
+    Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError, nearest,
+};
 pub use folders::Folders;
 pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
 pub use intake::{JoinPolicy, OneOf, Picked};

@@ -186,6 +186,8 @@ pub(crate) struct Common {
     pub(crate) hold: Option<Hist>,
     pub(crate) blocked: Option<Hist>,
     life: Life,
+    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`, `fault`
+    /// and `budget` in one question, asked once a turn.
     special: bool,
     /// Mean time of a call, ns; 0 before the first was timed.
     call_ns: u64,
@@ -269,13 +271,6 @@ impl Common {
     #[inline]
     fn is_singled(&self) -> bool {
         self.fault.is_some() || self.budget != 0
-    }
-
-    /// Whether messages need more than to be given to the node: a closer look before, or a call each by itself. One question
-    /// instead of three, asked once a turn.
-    #[inline]
-    fn is_special(&self) -> bool {
-        self.special
     }
 
     /// Looks after the inputs that must not be silent while there is nothing to do before `wake`. Says when to look again,

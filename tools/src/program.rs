@@ -14,7 +14,7 @@ use crate::starter::begin;
 use crate::stdout::Stdout;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use limen::{Registry, Report};
+use limen::{Registry, Report, nearest};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -88,7 +88,7 @@ pub fn main(registry: Registry) -> ExitCode {
             Some(text) => Stdout::default().print(&text, 0),
             None => {
                 let what = crate::table::one_line(what);
-                let kinds = registry.kinds().map(|kind| kind.name.as_str());
+                let kinds: Vec<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
                 let help = match nearest(&what, kinds) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "`limen-run kinds` lists the kinds".into(),
@@ -103,12 +103,6 @@ pub fn main(registry: Registry) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The nearest of some names, where one is near.
-fn nearest<'a>(name: &str, among: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = among.map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate)).min()?;
-    (near.0 <= (name.len() / 3).max(1) && near.0 < name.len()).then_some(near.1)
-}
-
 /// A first word that is nearly a verb was taken for a graph's file; what it could not be understood with is beside the point.
 fn misspelt_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
     let word = word?.into_string().ok().filter(|word| !std::path::Path::new(word).exists())?;
@@ -118,7 +112,8 @@ fn misspelt_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
     if !is_beside_it || command.find_subcommand(&word).is_some() {
         return None;
     }
-    let verb = nearest(&word, command.get_subcommands().map(clap::Command::get_name))?;
+    let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    let verb = nearest(&word, verbs)?;
     let word = crate::table::one_line(&word);
     Some(format!("there is no verb `{word}`; did you mean `{verb}`?"))
 }

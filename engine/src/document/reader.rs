@@ -7,11 +7,13 @@ use std::cell::RefCell;
 use std::fmt;
 
 /// Why a tree cannot be read as a type.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ReadError {
     pub(super) place: Option<Place>,
     pub(super) message: String,
     pub(super) help: Option<String>,
+    /// The field that is missing, where that is what is wrong.
+    pub(super) missing: Option<&'static str>,
 }
 
 impl fmt::Display for ReadError {
@@ -24,7 +26,7 @@ impl std::error::Error for ReadError {}
 
 impl de::Error for ReadError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        ReadError { place: None, message: message.to_string(), help: None }
+        ReadError { message: message.to_string(), ..ReadError::default() }
     }
     fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let number = match found {
@@ -66,7 +68,7 @@ impl de::Error for ReadError {
             }
             _ => format!("write {expected}"),
         };
-        ReadError { place: None, message: format!("{found} is not {expected}"), help: Some(help) }
+        ReadError { message: format!("{found} is not {expected}"), help: Some(help), ..ReadError::default() }
     }
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         Self::invalid_type(found, expected)
@@ -74,14 +76,10 @@ impl de::Error for ReadError {
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
         let help = suggest(found, expected.iter().copied());
         let all = expected.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
-        ReadError { place: None, message: format!("`{found}` is not one of {all}"), help: Some(help) }
+        ReadError { message: format!("`{found}` is not one of {all}"), help: Some(help), ..ReadError::default() }
     }
     fn missing_field(field: &'static str) -> Self {
-        ReadError {
-            place: None,
-            message: format!("`{field}` is missing"),
-            help: Some(format!("write `{field}:` here")),
-        }
+        ReadError { message: format!("`{field}` is missing"), missing: Some(field), ..ReadError::default() }
     }
 }
 
@@ -172,9 +170,9 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
                 visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: [].iter(), value: None })
             }
             other => Err(ReadError {
-                place: None,
                 message: format!("{} is not a map", other.describe()),
                 help: Some(format!("keys: {}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))),
+                ..ReadError::default()
             }),
         };
         self.placed(result)
@@ -194,13 +192,13 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
                 visitor.visit_enum(Variant { reader: self, entry: &entries[0] })
             }
             other => Err(ReadError {
-                place: None,
                 message: format!(
                     "{} is not one of {}",
                     other.describe(),
                     variants.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ")
                 ),
                 help: None,
+                ..ReadError::default()
             }),
         };
         self.placed(result)
@@ -220,6 +218,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
                 place: Some(self.tree.place.clone()),
                 message: format!("{} is not text", self.tree.value.describe()),
                 help: Some("put it in quotes if text is meant".into()),
+                ..ReadError::default()
             }),
             Value::Word(word) => self.placed(visitor.visit_str(&word.text)),
             _ => self.deserialize_any(visitor),

@@ -168,7 +168,7 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
-        if common.is_special() {
+        if common.special {
             if common.sieve.is_some() {
                 return self.process_fresh(n, common, cx, work);
             }
