@@ -79,14 +79,19 @@ fn resident_kib() -> f64 {
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4.0
 }
 
-/// Seconds of a core that other processes have had since the machine started, and that the host kept for itself.
+/// Seconds of a core that other processes have had, and that the host kept for itself since the machine started.
 fn taken() -> [f64; 2] {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let first = stat.lines().next().unwrap_or_default();
-    let ticks: Vec<f64> = first.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    let of = |fields: &[usize]| fields.iter().filter_map(|field| ticks.get(*field)).sum::<f64>() / 100.0;
-    // User, nice, system, interrupts; then what was stolen.
-    [of(&[0, 1, 2, 5, 6]) - limen_benches::cpu_seconds(), of(&[7])]
+    let stolen = stat.lines().next().and_then(|cpu| cpu.split_whitespace().nth(8)?.parse::<f64>().ok());
+    // Process by process, with the children each has waited for: the machine's own sum misses what is shorter than a tick.
+    let own = std::process::id().to_string();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let others = processes.filter(|entry| *entry.file_name() != *own).filter_map(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+        Some(fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>())
+    });
+    [others.sum::<f64>() / 100.0, stolen.unwrap_or(0.0) / 100.0]
 }
 
 /// Growth by least squares, per hour, of samples a second apart.
