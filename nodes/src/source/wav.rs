@@ -14,7 +14,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-/// Reads sound from a WAV file, so many frames a message: `sound` `f32[≤frames,channels]`, from −1 to 1.
+/// Reads sound from a WAV file, so many frames a message: `sound` `f32[≤frames,channels]`, from −1 to 1; `f32[frames,channels]`
+/// with `tail: pad`.
 ///
 /// A frame is one sample of every channel. PCM of 8, 16, 24 and 32 bits and floats of 32 bits are read. A file that ends too
 /// soon gives the frames that are whole, then fails one call.
@@ -24,12 +25,26 @@ pub struct Config {
     pub path: String,
     /// Frames of every message; the last one may have fewer.
     pub frames: usize,
+    /// What becomes of the last frames when they are too few for a message.
+    #[serde(default)]
+    pub tail: Tail,
     /// `true` sends each message when its first frame would be heard; as fast as they are taken by default.
     #[serde(default)]
     pub real_time: bool,
     /// How many times the file is gone through; 1 by default.
     #[serde(default = "one")]
     pub repeat: u32,
+}
+
+/// What becomes of the last frames.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tail {
+    /// They are sent as a shorter message.
+    #[default]
+    Send,
+    /// They are sent with silence behind them, so that all messages have one shape.
+    Pad,
 }
 
 fn one() -> u32 {
@@ -74,6 +89,7 @@ pub struct Wav {
     sound: Sound,
     pace: Pace,
     frames: usize,
+    tail: Tail,
     unseen: Vec<f32>,
 }
 
@@ -172,7 +188,8 @@ impl Node for Wav {
         let mut ports = Ports::new().cost(Cost::Medium);
         match Sound::open(&config.path, cx.folders, config.repeat) {
             Ok(sound) => {
-                let frames = Dim::AtMost(config.frames.clamp(1, MAX_FRAMES));
+                let frames = config.frames.clamp(1, MAX_FRAMES);
+                let frames = if config.tail == Tail::Pad { Dim::Fixed(frames) } else { Dim::AtMost(frames) };
                 ports = ports.output("sound", PortSpec::new(DType::F32, [frames, Dim::Fixed(sound.channels())]));
                 ports = ports.note(format!("{} frames a second", sound.rate()));
             }
@@ -192,7 +209,7 @@ impl Node for Wav {
             return Err(NodeError::input(&*config.path, why));
         }
         let rate = config.real_time.then(|| Rate(f64::from(sound.rate()) / config.frames as f64));
-        Ok(Wav { sound, pace: Pace::new(rate), frames: config.frames, unseen: Vec::new() })
+        Ok(Wav { sound, pace: Pace::new(rate), frames: config.frames, tail: config.tail, unseen: Vec::new() })
     }
 }
 
@@ -214,10 +231,14 @@ impl Source for Wav {
         let read = if out.is_connected() {
             let header = out.header(origin);
             let mut sound = out.loan(&header)?;
-            sound.set_len(0, frames)?;
-            let read = self.sound.read(sound.as_mut_slice()?);
+            let samples = sound.as_mut_slice()?;
+            let channels = self.sound.channels();
+            let read = self.sound.read(&mut samples[..frames * channels]);
             if read > 0 {
-                sound.set_len(0, read)?;
+                match self.tail {
+                    Tail::Send => sound.set_len(0, read)?,
+                    Tail::Pad => samples[read * channels..].fill(0.0),
+                }
                 out.send(sound);
             }
             read
