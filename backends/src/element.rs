@@ -2,7 +2,9 @@
 //!
 //! Not for the path of a real model: that never looks at single elements.
 
+use limen::backend::BackendError;
 use limen::{DType, Element};
+use std::borrow::Cow;
 
 /// An element as a number. Integers above 2⁵³ lose their last bits.
 trait Number: Element {
@@ -97,10 +99,39 @@ impl Access {
         }
     }
 
+    /// Whether the elements are integers.
+    pub(crate) fn holds_only_whole(self) -> bool {
+        self.range.is_some()
+    }
+
     /// Whether a value survives: integers must be whole and in range, floating-point types round whatever they get.
     pub(crate) fn holds(self, value: f64) -> bool {
         self.range.is_none_or(|(min, max)| value.fract() == 0.0 && (min..=max).contains(&value))
     }
+}
+
+/// The elements of some bytes: where they lie if they are aligned, as the engine's buffers are, else a copy.
+#[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
+pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Cow<'_, [T]>, BackendError> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(elements) => Ok(Cow::Borrowed(elements)),
+        Err(_) if bytes.len().is_multiple_of(size_of::<T>()) => {
+            Ok(Cow::Owned(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()))
+        }
+        Err(e) => Err(BackendError::call(e)),
+    }
+}
+
+/// What a model computes as `i64`, as it travels.
+///
+/// # Errors
+/// When a value does not fit.
+#[cfg(any(feature = "tract", feature = "ort"))]
+pub(crate) fn narrow(values: &[i64]) -> Result<Vec<i32>, BackendError> {
+    let narrow = |value: &i64| {
+        i32::try_from(*value).map_err(|_| BackendError::Call(format!("an output holds {value}, which no i32 can")))
+    };
+    values.iter().map(narrow).collect()
 }
 
 #[cfg(test)]

@@ -2,14 +2,23 @@
 //!
 //! Everything that can be wrong with a model node is found here, while the graph is planned, and said at once.
 
+use crate::cache;
+use crate::calibration::{self, Calibration};
+use crate::candidate::{Candidate, Job, Verdict, reference, required};
+use crate::caught;
 use crate::mock::{Mock, MockConfig};
+use crate::onnx::{Loaded, Onnx, OnnxModel, OnnxPrepared, Outline, Runtime, State, batch_dims};
+use crate::shadow::{AnySession, Reference, ShadowPlan, compare, measure};
 use crate::verify::{Case, Tolerance};
-use limen::backend::{Backend, Prepared};
-use limen::infer::{Batch, InferPlan};
-use limen::{Given, PlanErrors, Planning};
+use crate::weights::remote;
+use limen::backend::{Backend, BackendError, Prepared, Requirements};
+use limen::infer::{Batch, InferPlan, OnSkip};
+use limen::unit::{show_bytes, show_ns};
+use limen::{DType, Given, Memory, PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// More threads than this inside one call are refused as a mistake: no CPU has a use for them.
 const MAX_THREADS: usize = 256;
@@ -26,17 +35,38 @@ pub struct Infer;
 pub struct Config {
     /// The model's file, relative to the graph's folder. Every backend but `mock` needs one.
     pub model: Option<String>,
-    /// What runs the model.
+    /// What the SHA-256 of the model's file must be, in hexadecimal digits.
+    pub sha256: Option<String>,
+    /// What runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
     #[serde(default)]
     pub backend: Choice,
+    /// What the backend shall be able to do beyond what the model asks of it.
+    pub require: Option<Require>,
     /// How messages are put together: `{ max: 8, within: 2ms }`. One at a time by default.
     #[serde(default)]
     pub batch: Batch,
+    /// Numbers of items to which batches are padded, rising: `[1, 4]`. By default the powers of two where the backend
+    /// compiles a model for its batch, as `tract` does, and none where it does not.
+    #[serde(default)]
+    pub buckets: Vec<usize>,
     /// Threads inside one call. More than one pays only for large models; small ones get slower.
     #[serde(default = "one")]
     pub threads: usize,
+    /// Outputs that are inputs of the next call of the same stream, such as those of a recurrent model. They are no ports.
+    /// A stream is what one source begins; each has a state of its own, zeros at first, and a batch holds at most one
+    /// message of each.
+    #[serde(default)]
+    pub state: Vec<StateConfig>,
+    /// What becomes of a stream's state when a message of it is missing: `keep`, or `reset`.
+    #[serde(default)]
+    pub on_skip: OnSkip,
+    /// `finite` fails a call whose inputs or outputs hold what is no finite number.
+    #[serde(default)]
+    pub guard: Guard,
     /// Recorded inputs and outputs, run once while planning: a graph whose model gives other numbers does not start.
     pub verify: Option<VerifyConfig>,
+    /// Another backend that is asked the same every so often while the graph runs, and how far it was apart at most.
+    pub shadow: Option<ShadowConfig>,
     /// What the backend `mock` takes, gives and does wrong.
     pub mock: Option<MockConfig>,
 }
@@ -45,18 +75,125 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
-    /// ONNX models on the CPU.
+    /// ONNX models on the CPU, in pure Rust.
     #[default]
     Rten,
+    /// ONNX models on the CPU, in pure Rust, compiled for each number of items; built in with the cargo feature `tract`.
+    Tract,
+    /// ONNX models on the CPU, with ONNX Runtime's library; built in with the cargo feature `ort`.
+    Ort,
+    /// The first of `ort`, `rten` and `tract` that is there and can run the model.
+    Auto,
     /// No model: answers of the right shape after a set time.
     Mock,
 }
 
-/// A recorded case and how near to it the model must come.
+/// What a backend shall be able to do. `limen-run GRAPH --plan` says of each whether it can.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Require {
+    /// Where it shall compute: `cpu`.
+    pub device: Option<String>,
+    /// Element types that it shall take.
+    #[serde(default)]
+    pub dtypes: Vec<DType>,
+    /// Items in one call.
+    #[serde(default)]
+    pub max_batch: usize,
+    /// Dims of one item.
+    #[serde(default)]
+    pub max_rank: usize,
+    /// Operators that it shall know, with their domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    #[serde(default)]
+    pub ops: Vec<String>,
+    /// Where its inputs and outputs shall be able to lie, besides ordinary memory.
+    pub memory: Option<RequireMemory>,
+    /// Calls that finish later.
+    #[serde(default)]
+    pub streams: bool,
+    /// Calls that are recorded once and replayed.
+    #[serde(default)]
+    pub graph_capture: bool,
+}
+
+/// Where a backend's inputs and outputs can lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RequireMemory {
+    /// Page-locked memory that a device can read and write.
+    Pinned,
+    /// The memory of the first device.
+    Device,
+}
+
+impl Require {
+    pub(crate) fn requirements(self) -> Requirements {
+        let memory = self.memory.map(|memory| match memory {
+            RequireMemory::Pinned => Memory::Pinned,
+            RequireMemory::Device => Memory::Device(0),
+        });
+        Requirements {
+            device: self.device,
+            dtypes: self.dtypes.into_iter().map(|dtype| (dtype, "required".into())).collect(),
+            max_batch: self.max_batch,
+            max_rank: self.max_rank,
+            threads: 0,
+            memory: memory.into_iter().collect(),
+            ops: self.ops.into_iter().map(|op| (op, String::new())).collect(),
+            streams: self.streams,
+            graph_capture: self.graph_capture,
+        }
+    }
+}
+
+/// What is looked for in the inputs and outputs of every call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Guard {
+    /// Nothing.
+    #[default]
+    None,
+    /// Infinities, and what is not a number.
+    Finite,
+}
+
+/// An output that is an input of the next call.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct StateConfig {
+    /// The model's input.
+    pub input: String,
+    /// The model's output.
+    pub output: String,
+    /// Which of its dims is the batch, from 0; by default the one that has the name of the other inputs' batch.
+    pub batch_dim: Option<usize>,
+}
+
+/// Another backend beside the one that serves. Its outputs are compared and forgotten; its time is part of the node's.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct ShadowConfig {
+    /// Which.
+    pub backend: Choice,
+    /// Of how many calls one is repeated.
+    #[serde(default = "hundred")]
+    pub every: u64,
+    /// A number may be off by this.
+    #[serde(default = "default_atol")]
+    pub atol: f64,
+    /// And by this part of the reference's number.
+    #[serde(default = "default_rtol")]
+    pub rtol: f64,
+}
+
+fn hundred() -> u64 {
+    100
+}
+
+/// A recorded case, or another backend, and how near to it the model must come.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct VerifyConfig {
     /// An `.npz` whose arrays are the model's inputs and outputs, of any number of items.
-    pub case: String,
+    pub case: Option<String>,
+    /// Another backend that is asked the same while planning.
+    pub against: Option<Choice>,
     /// A number may be off by this.
     #[serde(default = "default_atol")]
     pub atol: f64,
@@ -95,14 +232,36 @@ impl Config {
             }
             _ => {}
         }
+        if !self.state.is_empty() && self.batch.stride.is_some_and(|stride| stride != self.batch.max) {
+            let message = "messages that stay for the next batch would be in their stream's state twice";
+            errors.at("batch.stride", message).help("leave `stride:` out, or `state:`");
+        }
+        if self.state.is_empty() && self.on_skip == OnSkip::Reset {
+            errors.at("on_skip", "is for models with `state:`").help("leave it out");
+        }
+        if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.first() == Some(&0) {
+            errors.at("buckets", "the numbers rise from 1 up").help("write, for example, `[1, 2, 4]`");
+        } else if let Some(bucket) = self.buckets.iter().find(|bucket| **bucket > self.batch.max) {
+            let max = self.batch.max;
+            errors
+                .at("buckets", format!("{bucket} is more than the {max} messages of a batch"))
+                .help(format!("write at most {max}, or raise batch.max"));
+        }
         if self.threads == 0 || self.threads > MAX_THREADS {
             errors.at("threads", format!("{} threads inside a call; from 1 to {MAX_THREADS} make sense", self.threads));
         }
         if let Some(verify) = &self.verify {
-            for (field, value) in [("verify.atol", verify.atol), ("verify.rtol", verify.rtol)] {
-                if !(value >= 0.0 && value.is_finite()) {
-                    errors.at(field, format!("{value} is not a tolerance; it is a number from 0 up"));
-                }
+            check_tolerance("verify", verify.atol, verify.rtol, errors);
+            if verify.case.is_none() && verify.against.is_none() {
+                errors
+                    .at("verify", "says neither what was recorded nor whom to ask")
+                    .help("write `case:` or `against:`");
+            }
+        }
+        if let Some(shadow) = &self.shadow {
+            check_tolerance("shadow", shadow.atol, shadow.rtol, errors);
+            if shadow.every == 0 {
+                errors.at("shadow.every", "0 calls is no distance").help("write 1 to repeat every call");
             }
         }
         match (self.backend, &self.mock, &self.model) {
@@ -119,8 +278,26 @@ impl Config {
             }
             _ => {}
         }
-        if self.backend == Choice::Mock && self.model.is_some() {
-            errors.at("model", "backend `mock` runs no model").help("leave `model:` out, or choose another backend");
+        if self.backend == Choice::Mock {
+            if self.model.is_some() {
+                errors
+                    .at("model", "backend `mock` runs no model")
+                    .help("leave `model:` out, or choose another backend");
+            }
+            if self.shadow.is_some() {
+                errors.at("shadow", "backend `mock` has no numbers to compare").help("leave `shadow:` out");
+            }
+            if self.verify.as_ref().is_some_and(|verify| verify.against.is_some()) {
+                errors.at("verify.against", "backend `mock` has no numbers to compare").help("leave it out");
+            }
+            if self.sha256.is_some() {
+                errors
+                    .at("sha256", "is for the file of a model")
+                    .help("leave `sha256:` out, or choose another backend");
+            }
+            if self.require.is_some() {
+                errors.at("require", "backend `mock` can do what it is told").help("leave `require:` out");
+            }
         }
     }
 
@@ -128,9 +305,18 @@ impl Config {
     fn case(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<(Case, Tolerance)> {
         let verify = self.verify.as_ref()?;
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
-        let path = cx.folders.input(&verify.case).map_err(|why| _ = errors.at("verify.case", why)).ok()?;
-        let wrong = |e| _ = errors.at("verify.case", format!("`{}` {e}", verify.case));
+        let case = verify.case.as_ref()?;
+        let path = cx.folders.input(case).map_err(|why| _ = errors.at("verify.case", why)).ok()?;
+        let wrong = |e| _ = errors.at("verify.case", format!("`{case}` {e}"));
         Some((Case::read(&path).map_err(wrong).ok()?, tolerance))
+    }
+}
+
+fn check_tolerance(field: &str, atol: f64, rtol: f64, errors: &mut PlanErrors) {
+    for (name, value) in [("atol", atol), ("rtol", rtol)] {
+        if !(value >= 0.0 && value.is_finite()) {
+            errors.at(format!("{field}.{name}"), format!("{value} is not a tolerance; it is a number from 0 up"));
+        }
     }
 }
 
@@ -141,30 +327,38 @@ impl limen::infer::Infer for Infer {
         let mut errors = PlanErrors::default();
         config.check(&mut errors);
         let case = config.case(cx, &mut errors);
-        match config.backend {
-            Choice::Rten => plan_rten(&config, given, cx, case, errors),
-            Choice::Mock => {
-                let Some(Ok(prepared)) = config.mock.clone().map(Mock::prepare) else {
-                    // Said above, field by field.
-                    return Err(errors);
-                };
-                plan::<Mock>(&config, prepared, None, case, errors)
+        let planned = match (config.backend, &config.model) {
+            (Choice::Mock, _) => match config.mock.clone().map(Mock::prepare) {
+                Some(Ok(prepared)) => plan::<Mock>(&config, prepared, None, case.as_ref()),
+                // Said above, field by field.
+                _ => return Err(errors),
+            },
+            (_, None) => return Err(errors),
+            (_, Some(model)) => choose(&config, model, given, cx, case),
+        };
+        match planned {
+            Ok(plan) => errors.into_result(plan),
+            Err(others) => {
+                errors.append(others);
+                Err(errors)
             }
         }
     }
 }
 
-#[cfg(feature = "rten")]
-fn plan_rten(
+/// Gives the model to the runtime that was chosen, or to the first that can.
+fn choose(
     config: &Config,
+    model: &str,
     given: &Given,
     cx: &Planning<'_>,
     case: Option<(Case, Tolerance)>,
-    mut errors: PlanErrors,
 ) -> Result<InferPlan, PlanErrors> {
-    use crate::rten::{Rten, RtenPrepared, loaded::Loaded};
-
-    let Some(model) = &config.model else { return Err(errors) };
+    let mut errors = PlanErrors::default();
+    if let Err(why) = remote(model) {
+        errors.at("model", why);
+        return Err(errors);
+    }
     let path = match cx.folders.input(model) {
         Ok(path) => path,
         Err(why) => {
@@ -174,23 +368,259 @@ fn plan_rten(
             return Err(errors);
         }
     };
-    let loaded = match Loaded::open(&path) {
-        Ok(loaded) => loaded,
+    let outline = match Outline::open(&path) {
+        Ok(outline) => outline,
+        Err(error) => return Err(unreadable(model, &error)),
+    };
+    if let Some(sum) = &config.sha256
+        && let Err(why) = outline.check_sum(sum)
+    {
+        errors.at("sha256", format!("`{model}` {why}"));
+        return Err(errors);
+    }
+    let required = required(config, &outline);
+    let mut verdicts: Vec<(Candidate, Verdict)> = Candidate::all()
+        .into_iter()
+        .map(|candidate| (candidate.verdict(&required), candidate))
+        .map(|(verdict, candidate)| (candidate, verdict))
+        .collect();
+    let job = Job { config, given, model, path: &path, case, required };
+    let mut notes = Vec::new();
+    if let Some(folder) = cache::folder() {
+        let mut table = Calibration::read(folder);
+        if calibration::is_asked() {
+            calibrate(&mut table, &verdicts, &job, &outline.sha256, &mut notes);
+            if let Err(error) = table.write(folder) {
+                notes.push(format!("what was measured cannot be kept in {}: {error}", folder.display()));
+            }
+        }
+        // What was never measured comes last, in the order it had.
+        verdicts.sort_by_key(|(candidate, _)| {
+            table.get(&outline.sha256, candidate.name, config.batch.max).unwrap_or(u64::MAX)
+        });
+    }
+    let mut planned = None;
+    for (candidate, verdict) in &mut verdicts {
+        let is_asked = config.backend == Choice::Auto || config.backend == candidate.choice;
+        if planned.is_some() || !is_asked || *verdict != Verdict::Fits {
+            continue;
+        }
+        match candidate.plan(&job) {
+            Ok(plan) => planned = Some(plan),
+            // The others are no business of a graph that names its backend.
+            Err(errors) if config.backend != Choice::Auto => return Err(errors),
+            Err(errors) => *verdict = Verdict::Failed(errors.messages().map(str::to_string).collect()),
+        }
+    }
+    let said: Vec<String> =
+        verdicts.iter().map(|(candidate, verdict)| format!("`{}` {verdict}", candidate.name)).collect();
+    if let Some(plan) = planned {
+        return Ok(said.into_iter().chain(notes).fold(plan, InferPlan::note));
+    }
+    let fitting = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits).map(|(candidate, _)| candidate.name);
+    let fitting: Vec<String> = fitting.map(|name| format!("`backend: {name}`")).collect();
+    match verdicts.iter().find(|(candidate, _)| candidate.choice == config.backend) {
+        Some((candidate, Verdict::NotBuilt(name))) => {
+            let message = format!("this program was built without the backend `{}`", candidate.name);
+            let mut help = format!("build it with the cargo feature `{name}` of limen-backends");
+            if !fitting.is_empty() {
+                help = format!("{help}, or write {}", fitting.join(" or "));
+            }
+            errors.at("backend", message).help(help);
+        }
+        Some((candidate, verdict)) => {
+            let error = errors.at("backend", format!("for `{model}`, `{}` {verdict}", candidate.name));
+            if fitting.is_empty() {
+                error.help(format!("nothing else here fits either: {}", said.join("; ")));
+            } else {
+                error.help(format!("write {}", fitting.join(" or ")));
+            }
+        }
+        None => {
+            let message = format!("nothing here runs `{model}`: {}", said.join("; "));
+            errors
+                .at("backend", message)
+                .help("build this program with another backend, or export the model in another way");
+        }
+    }
+    Err(errors)
+}
+
+/// Measures the model on every backend that fits.
+fn calibrate(
+    table: &mut Calibration,
+    verdicts: &[(Candidate, Verdict)],
+    job: &Job<'_>,
+    model: &str,
+    notes: &mut Vec<String>,
+) {
+    for (candidate, _) in verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits) {
+        let Some([alone, together]) = candidate.measure(job) else { continue };
+        let (name, max) = (candidate.name, job.config.batch.max);
+        table.set(model, name, 1, alone);
+        table.set(model, name, max, together);
+        let mut note = format!("`{name}`: {} an item alone", show_ns(alone));
+        if max > 1 {
+            note.push_str(&format!(", {} in a batch of {max}", show_ns(together)));
+        }
+        notes.push(note);
+    }
+}
+
+fn unreadable(model: &str, error: &BackendError) -> PlanErrors {
+    let mut errors = PlanErrors::default();
+    errors.at("model", format!("`{model}`: {error}")).help(
+        "name a complete ONNX model below the graph's folder; `verify:` and `limen-run --plan` say what was loaded",
+    );
+    errors
+}
+
+/// Plans a model for a runtime.
+pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErrors> {
+    let Job { config, model, required, .. } = job;
+    let mut prepared = prepare_onnx::<R>(job)?;
+    let (bytes, parameters) = prepared.size();
+    let threads = prepared.threads();
+    let mut errors = PlanErrors::default();
+    let mut compared = Vec::new();
+    if let Some(verify) = &config.verify
+        && let Some(against) = verify.against
+    {
+        let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
+        match reference(against, job, required)
+            .and_then(|reference| against_reference(&prepared, &reference, tolerance))
+        {
+            Ok((lines, wrong)) => {
+                compared = lines;
+                wrong.into_iter().for_each(|wrong| _ = errors.at("verify.against", wrong));
+            }
+            Err(why) => _ = errors.at("verify.against", why),
+        }
+    }
+    if let Some(shadow) = &config.shadow {
+        match reference(shadow.backend, job, required) {
+            Ok(reference) => {
+                compared.push(format!("one in {} calls is repeated by `{}`", shadow.every, reference.name));
+                let tolerance = Tolerance { atol: shadow.atol, rtol: shadow.rtol };
+                prepared.shadowed(ShadowPlan { reference, every: shadow.every, tolerance });
+            }
+            Err(why) => _ = errors.at("shadow.backend", why),
+        }
+    }
+    if config.batch.max > 1
+        && prepared.single().is_none()
+        && let Some([alone, together]) = advise(&prepared, config.batch.max)
+    {
+        let (max, verdict) = (config.batch.max, if together < alone { "pays" } else { "does not pay" });
+        let (alone, together) = (show_ns(alone), show_ns(together));
+        compared.push(format!("a batch of {max} takes {together} an item, one alone {alone}: batching {verdict} here"));
+    }
+    if let Some(found) = prepared.compiled() {
+        let ms = found.compile_ns as f64 / 1e6;
+        compared.push(format!("compiled {} in {ms:.0} ms, {} from disk", found.compiled, found.from_disk));
+        compared.extend(found.warnings.iter().map(|why| format!("compiled again: {why}")));
+    }
+    let single = prepared.single().map(str::to_string);
+    match plan::<Onnx<R>>(config, prepared, single.as_deref(), job.case.as_ref()) {
+        Err(others) => {
+            errors.append(others);
+            Err(errors)
+        }
+        Ok(planned) => {
+            let s = if threads == 1 { "" } else { "s" };
+            let about = format!("{model}: {}, {parameters} parameters, {threads} thread{s}", show_bytes(bytes));
+            let planned = planned.on_skip(config.on_skip).note(about);
+            errors.into_result(compared.into_iter().fold(planned, InferPlan::note))
+        }
+    }
+}
+
+/// How long an item takes alone, and in a batch, ns.
+fn advise<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize) -> Option<[u64; 2]> {
+    let session = prepared.session(max).ok()?;
+    caught(|| measure(prepared.signature(), Box::new(session), max, ADVISED)).ok()?.ok()
+}
+
+/// How long one item and a batch are measured while planning.
+const ADVISED: Duration = Duration::from_millis(5);
+
+/// Loads a model to be compared with.
+pub(crate) fn reference_onnx<R: Runtime>(job: &Job<'_>) -> Result<Reference, PlanErrors> {
+    let prepared = prepare_onnx::<R>(job)?;
+    let signature = prepared.signature().clone();
+    let session = move |max_batch| prepared.session(max_batch).map(|session| Box::new(session) as AnySession);
+    Ok(Reference { name: R::NAME, signature, session: Box::new(session) })
+}
+
+/// Asks both the same: lines for the plan, and what is too far apart.
+fn against_reference<R: Runtime>(
+    prepared: &OnnxPrepared<R>,
+    reference: &Reference,
+    tolerance: Tolerance,
+) -> Result<(Vec<String>, Vec<String>), String> {
+    let signature = prepared.signature();
+    if signature.outputs != reference.signature.outputs {
+        return Err(format!("`{}` gives outputs of other shapes", reference.name));
+    }
+    let run = || {
+        let session: AnySession = Box::new(prepared.session(1)?);
+        compare(signature, [session, (reference.session)(1)?], tolerance)
+    };
+    let found = caught(run)?.map_err(|error| error.to_string())?;
+    let (mut lines, mut wrong) = (Vec::new(), Vec::new());
+    let (serving, other) = (micros(found.times.0), micros(found.times.1));
+    let calls = found.calls;
+    lines.push(format!(
+        "against `{}`, {calls} calls: a call takes {serving} µs here and {other} µs there",
+        reference.name
+    ));
+    for (output, found) in found.differences {
+        let (worst, largest) = (found.worst, found.largest);
+        let line = format!(
+            "output `{output}` is at most {worst:.2e} from `{}`'s, whose largest is {largest:.3}",
+            reference.name
+        );
+        if found.over > 0 {
+            let Tolerance { atol, rtol } = tolerance;
+            wrong.push(format!("{line}; {} numbers are further apart than atol {atol}, rtol {rtol} allow", found.over));
+        } else {
+            lines.push(line);
+        }
+    }
+    Ok((lines, wrong))
+}
+
+fn micros(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1e6)
+}
+
+/// Loads a model into a runtime and tries it out.
+fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
+    let &Job { config, given, model, .. } = job;
+    let loaded = Loaded::<R>::open(job.path).map_err(|error| unreadable(model, &error))?;
+    let states: Vec<State> = config
+        .state
+        .iter()
+        .map(|state| State { input: state.input.clone(), output: state.output.clone(), batch_dim: state.batch_dim })
+        .collect();
+    let mut errors = PlanErrors::default();
+    let batch_dims = match batch_dims(&loaded.outline, &states) {
+        Ok(batch_dims) => batch_dims,
         Err(error) => {
-            errors.at("model", format!("`{model}`: {error}")).help("name a complete ONNX model below the graph's folder; `verify:` and `limen-run --plan` say what was loaded");
+            errors.at("state", error.to_string());
             return Err(errors);
         }
     };
-    let shapes = loaded
-        .inputs()
-        .filter_map(|name| {
+    let inputs = || loaded.outline.inputs.iter().filter(|input| states.iter().all(|state| state.input != input.port));
+    let shapes = inputs()
+        .filter_map(|input| {
             // With a single input the graph file need not name it.
-            let only = given.inputs().count() == 1 && loaded.inputs().count() == 1;
-            let spec = given.input(name).or_else(|| given.single().filter(|_| only));
-            Some((name.to_string(), spec?.fixed_shape()?))
+            let only = given.inputs().count() == 1 && inputs().count() == 1;
+            let spec = given.input(&input.port).or_else(|| given.single().filter(|_| only));
+            Some((input.port.clone(), spec?.fixed_shape()?))
         })
         .collect();
-    let items = match loaded.bind(&shapes) {
+    let items = match loaded.outline.bind(&shapes, &batch_dims) {
         Ok(items) => items,
         Err(unbound) => {
             for unbound in unbound {
@@ -199,32 +629,10 @@ fn plan_rten(
             return Err(errors);
         }
     };
-    let about = loaded.about();
-    match RtenPrepared::new(loaded, items, config.threads.min(MAX_THREADS)) {
-        Ok(prepared) => {
-            let single = prepared.single().map(str::to_string);
-            let planned = plan::<Rten>(config, prepared, single.as_deref(), case, errors)?;
-            let s = if config.threads == 1 { "" } else { "s" };
-            Ok(planned.note(format!("{model}: {about}, {} thread{s}", config.threads)))
-        }
-        Err(error) => {
-            errors.at("model", format!("`{model}`: {error}")).help("name a complete ONNX model below the graph's folder; `verify:` and `limen-run --plan` say what was loaded");
-            Err(errors)
-        }
-    }
-}
-
-#[cfg(not(feature = "rten"))]
-fn plan_rten(
-    _: &Config,
-    _: &Given,
-    _: &Planning<'_>,
-    _: Option<(Case, Tolerance)>,
-    mut errors: PlanErrors,
-) -> Result<InferPlan, PlanErrors> {
-    let error = errors.at("backend", "this program was built without the backend `rten`");
-    error.help("build it with the cargo feature `rten` of limen-backends");
-    Err(errors)
+    let threads = config.threads.clamp(1, MAX_THREADS);
+    let finite = config.guard == Guard::Finite;
+    let how = OnnxModel { threads, buckets: config.buckets.clone(), states, finite, ..OnnxModel::default() };
+    OnnxPrepared::<R>::new(loaded, items, &how).map_err(|error| unreadable(model, &error))
 }
 
 /// Checks batching and the recorded case against the model itself.
@@ -232,9 +640,9 @@ fn plan<B: Backend>(
     config: &Config,
     prepared: B::Prepared,
     single: Option<&str>,
-    case: Option<(Case, Tolerance)>,
-    mut errors: PlanErrors,
+    case: Option<&(Case, Tolerance)>,
 ) -> Result<InferPlan, PlanErrors> {
+    let mut errors = PlanErrors::default();
     let signature = prepared.signature();
     if let Some(most) = signature.max_batch.filter(|most| config.batch.max > *most) {
         let because = single.map(|why| format!(": {why}")).unwrap_or_default();
@@ -242,14 +650,13 @@ fn plan<B: Backend>(
         errors.at("batch.max", message).help("export the model with a symbolic first dim, or write a smaller batch");
     }
     let mut verified = None;
-    if let (Some((case, tolerance)), Some(verify)) = (case, &config.verify) {
-        match case.check(&prepared, config.batch.max, tolerance) {
-            Ok(1) => verified = Some(format!("verified with the item of {}", verify.case)),
-            Ok(items) => verified = Some(format!("verified with the {items} items of {}", verify.case)),
+    let file = config.verify.as_ref().and_then(|verify| verify.case.as_ref());
+    if let (Some((case, tolerance)), Some(file)) = (case, file) {
+        match case.check(&prepared, config.batch.max, *tolerance) {
+            Ok(1) => verified = Some(format!("verified with the item of {file}")),
+            Ok(items) => verified = Some(format!("verified with the {items} items of {file}")),
             Err(wrong) => {
-                for error in wrong {
-                    errors.at("verify.case", format!("`{}`: {error}", verify.case));
-                }
+                wrong.into_iter().for_each(|error| _ = errors.at("verify.case", format!("`{file}`: {error}")))
             }
         }
     }
@@ -358,11 +765,17 @@ mod tests {
     }
 
     #[test]
-    fn backends_that_do_not_exist_are_told_from_those_that_do() {
-        let why = plan("digits", json!({ "backend": "tract" })).unwrap_err();
-        assert_eq!(why, "unknown variant `tract`, expected `rten` or `mock`");
-        if cfg!(not(feature = "rten")) {
-            fails(json!({ "model": "digits.onnx" }), &["was built without the backend `rten`", "cargo feature `rten`"]);
+    fn backends_that_do_not_exist_are_told_from_those_that_are_not_built_in() {
+        let why = plan("digits", json!({ "backend": "torch" })).unwrap_err();
+        assert_eq!(why, "unknown variant `torch`, expected one of `rten`, `tract`, `ort`, `auto`, `mock`");
+        for (name, is_built) in
+            [("rten", cfg!(feature = "rten")), ("tract", cfg!(feature = "tract")), ("ort", cfg!(feature = "ort"))]
+        {
+            if !is_built {
+                let because = format!("was built without the backend `{name}`");
+                let help = format!("cargo feature `{name}`");
+                fails(json!({ "model": "digits.onnx", "backend": name }), &["\"backend\")", &because, &help]);
+            }
         }
     }
 

@@ -7,11 +7,14 @@
 //! | `backend:` | cargo feature | what it is |
 //! |---|---|---|
 //! | `rten` | `rten` (default) | ONNX models on the CPU, in pure Rust |
+//! | `tract` | `tract` | ONNX models on the CPU, in pure Rust, compiled for each number of items |
+//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's library, which is found when it is first needed |
+//! | `auto` | | the first of `ort`, `rten` and `tract` that is there and can run the model |
 //! | `mock` | always | answers of the right shape after a set time; fails, panics or hangs when told to |
 //!
 //! Planning loads the model, checks its shapes by a trial run and, with `verify:`, compares its numbers with recorded
 //! ones, so that a graph whose model is missing, cut short or wrong never starts. Model files are input: nothing in one
-//! makes this crate panic. They can still ask for any amount of memory and time, as rten's threat model says.
+//! makes this crate panic. They can still ask for any amount of memory and time, once a runtime computes with them.
 //!
 //! ```
 //! let registry = limen::Registry::new().with(limen_backends::register);
@@ -20,25 +23,45 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
+mod calibration;
+mod candidate;
 mod element;
 mod infer;
+mod linear;
 mod mock;
+pub mod onnx;
+#[cfg(feature = "ort")]
+mod ort;
 #[cfg(feature = "rten")]
 mod rten;
+mod shadow;
+#[cfg(feature = "tract")]
+mod tract;
 mod verify;
+mod weights;
 
-pub use infer::{Choice, Config, Infer, VerifyConfig};
+pub use cache::{Compiled, cache_in};
+pub use calibration::calibrate;
+pub use infer::{Choice, Config, Guard, Infer, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
+pub use linear::{Activation, LayerConfig, Layers, MlpConfig};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};
+pub use onnx::OnnxModel;
 pub use verify::{Case, CaseError, Tolerance};
+pub use weights::{Quantize, Quantized, Slice, WeightConfig, WeightTransform, Weights};
 
+#[cfg(feature = "ort")]
+pub use self::ort::{Ort, OrtRunner, OrtRuntime, find_onnxruntime};
 #[cfg(feature = "rten")]
-pub use self::rten::{Rten, RtenModel, RtenPrepared, RtenSession, on_rten_thread};
+pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
+#[cfg(feature = "tract")]
+pub use self::tract::{Tract, TractRunner, TractRuntime};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Adds the kind `infer`: `Registry::new().with(limen_backends::register)`.
+/// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {
-    registry.infer::<Infer>("infer")
+    registry.infer::<Infer>("infer").transform::<Layers<LayerConfig>>("linear").transform::<Layers<MlpConfig>>("mlp")
 }
 
 /// Runs foreign code and turns its panic into a sentence.

@@ -5,10 +5,11 @@
 
 use crate::element::Access;
 use limen::backend::{
-    Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, SessionMetadata, Signature, TensorSpec,
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, SessionMetadata, Signature,
+    TensorSpec,
 };
 use limen::unit::Span;
-use limen::{DType, Dim, MAX_RANK, Memory, PlanErrors, PortSpec};
+use limen::{DType, Dim, PlanErrors, PortSpec};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -124,13 +125,8 @@ impl Backend for Mock {
 
     fn probe() -> Result<Capabilities, BackendError> {
         use DType::*;
-        Ok(Capabilities {
-            dtypes: vec![F32, F16, BF16, F64, I8, U8, I16, U16, I32, U32, I64, U64],
-            max_batch: None,
-            max_rank: MAX_RANK,
-            memory: vec![Memory::Host],
-            version: env!("CARGO_PKG_VERSION").into(),
-        })
+        let dtypes = [F32, F16, BF16, F64, I8, U8, I16, U16, I32, U32, I64, U64];
+        Ok(Capabilities::cpu(env!("CARGO_PKG_VERSION"), dtypes, Ops::Unlisted))
     }
 
     fn prepare(config: MockConfig) -> Result<MockPrepared, BackendError> {
@@ -217,7 +213,7 @@ impl Session for MockSession {
     }
 
     fn metadata(&self) -> SessionMetadata {
-        SessionMetadata { device: "cpu".into(), threads: 1, copied_in: 0, copied_out: 0 }
+        SessionMetadata { device: "cpu".into(), threads: 1, ..SessionMetadata::default() }
     }
 }
 

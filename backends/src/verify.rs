@@ -5,12 +5,11 @@
 //! named as the model's inputs and outputs and shaped as the model shapes them: `[items, …]`.
 
 use crate::element::Access;
+use crate::weights::{Weights, read_npz};
 use crate::{caught, port_name};
 use limen::Dim;
 use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
-use npyz::{DType, NpyFile, Order, TypeChar};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 /// Larger arrays are refused: a case is a handful of items, and a zip can unpack to far more than it seems.
@@ -26,7 +25,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    fn allows(self, expected: f64) -> f64 {
+    pub(crate) fn allows(self, expected: f64) -> f64 {
         self.atol + self.rtol * expected.abs()
     }
 
@@ -115,24 +114,23 @@ impl Case {
         caught(|| Case::read_npz(path)).map_err(invalid)?
     }
 
+    /// The same with one number of an array off by a thousandth.
+    #[cfg(test)]
+    pub(crate) fn perturbed(mut self, array: &str) -> Case {
+        if let Some(value) = self.arrays.get_mut(array).and_then(|array| array.values.first_mut()) {
+            *value += 1e-3;
+        }
+        self
+    }
+
     fn read_npz(path: &Path) -> Result<Case, CaseError> {
         let file = std::io::BufReader::new(std::fs::File::open(path).map_err(CaseError::File)?);
-        let mut archive = zip::ZipArchive::new(file).map_err(|e| CaseError::File(e.into()))?;
-        let mut arrays = BTreeMap::new();
-        for index in 0..archive.len() {
-            let file = archive.by_index(index).map_err(|e| CaseError::File(e.into()))?;
-            let name = file.name().map_err(|e| CaseError::File(e.into()))?.trim_end_matches(".npy").to_string();
-            let wrong = |why: String| CaseError::Array { array: name.clone(), why };
-            let mut bytes = Vec::new();
-            file.take(MAX_ARRAY_BYTES + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
-            if bytes.len() as u64 > MAX_ARRAY_BYTES {
-                return Err(wrong(format!("is larger than {} MiB", MAX_ARRAY_BYTES >> 20)));
-            }
-            let array = Array::parse(&bytes).map_err(wrong)?;
-            // Named as the ports of the plan, whatever characters the exporter wrote.
-            arrays.insert(port_name(&name), array);
-        }
-        Ok(Case { arrays })
+        let arrays = read_npz(file, MAX_ARRAY_BYTES, |_| true).map_err(|(array, error)| match array {
+            Some(array) => CaseError::Array { array, why: error.to_string() },
+            None => CaseError::File(error),
+        })?;
+        // Named as the ports of the plan, whatever characters the exporter wrote.
+        Ok(Case { arrays: arrays.into_iter().map(|(name, array)| (port_name(&name), Array::of(array))).collect() })
     }
 
     /// Runs the case, at most `max_batch` items a call, and compares; answers how many items it has.
@@ -147,7 +145,9 @@ impl Case {
         tolerance: Tolerance,
     ) -> Result<usize, Vec<CaseError>> {
         let items = self.fit(prepared)?;
-        let batch = max_batch.min(prepared.signature().max_batch.unwrap_or(usize::MAX)).clamp(1, items);
+        // The items of a model with state are steps of one stream.
+        let most = if prepared.is_stateful() { 1 } else { prepared.signature().max_batch.unwrap_or(usize::MAX) };
+        let batch = max_batch.min(most).clamp(1, items);
         match caught(|| self.run(prepared, items, batch, tolerance)) {
             Ok(result) => result.map(|()| items).map_err(|e| vec![e]),
             Err(panic) => Err(vec![BackendError::Call(panic).into()]),
@@ -263,60 +263,8 @@ impl Case {
 }
 
 impl Array {
-    /// Reads an `.npy`.
-    fn parse(bytes: &[u8]) -> Result<Array, String> {
-        // The header is a Python literal that is parsed recursively; a deep one would overflow the stack, which cannot
-        // be caught. NumPy's own are a few brackets and some hundred characters.
-        let header = match bytes {
-            [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, a, b, rest @ ..] => {
-                rest.get(..usize::from(u16::from_le_bytes([*a, *b])))
-            }
-            [0x93, b'N', b'U', b'M', b'P', b'Y', _, _, a, b, c, d, rest @ ..] => {
-                rest.get(..u32::from_le_bytes([*a, *b, *c, *d]) as usize)
-            }
-            _ => return Err("is not an .npy".into()),
-        };
-        let header = header.filter(|h| h.len() <= 4096).ok_or("has a header that is cut short or far too long")?;
-        if header.iter().filter(|b| matches!(b, b'(' | b'[' | b'{')).count() > 64 {
-            return Err("has a header that NumPy does not write".into());
-        }
-        let npy = NpyFile::new(bytes).map_err(|e| e.to_string())?;
-        if npy.order() == Order::Fortran && npy.shape().len() > 1 {
-            return Err("is in Fortran order; save it with `numpy.ascontiguousarray`".into());
-        }
-        let shape: Option<Vec<usize>> = npy.shape().iter().map(|n| usize::try_from(*n).ok()).collect();
-        let shape = shape.ok_or("its shape does not fit in memory")?;
-        let DType::Plain(kind) = npy.dtype() else {
-            return Err("has fields; save each as an array of its own".into());
-        };
-        let found = npy.dtype().descr();
-        macro_rules! read {
-            ($t:ty, $v:ident => $to:expr) => {
-                npy.into_vec::<$t>().map(|all| all.into_iter().map(|$v| $to).collect::<Vec<f64>>())
-            };
-        }
-        let values = match (kind.type_char(), kind.size_field()) {
-            (TypeChar::Float, 2) => read!(half::f16, v => v.to_f64()),
-            (TypeChar::Float, 4) => read!(f32, v => v.into()),
-            (TypeChar::Float, 8) => read!(f64, v => v),
-            (TypeChar::Int, 1) => read!(i8, v => v.into()),
-            (TypeChar::Int, 2) => read!(i16, v => v.into()),
-            (TypeChar::Int, 4) => read!(i32, v => v.into()),
-            (TypeChar::Int, 8) => read!(i64, v => v as f64),
-            (TypeChar::Uint, 1) => read!(u8, v => v.into()),
-            (TypeChar::Uint, 2) => read!(u16, v => v.into()),
-            (TypeChar::Uint, 4) => read!(u32, v => v.into()),
-            (TypeChar::Uint, 8) => read!(u64, v => v as f64),
-            // Models take and give bools as numbers.
-            (TypeChar::Bool, _) => read!(bool, v => f64::from(u8::from(v))),
-            _ => return Err(format!("elements are {found}; numbers and bools can be compared")),
-        };
-        let values = values.map_err(|e| e.to_string())?;
-        let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
-        if elements != Some(values.len()) {
-            return Err(format!("has {} elements, not those of its shape {shape:?}", values.len()));
-        }
-        Ok(Array { shape, values })
+    fn of(Weights { dtype, shape, bytes, .. }: Weights) -> Array {
+        Array { shape, values: Access::to(dtype).values(&bytes).collect() }
     }
 
     /// How many items of a spec the array holds: as many as its first dim says, or one when it has none.
@@ -394,8 +342,13 @@ fn shape_text(spec: &TensorSpec) -> String {
 mod tests {
     use super::*;
     use crate::mock::{Mock, MockConfig, MockPrepared};
+    use crate::weights::parse_npy;
     use limen::backend::Backend;
     use std::io::Write;
+
+    fn parsed(bytes: &[u8]) -> Result<Array, String> {
+        parse_npy(bytes).map(Array::of)
+    }
 
     /// The bytes of an `.npy`.
     fn npy(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
@@ -512,7 +465,7 @@ mod tests {
             ("'<u2'", vec![0, 1], [256.0]),
             ("'|b1'", vec![1], [1.0]),
         ] {
-            assert_eq!(Array::parse(&npy(descr, "False", "(1,)", &data)).unwrap().values, values, "{descr}");
+            assert_eq!(parsed(&npy(descr, "False", "(1,)", &data)).unwrap().values, values, "{descr}");
         }
     }
 

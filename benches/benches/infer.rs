@@ -8,7 +8,8 @@ use limen::{
     Building, Clock, Folders, Given, Message, Metrics, Node, NodeError, Options, Plan, PlanErrors, Planning, Ports,
     Registry, Report, Sink, Spec, Tensor,
 };
-use limen_backends::{Rten, RtenModel};
+use limen_backends::onnx::OnnxLane;
+use limen_backends::{OnnxModel, Rten};
 use limen_benches::{ByHand, host};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -31,12 +32,12 @@ struct TimedSession(<<Rten as Backend>::Prepared as Prepared>::Session);
 
 impl Backend for Timed {
     const NAME: &'static str = "rten, timed";
-    type Model = RtenModel;
+    type Model = OnnxModel;
     type Prepared = TimedPrepared;
     fn probe() -> Result<Capabilities, BackendError> {
         Rten::probe()
     }
-    fn prepare(model: RtenModel) -> Result<TimedPrepared, BackendError> {
+    fn prepare(model: OnnxModel) -> Result<TimedPrepared, BackendError> {
         Rten::prepare(model).map(TimedPrepared)
     }
 }
@@ -52,13 +53,13 @@ impl Prepared for TimedPrepared {
 }
 
 impl Session for TimedSession {
-    type Lane = ();
+    type Lane = OnnxLane;
     fn infer_batch(
         &mut self,
         batch: usize,
         inputs: &[BatchRef<'_>],
         outputs: &mut [BatchMut<'_>],
-        lanes: &mut [()],
+        lanes: &mut [OnnxLane],
     ) -> Result<(), BackendError> {
         let begin = Clock::Monotonic.now();
         let result = self.0.infer_batch(batch, inputs, outputs, lanes);
@@ -79,7 +80,7 @@ impl Infer for TimedKind {
     type Config = TimedConfig;
     fn plan(config: TimedConfig, _: &Given, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         let path = cx.folders.graph.join(config.model);
-        let prepared = Timed::prepare(RtenModel { path, ..RtenModel::default() }).unwrap_or_else(|e| panic!("{e}"));
+        let prepared = Timed::prepare(OnnxModel { path, ..OnnxModel::default() }).unwrap_or_else(|e| panic!("{e}"));
         Ok(InferPlan::new::<Timed>(Arc::new(prepared), Batch::default()))
     }
 }

@@ -5,7 +5,8 @@ use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use limen::DType;
 use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session};
-use limen_backends::{Rten, RtenModel};
+use limen_backends::onnx::OnnxLane;
+use limen_backends::{OnnxModel, Rten};
 
 const WIDTH: usize = 640;
 const HEIGHT: usize = 480;
@@ -40,7 +41,7 @@ impl ByHand {
     /// When the current folder is not the workspace's root.
     pub fn new() -> Self {
         let path = "graphs/classify/classifier.onnx".into();
-        let prepared = Rten::prepare(RtenModel { path, ..RtenModel::default() }).unwrap_or_else(|e| panic!("{e}"));
+        let prepared = Rten::prepare(OnnxModel { path, ..OnnxModel::default() }).unwrap_or_else(|e| panic!("{e}"));
         let classes = prepared.signature().outputs[0].shape.iter().map(|dim| match dim {
             limen::Dim::Fixed(n) => *n,
             _ => 1,
@@ -95,7 +96,7 @@ impl ByHand {
         let input = BatchRef { dtype: DType::F32, shape: &[3, SIDE, SIDE], bytes: bytemuck::cast_slice(&self.pixels) };
         let n = self.classes.len();
         let output = BatchMut { dtype: DType::F32, shape: &[n], bytes: bytemuck::cast_slice_mut(&mut self.classes) };
-        self.session.infer_one(&[input], &mut [output], &mut ()).unwrap_or_else(|e| panic!("{e}"));
+        self.session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap_or_else(|e| panic!("{e}"));
         let mut order: Vec<usize> = (0..n).collect();
         order.select_nth_unstable_by(5, |a, b| self.classes[*b].total_cmp(&self.classes[*a]));
         order[..5].iter().map(|class| *class as u64).sum()

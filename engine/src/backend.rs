@@ -4,8 +4,9 @@
 //! model. [`Prepared::session`] gives the buffers and bound shapes of one thread. A [`Session::Lane`] is the state of
 //! one stream. The engine assembles batches and calls [`Session::infer_batch`]; it knows no model format.
 
-use crate::node::MAX_PORTS;
-use crate::tensor::{DType, Dim, Memory};
+use crate::node::{MAX_PORTS, Metrics};
+use crate::tensor::{DType, Dim, MAX_RANK, Memory};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A way to run models. Which ones exist is decided when the program is built, which one a node uses when its graph is
@@ -34,16 +35,154 @@ pub trait Backend: 'static {
 /// What a backend can do. Published before any model is loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capabilities {
+    /// Where it computes.
+    pub devices: Vec<String>,
     /// Element types of inputs and outputs.
     pub dtypes: Vec<DType>,
     /// Largest batch; `None` is unbounded.
     pub max_batch: Option<usize>,
     /// Highest rank of a tensor.
     pub max_rank: usize,
+    /// Most threads inside one call; `None` is unbounded.
+    pub max_threads: Option<usize>,
+    /// Operators that models may be made of.
+    pub ops: Ops,
     /// Where inputs and outputs may lie.
     pub memory: Vec<Memory>,
+    /// Whether calls can be submitted that finish later.
+    pub streams: bool,
+    /// Whether a call can be recorded once and replayed.
+    pub graph_capture: bool,
     /// Version of the runtime.
     pub version: String,
+}
+
+impl Capabilities {
+    /// Of a backend that computes on the CPU, one call at a time, with these elements.
+    pub fn cpu(version: impl Into<String>, dtypes: impl Into<Vec<DType>>, ops: Ops) -> Self {
+        Capabilities {
+            devices: vec!["cpu".into()],
+            dtypes: dtypes.into(),
+            max_batch: None,
+            max_rank: MAX_RANK,
+            max_threads: None,
+            ops,
+            memory: vec![Memory::Host],
+            streams: false,
+            graph_capture: false,
+            version: version.into(),
+        }
+    }
+
+    /// Everything that is required and not there; every field is compared.
+    ///
+    /// ```
+    /// use limen::DType;
+    /// use limen::backend::{Capabilities, Ops, Requirements};
+    /// let cpu = Capabilities::cpu("1.0", [DType::F32], Ops::Listed(["Conv".to_string()].into()));
+    /// let required = Requirements { dtypes: vec![(DType::F16, "input `x`".into())], max_batch: 8, ..Requirements::default() };
+    /// let lacks: Vec<_> = cpu.lacks(&required).iter().map(ToString::to_string).collect();
+    /// assert_eq!(lacks, ["no elements of type f16 (input `x`)"]);
+    /// ```
+    pub fn lacks(&self, required: &Requirements) -> Vec<Lack> {
+        let mut lacks = Vec::new();
+        if let Some(device) = required.device.as_ref().filter(|device| !self.devices.contains(device)) {
+            lacks.push(Lack::Device { required: device.clone(), there: self.devices.clone() });
+        }
+        for (dtype, of) in &required.dtypes {
+            if !self.dtypes.contains(dtype) {
+                lacks.push(Lack::DType { required: *dtype, of: of.clone() });
+            }
+        }
+        if let Some(most) = self.max_batch.filter(|most| required.max_batch > *most) {
+            lacks.push(Lack::Batch { required: required.max_batch, most });
+        }
+        if required.max_rank > self.max_rank {
+            lacks.push(Lack::Rank { required: required.max_rank, most: self.max_rank });
+        }
+        if let Some(most) = self.max_threads.filter(|most| required.threads > *most) {
+            lacks.push(Lack::Threads { required: required.threads, most });
+        }
+        for memory in required.memory.iter().filter(|memory| !self.memory.contains(memory)) {
+            lacks.push(Lack::Memory { required: *memory });
+        }
+        if let Ops::Listed(ops) = &self.ops {
+            for (op, node) in required.ops.iter().filter(|(op, _)| !ops.contains(op)) {
+                lacks.push(Lack::Op { op: op.clone(), node: node.clone() });
+            }
+        }
+        if required.streams && !self.streams {
+            lacks.push(Lack::Streams);
+        }
+        if required.graph_capture && !self.graph_capture {
+            lacks.push(Lack::GraphCapture);
+        }
+        lacks
+    }
+}
+
+/// The operators of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ops {
+    /// These, with their domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    Listed(BTreeSet<String>),
+    /// The backend does not say; loading a model tells.
+    Unlisted,
+}
+
+/// What a model, and whoever runs it, asks of a backend. By default nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requirements {
+    /// Where it shall compute.
+    pub device: Option<String>,
+    /// Element types, and what has them.
+    pub dtypes: Vec<(DType, String)>,
+    /// Items in one call.
+    pub max_batch: usize,
+    /// Highest rank of a tensor.
+    pub max_rank: usize,
+    /// Threads inside one call.
+    pub threads: usize,
+    /// Where inputs and outputs lie.
+    pub memory: Vec<Memory>,
+    /// Operators, and the node of the model that each is at.
+    pub ops: Vec<(String, String)>,
+    /// Calls that finish later.
+    pub streams: bool,
+    /// Calls that are recorded and replayed.
+    pub graph_capture: bool,
+}
+
+/// Something required that a backend does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Lack {
+    Device { required: String, there: Vec<String> },
+    DType { required: DType, of: String },
+    Batch { required: usize, most: usize },
+    Rank { required: usize, most: usize },
+    Threads { required: usize, most: usize },
+    Memory { required: Memory },
+    Op { op: String, node: String },
+    Streams,
+    GraphCapture,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lack::Device { required, there } => write!(f, "no device `{required}`, only {}", there.join(", ")),
+            Lack::DType { required, of } => write!(f, "no elements of type {required} ({of})"),
+            Lack::Batch { required, most } => write!(f, "no batches of {required}, at most {most}"),
+            Lack::Rank { required, most } => write!(f, "no tensors of {required} dims, at most {most}"),
+            Lack::Threads { required, most } => write!(f, "no calls with {required} threads, at most {most}"),
+            Lack::Memory { required } => write!(f, "no inputs or outputs in {required}"),
+            Lack::Op { op, node } if node.is_empty() => write!(f, "no operator {op}"),
+            Lack::Op { op, node } => write!(f, "no operator {op} (node `{node}` of the model)"),
+            Lack::Streams => f.write_str("no calls that finish later"),
+            Lack::GraphCapture => f.write_str("no calls that are recorded and replayed"),
+        }
+    }
 }
 
 /// A model that is checked and loaded; shared by all threads.
@@ -53,6 +192,12 @@ pub trait Prepared: Send + Sync + 'static {
 
     /// Names, types and shapes of inputs and outputs.
     fn signature(&self) -> &Signature;
+
+    /// Whether each call of a stream builds on the one before. Then a call gets at most one item of each stream, and the
+    /// lane of that stream with it.
+    fn is_stateful(&self) -> bool {
+        false
+    }
 
     /// A session for batches of up to `max_batch`.
     ///
@@ -138,7 +283,7 @@ pub trait Session: 'static {
         self.infer_batch(1, inputs, outputs, std::slice::from_mut(lane))
     }
 
-    /// Runs `batch` items in one call. `lanes` holds one lane, or one for each item.
+    /// Runs `batch` items in one call. `lanes` holds one for each item where the model has state, and otherwise one.
     ///
     /// # Errors
     /// The call failed; nothing of `outputs` may be used.
@@ -185,6 +330,11 @@ pub trait Session: 'static {
     /// Forgets all state: a gap or a new stream.
     fn reset(&mut self) {}
 
+    /// Figures for the report, when the session ends.
+    fn figures(&self, metrics: &mut Metrics) {
+        let _ = metrics;
+    }
+
     /// What the plan and the report say of this session.
     fn metadata(&self) -> SessionMetadata {
         SessionMetadata::default()
@@ -195,6 +345,27 @@ pub trait Session: 'static {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket(pub u64);
 
+/// How a node's backend stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackendStatus {
+    /// The backend's name in YAML.
+    pub backend: &'static str,
+    /// Where it computes.
+    pub device: String,
+    /// Threads inside one call.
+    pub threads: usize,
+    /// Bytes of weights and buffers, as far as the backend knows.
+    pub memory: u64,
+    /// Whether the model is loaded and can be called.
+    pub ready: bool,
+    /// Calls made.
+    pub calls: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// What the last of those said.
+    pub last_error: Option<String>,
+}
+
 /// What a session says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionMetadata {
@@ -202,6 +373,8 @@ pub struct SessionMetadata {
     pub device: String,
     /// Threads inside one call.
     pub threads: usize,
+    /// Bytes of weights and buffers, as far as the backend knows; what is shared with others counts whole.
+    pub memory: u64,
     /// Bytes copied into the runtime per item.
     pub copied_in: usize,
     /// Bytes copied out of the runtime per item.

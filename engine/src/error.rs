@@ -170,6 +170,16 @@ impl PlanErrors {
         self.add(At::Input(port.into()), message.into())
     }
 
+    /// Adds what others found.
+    pub fn append(&mut self, mut others: PlanErrors) {
+        self.0.append(&mut others.0);
+    }
+
+    /// What is wrong, one sentence each, without the places.
+    pub fn messages(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|error| error.message.as_str())
+    }
+
     fn add(&mut self, at: At, message: String) -> &mut FieldError {
         self.0.push(FieldError { at, message, help: None });
         let last = self.0.len() - 1;

@@ -4,7 +4,9 @@
 //! given to the backend in one call; its outputs are rows of one slot per output port. A batch is closed when it is
 //! full, when its oldest message has waited `within`, or when the stream has ended: the tail is never lost.
 
-use crate::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, Signature};
+use crate::backend::{
+    Backend, BackendError, BackendStatus, BatchMut, BatchRef, Prepared, Session, SessionMetadata, Signature,
+};
 use crate::clock::Time;
 use crate::edge::{Reason, State};
 use crate::emit::Emit;
@@ -67,6 +69,17 @@ pub struct InferPlan {
     pub(crate) batch: Batch,
 }
 
+/// What becomes of a stream's state when a message of it is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnSkip {
+    /// It stays.
+    #[default]
+    Keep,
+    /// It begins anew.
+    Reset,
+}
+
 impl InferPlan {
     /// Plans a loaded model with the batching it shall get. Its ports are the model's inputs and outputs.
     pub fn new<B: Backend>(prepared: Arc<B::Prepared>, batch: Batch) -> Self {
@@ -87,7 +100,14 @@ impl InferPlan {
             });
         }
         let ports = ports.note(format!("backend {}", B::NAME));
-        InferPlan { ports, make: Box::new(Make::<B> { prepared }), batch }
+        InferPlan { ports, make: Box::new(Make::<B> { prepared, on_skip: OnSkip::Keep }), batch }
+    }
+
+    /// What becomes of a stream's state when a message of it is missing: its number is not the one after the last.
+    #[must_use]
+    pub fn on_skip(mut self, on_skip: OnSkip) -> Self {
+        self.make.on_skip(on_skip);
+        self
     }
 
     /// Adds a line for `--plan`.
@@ -106,10 +126,12 @@ impl std::fmt::Debug for InferPlan {
 
 struct Make<B: Backend> {
     prepared: Arc<B::Prepared>,
+    on_skip: OnSkip,
 }
 
 /// Makes the monomorphic stage of one backend.
 pub(crate) trait MakeInfer: Send {
+    fn on_skip(&mut self, on_skip: OnSkip);
     fn make(
         self: Box<Self>,
         batch: Batch,
@@ -121,6 +143,10 @@ pub(crate) trait MakeInfer: Send {
 }
 
 impl<B: Backend> MakeInfer for Make<B> {
+    fn on_skip(&mut self, on_skip: OnSkip) {
+        self.on_skip = on_skip;
+    }
+
     fn make(
         self: Box<Self>,
         batch: Batch,
@@ -129,10 +155,11 @@ impl<B: Backend> MakeInfer for Make<B> {
         emit: Emit<Many<Tensor>>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
-        Ok(Box::new(InferStage::<B>::new(self.prepared, batch, common, intake, emit, cx)?))
+        Ok(Box::new(InferStage::new(*self, batch, common, intake, emit, cx)?))
     }
 }
 
+type LaneOf<B> = <SessionOf<B> as Session>::Lane;
 type SessionOf<B> = <<B as Backend>::Prepared as Prepared>::Session;
 
 /// A message of a batch that is not full yet.
@@ -164,6 +191,44 @@ impl Side {
     }
 }
 
+/// The states of all streams, where a model has any.
+struct Streams<L> {
+    /// By number of the source: the state, and the number of the message that would be next.
+    states: Vec<(L, Option<u64>)>,
+    on_skip: OnSkip,
+}
+
+impl<L: Default> Streams<L> {
+    fn reset(&mut self) {
+        self.states.iter_mut().for_each(|state| *state = (L::default(), None));
+    }
+
+    /// Puts the states of some messages' streams into the lanes of a call, each taken out of its place.
+    fn lend<'a>(&mut self, headers: impl Iterator<Item = &'a Header>, lanes: &mut Vec<L>) {
+        lanes.clear();
+        for header in headers {
+            let Some((state, next)) = self.states.get_mut(usize::from(header.source)) else {
+                lanes.push(L::default());
+                continue;
+            };
+            if self.on_skip == OnSkip::Reset && next.is_some_and(|next| next != header.seq) {
+                *state = L::default();
+            }
+            *next = Some(header.seq + 1);
+            lanes.push(std::mem::take(state));
+        }
+    }
+
+    /// Puts them back.
+    fn settle<'a>(&mut self, headers: impl Iterator<Item = &'a Header>, lanes: &mut Vec<L>) {
+        for (header, lane) in headers.zip(lanes.drain(..)) {
+            if let Some((state, _)) = self.states.get_mut(usize::from(header.source)) {
+                *state = lane;
+            }
+        }
+    }
+}
+
 struct InferStage<B: Backend> {
     common: Common,
     intake: ZipMany<Tensor>,
@@ -171,7 +236,9 @@ struct InferStage<B: Backend> {
     held: VecDeque<Held>,
     prepared: Arc<B::Prepared>,
     session: Option<SessionOf<B>>,
-    lanes: Vec<<SessionOf<B> as Session>::Lane>,
+    /// One for each message of a call, where the model has state; else one.
+    lanes: Vec<LaneOf<B>>,
+    streams: Option<Streams<LaneOf<B>>>,
     inputs: Vec<Side>,
     outputs: Vec<Side>,
     emit: Emit<Many<Tensor>>,
@@ -188,7 +255,7 @@ struct InferStage<B: Backend> {
 
 impl<B: Backend> InferStage<B> {
     fn new(
-        prepared: Arc<B::Prepared>,
+        Make { prepared, on_skip }: Make<B>,
         batch: Batch,
         mut common: Common,
         intake: ZipMany<Tensor>,
@@ -200,6 +267,11 @@ impl<B: Backend> InferStage<B> {
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
         let session = prepared.session(batch.max)?;
+        cx.shared.backend(common.node, |status| {
+            let SessionMetadata { device, threads, memory, .. } = session.metadata();
+            *status =
+                BackendStatus { backend: B::NAME, device, threads, memory, ready: true, ..BackendStatus::default() };
+        });
         let signature: &Signature = prepared.signature();
         let sides = |specs: &[crate::backend::TensorSpec]| -> Result<Vec<Side>, NodeError> {
             specs.iter().map(|s| Side::new(s, batch.max)).collect()
@@ -212,9 +284,12 @@ impl<B: Backend> InferStage<B> {
             intake,
             burst: Burst::new(Vec::with_capacity(batch.max), batch.max + 1),
             held: VecDeque::with_capacity(batch.max),
-            prepared,
             session: Some(session),
-            lanes: vec![Default::default()],
+            lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),
+            streams: prepared.is_stateful().then(|| Streams {
+                states: std::iter::repeat_with(Default::default).take(cx.source_count()).collect(),
+                on_skip,
+            }),
             emit,
             headers: Vec::with_capacity(batch.max),
             max: batch.max,
@@ -223,21 +298,32 @@ impl<B: Backend> InferStage<B> {
             stride: batch.stride.unwrap_or(batch.max).clamp(1, batch.max),
             gone: None,
             ended: false,
+            prepared,
         })
     }
 
-    /// Runs the model over everything held and emits the rows of the messages that leave.
-    fn call(&mut self, leave: usize) -> Result<(), NodeError> {
-        let InferStage { held, inputs, outputs, emit, session, lanes, headers, common: Common { lead, .. }, .. } = self;
-        let n = held.len();
+    /// How many of the messages that are held may go into one call: of a stream with state one.
+    fn callable(&self) -> usize {
+        if self.streams.is_none() {
+            return self.held.len();
+        }
+        let source = |held: &Held| ZipMany::header(&held.set, self.common.lead).source;
+        let is_again = |at: usize| self.held.iter().take(at).any(|held| source(held) == source(&self.held[at]));
+        (0..self.held.len()).find(|at| is_again(*at)).unwrap_or(self.held.len())
+    }
+
+    /// Runs the model over the first messages held and emits the rows of those that leave.
+    fn call(&mut self, n: usize, leave: usize) -> Result<(), NodeError> {
+        let InferStage { held, inputs, outputs, emit, session, lanes, streams, headers, common, .. } = self;
+        let lead = common.lead;
         for (i, side) in inputs.iter_mut().enumerate() {
             let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut side.buffer);
-            for (held, row) in held.iter().zip(buffer.chunks_exact_mut(side.item_bytes.max(1))) {
+            for (held, row) in held.iter().take(n).zip(buffer.chunks_exact_mut(side.item_bytes.max(1))) {
                 row.copy_from_slice(held.set[i].body.bytes());
             }
         }
         headers.clear();
-        headers.extend(held.iter().take(leave).map(|h| *ZipMany::header(&h.set, *lead)));
+        headers.extend(held.iter().take(leave).map(|h| *ZipMany::header(&h.set, lead)));
         let mut slots = arrayvec::ArrayVec::<_, { crate::node::MAX_PORTS }>::new();
         for port in emit.ports.iter_mut() {
             // An output that nothing takes is computed into a buffer of its own and forgotten.
@@ -262,11 +348,19 @@ impl<B: Backend> InferStage<B> {
                 outs.push(BatchMut { dtype: side.dtype, shape: &side.shape, bytes });
             }
             let session = session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
-            if n == 1 && self.max == 1 {
-                session.infer_one(&ins, &mut outs, &mut lanes[0])?;
-            } else {
-                session.infer_batch(n, &ins, &mut outs, lanes)?;
+            let of_call = || held.iter().take(n).map(|held| ZipMany::header(&held.set, lead));
+            if let Some(streams) = streams {
+                streams.lend(of_call(), lanes);
             }
+            let result = match &mut lanes[..] {
+                [lane] if n == 1 && self.max == 1 => session.infer_one(&ins, &mut outs, lane),
+                lanes if streams.is_some() => session.infer_batch(n, &ins, &mut outs, lanes),
+                lanes => session.infer_batch(n, &ins, &mut outs, &mut lanes[..1]),
+            };
+            if let Some(streams) = streams {
+                streams.settle(of_call(), lanes);
+            }
+            result?;
         }
         for (port, slot) in emit.ports.iter_mut().zip(slots) {
             for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, headers.iter().copied())) {
@@ -306,7 +400,7 @@ impl<B: Backend> InferStage<B> {
     }
 
     fn run_batch(&mut self, cx: &mut Cx, ending: bool) {
-        let n = self.held.len();
+        let n = self.callable();
         let leave = if n == self.max && !ending { self.stride.min(n) } else { n };
         self.emit.now = Time(cx.mark());
         let started = cx.mark();
@@ -314,7 +408,7 @@ impl<B: Backend> InferStage<B> {
             if let Some(fault) = &mut self.common.fault {
                 fault.strike()?;
             }
-            self.call(leave)
+            self.call(n, leave)
         });
         let end = cx.read();
         let compute = end - started;
@@ -358,6 +452,10 @@ impl<B: Backend> InferStage<B> {
             Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| Trouble::error("emit", &e)),
             Err(trouble) => {
                 self.emit.ports.rollback();
+                cx.shared.backend(self.common.node, |status| {
+                    status.failed += 1;
+                    status.last_error = Some(trouble.text().to_string());
+                });
                 Err(trouble)
             }
         };
@@ -372,6 +470,7 @@ impl<B: Backend> InferStage<B> {
         if self.common.report(cx, trouble) {
             return;
         }
+        cx.shared.backend(self.common.node, |status| status.ready = false);
         self.drop_session(cx);
         if self.common.rest(cx) {
             return;
@@ -397,14 +496,23 @@ impl<B: Backend> InferStage<B> {
         match guarded("build", || Ok(self.prepared.session(self.max)?)) {
             Ok(session) => {
                 self.session = Some(session);
-                self.lanes.clear();
-                self.lanes.push(Default::default());
+                cx.shared.backend(self.common.node, |status| status.ready = true);
+                self.forget();
                 self.common.rise();
             }
             Err(trouble) => self.fail(cx, trouble),
         }
         cx.stale();
         Turn::Worked
+    }
+
+    /// Every stream begins anew.
+    fn forget(&mut self) {
+        self.lanes.clear();
+        self.lanes.resize_with(self.max, Default::default);
+        if let Some(streams) = &mut self.streams {
+            streams.reset();
+        }
     }
 
     fn drop_session(&mut self, cx: &Cx) {
@@ -449,7 +557,13 @@ impl<B: Backend> Stage for InferStage<B> {
                 self.gone = Some(Reason::Unmatched);
                 return Turn::Worked;
             }
-            let (wake, _) = self.common.listen(self.intake.due(), cx);
+            let (wake, reset) = self.common.listen(self.intake.due(), cx);
+            if reset {
+                self.forget();
+                if let Some(session) = &mut self.session {
+                    session.reset();
+                }
+            }
             return if freed || gathered { Turn::Worked } else { Turn::Idle(wake) };
         };
         let mut due = oldest.since.saturating_add(self.within);
@@ -457,7 +571,8 @@ impl<B: Backend> Stage for InferStage<B> {
             let call = self.calls.get(self.held.len()).map_or(0, Tail::p95);
             due = due.min(sieve.begin_by(ZipMany::header(&oldest.set, self.common.lead), call.max(self.common.budget)));
         }
-        if self.held.len() < self.max && !ending && (due > cx.mark() && due > cx.read()) {
+        let is_full = self.held.len() == self.max || self.callable() < self.held.len();
+        if !is_full && !ending && (due > cx.mark() && due > cx.read()) {
             return if gathered { Turn::Worked } else { Turn::Idle(due) };
         }
         if self.emit.ports.room(1, cx) == 0 {
@@ -488,8 +603,16 @@ impl<B: Backend> Stage for InferStage<B> {
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
-        self.drop_session(cx);
         let mut metrics = Metrics::default();
+        if let Some(session) = &self.session
+            && let Err(trouble) = guarded("figures", || {
+                session.figures(&mut metrics);
+                Ok(())
+            })
+        {
+            self.common.report(cx, trouble);
+        }
+        self.drop_session(cx);
         let counts = &self.common.counts;
         if counts.batches.get() > 0 {
             metrics.set("batches", counts.batches.get() as f64);

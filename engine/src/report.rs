@@ -3,6 +3,7 @@
 //! Knows counters and histograms, no file formats. The two laws are checked here, once, at every exit; a mismatch is a
 //! bug of the engine and is said so.
 
+use crate::backend::BackendStatus;
 use crate::cpu::Pinned;
 use crate::edge::{Reason, WhenFull};
 use crate::handle::{HandleReport, Way};
@@ -103,6 +104,8 @@ pub struct NodeReport {
     pub batches: u64,
     /// Its thread did not answer; its figures are those of the last moment.
     pub abandoned: bool,
+    /// How its backend stood at the end, where it runs a model.
+    pub backend: Option<BackendStatus>,
     /// Figures of its own.
     pub metrics: Metrics,
 }

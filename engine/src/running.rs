@@ -5,6 +5,7 @@ mod shared;
 use shared::{COMMANDS, lock};
 pub(crate) use shared::{Command, Failure, RunShared};
 
+use crate::backend::BackendStatus;
 use crate::clock::{Clock, WallWatch};
 use crate::cpu::Pinned;
 use crate::edge::{Reason, Shared};
@@ -104,6 +105,8 @@ pub struct NodeStats {
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
+    /// How its backend stands, where it runs a model.
+    pub backend: Option<BackendStatus>,
 }
 
 impl std::fmt::Debug for Running {
@@ -128,13 +131,14 @@ impl Running {
 
     /// Counters of every node at this moment.
     pub fn stats(&self) -> Vec<NodeStats> {
-        let nodes = self.plan.nodes().iter().zip(&self.counts);
+        let nodes = self.plan.nodes().iter().zip(&self.counts).enumerate();
         nodes
-            .map(|(node, counts)| NodeStats {
+            .map(|(at, (node, counts))| NodeStats {
                 node: node.name.clone(),
                 taken: counts.taken.get(),
                 done: counts.done.get(),
                 failed: counts.failed.get(),
+                backend: self.shared.backend_status(at, counts.batches.get()),
             })
             .collect()
     }
@@ -310,6 +314,7 @@ impl Running {
                     restarts: counts.restarts.get(),
                     batches: counts.batches.get(),
                     abandoned: abandoned[node.worker],
+                    backend: self.shared.backend_status(i, counts.batches.get()),
                     metrics: metrics.remove(&i).unwrap_or_default(),
                 }
             })

@@ -442,6 +442,11 @@ impl Trouble {
     }
 
     /// What happened, without the call's name.
+    pub(crate) fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// As [`Trouble::text`].
     pub(crate) fn into_text(self) -> String {
         self.0.text
     }

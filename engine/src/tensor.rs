@@ -138,6 +138,16 @@ pub enum Memory {
     Device(u8),
 }
 
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Memory::Host => f.write_str("host memory"),
+            Memory::Pinned => f.write_str("pinned memory"),
+            Memory::Device(n) => write!(f, "the memory of device {n}"),
+        }
+    }
+}
+
 /// What a port carries: element type, shape of one message, layout and memory.
 ///
 /// ```

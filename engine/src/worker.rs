@@ -180,6 +180,11 @@ impl Cx {
         hold + blocked + queue
     }
 
+    /// How many sources the graph has.
+    pub(crate) fn source_count(&self) -> usize {
+        self.sources.len()
+    }
+
     pub(crate) fn telemetry(&self) -> Telemetry {
         self.telemetry
     }

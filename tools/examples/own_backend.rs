@@ -5,10 +5,10 @@
 //! indirect call. This one's "model" is a mean.
 
 use limen::backend::{
-    Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, Signature, TensorSpec,
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
 };
 use limen::infer::{Batch, Infer, InferPlan};
-use limen::{DType, Dim, Given, MAX_RANK, Memory, Plan, PlanErrors, Planning, Spec, Tensor};
+use limen::{DType, Dim, Given, Plan, PlanErrors, Planning, Spec, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -23,9 +23,7 @@ impl Backend for Mean {
     type Prepared = PreparedMean;
 
     fn probe() -> Result<Capabilities, BackendError> {
-        let version = env!("CARGO_PKG_VERSION").into();
-        let (dtypes, memory) = (vec![DType::F32], vec![Memory::Host]);
-        Ok(Capabilities { dtypes, max_batch: None, max_rank: MAX_RANK, memory, version })
+        Ok(Capabilities::cpu(env!("CARGO_PKG_VERSION"), [DType::F32], Ops::Unlisted))
     }
 
     fn prepare(numbers: usize) -> Result<PreparedMean, BackendError> {

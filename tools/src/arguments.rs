@@ -72,9 +72,26 @@ pub enum Verb {
     Check(Box<RunArguments>),
     /// Print what a graph means on this machine: threads, edges, pools, memory, backends; start nothing
     Plan(Box<RunArguments>),
+    /// Compare each model of a graph with another backend: how far apart they are, how fast each is
+    #[command(
+        after_help = "Both get 32 inputs that are the same every time. Exits with 2 where they are further apart than the node's \
+                            `verify:` allows (atol 1e-4, rtol 1e-3 by default)."
+    )]
+    VerifyBackend {
+        /// The other backend: rten, tract or ort
+        #[arg(long, value_name = "BACKEND", value_parser = ["rten", "tract", "ort"])]
+        against: String,
+        /// The graph, and what is laid over it
+        #[command(flatten)]
+        run: Box<RunArguments>,
+    },
+    /// Measure every backend on the models of a graph, for `backend: auto` to go by; needs --cache
+    Calibrate(Box<RunArguments>),
+    /// Compile the models of a graph ahead of time; needs --cache
+    Compile(Box<RunArguments>),
     /// Print a graph as Graphviz draws it: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
     Dot(Box<RunArguments>),
-    /// Print the flat graph, each value with where it comes from; variables stay ${NAME} unless --env lists them
+    /// Print the flat graph, each value with where it comes from; ${NAME} stays unless --env lists it
     Expand(Box<RunArguments>),
     /// Print the JSON Schema of graph files, for editors
     Schema,
@@ -96,7 +113,7 @@ pub enum Verb {
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
         json: bool,
     },
-    /// Say what a problem's code means (`explain E0122`), or what a kind of node is and takes (`explain resize`)
+    /// Say what a problem's code means (`explain E0122`), or what a kind of node takes (`explain resize`)
     Explain {
         /// A code, or a kind
         #[arg(value_name = "CODE|KIND")]
@@ -190,6 +207,16 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Where and how it runs")]
     pub allow_path: Vec<PathBuf>,
 
+    /// ONNX Runtime's library, for `backend: ort`; else the one in ORT_DYLIB_PATH, else where the system looks
+    #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub onnxruntime: Option<PathBuf>,
+
+    /// Keep compiled models in this folder, so that the next start compiles nothing
+    #[arg(long, env = "LIMEN_CACHE", value_name = "DIR")]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub cache: Option<PathBuf>,
+
     /// Do not run where the system refuses something, such as pinning
     #[arg(long, env = "LIMEN_STRICT", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Where and how it runs")]
@@ -255,7 +282,7 @@ impl Arguments {
         match &arguments.run.graph {
             Some(graph) if arguments.verb.is_none() && !looks_like_graph(graph) => {
                 let message = format!(
-                    "`{}` is neither a verb (run, check, plan, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
+                    "`{}` is neither a verb (run, check, plan, verify-backend, compile, calibrate, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
                      `limen-run run {0}` runs any file",
                     crate::table::one_line(&graph.to_string_lossy())
                 );
@@ -378,7 +405,7 @@ mod tests {
             ("", "<GRAPH>"),
             (
                 "kidns",
-                "`kidns` is neither a verb (run, check, plan, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file",
+                "`kidns` is neither a verb (run, check, plan, verify-backend, compile, calibrate, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file",
             ),
             ("g.yaml h.yaml", "'h.yaml' cannot be used with '<GRAPH>'"),
             ("g.yaml --duration 5", "`5` is not a time with its unit"),

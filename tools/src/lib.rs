@@ -73,8 +73,8 @@ pub use run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use schema::schema;
 pub use starter::begin;
 pub use summary::{
-    EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary, PathSummary,
-    ProblemSummary, Summary, WorkerSummary,
+    BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
+    PathSummary, ProblemSummary, Summary, WorkerSummary,
 };
 
 /// The standard registry: the stock nodes and the backends this program was built with.

@@ -57,6 +57,12 @@ pub fn main(registry: Registry) -> ExitCode {
         Some(Verb::Plan(arguments)) => {
             Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(&registry)
         }
+        Some(Verb::VerifyBackend { against, run }) => Run::new(run).verify_backend(&registry, against),
+        Some(Verb::Compile(arguments)) => Run::new(arguments).prepare_models(&registry),
+        Some(Verb::Calibrate(arguments)) => {
+            limen_backends::calibrate();
+            Run::new(arguments).prepare_models(&registry)
+        }
         Some(Verb::Dot(arguments)) => Run::new(&RunArguments { dot: true, ..*arguments.clone() }).go(&registry),
         Some(Verb::Expand(arguments)) => Run::new(&RunArguments { expand: true, ..*arguments.clone() }).go(&registry),
         Some(Verb::Completions { shell }) => {

@@ -8,7 +8,8 @@ pub(crate) mod made_up;
 
 use crate::table::{Table, one_line, paragraph};
 use hdrhistogram::Histogram;
-use limen::unit::show_ns;
+use limen::backend::BackendStatus;
+use limen::unit::{show_bytes, show_ns};
 use limen::{EdgeReport, HandleReport, NodeReport, Outcome, Report, Term, Way, quantile};
 use std::fmt::Write;
 use std::time::Duration;
@@ -46,6 +47,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
     if detail == Detail::Full {
         full::edges(&mut text, report);
         full::threads(&mut text, report);
+        backends(&mut text, report);
         full::histograms(&mut text, report);
     }
     if detail != Detail::Problems || !report.bugs.is_empty() {
@@ -277,6 +279,23 @@ fn handles(text: &mut String, report: &Report) {
     if !table.is_empty() {
         text.push('\n');
         table.write(text);
+    }
+}
+
+/// How each backend stood at the end.
+fn backends(text: &mut String, report: &Report) {
+    let backends = report.nodes.iter().filter_map(|node| node.backend.as_ref().map(|backend| (&node.name, backend)));
+    for (at, (node, status)) in backends.enumerate() {
+        if at == 0 {
+            text.push('\n');
+        }
+        let BackendStatus { backend, device, threads, memory, calls, failed, .. } = status;
+        let (threads, calls) = (count(*threads, "thread"), count(*calls as usize, "call"));
+        let mut line = format!("{backend} on {device}, {threads}, {}, {calls}, {failed} failed", show_bytes(*memory));
+        if let Some(error) = &status.last_error {
+            line.push_str(&format!("; the last one: {}", one_line(error)));
+        }
+        paragraph(text, &format!("{}: ", one_line(node)), &line);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::run_info::{GraphFile, RunInfo};
 use crate::stdout::Stdout;
 use crate::summary::Summary;
 use crate::table::one_line;
-use limen::{Plan, Problems, Registry, Report, RunError, Running, Spec};
+use limen::{NodePlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
 use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::path::Path;
@@ -58,6 +58,7 @@ impl<'a> Run<'a> {
                 Err(problems) => self.refused(&name, &problems),
             };
         }
+        self.find_libraries();
         let plan = match Plan::from_file(path, &arguments.layers(), registry, &arguments.options()) {
             Ok(plan) => plan,
             Err(problems) => return self.refused(&name, &problems),
@@ -94,6 +95,72 @@ impl<'a> Run<'a> {
                 self.not_started(&name, &error.to_string(), code)
             }
         }
+    }
+
+    /// Says where native libraries and compiled models are, as far as the arguments do.
+    fn find_libraries(&self) {
+        if let Some(folder) = &self.arguments.cache {
+            limen_backends::cache_in(folder);
+        }
+        #[cfg(feature = "ort")]
+        if let Some(library) = &self.arguments.onnxruntime {
+            limen_backends::find_onnxruntime(library);
+        }
+    }
+
+    /// Plans the graph, which compiles or measures its models and keeps what came of it, and prints that.
+    pub(crate) fn prepare_models(self, registry: &Registry) -> u8 {
+        if self.arguments.cache.is_none() {
+            let name = self.arguments.graph.as_deref().unwrap_or(Path::new("")).display().to_string();
+            return self.not_started(&name, "what comes of it needs a folder: add `--cache DIR`", REFUSED);
+        }
+        self.find_libraries();
+        let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match Plan::from_file(path, &self.arguments.layers(), registry, &self.arguments.options()) {
+            Ok(plan) => self.models(&plan, |node| node.kind == "infer"),
+            Err(problems) => self.refused(&name, &problems),
+        }
+    }
+
+    /// Prints what the nodes that run models say of themselves.
+    fn models(mut self, plan: &Plan, is_shown: impl Fn(&NodePlan) -> bool) -> u8 {
+        let mut text = String::new();
+        for node in plan.nodes().iter().filter(|node| is_shown(node)) {
+            text.push_str(&format!("{}\n", node.name));
+            node.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+        }
+        self.stdout.print(&text, 0)
+    }
+
+    /// Plans the graph with every model compared with another backend, and prints what was found.
+    pub(crate) fn verify_backend(self, registry: &Registry, against: &str) -> u8 {
+        self.find_libraries();
+        let arguments = self.arguments;
+        let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let mut layers = arguments.layers();
+        let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
+            Ok(plan) => plan,
+            Err(problems) => return self.refused(&name, &problems),
+        };
+        let is_model = |node: &&NodePlan| node.kind == "infer" && !node.notes.iter().any(|note| note == "backend mock");
+        let models: Vec<String> = plan.nodes().iter().filter(is_model).map(|node| node.name.clone()).collect();
+        if models.is_empty() {
+            return self.not_started(&name, "no node of this graph runs a model that could be compared", REFUSED);
+        }
+        if let Some(inner) = models.iter().find(|model| model.contains('.')) {
+            let message = format!(
+                "`{inner}` is inside a subgraph; write `verify: {{ against: {against} }}` there, and `limen-run plan`"
+            );
+            return self.not_started(&name, &message, REFUSED);
+        }
+        layers.set.extend(models.iter().map(|model| format!("nodes.{model}.config.verify.against={against}")));
+        let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
+            Ok(plan) => plan,
+            Err(problems) => return self.refused(&name, &problems),
+        };
+        self.models(&plan, |node| models.contains(&node.name))
     }
 
     fn refused(mut self, name: &str, problems: &Problems) -> u8 {

@@ -8,7 +8,7 @@
 //! started      seconds since 1970, or null where nothing was started
 //! wall_s       seconds
 //! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
-//!              metrics {name: number}
+//!              backend (or null) {name, device, threads, memory in bytes, calls, failed, last_error (or null)}, metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
 //! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, left, counted
 //! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
@@ -81,7 +81,21 @@ pub struct NodeSummary {
     pub restarts: u64,
     pub batches: u64,
     pub abandoned: bool,
+    pub backend: Option<BackendSummary>,
     pub metrics: BTreeMap<String, f64>,
+}
+
+/// The backend of a [`NodeSummary`] that runs a model.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in BackendStatus")]
+pub struct BackendSummary {
+    pub name: &'static str,
+    pub device: String,
+    pub threads: usize,
+    pub memory: u64,
+    pub calls: u64,
+    pub failed: u64,
+    pub last_error: Option<String>,
 }
 
 /// One edge of a [`Summary`].

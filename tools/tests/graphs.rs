@@ -3,18 +3,31 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn graphs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs")
 }
 
+/// Every backend that is built in: models give the same on each.
+const BACKENDS: &[&str] = &[
+    "rten",
+    #[cfg(feature = "tract")]
+    "tract",
+    #[cfg(feature = "ort")]
+    "ort",
+];
+
 /// Runs a graph into a folder of its own; its report and that folder.
-fn run(graph: &str) -> (Value, PathBuf) {
-    let out = std::env::temp_dir().join(format!("limen-graph-{graph}-{}", std::process::id()));
+fn run(graph: &str, set: &[&str]) -> (Value, PathBuf) {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let out = std::env::temp_dir().join(format!("limen-graph-{graph}-{}-{run}", std::process::id()));
     let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
         .arg(graphs().join(graph).join("graph.yaml"))
         .args(["--json", "--out"])
         .arg(&out)
+        .args(set.iter().flat_map(|set| ["--set", set]))
         .output()
         .unwrap();
     let (text, problems) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -38,46 +51,50 @@ fn rows(path: &Path) -> Vec<Vec<String>> {
 
 #[test]
 fn digits_reads_what_was_written() {
-    let (report, out) = run("digits");
-    assert_eq!(metric(&report, "score", "total"), 6400.0);
-    assert!(metric(&report, "score", "accuracy") >= 0.97);
-    let rows = rows(&out.join("out/labels.csv"));
-    assert_eq!(rows[0], ["seq", "file", "label", "score"]);
-    assert_eq!(rows.len(), 1 + 6400);
-    // Order is kept, and every row is about the file it names: the digit is the last part of the name.
-    let right = rows[1..].iter().enumerate().filter(|(i, row)| {
-        assert_eq!(row[0], i.to_string());
-        row[1].ends_with(&format!("-{}.png", row[2]))
-    });
-    assert!(right.count() >= 6208, "97 % of 6400");
-    std::fs::remove_dir_all(out).unwrap();
+    for backend in BACKENDS {
+        let (report, out) = run("digits", &[&format!("nodes.digit.config.backend={backend}")]);
+        assert_eq!(metric(&report, "score", "total"), 6400.0);
+        assert!(metric(&report, "score", "accuracy") >= 0.97);
+        let rows = rows(&out.join("out/labels.csv"));
+        assert_eq!(rows[0], ["seq", "file", "label", "score"]);
+        assert_eq!(rows.len(), 1 + 6400);
+        // Order is kept, and every row is about the file it names: the digit is the last part of the name.
+        let right = rows[1..].iter().enumerate().filter(|(i, row)| {
+            assert_eq!(row[0], i.to_string());
+            row[1].ends_with(&format!("-{}.png", row[2]))
+        });
+        assert!(right.count() >= 6208, "97 % of 6400");
+        std::fs::remove_dir_all(out).unwrap();
+    }
 }
 
 #[test]
 fn classify_agrees_with_onnxruntime() {
-    let (_, out) = run("classify");
-    let found = rows(&out.join("out/top.csv"));
-    let recorded = rows(&graphs().join("classify/expected.csv"));
-    assert_eq!(found.len(), 1 + 90);
-    let column = |name: &str| found[0].iter().position(|c| c == name).unwrap_or_else(|| panic!("{:?}", found[0]));
-    let (mut winners, mut worst) = (0, 0.0f64);
-    for row in &recorded[1..] {
-        let (seq, rank): (usize, usize) = (row[0].parse().unwrap(), row[1].parse().unwrap());
-        let at = &found[1 + seq];
-        let score: f64 = at[column(&format!("score_{rank}"))].parse().unwrap();
-        worst = worst.max((score - row[3].parse::<f64>().unwrap()).abs());
-        winners += usize::from(rank == 0 && at[column(&format!("class_{rank}"))] == row[2]);
+    for backend in BACKENDS {
+        let (_, out) = run("classify", &[&format!("nodes.classifier.config.backend={backend}")]);
+        let found = rows(&out.join("out/top.csv"));
+        let recorded = rows(&graphs().join("classify/expected.csv"));
+        assert_eq!(found.len(), 1 + 90);
+        let column = |name: &str| found[0].iter().position(|c| c == name).unwrap_or_else(|| panic!("{:?}", found[0]));
+        let (mut winners, mut worst) = (0, 0.0f64);
+        for row in &recorded[1..] {
+            let (seq, rank): (usize, usize) = (row[0].parse().unwrap(), row[1].parse().unwrap());
+            let at = &found[1 + seq];
+            let score: f64 = at[column(&format!("score_{rank}"))].parse().unwrap();
+            worst = worst.max((score - row[3].parse::<f64>().unwrap()).abs());
+            winners += usize::from(rank == 0 && at[column(&format!("class_{rank}"))] == row[2]);
+        }
+        // A resize that differs by one level in a few pixels moves a logit by at most 0.12; the closest two winners are
+        // 0.01 apart.
+        assert!(winners >= 89, "{winners} of 90 winners");
+        assert!(worst < 0.05, "a score is off by {worst}");
+        std::fs::remove_dir_all(out).unwrap();
     }
-    // A resize that differs by one level in a few pixels moves a logit by at most 0.12; the closest two winners are
-    // 0.01 apart.
-    assert!(winners >= 89, "{winners} of 90 winners");
-    assert!(worst < 0.05, "a score is off by {worst}");
-    std::fs::remove_dir_all(out).unwrap();
 }
 
 #[test]
 fn scores_become_chances() {
-    let (report, out) = run("scores");
+    let (report, out) = run("scores", &[]);
     assert_eq!(metric(&report, "saved", "items"), 50.0);
     let (found, recorded) = (rows(&out.join("out/best.csv")), rows(&graphs().join("scores/expected.csv")));
     assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
@@ -96,18 +113,59 @@ fn scores_become_chances() {
 
 #[test]
 fn detect_finds_what_was_drawn() {
-    let (report, out) = run("detect");
-    let recorded: Value =
-        serde_json::from_str(&std::fs::read_to_string(graphs().join("detect/expected.json")).unwrap()).unwrap();
-    for name in ["precision", "recall"] {
-        let (found, expected) = (metric(&report, "score", name), recorded[name].as_f64().unwrap());
-        // A slow machine sees fewer of the frames, so the figures are close and not equal.
-        assert!(found >= 0.9 && (found - expected).abs() < 0.08, "{name}: {found}, recorded {expected}");
+    for backend in BACKENDS {
+        let (report, out) = run("detect", &[&format!("nodes.detector.config.backend={backend}")]);
+        let recorded: Value =
+            serde_json::from_str(&std::fs::read_to_string(graphs().join("detect/expected.json")).unwrap()).unwrap();
+        for name in ["precision", "recall"] {
+            let (found, expected) = (metric(&report, "score", name), recorded[name].as_f64().unwrap());
+            // A slow machine sees fewer of the frames, so the figures are close and not equal.
+            assert!(found >= 0.9 && (found - expected).abs() < 0.08, "{name}: {found}, recorded {expected}");
+        }
+        let lines = std::fs::read_to_string(out.join("out/objects.jsonl")).unwrap();
+        let frames: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let edges = report["edges"].as_array().unwrap();
+        let superseded =
+            edges.iter().find(|e| e["to"] == "pixels/in").unwrap()["lost"]["superseded"].as_u64().unwrap_or(0);
+        assert_eq!(frames.len() as u64 + superseded, 200, "every frame was seen or counted");
+        std::fs::remove_dir_all(out).unwrap();
     }
-    let lines = std::fs::read_to_string(out.join("out/objects.jsonl")).unwrap();
-    let frames: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let edges = report["edges"].as_array().unwrap();
-    let superseded = edges.iter().find(|e| e["to"] == "pixels/in").unwrap()["lost"]["superseded"].as_u64().unwrap_or(0);
-    assert_eq!(frames.len() as u64 + superseded, 200, "every frame was seen or counted");
-    std::fs::remove_dir_all(out).unwrap();
+}
+
+/// The state goes from call to call, as it does where it is carried by hand.
+#[test]
+fn listen_hears_what_onnxruntime_hears() {
+    for backend in BACKENDS {
+        let (report, out) = run("listen", &[&format!("nodes.ear.config.backend={backend}")]);
+        let (found, recorded) = (rows(&out.join("out/heard.csv")), rows(&graphs().join("listen/expected.csv")));
+        assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
+        for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
+            assert_eq!(found[..2], recorded[..2], "{backend}");
+            let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
+            assert!(off.abs() < 1e-4, "{backend}: {found:?} is off by {off}");
+        }
+        let node = report["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "ear").unwrap();
+        assert_eq!((node["backend"]["name"].as_str(), node["backend"]["calls"].as_u64()), (Some(*backend), Some(301)));
+        std::fs::remove_dir_all(out).unwrap();
+    }
+}
+
+/// A second time through the sound the state is that of its end, so what is heard first is something else; with `repeat`
+/// the same memory serves any length.
+#[test]
+fn sound_of_any_length_is_heard_in_the_same_memory() {
+    let memory = |report: &Value| report["nodes"][1]["backend"]["memory"].as_u64().unwrap();
+    let (short, first) = run("listen", &[]);
+    let (long, second) = run("listen", &["nodes.sound.config.repeat=20"]);
+    let rows = rows(&second.join("out/heard.csv"));
+    assert_eq!(rows.len(), 1 + 20 * 301);
+    let score = |at: usize| rows[at][2].parse::<f64>().unwrap();
+    assert!((score(1) - score(1 + 301)).abs() > 0.1, "it began with nothing, and goes on with the end of the sound");
+    assert!(
+        (score(1 + 301) - score(1 + 2 * 301)).abs() < 1e-4,
+        "two seconds of silence later that is the same each time"
+    );
+    assert_eq!(memory(&short), memory(&long));
+    std::fs::remove_dir_all(first).unwrap();
+    std::fs::remove_dir_all(second).unwrap();
 }

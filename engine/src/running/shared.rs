@@ -1,5 +1,6 @@
 //! What all workers of a run share: how far it has come, who failed, what they are told.
 
+use crate::backend::BackendStatus;
 use crate::clock::Clock;
 use crate::cpu::Pinned;
 use crate::stage::OnError;
@@ -53,6 +54,8 @@ pub(crate) struct RunShared {
     pub(super) failures: Mutex<Failures>,
     pub(super) commands: Vec<ArrayQueue<Command>>,
     pub(super) notes: Mutex<Vec<String>>,
+    /// How the backends stand, by node.
+    backends: Mutex<BTreeMap<usize, BackendStatus>>,
     begun: OnceLock<Begun>,
 }
 
@@ -103,6 +106,7 @@ impl RunShared {
             failures: Mutex::default(),
             commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
             notes: Mutex::default(),
+            backends: Mutex::default(),
             begun: OnceLock::new(),
         }
     }
@@ -111,6 +115,16 @@ impl RunShared {
     pub(crate) fn begin_by(&self, clock: Clock, here: bool, handles: Vec<Arc<Bell>>) {
         let turned_by = here.then(|| std::thread::current().id());
         let _ = self.begun.set(Begun { clock, turned_by, handles });
+    }
+
+    /// A backend has something new to say; not for every call.
+    pub(crate) fn backend(&self, node: usize, say: impl FnOnce(&mut BackendStatus)) {
+        say(lock(&self.backends).entry(node).or_default());
+    }
+
+    /// How a node's backend stands, `calls` having been made of it.
+    pub(super) fn backend_status(&self, node: usize, calls: u64) -> Option<BackendStatus> {
+        lock(&self.backends).get(&node).map(|status| BackendStatus { calls, ..status.clone() })
     }
 
     /// The clock of the run, once it has begun.

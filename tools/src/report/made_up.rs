@@ -25,6 +25,7 @@ fn node(name: &str, kind: &str, worker: usize, done: u64, metrics: &[(&str, f64)
         restarts: 0,
         batches: 0,
         abandoned: false,
+        backend: None,
         metrics: figures,
     }
 }

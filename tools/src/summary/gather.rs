@@ -1,8 +1,8 @@
 //! Takes the parts of a [`Report`] over into the parts of a [`Summary`](super::Summary).
 
 use super::{
-    EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary, PathSummary,
-    ProblemSummary, WorkerSummary,
+    BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
+    PathSummary, ProblemSummary, WorkerSummary,
 };
 use crate::gate::Verdict;
 use hdrhistogram::Histogram;
@@ -27,6 +27,15 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
         restarts: n.restarts,
         batches: n.batches,
         abandoned: n.abandoned,
+        backend: n.backend.as_ref().map(|backend| BackendSummary {
+            name: backend.backend,
+            device: backend.device.clone(),
+            threads: backend.threads,
+            memory: backend.memory,
+            calls: backend.calls,
+            failed: backend.failed,
+            last_error: backend.last_error.clone(),
+        }),
         metrics: n.metrics.iter().map(|(name, value)| (name.to_string(), value)).collect(),
     }
 }

@@ -1,0 +1,165 @@
+//! The runtimes that a model may be given to, and why each fits or does not.
+
+use crate::infer::{Choice, Config};
+use crate::onnx::{Outline, Runtime};
+use crate::shadow::{Reference, measure};
+use crate::verify::{Case, Tolerance};
+use limen::backend::{BackendError, Capabilities, Lack, Requirements};
+use limen::infer::InferPlan;
+use limen::{Given, PlanErrors};
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+/// What is to be planned.
+pub(crate) struct Job<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) given: &'a Given,
+    /// The model as the graph names it, and where it is.
+    pub(crate) model: &'a str,
+    pub(crate) path: &'a Path,
+    pub(crate) case: Option<(Case, Tolerance)>,
+    pub(crate) required: Requirements,
+}
+
+/// How long a model is measured on a backend, alone and in batches.
+const CALIBRATED: Duration = Duration::from_millis(50);
+
+/// A runtime that this program knows.
+pub(crate) struct Candidate {
+    pub(crate) choice: Choice,
+    pub(crate) name: &'static str,
+    built: Option<Built>,
+}
+
+/// One that is built into it.
+#[derive(Clone, Copy)]
+struct Built {
+    probe: fn() -> Result<Capabilities, BackendError>,
+    plan: fn(&Job<'_>) -> Result<InferPlan, PlanErrors>,
+    reference: fn(&Job<'_>) -> Result<Reference, PlanErrors>,
+}
+
+impl Candidate {
+    #[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
+    fn built<R: Runtime>(choice: Choice) -> Self {
+        let built =
+            Built { probe: R::probe, plan: crate::infer::plan_onnx::<R>, reference: crate::infer::reference_onnx::<R> };
+        Candidate { choice, name: R::NAME, built: Some(built) }
+    }
+
+    /// Every runtime, in the order in which `auto` takes them: the fastest first, as measured on nine models.
+    pub(crate) fn all() -> [Candidate; 3] {
+        #[cfg(not(all(feature = "rten", feature = "tract", feature = "ort")))]
+        let missing = |choice, name| Candidate { choice, name, built: None };
+        #[cfg(feature = "ort")]
+        let ort = Candidate::built::<crate::ort::OrtRuntime>(Choice::Ort);
+        #[cfg(not(feature = "ort"))]
+        let ort = missing(Choice::Ort, "ort");
+        #[cfg(feature = "rten")]
+        let rten = Candidate::built::<crate::rten::RtenRuntime>(Choice::Rten);
+        #[cfg(not(feature = "rten"))]
+        let rten = missing(Choice::Rten, "rten");
+        #[cfg(feature = "tract")]
+        let tract = Candidate::built::<crate::tract::TractRuntime>(Choice::Tract);
+        #[cfg(not(feature = "tract"))]
+        let tract = missing(Choice::Tract, "tract");
+        [ort, rten, tract]
+    }
+
+    /// Whether it can do what is required.
+    pub(crate) fn verdict(&self, required: &Requirements) -> Verdict {
+        let Some(built) = &self.built else { return Verdict::NotBuilt(self.name) };
+        match (built.probe)() {
+            Err(error) => Verdict::Unavailable(error.to_string()),
+            Ok(capabilities) => match capabilities.lacks(required) {
+                lacks if lacks.is_empty() => Verdict::Fits,
+                lacks => Verdict::Lacks(lacks),
+            },
+        }
+    }
+
+    /// How long an item of the model takes here, alone and in a batch, ns.
+    pub(crate) fn measure(&self, job: &Job<'_>) -> Option<[u64; 2]> {
+        let reference = (self.built?.reference)(job).ok()?;
+        let max = job.config.batch.max.min(reference.signature.max_batch.unwrap_or(usize::MAX)).max(1);
+        let session = (reference.session)(max).ok()?;
+        crate::caught(|| measure(&reference.signature, session, max, CALIBRATED)).ok()?.ok()
+    }
+
+    pub(crate) fn plan(&self, job: &Job<'_>) -> Result<InferPlan, PlanErrors> {
+        match &self.built {
+            Some(built) => (built.plan)(job),
+            None => Err(PlanErrors::default()),
+        }
+    }
+}
+
+/// The backend that another is compared with, with the model loaded.
+///
+/// # Errors
+/// Why it cannot be.
+pub(crate) fn reference(choice: Choice, job: &Job<'_>, required: &Requirements) -> Result<Reference, String> {
+    let all = Candidate::all();
+    let candidate = all.iter().find(|candidate| candidate.choice == choice);
+    let candidate = candidate.ok_or("a model can be compared with `rten`, `tract` or `ort`")?;
+    match (candidate.verdict(required), &candidate.built) {
+        (Verdict::Fits, Some(built)) => (built.reference)(job).map_err(|errors| {
+            format!("`{}` cannot run it: {}", candidate.name, errors.messages().collect::<Vec<_>>().join("; "))
+        }),
+        (verdict, _) => Err(format!("`{}` {verdict}", candidate.name)),
+    }
+}
+
+/// Whether a runtime can do what is required.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Fits,
+    NotBuilt(&'static str),
+    Unavailable(String),
+    Lacks(Vec<Lack>),
+    /// It said that it could, and then could not.
+    Failed(Vec<String>),
+}
+
+/// What it says after the runtime's name.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Fits => f.write_str("fits"),
+            Verdict::NotBuilt(name) => write!(f, "is not built in (cargo feature `{name}`)"),
+            Verdict::Unavailable(why) => write!(f, "is {why}"),
+            Verdict::Lacks(lacks) => {
+                // One operator may be missing at a hundred nodes.
+                let mut shown: Vec<String> = Vec::new();
+                let mut more = 0;
+                for lack in lacks {
+                    let seen = |other: &Lack| matches!((lack, other), (Lack::Op { op: a, .. }, Lack::Op { op: b, .. }) if a == b);
+                    let is_first = lacks.iter().position(seen).is_none_or(|first| std::ptr::eq(lack, &lacks[first]));
+                    if is_first {
+                        shown.push(lack.to_string());
+                    } else {
+                        more += 1;
+                    }
+                }
+                let more = if more > 0 { format!(" and {more} more of them") } else { String::new() };
+                write!(f, "has {}{more}", shown.join(", "))
+            }
+            Verdict::Failed(why) => write!(f, "cannot run it: {}", why.join("; ")),
+        }
+    }
+}
+
+/// What a model, and its graph, ask of a runtime.
+pub(crate) fn required(config: &Config, outline: &Outline) -> Requirements {
+    let mut required = config.require.clone().unwrap_or_default().requirements();
+    required.max_batch = required.max_batch.max(config.batch.max);
+    required.threads = config.threads;
+    required.memory.push(limen::Memory::Host);
+    for input in &outline.inputs {
+        required.dtypes.push((input.elem.dtype(), format!("input `{}`", input.port)));
+        required.max_rank = required.max_rank.max(input.item(input.batch_dim()).len());
+    }
+    required.ops.extend(outline.ops.iter().map(|op| (op.id.clone(), op.node.clone())));
+    required
+}

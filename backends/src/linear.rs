@@ -1,0 +1,344 @@
+//! Layers that need no model file, only weights.
+
+use crate::element::Access;
+use crate::weights::{WeightConfig, Weights};
+use limen::{
+    Building, Cost, DType, Dim, Emit, Folders, Given, Message, Node, NodeError, OutPort, PlanErrors, Planning,
+    PortSpec, Ports, Tensor, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Multiplies the last dim of `f32[..., k]` by a matrix of `n` rows of `k`, adds a bias and applies an activation.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct LayerConfig {
+    /// The matrix, `[n, k]`, of any type of numbers; quantized, it stays 8 bits wide in memory.
+    pub weight: WeightConfig,
+    /// What is added, `[n]`; nothing by default.
+    pub bias: Option<WeightConfig>,
+    /// What is done to each sum.
+    #[serde(default)]
+    pub activation: Activation,
+}
+
+/// What is done to each sum of a layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// The greater of it and 0.
+    Relu,
+    /// `1 / (1 + e⁻ˣ)`.
+    Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+/// Several layers, one behind the other.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct MlpConfig {
+    /// The layers, the first one first.
+    pub layers: Vec<LayerConfig>,
+}
+
+/// What holds layers.
+pub(crate) trait LayerList {
+    /// Each layer, and the prefix of its fields.
+    fn layers(&self) -> Vec<(String, &LayerConfig)>;
+}
+
+impl LayerList for LayerConfig {
+    fn layers(&self) -> Vec<(String, &LayerConfig)> {
+        vec![(String::new(), self)]
+    }
+}
+
+impl LayerList for MlpConfig {
+    fn layers(&self) -> Vec<(String, &LayerConfig)> {
+        self.layers.iter().enumerate().map(|(at, layer)| (format!("layers[{at}]."), layer)).collect()
+    }
+}
+
+/// A layer that is loaded.
+#[derive(Debug)]
+struct Layer {
+    inputs: usize,
+    matrix: Matrix,
+    bias: Vec<f32>,
+    activation: Activation,
+}
+
+/// The rows of a layer, one behind the other.
+#[derive(Debug)]
+enum Matrix {
+    F32(Vec<f32>),
+    /// Each row with its scale and what stands for 0.
+    I8(Vec<i8>, Vec<(f32, i32)>),
+    U8(Vec<u8>, Vec<(f32, i32)>),
+}
+
+fn floats(weights: &Weights) -> Vec<f32> {
+    Access::to(weights.dtype).values(&weights.bytes).map(|value| value as f32).collect()
+}
+
+impl Layer {
+    fn load(config: &LayerConfig, prefix: &str, folders: &Folders, errors: &mut PlanErrors) -> Option<Layer> {
+        let mut load = |field: &str, config: &WeightConfig| match config.load(folders) {
+            Ok(weights) => Some(weights),
+            Err((inner, why)) => {
+                errors.at(format!("{prefix}{field}.{inner}"), why);
+                None
+            }
+        };
+        let weight = load("weight", &config.weight);
+        let bias = config.bias.as_ref().map(|bias| load("bias", bias));
+        let weight = weight?;
+        let &[rows, inputs] = &weight.shape[..] else {
+            let message = format!("is {}{:?}; a layer takes a matrix of two dims", weight.dtype, weight.shape);
+            errors.at(format!("{prefix}weight"), message).help("`transform: [{ reshape: [n, k] }]` makes it one");
+            return None;
+        };
+        if rows == 0 || inputs == 0 {
+            errors.at(format!("{prefix}weight"), format!("is {:?}: there is nothing to multiply", weight.shape));
+            return None;
+        }
+        let bias = match bias {
+            None => vec![0.0; rows],
+            Some(bias) => {
+                let bias = bias?;
+                if bias.shape != [rows] || bias.quantized.is_some() {
+                    let found = format!("is {}{:?}", bias.dtype, bias.shape);
+                    errors
+                        .at(format!("{prefix}bias"), format!("{found}; the matrix has {rows} rows, so it is [{rows}]"));
+                    return None;
+                }
+                floats(&bias)
+            }
+        };
+        let matrix = match &weight.quantized {
+            None => Matrix::F32(floats(&weight)),
+            Some(quantized) => {
+                let rows = std::iter::zip(quantized.scales.iter().copied(), quantized.zeros.iter().copied()).collect();
+                match weight.dtype {
+                    DType::I8 => Matrix::I8(bytemuck::cast_slice(&weight.bytes).to_vec(), rows),
+                    _ => Matrix::U8(weight.bytes.clone(), rows),
+                }
+            }
+        };
+        Some(Layer { inputs, matrix, bias, activation: config.activation })
+    }
+
+    fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// One row of inputs to one of outputs.
+    fn run(&self, input: &[f32], output: &mut [f32]) {
+        match &self.matrix {
+            Matrix::F32(rows) => {
+                for ((row, bias), out) in rows.chunks_exact(self.inputs).zip(&self.bias).zip(&mut *output) {
+                    *out = dot(row, input, |w| *w) + bias;
+                }
+            }
+            Matrix::I8(rows, scales) => self.quantized(rows, scales, input, output, |w| f32::from(*w)),
+            Matrix::U8(rows, scales) => self.quantized(rows, scales, input, output, |w| f32::from(*w)),
+        }
+        match self.activation {
+            Activation::None => {}
+            Activation::Relu => output.iter_mut().for_each(|v| *v = v.max(0.0)),
+            Activation::Sigmoid => output.iter_mut().for_each(|v| *v = 1.0 / (1.0 + (-*v).exp())),
+            Activation::Tanh => output.iter_mut().for_each(|v| *v = v.tanh()),
+        }
+    }
+
+    fn quantized<T>(
+        &self,
+        rows: &[T],
+        scales: &[(f32, i32)],
+        input: &[f32],
+        output: &mut [f32],
+        number: impl Fn(&T) -> f32 + Copy,
+    ) {
+        // What stands for 0 is taken off the whole sum at once.
+        let sum: f32 = if scales.iter().any(|(_, zero)| *zero != 0) { input.iter().sum() } else { 0.0 };
+        let rows = rows.chunks_exact(self.inputs).zip(scales);
+        for (((row, (scale, zero)), bias), out) in rows.zip(&self.bias).zip(output) {
+            *out = scale * (dot(row, input, number) - *zero as f32 * sum) + bias;
+        }
+    }
+}
+
+/// Sums in sixteen lanes, so that the compiler can keep them in wide registers; the order is always the same.
+fn dot<T>(row: &[T], input: &[f32], number: impl Fn(&T) -> f32) -> f32 {
+    const LANES: usize = 16;
+    let mut sums = [0f32; LANES];
+    let (rows, inputs) = (row.chunks_exact(LANES), input.chunks_exact(LANES));
+    let rest: f32 = std::iter::zip(rows.remainder(), inputs.remainder()).map(|(w, x)| number(w) * x).sum();
+    for (row, input) in rows.zip(inputs) {
+        for lane in 0..LANES {
+            sums[lane] += number(&row[lane]) * input[lane];
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}
+
+/// Loads all layers and checks that each takes what the one before gives.
+fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    let configs = config.layers();
+    if configs.is_empty() {
+        errors.at("layers", "there is no layer");
+    }
+    let mut layers: Vec<Layer> = Vec::new();
+    let mut is_whole = true;
+    for (prefix, config) in &configs {
+        match Layer::load(config, prefix, folders, &mut errors) {
+            Some(layer) => {
+                if let Some(before) = layers.last().filter(|before| is_whole && before.outputs() != layer.inputs) {
+                    let (gives, takes) = (before.outputs(), layer.inputs);
+                    let message = format!("takes {takes} numbers a row; the layer before gives {gives}");
+                    errors.at(format!("{prefix}weight"), message);
+                }
+                is_whole = true;
+                layers.push(layer);
+            }
+            None => is_whole = false,
+        }
+    }
+    errors.into_result(layers)
+}
+
+/// A node of layers.
+#[derive(Debug)]
+pub struct Layers<C> {
+    layers: Vec<Layer>,
+    /// What one layer gives and the next takes.
+    between: [Vec<f32>; 2],
+    config: std::marker::PhantomData<C>,
+}
+
+impl<C> Layers<C> {
+    fn run(&mut self, input: &[f32], output: &mut [f32]) {
+        let [from, to] = &mut self.between;
+        let Some((last, first)) = self.layers.split_last() else { return };
+        let takes = self.layers.first().map_or(1, |layer| layer.inputs).max(1);
+        let rows = input.chunks_exact(takes).zip(output.chunks_exact_mut(last.outputs().max(1)));
+        for (input, output) in rows {
+            from.clear();
+            from.extend_from_slice(input);
+            for layer in first {
+                to.resize(layer.outputs(), 0.0);
+                layer.run(from, to);
+                std::mem::swap(from, to);
+            }
+            last.run(from, output);
+        }
+    }
+}
+
+impl<C> Node for Layers<C>
+where
+    C: LayerList + serde::de::DeserializeOwned + JsonSchema + Send + 'static,
+{
+    type Config = C;
+
+    fn ports(config: &C, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let layers = load(config, cx.folders)?;
+        let mut errors = PlanErrors::default();
+        let (Some(first), Some(last)) = (layers.first(), layers.last()) else { return Err(errors) };
+        let spec = given.single().map(|spec| PortSpec { dtype: DType::F32, ..spec.clone() });
+        let fits = |dim: &Dim| *dim == Dim::Fixed(first.inputs);
+        if let Some(spec) = spec.as_ref().filter(|spec| !spec.shape.last().is_some_and(fits)) {
+            let takes = first.inputs;
+            errors.input("in", format!("{spec} arrives; the weights take rows of {takes} numbers: f32[..., {takes}]"));
+        }
+        let out = spec.as_ref().map(|spec| {
+            let rows = spec.shape.split_last().map_or(&[][..], |(_, rows)| rows).iter().cloned();
+            PortSpec::new(DType::F32, rows.chain([Dim::Fixed(last.outputs())]))
+        });
+        let ports = match spec {
+            Some(spec) => Ports::new().input("in", PortSpec { layout: None, ..spec }),
+            None => Ports::new().input_any("in"),
+        };
+        let weights: usize = layers.iter().map(|layer| layer.inputs * layer.outputs() + layer.outputs()).sum();
+        let ports = ports
+            .out_port(OutPort { name: "out".into(), spec: out, emits: 1, rows: 1, forwards: Vec::new() })
+            .cost(if weights > 10_000 { Cost::Infer } else { Cost::Medium })
+            .note(format!("{weights} weights, {} to {}", first.inputs, last.outputs()));
+        errors.into_result(ports)
+    }
+
+    fn build(config: C, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let layers = load(&config, cx.folders()).map_err(|errors| {
+            let all: Vec<&str> = errors.messages().collect();
+            NodeError::input("weights", all.join("; "))
+        })?;
+        let widest = layers.iter().map(|layer| layer.inputs.max(layer.outputs())).max().unwrap_or(0);
+        let between = [Vec::with_capacity(widest), Vec::with_capacity(widest)];
+        Ok(Layers { layers, between, config: std::marker::PhantomData })
+    }
+}
+
+impl<C> Transform for Layers<C>
+where
+    C: LayerList + serde::de::DeserializeOwned + JsonSchema + Send + 'static,
+{
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let mut given = out.loan(input.header())?;
+        let shape = input.body.shape();
+        for (dim, length) in shape.iter().enumerate().take(shape.len().saturating_sub(1)) {
+            given.set_len(dim, *length)?;
+        }
+        self.run(input.body.as_slice()?, given.as_mut_slice()?);
+        out.send(given);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(matrix: Matrix, inputs: usize, bias: Vec<f32>, activation: Activation) -> Layer {
+        Layer { inputs, matrix, bias, activation }
+    }
+
+    fn run(layers: Vec<Layer>, input: &[f32], outputs: usize) -> Vec<f32> {
+        let mut node = Layers::<LayerConfig> { layers, between: [vec![], vec![]], config: std::marker::PhantomData };
+        let mut output = vec![9.0; outputs];
+        node.run(input, &mut output);
+        output
+    }
+
+    #[test]
+    fn layers_multiply_add_and_bend() {
+        let matrix = || Matrix::F32(vec![1.0, 2.0, -3.0, 0.0, 1.0, 1.0]);
+        let none = layer(matrix(), 3, vec![0.5, -10.0], Activation::None);
+        assert_eq!(run(vec![none], &[1.0, 1.0, 1.0, 0.0, 2.0, 1.0], 4), [0.5, -8.0, 1.5, -7.0]);
+        let relu = layer(matrix(), 3, vec![0.5, -10.0], Activation::Relu);
+        let last = layer(Matrix::F32(vec![2.0, 1.0]), 2, vec![1.0], Activation::None);
+        assert_eq!(run(vec![relu, last], &[1.0, 1.0, 1.0, 0.0, 2.0, 1.0], 2), [2.0, 4.0]);
+        for (activation, expected) in [(Activation::Sigmoid, 0.622_459_3), (Activation::Tanh, 0.462_117_16)] {
+            let bent = layer(matrix(), 3, vec![0.5, 0.0], activation);
+            assert!((run(vec![bent], &[1.0, 1.0, 1.0], 2)[0] - expected).abs() < 1e-6, "{activation:?}");
+        }
+    }
+
+    /// As long sums as there are lanes, and some more; 8-bit weights give what they stand for.
+    #[test]
+    fn quantized_rows_give_what_they_stand_for() {
+        let input: Vec<f32> = (0..37).map(|i| (i % 7) as f32 - 3.0).collect();
+        let q: Vec<i8> = (0..37).map(|i| (i * 5 % 11) as i8 - 5).collect();
+        let expected: f32 = std::iter::zip(&input, &q).map(|(x, q)| x * 0.25 * f32::from(*q)).sum();
+        let symmetric = layer(Matrix::I8(q.clone(), vec![(0.25, 0)]), 37, vec![0.0], Activation::None);
+        assert!((run(vec![symmetric], &input, 1)[0] - expected).abs() < 1e-4);
+        let u: Vec<u8> = q.iter().map(|q| (i16::from(*q) + 100) as u8).collect();
+        let asymmetric = layer(Matrix::U8(u, vec![(0.25, 100)]), 37, vec![1.0], Activation::None);
+        assert!((run(vec![asymmetric], &input, 1)[0] - expected - 1.0).abs() < 1e-3);
+    }
+}

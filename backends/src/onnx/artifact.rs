@@ -1,0 +1,183 @@
+//! A model's file and the files of its weights, read and checked before any runtime sees them.
+
+use super::outline::{External, Outline};
+use limen::backend::BackendError;
+use limen::unit::show_bytes;
+use prost::bytes::Bytes;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+/// Larger models are refused before they are read: a path may lead to a disk image as well as to a model.
+const MAX_MODEL_BYTES: u64 = 1 << 30;
+
+/// A model as it lies on disk, in memory.
+#[derive(Debug)]
+pub struct Artifact {
+    /// The folder it lies in.
+    pub folder: PathBuf,
+    /// Its file.
+    pub bytes: Vec<u8>,
+    /// The files that hold its weights.
+    pub data: Vec<DataFile>,
+    /// What it says of itself.
+    pub outline: Outline,
+}
+
+/// A file of weights beside a model.
+#[derive(Debug)]
+pub struct DataFile {
+    /// The name under which the model knows it.
+    pub name: String,
+    /// Where it is, without links.
+    pub path: PathBuf,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+/// Which file a model came from: two nodes with the same one share what was loaded.
+pub(super) type Key = (PathBuf, SystemTime, u64);
+
+/// An opened file that may hold a model.
+pub(super) struct Opened {
+    path: PathBuf,
+    file: File,
+    pub(super) key: Option<Key>,
+}
+
+impl Opened {
+    pub(super) fn new(path: &Path) -> Result<Self, BackendError> {
+        let file = File::open(path).map_err(unreadable)?;
+        let about = file.metadata().map_err(unreadable)?;
+        if !about.is_file() {
+            return Err(BackendError::Model("this is not a file".into()));
+        }
+        if about.len() > MAX_MODEL_BYTES {
+            let (size, most) = (show_bytes(about.len()), show_bytes(MAX_MODEL_BYTES));
+            return Err(BackendError::Model(format!("the file has {size}; at most {most} are loaded")));
+        }
+        let key = path.canonicalize().ok().zip(about.modified().ok()).map(|(path, time)| (path, time, about.len()));
+        Ok(Opened { path: path.to_path_buf(), file, key })
+    }
+
+    pub(super) fn read(self) -> Result<Artifact, BackendError> {
+        let mut bytes = Vec::new();
+        // The length is checked again: what is not a plain file has none, and a file can grow.
+        self.file.take(MAX_MODEL_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_MODEL_BYTES {
+            return Err(BackendError::Model(format!("the file has more than {}", show_bytes(MAX_MODEL_BYTES))));
+        }
+        Artifact::parse(&self.path, bytes)
+    }
+}
+
+fn unreadable(error: std::io::Error) -> BackendError {
+    BackendError::Model(format!("the file cannot be read: {error}"))
+}
+
+impl Artifact {
+    /// Checks the content of a model's file, and reads what lies beside it.
+    ///
+    /// # Errors
+    /// What is wrong with the model, naming tensor or file.
+    pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
+        if let Some(other) = recognise(&bytes) {
+            return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
+        }
+        let bytes = Bytes::from(bytes);
+        let outline = Outline::read(&bytes)?;
+        let most = MAX_MODEL_BYTES.saturating_sub(bytes.len() as u64);
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let data = data_files(folder, &outline, most)?;
+        // Nobody else holds the bytes any more, so this is no copy.
+        Ok(Artifact { folder: folder.to_path_buf(), bytes: Vec::from(bytes), data, outline })
+    }
+
+    /// Bytes of all its files.
+    pub fn size(&self) -> u64 {
+        (self.bytes.len() + self.data.iter().map(|file| file.bytes.len()).sum::<usize>()) as u64
+    }
+}
+
+impl Outline {
+    /// Reads what a model's file says of itself, and forgets the file.
+    ///
+    /// # Errors
+    /// What is wrong with the model, naming tensor or file.
+    pub fn open(path: &Path) -> Result<Outline, BackendError> {
+        Ok(Opened::new(path)?.read()?.outline)
+    }
+}
+
+/// What a file is that is not a model, by how it begins.
+fn recognise(bytes: &[u8]) -> Option<&'static str> {
+    let begins = |magic: &[u8]| bytes.starts_with(magic);
+    if bytes.is_empty() {
+        return Some("an empty file");
+    }
+    if begins(b"version https://git-lfs") {
+        return Some("a Git LFS pointer (fetch the file itself with `git lfs pull`)");
+    }
+    let kinds: [(&[u8], &str); 8] = [
+        (b"\x89PNG", "a PNG image"),
+        (b"\xff\xd8\xff", "a JPEG image"),
+        (b"PK\x03\x04", "a zip archive, as PyTorch and NumPy write them"),
+        (b"\x1f\x8b", "a gzip archive"),
+        (b"\x89HDF", "an HDF5 file, as Keras writes them"),
+        (b"GGUF", "a GGUF file"),
+        (b"RTEN", "a model in rten's own format"),
+        (b"\x7fELF", "an executable"),
+    ];
+    if let Some((_, name)) = kinds.iter().find(|(magic, _)| begins(magic)) {
+        return Some(name);
+    }
+    if bytes.get(4..8) == Some(b"TFL3") {
+        return Some("a TensorFlow Lite model");
+    }
+    // A protobuf begins with a field's tag and soon has bytes that no text has.
+    let head = &bytes[..bytes.len().min(512)];
+    let is_text = |b: &u8| matches!(b, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
+    (head.iter().all(is_text) && String::from_utf8_lossy(head).chars().filter(|c| *c == '\u{fffd}').count() <= 1)
+        .then_some("text")
+}
+
+/// The files that hold a model's weights. They are read here, and by no runtime, which would believe whatever length or
+/// place the model claims for them.
+fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<DataFile>, BackendError> {
+    let parts = outline.weights.iter().filter_map(|weight| weight.external.as_ref().map(|part| (weight, part)));
+    let names: BTreeSet<&String> = parts.clone().map(|(_, part)| &part.file).collect();
+    let mut found = Vec::new();
+    for name in names {
+        let wrong = |why: String| BackendError::Model(format!("its weights are in another file, `{name}`, {why}"));
+        let is_plain =
+            Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        if name.is_empty() || !is_plain {
+            return Err(wrong("which does not lie below the model's folder".into()));
+        }
+        let unreadable = |error: std::io::Error| wrong(format!("which cannot be read: {error}"));
+        let path = folder.join(name).canonicalize().map_err(unreadable)?;
+        // A link could lead out of the folders that the graph may read.
+        if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
+            return Err(wrong("which is a link that leaves the model's folder".into()));
+        }
+        if !path.metadata().map_err(unreadable)?.is_file() {
+            return Err(wrong("which is not a file".into()));
+        }
+        let mut bytes = Vec::new();
+        File::open(&path).map_err(unreadable)?.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let size = bytes.len() as u64;
+        most = most
+            .checked_sub(size)
+            .ok_or_else(|| wrong(format!("with which it has more than {}", show_bytes(MAX_MODEL_BYTES))))?;
+        for (weight, part) in parts.clone().filter(|(_, part)| part.file == *name) {
+            if part.offset.checked_add(part.length).is_none_or(|end| end > size) {
+                let (External { offset, length, .. }, weight) = (part, &weight.name);
+                return Err(wrong(format!("which has {size} bytes; `{weight}` takes {length} from {offset} on")));
+            }
+        }
+        found.push(DataFile { name: name.clone(), path, bytes });
+    }
+    Ok(found)
+}

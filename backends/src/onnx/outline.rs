@@ -1,0 +1,542 @@
+//! What an ONNX file says of itself: inputs, outputs, operators and weights, read without loading any.
+//!
+//! Runtimes believe what a file says. A damaged byte can make one allocate until the process is aborted, or go round in
+//! circles for ever, and neither can be caught as a panic can. So the form of the file is checked here, before any of
+//! them reads it.
+
+use super::wire;
+use crate::port_name;
+use crate::weights::{check_sum, sha256};
+use limen::backend::BackendError;
+use limen::unit::show_bytes;
+use limen::{DType, MAX_RANK};
+use prost::Message;
+use prost::bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// One item of an input may have so many bytes; larger ones are taken for damage.
+const MAX_ITEM_BYTES: u64 = 1 << 30;
+
+/// What an ONNX file says of itself.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// Inputs, in the model's order.
+    pub inputs: Vec<Input>,
+    /// Names of the outputs, in the model's order.
+    pub outputs: Vec<Output>,
+    /// Operators, also those of subgraphs.
+    pub ops: Vec<Op>,
+    /// Weights.
+    pub weights: Vec<Weight>,
+    /// The version of ONNX's own operators.
+    pub opset: i64,
+    /// The SHA-256 of its file, in hexadecimal digits.
+    pub sha256: String,
+}
+
+/// An input of a model.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Its name in the model.
+    pub name: String,
+    /// Its name as a port.
+    pub port: String,
+    /// Its elements.
+    pub elem: Elem,
+    /// What its first dim is.
+    pub lead: Lead,
+    /// Its shape in the model.
+    pub shape: Vec<Length>,
+}
+
+/// An output of a model.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Its name in the model.
+    pub name: String,
+    /// Its name as a port.
+    pub port: String,
+}
+
+/// What an input's first dim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lead {
+    /// The batch, of any length.
+    Batch,
+    /// The batch, fixed at one item.
+    One,
+    /// Part of the item: the model knows no batch.
+    None,
+}
+
+/// A dim of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Always this long.
+    Fixed(usize),
+    /// The same wherever the name stands.
+    Symbol(String),
+}
+
+/// An operator at work in a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// The operator, with its domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    pub id: String,
+    /// The node's name, below those of the nodes whose subgraphs it is in.
+    pub node: String,
+}
+
+/// A weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// Its name in the model.
+    pub name: String,
+    /// Its elements, in ONNX's word.
+    pub elem: &'static str,
+    /// Its shape.
+    pub dims: Vec<u64>,
+    /// The part of a file beside the model that holds it.
+    pub external: Option<External>,
+}
+
+/// A part of a file beside the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct External {
+    /// The file, as the model names it.
+    pub file: String,
+    /// Where the part begins, bytes.
+    pub offset: u64,
+    /// How long it is, bytes.
+    pub length: u64,
+}
+
+/// Elements of an input or output that a port can carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Elem {
+    F32,
+    U8,
+    I8,
+    U16,
+    I16,
+    I32,
+    I64,
+    Bool,
+    F16,
+    F64,
+    U32,
+    U64,
+    BF16,
+}
+
+impl Elem {
+    fn of(code: i32) -> Option<Elem> {
+        Some(match code {
+            1 => Elem::F32,
+            2 => Elem::U8,
+            3 => Elem::I8,
+            4 => Elem::U16,
+            5 => Elem::I16,
+            6 => Elem::I32,
+            7 => Elem::I64,
+            9 => Elem::Bool,
+            10 => Elem::F16,
+            11 => Elem::F64,
+            12 => Elem::U32,
+            13 => Elem::U64,
+            16 => Elem::BF16,
+            _ => return None,
+        })
+    }
+
+    /// The dtype of the port that carries it: `i64` and `bool` travel as `i32`, and `f64` as `f32`, whatever runs the
+    /// model, so that a graph does not change with its backend.
+    pub fn dtype(self) -> DType {
+        match self {
+            Elem::F32 | Elem::F64 => DType::F32,
+            Elem::U8 => DType::U8,
+            Elem::I8 => DType::I8,
+            Elem::U16 => DType::U16,
+            Elem::I16 => DType::I16,
+            Elem::I32 | Elem::I64 | Elem::Bool => DType::I32,
+            Elem::F16 => DType::F16,
+            Elem::U32 => DType::U32,
+            Elem::U64 => DType::U64,
+            Elem::BF16 => DType::BF16,
+        }
+    }
+}
+
+/// ONNX's word for a type of elements, and the bits of one; 0 where they have no fixed number.
+fn elem_of(code: i32) -> (&'static str, u64) {
+    match code {
+        1 => ("float", 32),
+        2 => ("uint8", 8),
+        3 => ("int8", 8),
+        4 => ("uint16", 16),
+        5 => ("int16", 16),
+        6 => ("int32", 32),
+        7 => ("int64", 64),
+        8 => ("string", 0),
+        9 => ("bool", 8),
+        10 => ("float16", 16),
+        11 => ("double", 64),
+        12 => ("uint32", 32),
+        13 => ("uint64", 64),
+        14 => ("complex64", 64),
+        15 => ("complex128", 128),
+        16 => ("bfloat16", 16),
+        17..=20 | 24 => ("float8", 8),
+        21 => ("uint4", 4),
+        22 => ("int4", 4),
+        23 => ("float4e2m1", 4),
+        _ => ("unknown", 0),
+    }
+}
+
+impl Outline {
+    /// Reads the form of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, naming tensor or node.
+    pub(super) fn read(file: &Bytes) -> Result<Outline, BackendError> {
+        let model = match wire::Model::decode(file.clone()) {
+            Ok(model) if model.ir_version.is_some() && model.graph.is_some() => model,
+            other => {
+                // Every exporter writes the format's version first; nothing else begins so.
+                let why = match other {
+                    Err(why) if matches!(file[..], [8, 1..=32, ..]) && file.len() > 2 => {
+                        format!("this is an ONNX model that is cut short or damaged: {why}")
+                    }
+                    _ => format!("this is not an ONNX model: nothing in its {} bytes reads as one", file.len()),
+                };
+                return Err(BackendError::Model(why));
+            }
+        };
+        let Some(graph) = &model.graph else { return Err(BackendError::Model("it holds no graph".into())) };
+        let mut reader =
+            Reader { file_bytes: file.len() as u64, ops: Vec::new(), weights: Vec::new(), wrong: Vec::new() };
+        reader.graph(graph, &[], &BTreeSet::new());
+        if !reader.wrong.is_empty() {
+            return Err(BackendError::Model(reader.wrong.join("; ")));
+        }
+        let opset = |o: &&wire::OpSet| o.domain.is_empty() || o.domain == "ai.onnx";
+        let weights: BTreeSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
+        let inputs = graph.inputs.iter().filter(|input| !weights.contains(input.name.as_str()));
+        let outline = Outline {
+            inputs: inputs.map(Input::read).collect::<Result<_, _>>().map_err(BackendError::Unsupported)?,
+            outputs: graph
+                .outputs
+                .iter()
+                .map(|output| Output { name: output.name.clone(), port: port_name(&output.name) })
+                .collect(),
+            ops: reader.ops,
+            weights: reader.weights,
+            opset: model.opsets.iter().find(opset).map_or(0, |o| o.version),
+            sha256: sha256(file),
+        };
+        distinct(outline.inputs.iter().map(|input| &input.port))?;
+        distinct(outline.outputs.iter().map(|output| &output.port))?;
+        Ok(outline)
+    }
+
+    /// Compares the SHA-256 of the file with what it must be.
+    pub(crate) fn check_sum(&self, expected: &str) -> Result<(), String> {
+        check_sum(&self.sha256, expected)
+    }
+
+    /// Elements of all weights.
+    pub fn parameters(&self) -> u64 {
+        self.weights.iter().map(|w| w.dims.iter().product::<u64>()).sum()
+    }
+
+    /// Gives every dim of every input a length, from the shapes of what is connected: the shape of one item, for each
+    /// input, in order. `batch_dims` says which dim of each is the batch.
+    pub(crate) fn bind(
+        &self,
+        given: &BTreeMap<String, Vec<usize>>,
+        batch_dims: &[Option<usize>],
+    ) -> Result<Vec<Vec<usize>>, Vec<Unbound>> {
+        let mut lengths: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+        let mut wrong = Vec::new();
+        for (input, batch_dim) in self.inputs.iter().zip(batch_dims) {
+            let Some(shape) = given.get(&input.port) else { continue };
+            let item = input.item(*batch_dim);
+            if shape.len() != item.len() {
+                // With fixed dims there is nothing to bind; the plan compares the two and names what lies between.
+                if !item.iter().any(|dim| matches!(dim, Length::Symbol(_))) {
+                    continue;
+                }
+                let why = format!("one item is {}; what is connected is {shape:?}", input.show(*batch_dim));
+                wrong.push(input.unbound(why));
+                continue;
+            }
+            for (dim, length) in item.into_iter().zip(shape) {
+                let Length::Symbol(symbol) = dim else { continue };
+                match lengths.get(symbol.as_str()) {
+                    Some((other, at)) if other != length => {
+                        wrong.push(input.unbound(format!("dim `{symbol}` is {length} here and {other} at `{at}`")));
+                    }
+                    Some(_) => {}
+                    None => _ = lengths.insert(symbol, (*length, &input.port)),
+                }
+            }
+        }
+        let mut items = Vec::new();
+        for (input, batch_dim) in self.inputs.iter().zip(batch_dims) {
+            let mut item = Vec::new();
+            for dim in input.item(*batch_dim) {
+                match dim {
+                    Length::Fixed(length) => item.push(*length),
+                    Length::Symbol(symbol) => match lengths.get(symbol.as_str()) {
+                        Some((length, _)) if *length > 0 => item.push(*length),
+                        _ if wrong.iter().any(|w: &Unbound| w.input == input.port) => {}
+                        _ => {
+                            let item = input.show(*batch_dim);
+                            let why = format!(
+                                "dim `{symbol}` of {item} has no length: connect an input whose shape is fixed"
+                            );
+                            wrong.push(input.unbound(why));
+                        }
+                    },
+                }
+            }
+            items.push(item);
+        }
+        if wrong.is_empty() { Ok(items) } else { Err(wrong) }
+    }
+}
+
+/// An input with a dim that has no length yet.
+#[derive(Debug)]
+pub(crate) struct Unbound {
+    pub(crate) input: String,
+    pub(crate) why: String,
+}
+
+impl Input {
+    fn read(value: &wire::Value) -> Result<Input, String> {
+        let port = port_name(&value.name);
+        let unsupported = |why: String| Err(format!("input `{port}` {why}"));
+        let tensor = match &value.kind {
+            Some(wire::Type { tensor: Some(tensor), .. }) => tensor,
+            Some(wire::Type { sequence: Some(_), .. }) => {
+                return unsupported("is a sequence; ports carry tensors".into());
+            }
+            _ => return unsupported("does not declare its element type".into()),
+        };
+        let Some(elem) = Elem::of(tensor.elem) else {
+            let (word, _) = elem_of(tensor.elem);
+            return unsupported(format!("has elements of type {word}, which ports do not have"));
+        };
+        let Some(shape) = &tensor.shape else {
+            return unsupported("does not declare its shape; export the model with one".into());
+        };
+        let mut dims = Vec::new();
+        for (at, dim) in shape.dims.iter().enumerate() {
+            dims.push(match (dim.length, dim.symbol.as_deref()) {
+                (Some(length), _) if length < 0 => return unsupported(format!("has a dim of length {length}")),
+                (Some(0), _) => return unsupported("has a dim of length 0".into()),
+                (Some(length), _) => Length::Fixed(length as usize),
+                (None, Some(symbol)) if !symbol.is_empty() && symbol != "?" => Length::Symbol(symbol.to_string()),
+                // Two dims without a name need not be the same.
+                _ => Length::Symbol(format!("{port}.{at}")),
+            });
+        }
+        let lead = match dims.first() {
+            Some(Length::Symbol(_)) => Lead::Batch,
+            Some(Length::Fixed(1)) => Lead::One,
+            _ => Lead::None,
+        };
+        if dims.len() > MAX_RANK + 1 {
+            return unsupported(format!("has {} dims; at most {MAX_RANK} and a batch fit", dims.len()));
+        }
+        let fixed = dims.iter().map(|dim| if let Length::Fixed(length) = dim { *length as u64 } else { 1 });
+        let bytes = fixed.fold(elem.dtype().size() as u64, u64::saturating_mul);
+        if bytes > MAX_ITEM_BYTES {
+            let (has, most) = (show_bytes(bytes), show_bytes(MAX_ITEM_BYTES));
+            return unsupported(format!("has {has} in one item; at most {most} fit"));
+        }
+        Ok(Input { name: value.name.clone(), port, elem, lead, shape: dims })
+    }
+
+    /// Its shape without the batch.
+    pub fn item(&self, batch_dim: Option<usize>) -> Vec<&Length> {
+        let dims = self.shape.iter().enumerate();
+        dims.filter(|(at, _)| Some(*at) != batch_dim).map(|(_, dim)| dim).collect()
+    }
+
+    /// Which dim is its batch, where it is no state.
+    pub fn batch_dim(&self) -> Option<usize> {
+        (self.lead != Lead::None).then_some(0)
+    }
+
+    /// One item: `f32[3,h,w]`.
+    fn show(&self, batch_dim: Option<usize>) -> String {
+        let dims: Vec<_> = self.item(batch_dim).into_iter().map(ToString::to_string).collect();
+        format!("{}[{}]", self.elem.dtype(), dims.join(","))
+    }
+
+    fn unbound(&self, why: String) -> Unbound {
+        Unbound { input: self.port.clone(), why }
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Length::Fixed(length) => write!(f, "{length}"),
+            Length::Symbol(symbol) => f.write_str(symbol),
+        }
+    }
+}
+
+fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), BackendError> {
+    let mut seen = BTreeSet::new();
+    match names.into_iter().find(|name| !seen.insert(*name)) {
+        Some(name) => Err(BackendError::Unsupported(format!("two tensors of the model would both be port `{name}`"))),
+        None => Ok(()),
+    }
+}
+
+/// Goes through a graph and those inside it.
+struct Reader {
+    file_bytes: u64,
+    ops: Vec<Op>,
+    weights: Vec<Weight>,
+    wrong: Vec<String>,
+}
+
+impl Reader {
+    /// A graph inside nodes of these names, which sees these tensors of theirs.
+    fn graph(&mut self, graph: &wire::Graph, within: &[&str], outer: &BTreeSet<&str>) {
+        let mut seen = outer.clone();
+        for tensor in &graph.initializers {
+            self.tensor(tensor, &tensor.name);
+            seen.insert(&tensor.name);
+        }
+        seen.extend(graph.sparse_initializers.iter().filter_map(|s| s.values.as_ref()).map(|t| t.name.as_str()));
+        seen.extend(graph.inputs.iter().map(|input| input.name.as_str()));
+        let mut made: BTreeMap<&str, usize> = BTreeMap::new();
+        for (at, node) in graph.nodes.iter().enumerate() {
+            for output in node.outputs.iter().filter(|output| !output.is_empty()) {
+                if made.insert(output, at).is_some() {
+                    self.wrong.push(format!("tensor `{output}` is made by two nodes"));
+                }
+            }
+        }
+        for node in &graph.nodes {
+            for input in node.inputs.iter().filter(|input| !input.is_empty()) {
+                if !seen.contains(input.as_str()) && !made.contains_key(input.as_str()) {
+                    self.wrong.push(format!("{} takes `{input}`, which is nowhere in the model", name_of(node)));
+                }
+            }
+        }
+        for output in &graph.outputs {
+            if !seen.contains(output.name.as_str()) && !made.contains_key(output.name.as_str()) {
+                self.wrong.push(format!("the output `{}` is nowhere in the model", output.name));
+            }
+        }
+        if let Some(node) = circle(graph, &made) {
+            self.wrong.push(format!("{} waits for itself: the graph is a circle", name_of(node)));
+        }
+        seen.extend(made.keys().copied());
+        for node in &graph.nodes {
+            let path = [within, &[label(node)]].concat();
+            let id = match node.domain.as_str() {
+                "" | "ai.onnx" => node.op.clone(),
+                domain => format!("{domain}.{}", node.op),
+            };
+            self.ops.push(Op { id, node: path.join("/") });
+            for attribute in &node.attributes {
+                for tensor in attribute.tensor.iter().chain(&attribute.tensors) {
+                    self.tensor(tensor, label(node));
+                }
+                for inner in attribute.graph.as_deref().into_iter().chain(&attribute.graphs) {
+                    self.graph(inner, &path, &seen);
+                }
+            }
+        }
+    }
+
+    /// Notes a constant tensor, and whether its data can be what its type and shape say.
+    fn tensor(&mut self, tensor: &wire::Tensor, name: &str) {
+        match self.weight(tensor, name) {
+            Ok(weight) => self.weights.push(weight),
+            Err(why) => self.wrong.push(format!("tensor `{name}` {why}")),
+        }
+    }
+
+    fn weight(&self, tensor: &wire::Tensor, name: &str) -> Result<Weight, String> {
+        let (elem, bits) = elem_of(tensor.elem);
+        if let Some(dim) = tensor.dims.iter().find(|dim| **dim < 0) {
+            return Err(format!("has a dim of length {dim}"));
+        }
+        let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();
+        let elements = dims.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim));
+        let Some(elements) = elements.filter(|n| n.checked_mul(bits.max(1)).is_some()) else {
+            return Err(format!("has the shape {dims:?}, which no memory holds"));
+        };
+        let bytes = (elements * bits).div_ceil(8);
+        let mut external = None;
+        if tensor.location == 1 {
+            let entry = |key: &str| tensor.external.iter().find(|entry| entry.key == key).map(|entry| &*entry.value);
+            let number = |key: &str, default: u64| match entry(key).map(str::parse) {
+                None => Ok(default),
+                Some(Ok(number)) => Ok(number),
+                Some(Err(_)) => Err(format!("lies in another file at {key} `{}`", entry(key).unwrap_or_default())),
+            };
+            let (offset, length) = (number("offset", 0)?, number("length", bytes)?);
+            if bits > 0 && length != bytes {
+                return Err(format!("has {length} bytes in another file; {elem}{dims:?} takes {bytes}"));
+            }
+            external = Some(External { file: entry("location").unwrap_or_default().to_string(), offset, length });
+        } else {
+            match &tensor.raw {
+                Some(raw) if bits > 0 && raw.len() as u64 != bytes => {
+                    return Err(format!("has {} bytes; {elem}{dims:?} takes {bytes}", raw.len()));
+                }
+                // Written number by number, each takes a byte at least, unless two share one.
+                None if elements / 2 > self.file_bytes => {
+                    return Err(format!("has {elements} elements, in a file of {} bytes", self.file_bytes));
+                }
+                _ => {}
+            }
+        }
+        Ok(Weight { name: name.to_string(), elem, dims, external })
+    }
+}
+
+/// What a node is called.
+fn label(node: &wire::Node) -> &str {
+    match (node.name.as_str(), node.outputs.first()) {
+        ("", Some(output)) => output,
+        (name, _) => name,
+    }
+}
+
+fn name_of(node: &wire::Node) -> String {
+    format!("node `{}` ({})", label(node), node.op)
+}
+
+/// A node that needs what is made from its own outputs.
+fn circle<'a>(graph: &'a wire::Graph, made: &BTreeMap<&str, usize>) -> Option<&'a wire::Node> {
+    let sources = |node: &'a wire::Node| node.inputs.iter().filter_map(|input| made.get(input.as_str()).copied());
+    let mut waits: Vec<usize> = graph.nodes.iter().map(|node| sources(node).count()).collect();
+    let mut takers = vec![Vec::new(); graph.nodes.len()];
+    for (at, node) in graph.nodes.iter().enumerate() {
+        sources(node).for_each(|source| takers[source].push(at));
+    }
+    let mut free: Vec<usize> = (0..waits.len()).filter(|at| waits[*at] == 0).collect();
+    while let Some(at) = free.pop() {
+        for taker in &takers[at] {
+            waits[*taker] -= 1;
+            if waits[*taker] == 0 {
+                free.push(*taker);
+            }
+        }
+    }
+    waits.iter().position(|waits| *waits > 0).map(|at| &graph.nodes[at])
+}

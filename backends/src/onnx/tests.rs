@@ -1,0 +1,549 @@
+//! What holds of every runtime, tried on each that is compiled in.
+
+use super::prepared::Loaded;
+use super::{Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime, State};
+use crate::caught;
+use crate::verify::{Case, Tolerance};
+use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
+use limen::{DType, Dim};
+use rten_onnx::onnx;
+use rten_onnx::onnx::DataType as D;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const STRICT: Tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
+const MODELS: [&str; 3] = ["digits/digits", "classify/classifier", "detect/detector"];
+
+/// Makes a test of each of these functions for every runtime.
+macro_rules! on_every_runtime {
+    ($($test:ident)*) => {
+        #[cfg(feature = "rten")]
+        mod rten { $(#[test] fn $test() { super::$test::<crate::rten::RtenRuntime>() })* }
+        #[cfg(feature = "tract")]
+        mod tract { $(#[test] fn $test() { super::$test::<crate::tract::TractRuntime>() })* }
+        #[cfg(feature = "ort")]
+        mod ort { $(#[test] fn $test() { super::$test::<crate::ort::OrtRuntime>() })* }
+    };
+}
+
+on_every_runtime! {
+    the_shipped_models_have_their_signatures
+    the_shipped_models_give_the_recorded_numbers
+    other_numbers_than_recorded_are_named
+    a_batch_of_eight_is_eight_batches_of_one
+    batches_are_padded_to_what_was_compiled
+    a_model_that_is_cut_short_is_an_error
+    damaged_models_are_errors_or_models
+    what_is_not_a_model_is_named
+    models_that_contradict_themselves_are_refused
+    symbolic_dims_get_their_lengths_from_what_is_connected
+    a_batch_that_is_not_one_is_found_out
+    fixed_and_missing_batch_dims_take_one_item
+    wide_integers_travel_as_i32_and_names_become_ports
+    operators_that_do_not_exist_are_named
+    buffers_that_are_not_aligned_are_copied
+    nodes_with_the_same_file_share_its_weights
+    weights_may_lie_beside_the_model
+    more_threads_give_the_same_numbers
+    states_go_with_their_streams
+    what_is_no_finite_number_is_found_under_guard
+}
+
+pub(crate) fn graphs(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(path)
+}
+
+fn prepare<R: Runtime>(path: &str) -> OnnxPrepared<R> {
+    Onnx::<R>::prepare(OnnxModel { path: graphs(path), ..OnnxModel::default() }).unwrap()
+}
+
+fn prepare_bytes<R: Runtime>(bytes: Vec<u8>, shapes: &[(&str, &[usize])]) -> Result<OnnxPrepared<R>, BackendError> {
+    let shapes = shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
+    Onnx::<R>::prepare(OnnxModel { path: "model.onnx".into(), bytes: Some(bytes), shapes, ..OnnxModel::default() })
+}
+
+pub(crate) fn case_of(model: &str) -> Case {
+    Case::read(&graphs(model).with_file_name("verify.npz")).unwrap()
+}
+
+type Io<'a> = (&'a str, onnx::DataType, &'a [&'a str]);
+
+fn io((name, dtype, dims): &Io<'_>) -> onnx::ValueInfoProto {
+    let dim = |text: &&str| match text.parse() {
+        Ok(length) => onnx::Dimension { dim_value: Some(length), ..Default::default() },
+        Err(_) => onnx::Dimension { dim_param: Some(text.to_string()), ..Default::default() },
+    };
+    let shape = onnx::TensorShapeProto { dim: dims.iter().map(dim).collect() };
+    let tensor = onnx::TypeProtoTensor { elem_type: Some(*dtype), shape: Some(shape) };
+    let kind = onnx::TypeProto { tensor_type: Some(tensor), ..Default::default() };
+    onnx::ValueInfoProto { name: Some(name.to_string()), r#type: Some(kind) }
+}
+
+fn floats(name: &str, dims: &[i64], data: &[f32]) -> onnx::TensorProto {
+    onnx::TensorProto {
+        name: Some(name.into()),
+        dims: dims.to_vec(),
+        data_type: Some(onnx::DataType::FLOAT),
+        float_data: data.to_vec(),
+        ..Default::default()
+    }
+}
+
+fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
+    onnx::TensorProto {
+        name: Some(name.into()),
+        dims: vec![data.len() as i64],
+        data_type: Some(onnx::DataType::INT64),
+        int64_data: data.to_vec(),
+        ..Default::default()
+    }
+}
+
+/// The file of a small model. Nodes are written `y = Op a b perm=1,0`.
+pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::TensorProto], nodes: &[&str]) -> Vec<u8> {
+    let node = |text: &&str| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let attribute = |(name, ints): (&str, &str)| onnx::AttributeProto {
+            name: Some(name.to_string()),
+            ints: ints.split(',').map(|int| int.parse().unwrap()).collect(),
+            r#type: Some(onnx::AttributeType::INTS),
+            ..Default::default()
+        };
+        onnx::NodeProto {
+            name: Some(words[0].to_string()),
+            output: vec![words[0].to_string()],
+            op_type: Some(words[2].to_string()),
+            input: words[3..].iter().filter(|word| !word.contains('=')).map(ToString::to_string).collect(),
+            attribute: words[3..].iter().filter_map(|word| word.split_once('=')).map(attribute).collect(),
+            ..Default::default()
+        }
+    };
+    let graph = onnx::GraphProto {
+        node: nodes.iter().map(node).collect(),
+        initializer: weights.to_vec(),
+        input: inputs.iter().map(io).collect(),
+        output: outputs.iter().map(io).collect(),
+        ..Default::default()
+    };
+    let opset = onnx::OperatorSetIdProto { version: Some(18), ..Default::default() };
+    let model =
+        onnx::ModelProto { ir_version: Some(8), graph: Some(graph), opset_import: vec![opset], ..Default::default() };
+    model.write_buf().unwrap()
+}
+
+/// Runs a session with one f32 input and one f32 output.
+fn call<R: Runtime>(
+    session: &mut OnnxSession<R>,
+    batch: usize,
+    x: &[u8],
+    item: &[usize],
+    y: &mut [f32],
+) -> Result<(), BackendError> {
+    let input = BatchRef { dtype: DType::F32, shape: item, bytes: x };
+    let output = BatchMut { dtype: DType::F32, shape: &[], bytes: bytemuck::cast_slice_mut(y) };
+    session.infer_batch(batch, &[input], &mut [output], &mut vec![OnnxLane::default(); batch])
+}
+
+fn the_shipped_models_have_their_signatures<R: Runtime>() {
+    let shown = |model: &str| {
+        let prepared = prepare::<R>(&format!("{model}.onnx"));
+        let signature = prepared.signature();
+        assert_eq!((signature.max_batch, prepared.single()), (None, None));
+        let sides = signature.inputs.iter().chain(&signature.outputs);
+        let text = |s: &TensorSpec| format!("{} {}", s.name, limen::PortSpec::new(s.dtype, s.shape.clone()));
+        sides.map(text).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(shown(MODELS[0]), "image f32[1,8,8], logits f32[10]");
+    assert_eq!(shown(MODELS[1]), "image f32[3,224,224], logits f32[100]");
+    assert_eq!(shown(MODELS[2]), "image f32[3,192,256], scores f32[768,3], boxes f32[768,4]");
+}
+
+fn the_shipped_models_give_the_recorded_numbers<R: Runtime>() {
+    for (model, items) in MODELS.into_iter().zip([8, 1, 1]) {
+        let prepared = prepare::<R>(&format!("{model}.onnx"));
+        for batch in [1, 3, 8] {
+            assert_eq!(case_of(model).check(&prepared, batch, STRICT).unwrap(), items, "{model} {batch}");
+        }
+    }
+}
+
+fn other_numbers_than_recorded_are_named<R: Runtime>() {
+    let exact = Tolerance { atol: 0.0, rtol: 0.0 };
+    let prepared = prepare::<R>("digits/digits.onnx");
+    let wrong = case_of(MODELS[0]).perturbed("logits").check(&prepared, 8, exact).unwrap_err();
+    let text = wrong[0].to_string();
+    assert!(text.starts_with("output `logits` differs from what was recorded: at ["), "{text}");
+    assert!(text.contains("apart where 0 is allowed (atol 0, rtol 0)") && text.contains("of 80 numbers"), "{text}");
+}
+
+fn pixels(images: usize) -> Vec<f32> {
+    (0..images * 64).map(|i| (i * 37 % 101) as f32 / 101.0).collect()
+}
+
+fn a_batch_of_eight_is_eight_batches_of_one<R: Runtime>() {
+    let prepared = prepare::<R>("digits/digits.onnx");
+    let pixels = pixels(8);
+    let mut session = prepared.session(8).unwrap();
+    let mut together = [0f32; 80];
+    call(&mut session, 8, bytemuck::cast_slice(&pixels), &[1, 8, 8], &mut together).unwrap();
+    for (image, batched) in pixels.chunks(64).zip(together.chunks(10)) {
+        let mut alone = [0f32; 10];
+        let output = BatchMut { dtype: DType::F32, shape: &[10], bytes: bytemuck::cast_slice_mut(&mut alone) };
+        let input = BatchRef { dtype: DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(image) };
+        session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap();
+        // Kernels may sum in another order for another batch.
+        assert!(std::iter::zip(alone, batched).all(|(a, b)| (a - b).abs() < 1e-5), "{alone:?} {batched:?}");
+    }
+}
+
+fn batches_are_padded_to_what_was_compiled<R: Runtime>() {
+    let path = graphs("digits/digits.onnx");
+    let model = OnnxModel { path, buckets: vec![2, 5], ..OnnxModel::default() };
+    let mut session = Onnx::<R>::prepare(model).unwrap().session(7).unwrap();
+    let pixels = pixels(7);
+    let mut whole = vec![0f32; 70];
+    call(&mut session, 7, bytemuck::cast_slice(&pixels), &[1, 8, 8], &mut whole).unwrap();
+    for batch in 1..7 {
+        let mut some = vec![9f32; batch * 10];
+        call(&mut session, batch, bytemuck::cast_slice(&pixels[..batch * 64]), &[1, 8, 8], &mut some).unwrap();
+        assert!(std::iter::zip(&some, &whole).all(|(a, b)| (a - b).abs() < 1e-5), "{batch}: {some:?} {whole:?}");
+    }
+    let error = call(&mut session, 8, &[0; 8 * 256], &[1, 8, 8], &mut [0f32; 80]).unwrap_err().to_string();
+    assert!(error.contains("a batch of 8 is more than was planned"), "{error}");
+}
+
+fn a_model_that_is_cut_short_is_an_error<R: Runtime>() {
+    for model in MODELS {
+        let bytes = std::fs::read(graphs(&format!("{model}.onnx"))).unwrap();
+        for part in 0..100 {
+            let cut = bytes[..bytes.len() * part / 100].to_vec();
+            let error = prepare_bytes::<R>(cut, &[]).unwrap_err().to_string();
+            assert!(error.starts_with("not a readable model: "), "{model} {part}: {error}");
+            let what = if part == 0 { "an empty file" } else { "an ONNX model that is cut short or damaged: " };
+            assert!(error.contains(what), "{model} {part}: {error}");
+        }
+    }
+}
+
+/// Without a look at the file's form, rten loops for ever on some of these and has the process aborted on others.
+fn damaged_models_are_errors_or_models<R: Runtime>() {
+    let bytes = std::fs::read(graphs("digits/digits.onnx")).unwrap();
+    // A small generator of its own, so that a failure can be repeated.
+    let mut state = 7u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    // Most of the file are weights, which cannot be wrong; names mark where its structure is.
+    let named: Vec<usize> =
+        (0..bytes.len() - 6).filter(|i| bytes[*i..*i + 6].iter().all(u8::is_ascii_graphic)).collect();
+    for _ in 0..300 {
+        let mut damaged = bytes.clone();
+        for _ in 0..=random(3) {
+            let at = (named[random(named.len())] + random(40)).saturating_sub(20);
+            damaged[at] = if random(2) == 0 { random(256) as u8 } else { damaged[at] ^ 1 << random(8) };
+        }
+        let _ = prepare_bytes::<R>(damaged, &[]);
+    }
+}
+
+fn open<R: Runtime>(path: &Path) -> Result<Arc<Loaded<R>>, String> {
+    Loaded::open(path).map_err(|error| error.to_string())
+}
+
+fn what_is_not_a_model_is_named<R: Runtime>() {
+    let folder = tempfile::tempdir().unwrap();
+    for (bytes, what) in [
+        (&b"nodes:\n  camera:\n"[..], "this is text, not an ONNX model"),
+        (b"", "this is an empty file"),
+        (b"\x89PNG\r\n\x1a\n", "this is a PNG image"),
+        (b"PK\x03\x04abc", "this is a zip archive, as PyTorch"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (&[1, 2, 3, 4, 0, 0, 0, 0, 9], "this is not an ONNX model"),
+    ] {
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, bytes).unwrap();
+        let error = open::<R>(&path).err().unwrap();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+    for (path, what) in [(folder.path().join("none.onnx"), "No such file"), (folder.path().into(), "not a file")] {
+        let error = open::<R>(&path).err().unwrap();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}
+
+fn models_that_contradict_themselves_are_refused<R: Runtime>() {
+    let x: Io<'_> = ("x", D::FLOAT, &["n", "2"]);
+    let y: Io<'_> = ("y", D::FLOAT, &["n", "2"]);
+    let raw = |dims: &[i64], bytes: usize| onnx::TensorProto {
+        raw_data: Some(vec![0; bytes].into()),
+        ..floats("w", dims, &[])
+    };
+    let add: &[&str] = &["y = Add x w"];
+    let cases: [(&[Io<'_>], onnx::TensorProto, &[&str], &str); 9] = [
+        (&[x], raw(&[2], 7), add, "tensor `w` has 7 bytes; float[2] takes 8"),
+        (&[x], raw(&[-2], 8), add, "tensor `w` has a dim of length -2"),
+        (&[x], floats("w", &[1 << 40], &[]), add, "tensor `w` has 1099511627776 elements, in a file of"),
+        (&[x], raw(&[1 << 40, 1 << 40], 8), add, "which no memory holds"),
+        (&[x], floats("v", &[2], &[1.0, 2.0]), add, "node `y` (Add) takes `w`, which is nowhere in the model"),
+        (&[x], floats("w", &[2], &[1.0, 2.0]), &["a = Add b w", "b = Add a x", "y = Add b x"], "waits for itself"),
+        (&[x], floats("w", &[2], &[1.0, 2.0]), &["y = Add x w", "y = Sub x w"], "tensor `y` is made by two nodes"),
+        (&[("x", D::FLOAT, &["n", "-2"])], raw(&[2], 8), add, "input `x` has a dim of length -2"),
+        (
+            &[("x", D::FLOAT, &["n", "1099511627776"])],
+            raw(&[1], 4),
+            add,
+            "input `x` has 4096 GiB in one item; at most 1.00 GiB fit",
+        ),
+    ];
+    for (inputs, weight, nodes, what) in cases {
+        let error = prepare_bytes::<R>(model(inputs, &[y], &[weight], nodes), &[]).unwrap_err().to_string();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+    let error = prepare_bytes::<R>(model(&[x], &[("z", D::FLOAT, &["n"])], &[], &["y = Relu x"]), &[]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("the output `z` is nowhere in the model"), "{error}");
+}
+
+fn symbolic_dims_get_their_lengths_from_what_is_connected<R: Runtime>() {
+    let bytes = model(
+        &[("a", D::FLOAT, &["n", "h", "w"]), ("b", D::FLOAT, &["n", "h", "w"])],
+        &[("y", D::FLOAT, &["n", "h", "w"])],
+        &[],
+        &["y = Add a b"],
+    );
+    let bound = prepare_bytes::<R>(bytes.clone(), &[("a", &[2, 3])]).unwrap();
+    assert_eq!(bound.signature().inputs[1].shape, [Dim::Fixed(2), Dim::Fixed(3)]);
+    assert_eq!(bound.signature().outputs[0].shape, [Dim::Fixed(2), Dim::Fixed(3)]);
+    assert_eq!(bound.signature().max_batch, None);
+    for (shapes, why) in [
+        (&[][..], "input `a`: dim `h` of f32[h,w] has no length: connect an input whose shape is fixed"),
+        (&[("a", &[2, 3][..]), ("b", &[2, 4])], "input `b`: dim `w` is 4 here and 3 at `a`"),
+        (&[("a", &[2][..])], "input `a`: one item is f32[h,w]; what is connected is [2]"),
+    ] {
+        let error = prepare_bytes::<R>(bytes.clone(), shapes).unwrap_err().to_string();
+        assert!(error.contains(why), "{why}: {error}");
+    }
+}
+
+fn a_batch_that_is_not_one_is_found_out<R: Runtime>() {
+    // The model says `n` and computes with 1.
+    let reshaped = model(
+        &[("x", D::FLOAT, &["n", "4"])],
+        &[("y", D::FLOAT, &["m", "4"])],
+        &[ints("shape", &[1, 4])],
+        &["y = Reshape x shape"],
+    );
+    match prepare_bytes::<R>(reshaped, &[]) {
+        Ok(prepared) => {
+            assert_eq!(prepared.signature().max_batch, Some(1));
+            let single = prepared.single().unwrap();
+            assert!(single.contains("a trial run on two items failed"), "{single}");
+            let error = prepared.session(2).unwrap_err().to_string();
+            assert!(error.contains("the model takes 1, a trial run"), "{error}");
+        }
+        // A runtime that reasons with symbols may see that only one item can be meant, and refuse the rest.
+        Err(error) => assert!(matches!(error, BackendError::Unsupported(_)), "{error}"),
+    }
+    // The batch of the output comes last.
+    let turned = model(&[("x", D::FLOAT, &["n", "4"])], &[("y", D::FLOAT, &["4", "n"])], &[], &["y = Transpose x"]);
+    let prepared = prepare_bytes::<R>(turned, &[]).unwrap();
+    assert_eq!(prepared.single(), Some("its output `y` is [4, 1] for one item and [4, 2] for two"));
+    assert_eq!(prepared.signature().outputs[0].shape, [Dim::Fixed(4), Dim::Fixed(1)]);
+}
+
+fn fixed_and_missing_batch_dims_take_one_item<R: Runtime>() {
+    let fixed = model(&[("x", D::FLOAT, &["1", "4"])], &[("y", D::FLOAT, &["1", "4"])], &[], &["y = Relu x"]);
+    let prepared = prepare_bytes::<R>(fixed, &[]).unwrap();
+    assert_eq!(
+        (prepared.signature().max_batch, &*prepared.signature().outputs[0].shape),
+        (Some(1), &[Dim::Fixed(4)][..])
+    );
+    let mut y = [9f32; 4];
+    let x: [f32; 4] = [1.0, -1.0, 2.0, -2.0];
+    call(&mut prepared.session(1).unwrap(), 1, bytemuck::cast_slice(&x), &[4], &mut y).unwrap();
+    assert_eq!(y, [1.0, 0.0, 2.0, 0.0]);
+
+    let none = model(
+        &[("x", D::FLOAT, &["4"]), ("scale", D::FLOAT, &[])],
+        &[("y", D::FLOAT, &["4"])],
+        &[],
+        &["y = Mul x scale"],
+    );
+    let prepared = prepare_bytes::<R>(none, &[]).unwrap();
+    assert_eq!(prepared.single(), Some("its input `x` has no batch dim of its own"));
+    assert_eq!(prepared.signature().inputs[1].shape, []);
+    assert_eq!(prepared.signature().outputs[0].shape, [Dim::Fixed(4)]);
+}
+
+fn wide_integers_travel_as_i32_and_names_become_ports<R: Runtime>() {
+    let bytes = model(
+        &[("Input.1", D::INT64, &["n", "2"])],
+        &[("out:0", D::INT64, &["n", "2"])],
+        &[],
+        &["out:0 = Neg Input.1"],
+    );
+    let prepared = prepare_bytes::<R>(bytes, &[]).unwrap();
+    let input = &prepared.signature().inputs[0];
+    assert_eq!((&*input.name, input.dtype), ("input_1", DType::I32));
+    let output = &prepared.signature().outputs[0];
+    assert_eq!((&*output.name, output.dtype), ("out_0", DType::I32));
+    let (x, mut y) = ([5i32, -7], [0i32; 2]);
+    let input = BatchRef { dtype: DType::I32, shape: &[2], bytes: bytemuck::cast_slice(&x) };
+    let output = BatchMut { dtype: DType::I32, shape: &[2], bytes: bytemuck::cast_slice_mut(&mut y) };
+    prepared.session(1).unwrap().infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap();
+    assert_eq!(y, [-5, 7]);
+
+    let twice = [("x", D::FLOAT, &["n"][..]), ("X", D::FLOAT, &["n"])];
+    let error = prepare_bytes::<R>(model(&twice, &[("y", D::FLOAT, &["n"])], &[], &["y = Add x X"]), &[]).unwrap_err();
+    assert!(error.to_string().contains("would both be port `x`"), "{error}");
+}
+
+fn operators_that_do_not_exist_are_named<R: Runtime>() {
+    let bytes = model(&[("x", D::FLOAT, &["n"])], &[("y", D::FLOAT, &["n"])], &[], &["y = Frobnicate x"]);
+    let error = prepare_bytes::<R>(bytes, &[]).unwrap_err();
+    assert!(matches!(&error, BackendError::Unsupported(why) if why.contains("Frobnicate")), "{error}");
+}
+
+fn buffers_that_are_not_aligned_are_copied<R: Runtime>() {
+    let prepared = prepare::<R>("digits/digits.onnx");
+    let mut session = prepared.session(1).unwrap();
+    let pixels: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
+    let bytes: &[u8] = bytemuck::cast_slice(&pixels);
+    let (mut straight, mut skewed) = ([0f32; 10], [0f32; 10]);
+    call(&mut session, 1, bytes, &[1, 8, 8], &mut straight).unwrap();
+    let mut shifted = vec![0; bytes.len() + 8];
+    let at = (1..5).find(|at| !(shifted.as_ptr() as usize + at).is_multiple_of(4)).unwrap();
+    shifted[at..at + bytes.len()].copy_from_slice(bytes);
+    call(&mut session, 1, &shifted[at..at + bytes.len()], &[1, 8, 8], &mut skewed).unwrap();
+    assert_eq!(straight, skewed);
+    let error = call(&mut session, 1, &bytes[..60], &[1, 8, 8], &mut skewed).unwrap_err();
+    assert!(matches!(error, BackendError::Call(_)), "{error}");
+}
+
+fn nodes_with_the_same_file_share_its_weights<R: Runtime>() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let relu = |out: &str| {
+        let node = format!("{out} = Relu x");
+        model(&[("x", D::FLOAT, &["n"])], &[(out, D::FLOAT, &["n"])], &[], &[&node])
+    };
+    std::fs::write(&path, relu("y")).unwrap();
+    let one = open::<R>(&path).unwrap();
+    assert!(Arc::ptr_eq(&one, &open(&folder.path().join("./m.onnx")).unwrap()));
+    std::fs::write(&path, relu("other")).unwrap();
+    assert_eq!(open::<R>(&path).unwrap().outline.outputs[0].name, "other");
+}
+
+fn weights_may_lie_beside_the_model<R: Runtime>() {
+    let entry =
+        |key: &str, value: &str| onnx::StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("inside/m.onnx");
+    std::fs::create_dir(folder.path().join("inside")).unwrap();
+    let prepare = |location: &str, length: &str| {
+        let weights = onnx::TensorProto {
+            float_data: vec![],
+            data_location: Some(onnx::DataLocation::EXTERNAL),
+            external_data: vec![entry("location", location), entry("offset", "4"), entry("length", length)],
+            ..floats("w", &[2], &[])
+        };
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        std::fs::write(&path, model(&[x], &[y], &[weights], &["y = Add x w"])).unwrap();
+        Onnx::<R>::prepare(OnnxModel { path: path.clone(), ..OnnxModel::default() })
+    };
+    let data = |at: &str| std::fs::write(folder.path().join(at), bytemuck::cast_slice::<f32, u8>(&[9.0, 1.0, 2.0]));
+    data("outside.data").unwrap();
+    std::os::unix::fs::symlink("../outside.data", folder.path().join("inside/link.data")).unwrap();
+    std::fs::write(folder.path().join("inside/short.data"), [0; 8]).unwrap();
+    for (location, length, what) in [
+        ("m.onnx.data", "8", "`m.onnx.data`, which cannot be read: No such file"),
+        ("../outside.data", "8", "`../outside.data`, which does not lie below the model's folder"),
+        ("/etc/passwd", "8", "`/etc/passwd`, which does not lie below the model's folder"),
+        ("link.data", "8", "`link.data`, which is a link that leaves the model's folder"),
+        ("short.data", "8", "`short.data`, which has 8 bytes; `w` takes 8 from 4 on"),
+        ("m.onnx.data", "9", "tensor `w` has 9 bytes in another file; float[2] takes 8"),
+    ] {
+        let error = prepare(location, length).unwrap_err().to_string();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+    data("inside/m.onnx.data").unwrap();
+    let prepared = prepare("m.onnx.data", "8").unwrap();
+    let mut y = [0f32; 2];
+    call(&mut prepared.session(1).unwrap(), 1, &[0; 8], &[2], &mut y).unwrap();
+    assert_eq!(y, [1.0, 2.0]);
+}
+
+fn more_threads_give_the_same_numbers<R: Runtime>() {
+    let path = graphs("detect/detector.onnx");
+    let prepared = Onnx::<R>::prepare(OnnxModel { path, threads: 2, ..OnnxModel::default() }).unwrap();
+    assert_eq!(case_of(MODELS[2]).check(&prepared, 1, STRICT).unwrap(), 1);
+    let metadata = prepared.session(1).unwrap().metadata();
+    assert_eq!(metadata.copied_out, 768 * 7 * 4);
+    assert!(caught(|| drop(prepared)).is_ok());
+}
+
+/// A running sum for each stream: `y = x + state`, and `y` is the next state, with the batch in the middle.
+fn states_go_with_their_streams<R: Runtime>() {
+    let bytes = model(
+        &[("x", D::FLOAT, &["n", "2", "1"]), ("state", D::FLOAT, &["2", "n", "1"])],
+        &[("y", D::FLOAT, &["n", "2", "1"]), ("next", D::FLOAT, &["2", "n", "1"])],
+        &[],
+        &["before = Transpose state perm=1,0,2", "y = Add x before", "next = Transpose y perm=1,0,2"],
+    );
+    let state = |input: &str, output: &str, batch_dim| State { input: input.into(), output: output.into(), batch_dim };
+    let prepare = |states: Vec<State>| {
+        let model = OnnxModel { bytes: Some(bytes.clone()), path: "m.onnx".into(), states, ..OnnxModel::default() };
+        Onnx::<R>::prepare(model)
+    };
+    let prepared = prepare(vec![state("state", "next", None)]).unwrap();
+    let signature = prepared.signature();
+    assert_eq!((signature.inputs.len(), signature.outputs.len(), signature.max_batch), (1, 1, None));
+    assert!(prepared.is_stateful());
+    let mut session = prepared.session(3).unwrap();
+    let mut run = |lanes: &mut [OnnxLane], x: &[f32]| {
+        let mut y = vec![0f32; x.len()];
+        let input = BatchRef { dtype: DType::F32, shape: &[2, 1], bytes: bytemuck::cast_slice(x) };
+        let output = BatchMut { dtype: DType::F32, shape: &[2, 1], bytes: bytemuck::cast_slice_mut(&mut y) };
+        session.infer_batch(lanes.len(), &[input], &mut [output], lanes).map(|()| y)
+    };
+    let mut lanes = [OnnxLane::default(), OnnxLane::default()];
+    assert_eq!(run(&mut lanes, &[1.0, 2.0, 10.0, 20.0]).unwrap(), [1.0, 2.0, 10.0, 20.0]);
+    assert_eq!(run(&mut lanes, &[1.0, 2.0, 10.0, 20.0]).unwrap(), [2.0, 4.0, 20.0, 40.0]);
+    assert_eq!(run(&mut lanes[1..], &[1.0, 1.0]).unwrap(), [21.0, 41.0]);
+    lanes.swap(0, 1);
+    assert_eq!(run(&mut lanes, &[0.0; 4]).unwrap(), [21.0, 41.0, 2.0, 4.0]);
+    lanes[0] = OnnxLane::default();
+    assert_eq!(run(&mut lanes, &[0.0; 4]).unwrap(), [0.0, 0.0, 2.0, 4.0]);
+    for (states, why) in [
+        (state("none", "next", None), "the state `none` is no input of the model"),
+        (state("state", "none", None), "the state `none` is no output of the model"),
+        (state("state", "next", Some(3)), "the state `state` has 3 dims, and none numbered 3"),
+        (state("x", "next", None), ""),
+    ] {
+        let error = prepare(vec![states]).unwrap_err().to_string();
+        assert!(error.contains(why), "{why}: {error}");
+    }
+}
+
+fn what_is_no_finite_number_is_found_under_guard<R: Runtime>() {
+    let bytes = model(&[("x", D::FLOAT, &["n", "2"])], &[("y", D::FLOAT, &["n", "2"])], &[], &["y = Log x"]);
+    for (finite, x, expected) in [
+        (true, [1.0, 1.0], None),
+        (true, [1.0, f32::INFINITY], Some("input `x` holds inf at element 1, under `guard: finite`")),
+        (true, [f32::NAN, 1.0], Some("input `x` holds NaN at element 0")),
+        (true, [1.0, 0.0], Some("output `y` holds -inf at element 1")),
+        (false, [f32::NAN, 0.0], None),
+    ] {
+        let model = OnnxModel { bytes: Some(bytes.clone()), path: "m.onnx".into(), finite, ..OnnxModel::default() };
+        let mut session = Onnx::<R>::prepare(model).unwrap().session(1).unwrap();
+        let found = call(&mut session, 1, bytemuck::cast_slice(&x), &[2], &mut [9.0; 2]).map_err(|e| e.to_string());
+        match expected {
+            None => assert_eq!(found, Ok(()), "{x:?}"),
+            Some(why) => assert!(found.as_ref().is_err_and(|error| error.contains(why)), "{why}: {found:?}"),
+        }
+    }
+    let mut session = prepare::<R>("digits/digits.onnx").session(2).unwrap();
+    let error = call(&mut session, 0, &[], &[1, 8, 8], &mut []).unwrap_err().to_string();
+    assert!(error.contains("a batch of no items"), "{error}");
+}

@@ -1,0 +1,146 @@
+//! The messages of an ONNX file, as far as anything here looks at them.
+//!
+//! prost checks that every message and field lies inside its parent, also those that are not named here and are skipped.
+//! Field numbers are those of `onnx.proto`.
+
+use prost::bytes::Bytes;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Model {
+    #[prost(int64, optional, tag = "1")]
+    pub(super) ir_version: Option<i64>,
+    #[prost(message, optional, tag = "7")]
+    pub(super) graph: Option<Graph>,
+    #[prost(message, repeated, tag = "8")]
+    pub(super) opsets: Vec<OpSet>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct OpSet {
+    #[prost(string, tag = "1")]
+    pub(super) domain: String,
+    #[prost(int64, tag = "2")]
+    pub(super) version: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Graph {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) nodes: Vec<Node>,
+    #[prost(message, repeated, tag = "5")]
+    pub(super) initializers: Vec<Tensor>,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) inputs: Vec<Value>,
+    #[prost(message, repeated, tag = "12")]
+    pub(super) outputs: Vec<Value>,
+    /// Looked at by runtimes, so that its lengths are checked.
+    #[prost(message, repeated, tag = "13")]
+    pub(super) value_info: Vec<Value>,
+    #[prost(message, repeated, tag = "15")]
+    pub(super) sparse_initializers: Vec<SparseTensor>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Node {
+    #[prost(string, repeated, tag = "1")]
+    pub(super) inputs: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub(super) outputs: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub(super) name: String,
+    #[prost(string, tag = "4")]
+    pub(super) op: String,
+    #[prost(message, repeated, tag = "5")]
+    pub(super) attributes: Vec<Attribute>,
+    #[prost(string, tag = "7")]
+    pub(super) domain: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Attribute {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(message, optional, tag = "5")]
+    pub(super) tensor: Option<Tensor>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub(super) graph: Option<Box<Graph>>,
+    #[prost(message, repeated, tag = "10")]
+    pub(super) tensors: Vec<Tensor>,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) graphs: Vec<Graph>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Tensor {
+    #[prost(int64, repeated, tag = "1")]
+    pub(super) dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    pub(super) elem: i32,
+    #[prost(string, tag = "8")]
+    pub(super) name: String,
+    /// A part of the file itself, not a copy.
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub(super) raw: Option<Bytes>,
+    #[prost(message, repeated, tag = "13")]
+    pub(super) external: Vec<Entry>,
+    #[prost(int32, tag = "14")]
+    pub(super) location: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct SparseTensor {
+    #[prost(message, optional, tag = "1")]
+    pub(super) values: Option<Tensor>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Entry {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Value {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(message, optional, tag = "2")]
+    pub(super) kind: Option<Type>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Type {
+    #[prost(message, optional, tag = "1")]
+    pub(super) tensor: Option<TensorType>,
+    #[prost(message, optional, boxed, tag = "4")]
+    pub(super) sequence: Option<Box<SequenceType>>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct SequenceType {
+    #[prost(message, optional, boxed, tag = "1")]
+    pub(super) elem: Option<Box<Type>>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TensorType {
+    #[prost(int32, tag = "1")]
+    pub(super) elem: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) shape: Option<Shape>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Shape {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) dims: Vec<Dimension>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Dimension {
+    #[prost(int64, optional, tag = "1")]
+    pub(super) length: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) symbol: Option<String>,
+}

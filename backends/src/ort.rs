@@ -1,0 +1,317 @@
+//! ONNX models on the CPU, through ONNX Runtime: the widest set of operators and the fastest kernels.
+//!
+//! ONNX Runtime is a native library, found when it is first needed and not when this program is built: at the path given to
+//! [`find_onnxruntime`], else at the one in the environment's `ORT_DYLIB_PATH`, else under its usual name where the system
+//! looks for libraries. A graph file cannot say where it is: loading a library runs its code. Version 1.22 or later fits.
+//!
+//! Models run on the CPU and nowhere else; there is no other provider to fall back from.
+//!
+//! # Threads
+//! With one thread a call runs on the thread that makes it. More are made while planning, before anything is pinned, and do
+//! not spin between calls.
+
+use crate::cache::{self, Compiled, Found, Key};
+use crate::caught;
+use crate::element::{elements, narrow};
+use crate::onnx::{Artifact, Call, Elem, Onnx, Runner, Runtime, Take};
+use crate::weights::sha256;
+use ::ort::environment::Environment;
+use ::ort::logging::LogLevel;
+use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights};
+use ::ort::session::{Session, SessionInputValue};
+use ::ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef, ValueType};
+use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
+use limen::{DType, Element};
+use std::borrow::Cow;
+use std::fmt::{Debug, Display};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// The backend `ort`.
+pub type Ort = Onnx<OrtRuntime>;
+
+/// Where ONNX Runtime is, as the program was told.
+static TOLD: OnceLock<PathBuf> = OnceLock::new();
+/// ONNX Runtime, once it was looked for.
+static FOUND: OnceLock<Result<Environment, String>> = OnceLock::new();
+
+/// Says where ONNX Runtime's library is. Call it before anything is planned; what is said later is not heard.
+pub fn find_onnxruntime(library: impl Into<PathBuf>) {
+    let _ = TOLD.set(library.into());
+}
+
+/// ONNX Runtime, loaded when it is first asked for.
+fn environment() -> Result<&'static Environment, BackendError> {
+    let found = FOUND.get_or_init(|| {
+        let variable = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let usual = format!("{}onnxruntime{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+        let library = TOLD.get().cloned().or(variable).unwrap_or_else(|| usual.into());
+        let environment = caught(|| {
+            let builder = ::ort::init_from(&library).map_err(|e| e.to_string())?;
+            builder.with_name("limen").with_telemetry(false).build().map_err(|e| e.to_string())
+        });
+        let environment = environment.and_then(|result| result).map_err(|why| {
+            format!(
+                "ONNX Runtime: {why}. Get its library, for example with `pip install onnxruntime`, which puts \
+                 `libonnxruntime.so.…` into `onnxruntime/capi`, and name it with `--onnxruntime FILE` or in ORT_DYLIB_PATH"
+            )
+        })?;
+        // Warnings go to the standard error of the process, past the engine.
+        environment.set_log_level(LogLevel::Error);
+        Ok(environment)
+    });
+    found.as_ref().map_err(|why| BackendError::Unavailable(why.clone()))
+}
+
+fn unsupported(error: impl Display) -> BackendError {
+    BackendError::Unsupported(error.to_string())
+}
+
+/// A model for ONNX Runtime. Each thread has a session of its own; packed weights are shared.
+pub struct OrtRuntime {
+    model: Source,
+    data: Vec<(String, Arc<[u8]>)>,
+    packed: PrepackedWeights,
+    compiled: Mutex<Compiled>,
+    /// Under which name the optimised model is kept on disk.
+    key: Key,
+}
+
+/// The model's file, or what ONNX Runtime made of it on another day.
+enum Source {
+    Plain(Vec<u8>),
+    Optimized(Vec<u8>),
+}
+
+impl Debug for OrtRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OrtRuntime")
+    }
+}
+
+impl Runtime for OrtRuntime {
+    const NAME: &'static str = "ort";
+    const COMPILES: bool = false;
+    /// A session that was made while planning: the trial gives it back, and the node takes it.
+    type Shared = Arc<Mutex<Option<Session>>>;
+    type Runner = OrtRunner;
+
+    fn probe() -> Result<Capabilities, BackendError> {
+        use DType::*;
+        environment()?;
+        let about = caught(::ort::info).unwrap_or_default();
+        let version = about.split(", ").find_map(|part| part.strip_prefix("git-branch=")).unwrap_or("unknown");
+        let dtypes = [F32, F16, I8, U8, I16, U16, I32, U32, U64];
+        Ok(Capabilities::cpu(format!("ONNX Runtime {version}"), dtypes, Ops::Unlisted))
+    }
+
+    fn load(artifact: Artifact) -> Result<Self, BackendError> {
+        environment()?;
+        let version = caught(::ort::info).unwrap_or_default();
+        let sums = artifact.data.iter().map(|file| sha256(&file.bytes)).collect::<Vec<_>>().join(" ");
+        let key = Key::of(&[&artifact.outline.sha256, &sums, Self::NAME, version, "cpu"]);
+        let mut compiled = Compiled::default();
+        let model = match cache::folder().map(|folder| cache::read(folder, &key)) {
+            Some(Found::Entry(bytes)) => Source::Optimized(bytes),
+            Some(Found::Damaged(why)) => {
+                compiled.warnings.push(why);
+                Source::Plain(artifact.bytes)
+            }
+            Some(Found::Nothing) | None => Source::Plain(artifact.bytes),
+        };
+        let data = artifact.data.into_iter().map(|file| (file.name, file.bytes.into())).collect();
+        Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), compiled: Mutex::new(compiled), key })
+    }
+
+    fn share(&self, threads: usize) -> Result<Self::Shared, BackendError> {
+        Ok(Arc::new(Mutex::new(Some(self.session(threads)?))))
+    }
+
+    fn runner(&self, shared: &Self::Shared, call: &Call) -> Result<OrtRunner, BackendError> {
+        let made = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let session = match made {
+            Some(session) => session,
+            None => self.session(call.threads)?,
+        };
+        let find = |name: &str, outlets: &[::ort::value::Outlet]| {
+            let at = outlets.iter().position(|outlet| outlet.name() == name);
+            at.ok_or_else(|| BackendError::Model(format!("ONNX Runtime finds no tensor `{name}`")))
+        };
+        let inputs = call.inputs.iter().map(|input| Ok((find(&input.name, session.inputs())?, input.elem)));
+        let inputs = inputs.collect::<Result<Vec<_>, BackendError>>()?;
+        if inputs.iter().enumerate().any(|(at, (found, _))| at != *found) || inputs.len() != session.inputs().len() {
+            return Err(BackendError::Model("ONNX Runtime finds other inputs".into()));
+        }
+        let outputs = call.outputs.iter().map(|name| find(name, session.outputs())).collect::<Result<_, _>>()?;
+        let elems = inputs.into_iter().map(|(_, elem)| elem).collect();
+        Ok(OrtRunner { session: Some(session), home: shared.clone(), elems, outputs, threads: call.threads })
+    }
+
+    fn compiled(&self) -> Option<Compiled> {
+        Some(self.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+impl OrtRuntime {
+    fn session(&self, threads: usize) -> Result<Session, BackendError> {
+        #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
+        let begun = Instant::now();
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let (bytes, level) = match &self.model {
+            Source::Plain(bytes) => (bytes, GraphOptimizationLevel::All),
+            Source::Optimized(bytes) => (bytes, GraphOptimizationLevel::Disable),
+        };
+        let mut builder = Session::builder(environment()?)
+            .map_err(unsupported)?
+            .with_intra_threads(threads)
+            .map_err(unsupported)?
+            .with_intra_op_spinning(false)
+            .map_err(unsupported)?
+            .with_optimization_level(level)
+            .map_err(unsupported)?
+            .with_prepacked_weights(&self.packed)
+            .map_err(unsupported)?
+            .with_log_level(LogLevel::Error)
+            .map_err(unsupported)?;
+        for (name, bytes) in &self.data {
+            builder = builder.with_external_initializer_file_in_memory(name, bytes.clone()).map_err(unsupported)?;
+        }
+        if let Source::Optimized(_) = self.model {
+            let session = builder.commit_from_memory(bytes).map_err(unsupported)?;
+            compiled.from_disk += 1;
+            return Ok(session);
+        }
+        // The first one is kept; weights that lie beside a model would have to be kept beside it too.
+        let folder = cache::folder().filter(|_| compiled.compiled == 0 && self.data.is_empty());
+        let made = folder.and_then(|folder| std::fs::create_dir_all(folder).ok().map(|()| cache::beside(folder)));
+        if let Some(made) = &made {
+            builder = builder.with_optimized_model_path(made).map_err(unsupported)?;
+        }
+        let session = builder.commit_from_memory(bytes).map_err(unsupported)?;
+        compiled.compiled += 1;
+        compiled.compile_ns += begun.elapsed().as_nanos() as u64;
+        if let (Some(folder), Some(made)) = (folder, made) {
+            let kept = std::fs::read(&made).and_then(|bytes| cache::write(folder, &self.key, &bytes));
+            let _ = std::fs::remove_file(&made);
+            if let Err(error) = kept {
+                compiled.warnings.push(format!("it cannot be kept in {}: {error}", folder.display()));
+            }
+        }
+        Ok(session)
+    }
+}
+
+/// A model on one thread, through ONNX Runtime.
+pub struct OrtRunner {
+    /// There until it is given back.
+    session: Option<Session>,
+    home: Arc<Mutex<Option<Session>>>,
+    elems: Vec<Elem>,
+    /// Where each output is among those of the session.
+    outputs: Vec<usize>,
+    threads: usize,
+}
+
+impl Debug for OrtRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OrtRunner").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+impl Runner for OrtRunner {
+    fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
+        let values: Vec<SessionInputValue<'_>> =
+            std::iter::zip(inputs, &self.elems).map(|(input, elem)| value(input, *elem)).collect::<Result<_, _>>()?;
+        let session = self.session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
+        let outputs = session.run(&values[..]).map_err(BackendError::call)?;
+        for (at, found) in self.outputs.iter().enumerate() {
+            give(at, &outputs[*found], take)?;
+        }
+        Ok(())
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        SessionMetadata { device: "cpu".into(), threads: self.threads, ..SessionMetadata::default() }
+    }
+}
+
+impl Drop for OrtRunner {
+    fn drop(&mut self) {
+        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = self.session.take();
+    }
+}
+
+fn value<'a>(input: &BatchRef<'a>, elem: Elem) -> Result<SessionInputValue<'a>, BackendError> {
+    match elem {
+        Elem::F32 => plain::<f32>(input),
+        Elem::F16 => plain::<half::f16>(input),
+        Elem::U8 => plain::<u8>(input),
+        Elem::I8 => plain::<i8>(input),
+        Elem::U16 => plain::<u16>(input),
+        Elem::I16 => plain::<i16>(input),
+        Elem::U32 => plain::<u32>(input),
+        Elem::I32 => plain::<i32>(input),
+        Elem::U64 => plain::<u64>(input),
+        Elem::I64 => converted(input, |v: i32| i64::from(v)),
+        Elem::Bool => converted(input, |v: i32| v != 0),
+        Elem::F64 => converted(input, |v: f32| f64::from(v)),
+        Elem::BF16 => Err(BackendError::Unsupported("elements of type bf16".into())),
+    }
+}
+
+fn plain<'a, T>(input: &BatchRef<'a>) -> Result<SessionInputValue<'a>, BackendError>
+where
+    T: Element + PrimitiveTensorElementType + Debug,
+{
+    match elements::<T>(input.bytes)? {
+        Cow::Borrowed(elements) => TensorRef::from_array_view((input.shape, elements)).map(Into::into),
+        Cow::Owned(elements) => Tensor::from_array((input.shape, elements)).map(Into::into),
+    }
+    .map_err(BackendError::call)
+}
+
+fn converted<'a, T, U>(input: &BatchRef<'_>, wider: impl Fn(T) -> U) -> Result<SessionInputValue<'a>, BackendError>
+where
+    T: Element,
+    U: PrimitiveTensorElementType + Debug + Clone + 'static,
+{
+    let wide: Vec<U> = elements::<T>(input.bytes)?.iter().map(|value| wider(*value)).collect();
+    Tensor::from_array((input.shape, wide)).map(Into::into).map_err(BackendError::call)
+}
+
+fn give(at: usize, value: &DynValue, take: &mut Take<'_>) -> Result<(), BackendError> {
+    let ValueType::Tensor { ty, shape, .. } = value.dtype() else { return Ok(()) };
+    let shape: Vec<usize> = shape.iter().map(|n| usize::try_from(*n).unwrap_or(0)).collect();
+    fn read<T: PrimitiveTensorElementType>(value: &DynValue) -> Result<&[T], BackendError> {
+        value.try_extract_tensor::<T>().map(|(_, elements)| elements).map_err(BackendError::call)
+    }
+    macro_rules! plain {
+        ($t:ty) => {
+            take(at, BatchRef { dtype: <$t>::DTYPE, shape: &shape, bytes: bytemuck::cast_slice(read::<$t>(value)?) })
+        };
+    }
+    let mut converted = |dtype: DType, bytes: &[u8]| take(at, BatchRef { dtype, shape: &shape, bytes });
+    match ty {
+        TensorElementType::Int64 => converted(DType::I32, bytemuck::cast_slice(&narrow(read(value)?)?)),
+        TensorElementType::Bool => {
+            let numbers: Vec<i32> = read::<bool>(value)?.iter().map(|v| i32::from(*v)).collect();
+            converted(DType::I32, bytemuck::cast_slice(&numbers))
+        }
+        TensorElementType::Float64 => {
+            let numbers: Vec<f32> = read::<f64>(value)?.iter().map(|v| *v as f32).collect();
+            converted(DType::F32, bytemuck::cast_slice(&numbers))
+        }
+        TensorElementType::Float32 => plain!(f32),
+        TensorElementType::Float16 => plain!(half::f16),
+        TensorElementType::Uint8 => plain!(u8),
+        TensorElementType::Int8 => plain!(i8),
+        TensorElementType::Uint16 => plain!(u16),
+        TensorElementType::Int16 => plain!(i16),
+        TensorElementType::Uint32 => plain!(u32),
+        TensorElementType::Int32 => plain!(i32),
+        TensorElementType::Uint64 => plain!(u64),
+        // What no port can carry is missed by whoever counts.
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,300 @@
+//! A second backend beside the one that serves: asked the same once while planning, or every so often while the graph runs.
+
+use crate::element::Access;
+use crate::onnx::OnnxLane;
+use crate::verify::Tolerance;
+use limen::Metrics;
+use limen::backend::{BackendError, BatchMut, BatchRef, Session, Signature, TensorSpec};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// A session of any runtime.
+pub(crate) type AnySession = Box<dyn Session<Lane = OnnxLane>>;
+
+/// A model that is loaded into another backend.
+pub(crate) struct Reference {
+    pub(crate) name: &'static str,
+    pub(crate) signature: Signature,
+    pub(crate) session: Box<dyn Fn(usize) -> Result<AnySession, BackendError> + Send + Sync>,
+}
+
+impl fmt::Debug for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reference").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How long an item takes alone, and in a batch of so many, ns; each measured for about so long.
+pub(crate) fn measure(
+    signature: &Signature,
+    mut session: AnySession,
+    max_batch: usize,
+    time: Duration,
+) -> Result<[u64; 2], BackendError> {
+    let alone = measure_batch(signature, &mut session, 1, time)?;
+    let together = if max_batch > 1 { measure_batch(signature, &mut session, max_batch, time)? } else { alone };
+    Ok([alone, together])
+}
+
+/// What a node asks of a reference while it runs.
+#[derive(Debug)]
+pub(crate) struct ShadowPlan {
+    pub(crate) reference: Reference,
+    pub(crate) every: u64,
+    pub(crate) tolerance: Tolerance,
+}
+
+impl ShadowPlan {
+    pub(crate) fn begin(&self, max_batch: usize) -> Result<Shadow, BackendError> {
+        Ok(Shadow {
+            session: (self.reference.session)(max_batch)?,
+            outputs: Buffers::new(&self.reference.signature.outputs, max_batch),
+            every: self.every,
+            tolerance: self.tolerance,
+            calls: 0,
+            lanes: Vec::new(),
+            seen: Seen::default(),
+        })
+    }
+}
+
+/// A reference at work on one thread.
+pub(crate) struct Shadow {
+    session: AnySession,
+    outputs: Buffers,
+    every: u64,
+    tolerance: Tolerance,
+    calls: u64,
+    /// The states as they were before the call that is repeated.
+    lanes: Vec<OnnxLane>,
+    seen: Seen,
+}
+
+#[derive(Default)]
+struct Seen {
+    compared: u64,
+    over: u64,
+    failed: u64,
+    worst: f64,
+}
+
+impl Shadow {
+    /// Whether the call that comes is one that is repeated; keeps the states it begins with.
+    pub(crate) fn is_due(&mut self, lanes: &[OnnxLane]) -> bool {
+        self.calls += 1;
+        let due = (self.calls - 1).is_multiple_of(self.every);
+        if due {
+            self.lanes.clear();
+            self.lanes.extend_from_slice(lanes);
+        }
+        due
+    }
+
+    /// Asks the reference the same and compares. Its failure is counted, and is no failure of the node.
+    pub(crate) fn compare(&mut self, batch: usize, inputs: &[BatchRef<'_>], given: &[BatchMut<'_>]) {
+        let Shadow { session, outputs, lanes, seen, tolerance, .. } = self;
+        if crate::caught(|| outputs.run(session, batch, inputs, lanes)).is_ok_and(|result| result.is_ok()) {
+            let mut over = false;
+            for (given, expected) in given.iter().zip(outputs.parts(batch)) {
+                let difference = Difference::between(expected, given.bytes, given.dtype, *tolerance);
+                over |= difference.over > 0;
+                seen.worst = seen.worst.max(difference.worst);
+            }
+            seen.compared += 1;
+            seen.over += u64::from(over);
+        } else {
+            seen.failed += 1;
+        }
+    }
+
+    pub(crate) fn figures(&self, metrics: &mut Metrics) {
+        metrics.set("shadow_compared", self.seen.compared as f64);
+        metrics.set("shadow_over", self.seen.over as f64);
+        metrics.set("shadow_failed", self.seen.failed as f64);
+        metrics.set("shadow_worst", self.seen.worst);
+    }
+}
+
+/// Room for the outputs of a model.
+pub(crate) struct Buffers(Vec<Buffer>);
+
+struct Buffer {
+    spec: TensorSpec,
+    shape: Vec<usize>,
+    item_bytes: usize,
+    words: Vec<u64>,
+}
+
+impl Buffer {
+    fn batch(&self, batch: usize) -> BatchRef<'_> {
+        let bytes = &bytemuck::cast_slice(&self.words)[..self.item_bytes * batch];
+        BatchRef { dtype: self.spec.dtype, shape: &self.shape, bytes }
+    }
+}
+
+impl Buffers {
+    pub(crate) fn new(specs: &[TensorSpec], max_batch: usize) -> Self {
+        let buffer = |spec: &TensorSpec| {
+            let shape: Vec<usize> = spec.shape.iter().map(|dim| dim.max().unwrap_or(0)).collect();
+            let item_bytes = shape.iter().product::<usize>() * spec.dtype.size();
+            Buffer { spec: spec.clone(), shape, item_bytes, words: vec![0; (item_bytes * max_batch).div_ceil(8)] }
+        };
+        Buffers(specs.iter().map(buffer).collect())
+    }
+
+    pub(crate) fn run(
+        &mut self,
+        session: &mut AnySession,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        lanes: &mut [OnnxLane],
+    ) -> Result<(), BackendError> {
+        let outputs = self.0.iter_mut().map(|buffer| BatchMut {
+            dtype: buffer.spec.dtype,
+            shape: &buffer.shape,
+            bytes: &mut bytemuck::cast_slice_mut(&mut buffer.words)[..buffer.item_bytes * batch],
+        });
+        let mut outputs: Vec<BatchMut<'_>> = outputs.collect();
+        session.infer_batch(batch, inputs, &mut outputs, lanes)
+    }
+
+    /// The bytes of a batch of each output.
+    pub(crate) fn parts(&self, batch: usize) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(move |buffer| buffer.batch(batch).bytes)
+    }
+}
+
+/// How far two outputs are apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Difference {
+    /// The largest distance of two numbers.
+    pub(crate) worst: f64,
+    /// The largest number of the reference.
+    pub(crate) largest: f64,
+    /// Numbers that are further apart than is allowed.
+    pub(crate) over: usize,
+}
+
+impl Difference {
+    pub(crate) fn between(expected: &[u8], got: &[u8], dtype: limen::DType, tolerance: Tolerance) -> Self {
+        let access = Access::to(dtype);
+        let mut found = Difference::default();
+        for (expected, got) in std::iter::zip(access.values(expected), access.values(got)) {
+            let distance =
+                if expected == got || (expected.is_nan() && got.is_nan()) { 0.0 } else { (expected - got).abs() };
+            found.largest = found.largest.max(expected.abs());
+            if distance.is_nan() || distance > tolerance.allows(expected) {
+                found.over += 1;
+            }
+            found.worst = if distance.is_nan() { f64::INFINITY } else { found.worst.max(distance) };
+        }
+        found
+    }
+
+    fn with(self, other: Difference) -> Self {
+        Difference {
+            worst: self.worst.max(other.worst),
+            largest: self.largest.max(other.largest),
+            over: self.over + other.over,
+        }
+    }
+}
+
+/// What two backends make of the same inputs.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    /// By output.
+    pub(crate) differences: Vec<(String, Difference)>,
+    /// The median time of a call of the one that serves, and of the reference.
+    pub(crate) times: (Duration, Duration),
+    pub(crate) calls: usize,
+}
+
+/// How long an item takes in calls of so many, ns: the median of as many calls as fit in the time, at least three.
+fn measure_batch(
+    signature: &Signature,
+    session: &mut AnySession,
+    batch: usize,
+    time: Duration,
+) -> Result<u64, BackendError> {
+    let mut inputs = Buffers::new(&signature.inputs, batch);
+    inputs.0.iter_mut().for_each(|input| {
+        let access = Access::to(input.spec.dtype);
+        let values = (0..).map(|at| f64::from(at % 5) / 4.0);
+        access.write(values, bytemuck::cast_slice_mut(&mut input.words));
+    });
+    let mut outputs = Buffers::new(&signature.outputs, batch);
+    let mut lanes = vec![OnnxLane::default(); batch];
+    let given: Vec<BatchRef<'_>> = inputs.0.iter().map(|input| input.batch(batch)).collect();
+    let mut times = Vec::new();
+    #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
+    let now = Instant::now;
+    // The first call finds cold caches.
+    outputs.run(session, batch, &given, &mut lanes)?;
+    let begun = now();
+    while times.len() < 3 || (begun.elapsed() < time && times.len() < 1000) {
+        let begun = now();
+        outputs.run(session, batch, &given, &mut lanes)?;
+        times.push(begun.elapsed().as_nanos() as u64);
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2] / batch as u64)
+}
+
+/// Calls that are compared, and of those the ones that warm up and are not timed.
+const CALLS: usize = 32;
+const WARM_UP: usize = 4;
+
+/// Asks both the same, with inputs that are the same every time: numbers from −1 to 1, or small whole ones.
+pub(crate) fn compare(
+    signature: &Signature,
+    mut sessions: [AnySession; 2],
+    tolerance: Tolerance,
+) -> Result<Comparison, BackendError> {
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        // xorshift64*, by Marsaglia and Vigna.
+        random ^= random >> 12;
+        random ^= random << 25;
+        random ^= random >> 27;
+        (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f64 / (1u64 << 24) as f64
+    };
+    let mut inputs = Buffers::new(&signature.inputs, 1);
+    let mut outputs = [Buffers::new(&signature.outputs, 1), Buffers::new(&signature.outputs, 1)];
+    let mut lanes = [[OnnxLane::default()], [OnnxLane::default()]];
+    let mut found = vec![Difference::default(); signature.outputs.len()];
+    let mut times = [Vec::new(), Vec::new()];
+    for call in 0..CALLS + WARM_UP {
+        for input in &mut inputs.0 {
+            let access = Access::to(input.spec.dtype);
+            let is_float = !access.holds_only_whole();
+            let count = input.item_bytes / input.spec.dtype.size();
+            let values = (0..count).map(|_| if is_float { next() * 2.0 - 1.0 } else { (next() * 4.0).floor() });
+            access.write(values, &mut bytemuck::cast_slice_mut(&mut input.words)[..input.item_bytes]);
+        }
+        let given: Vec<BatchRef<'_>> = inputs.0.iter().map(|input| input.batch(1)).collect();
+        for ((session, outputs), (lanes, times)) in
+            sessions.iter_mut().zip(&mut outputs).zip(lanes.iter_mut().zip(&mut times))
+        {
+            #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
+            let begun = Instant::now();
+            outputs.run(session, 1, &given, lanes)?;
+            if call >= WARM_UP {
+                times.push(begun.elapsed());
+            }
+        }
+        // Each goes on from its own state; what they make of it is compared.
+        let [got, expected] = &outputs;
+        for ((found, spec), (got, expected)) in
+            found.iter_mut().zip(&signature.outputs).zip(got.parts(1).zip(expected.parts(1)))
+        {
+            *found = found.with(Difference::between(expected, got, spec.dtype, tolerance));
+        }
+    }
+    let [serving, reference] = times.map(|mut times| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    });
+    let names = signature.outputs.iter().map(|spec| spec.name.clone());
+    Ok(Comparison { differences: names.zip(found).collect(), times: (serving, reference), calls: CALLS })
+}

@@ -1,0 +1,267 @@
+//! ONNX models on the CPU, through tract: pure Rust, with operators that rten lacks.
+//!
+//! tract compiles: a model is read once into a template that keeps its symbolic dims, and for every number of items a call
+//! may have it is specialised and compiled, before anything starts. Batches are padded up to the next of these numbers.
+//! It runs on the thread that calls it. On convolutions it is slower than rten, and its batches cost more an item than
+//! single calls do.
+
+use crate::cache::Compiled;
+use crate::element::{elements, narrow};
+use crate::onnx::{Artifact, Call, DataFile, Elem, Input, Length, Onnx, Runner, Runtime, Take};
+use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
+use limen::{DType, Element};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tract_onnx::data_resolver::ModelDataResolver;
+use tract_onnx::dim_expr::parse_onnx_dim;
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::internal::bail;
+
+/// The backend `tract`.
+pub type Tract = Onnx<TractRuntime>;
+
+/// A model that tract has read, with its symbols, and what was compiled of it.
+pub struct TractRuntime {
+    template: TypedModel,
+    plans: Mutex<Plans>,
+}
+
+/// Compiled models, those used last at the end.
+#[derive(Default)]
+struct Plans {
+    made: Vec<(Vec<Vec<usize>>, Arc<TypedRunnableModel>)>,
+    compiled: Compiled,
+}
+
+/// Compiled models of one file that are kept for whoever asks for the same shapes again.
+const KEPT: usize = 16;
+
+impl std::fmt::Debug for TractRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TractRuntime")
+    }
+}
+
+/// Weights that lie beside the model, read already.
+struct Beside(Vec<DataFile>);
+
+impl ModelDataResolver for Beside {
+    fn read_bytes_from_path(
+        &self,
+        into: &mut Vec<u8>,
+        path: &Path,
+        offset: usize,
+        length: Option<usize>,
+    ) -> TractResult<()> {
+        let part = self.0.iter().find(|file| file.path == path).and_then(|file| {
+            let end = length.map_or(Some(file.bytes.len()), |length| offset.checked_add(length))?;
+            file.bytes.get(offset..end)
+        });
+        match part {
+            Some(part) => into.extend_from_slice(part),
+            None => bail!("`{}` holds no such weights", path.display()),
+        }
+        Ok(())
+    }
+}
+
+impl Runtime for TractRuntime {
+    const NAME: &'static str = "tract";
+    const COMPILES: bool = true;
+    type Shared = ();
+    type Runner = TractRunner;
+
+    fn probe() -> Result<Capabilities, BackendError> {
+        use DType::*;
+        let ops = tract_onnx::onnx().op_register.0.into_keys().collect();
+        let cpu = Capabilities::cpu("tract 0.23", [F32, F16, I8, U8, I16, U16, I32, U32, U64], Ops::Listed(ops));
+        Ok(Capabilities { max_threads: Some(1), ..cpu })
+    }
+
+    fn load(artifact: Artifact) -> Result<Self, BackendError> {
+        let mut onnx = tract_onnx::onnx();
+        onnx.provider = Arc::new(Beside(artifact.data));
+        let unsupported = |error: TractError| BackendError::Unsupported(text(&error));
+        let proto = onnx.proto_model_for_read(&mut &artifact.bytes[..]);
+        let proto = proto.map_err(|error| BackendError::Model(text(&error)))?;
+        let mut model = onnx.parse(&proto, artifact.folder.to_str()).map_err(unsupported)?.model;
+        // What has no name in the file is unknown to tract; as a symbol it can be given a length.
+        for (at, input) in artifact.outline.inputs.iter().enumerate() {
+            let dim = |dim: &Length| match dim {
+                Length::Fixed(length) => (*length as i64).into(),
+                Length::Symbol(name) => {
+                    parse_onnx_dim(&model.symbols, name).unwrap_or_else(|_| model.symbols.sym(name).into())
+                }
+            };
+            let shape: TVec<TDim> = input.shape.iter().map(dim).collect();
+            let fact = InferenceFact::dt_shape(datum_type(input)?, shape);
+            model.set_input_fact(at, fact).map_err(unsupported)?;
+        }
+        let template = model.into_typed().and_then(|model| model.into_decluttered()).map_err(unsupported)?;
+        Ok(TractRuntime { template, plans: Mutex::default() })
+    }
+
+    fn share(&self, _: usize) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn runner(&self, (): &(), call: &Call) -> Result<TractRunner, BackendError> {
+        let mut plans = BTreeMap::new();
+        for batch in &call.batches {
+            let plan = self.compile(call, *batch).map_err(|error| BackendError::Unsupported(text(&error)))?;
+            plans.insert(*batch, plan);
+        }
+        Ok(TractRunner { plans, elems: call.inputs.iter().map(|input| input.elem).collect() })
+    }
+
+    fn compiled(&self) -> Option<Compiled> {
+        Some(self.plans.lock().unwrap_or_else(PoisonError::into_inner).compiled.clone())
+    }
+}
+
+impl TractRuntime {
+    /// Gives every symbol its length and compiles what then is left, unless it is there already.
+    fn compile(&self, call: &Call, batch: usize) -> TractResult<TypedSimpleState> {
+        let shapes: Vec<Vec<usize>> = call.inputs.iter().map(|input| input.shape(batch)).collect();
+        // Held while compiling, so that two nodes that begin at once do not compile the same.
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let Plans { made, compiled } = &mut *plans;
+        let plan = match made.iter().position(|(key, _)| *key == shapes) {
+            Some(at) => {
+                compiled.hits += 1;
+                made.remove(at).1
+            }
+            None => {
+                #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
+                let begun = Instant::now();
+                let mut lengths = HashMap::new();
+                for (at, shape) in shapes.iter().enumerate() {
+                    let fact = self.template.input_fact(at)?;
+                    for (dim, length) in std::iter::zip(fact.shape.iter(), shape) {
+                        if let TDim::Sym(symbol) = dim {
+                            lengths.insert(symbol.clone(), (*length as i64).into());
+                        }
+                    }
+                }
+                let plan = self.template.set_symbols(&lengths)?.into_optimized()?.into_runnable()?;
+                compiled.compiled += 1;
+                compiled.compile_ns += begun.elapsed().as_nanos() as u64;
+                if made.len() == KEPT {
+                    made.remove(0);
+                    compiled.evicted += 1;
+                }
+                plan
+            }
+        };
+        made.push((shapes, plan.clone()));
+        drop(plans);
+        plan.spawn()
+    }
+}
+
+fn datum_type(input: &Input) -> Result<DatumType, BackendError> {
+    Ok(match input.elem {
+        Elem::F32 => DatumType::F32,
+        Elem::F64 => DatumType::F64,
+        Elem::F16 => DatumType::F16,
+        Elem::U8 => DatumType::U8,
+        Elem::I8 => DatumType::I8,
+        Elem::U16 => DatumType::U16,
+        Elem::I16 => DatumType::I16,
+        Elem::U32 => DatumType::U32,
+        Elem::I32 => DatumType::I32,
+        Elem::U64 => DatumType::U64,
+        Elem::I64 => DatumType::I64,
+        Elem::Bool => DatumType::Bool,
+        Elem::BF16 => return Err(BackendError::Unsupported(format!("input `{}` is bf16", input.port))),
+    })
+}
+
+/// An error and what led to it, in one line.
+fn text(error: &TractError) -> String {
+    let parts: Vec<String> = error.chain().map(ToString::to_string).collect();
+    parts.join(": ")
+}
+
+/// A model on one thread, compiled for some numbers of items.
+pub struct TractRunner {
+    plans: BTreeMap<usize, TypedSimpleState>,
+    elems: Vec<Elem>,
+}
+
+impl std::fmt::Debug for TractRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TractRunner").field("batches", &self.plans.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Runner for TractRunner {
+    fn run(&mut self, batch: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
+        let state = self.plans.get_mut(&batch);
+        let state = state.ok_or_else(|| BackendError::Call(format!("nothing was compiled for {batch} items")))?;
+        let values: TVec<TValue> =
+            std::iter::zip(inputs, &self.elems).map(|(input, elem)| value(input, *elem)).collect::<Result<_, _>>()?;
+        let outputs = state.run(values).map_err(|error| BackendError::Call(text(&error)))?;
+        outputs.iter().enumerate().try_for_each(|(at, output)| give(at, output, take))
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        SessionMetadata { device: "cpu".into(), threads: 1, ..SessionMetadata::default() }
+    }
+}
+
+fn value(input: &BatchRef<'_>, elem: Elem) -> Result<TValue, BackendError> {
+    let (shape, bytes) = (input.shape, input.bytes);
+    let tensor = match elem {
+        Elem::F32 => Tensor::from_shape(shape, &elements::<f32>(bytes)?),
+        Elem::F16 => Tensor::from_shape(shape, &elements::<half::f16>(bytes)?),
+        Elem::U8 => Tensor::from_shape(shape, &elements::<u8>(bytes)?),
+        Elem::I8 => Tensor::from_shape(shape, &elements::<i8>(bytes)?),
+        Elem::U16 => Tensor::from_shape(shape, &elements::<u16>(bytes)?),
+        Elem::I16 => Tensor::from_shape(shape, &elements::<i16>(bytes)?),
+        Elem::U32 => Tensor::from_shape(shape, &elements::<u32>(bytes)?),
+        Elem::I32 => Tensor::from_shape(shape, &elements::<i32>(bytes)?),
+        Elem::U64 => Tensor::from_shape(shape, &elements::<u64>(bytes)?),
+        Elem::I64 => Tensor::from_shape(shape, &convert(bytes, |v: i32| i64::from(v))?),
+        Elem::Bool => Tensor::from_shape(shape, &convert(bytes, |v: i32| v != 0)?),
+        Elem::F64 => Tensor::from_shape(shape, &convert(bytes, |v: f32| f64::from(v))?),
+        Elem::BF16 => return Err(BackendError::Unsupported("elements of type bf16".into())),
+    };
+    tensor.map(IntoTValue::into_tvalue).map_err(|error| BackendError::Call(text(&error)))
+}
+
+fn convert<T: Element, U>(bytes: &[u8], wider: impl Fn(T) -> U) -> Result<Vec<U>, BackendError> {
+    Ok(elements::<T>(bytes)?.iter().map(|value| wider(*value)).collect())
+}
+
+fn give(at: usize, tensor: &Tensor, take: &mut Take<'_>) -> Result<(), BackendError> {
+    let failed = |error: TractError| BackendError::Call(text(&error));
+    let shape = tensor.shape();
+    let mut plain = |dtype: DType| take(at, BatchRef { dtype, shape, bytes: tensor.as_bytes() });
+    match tensor.datum_type() {
+        DatumType::F32 => plain(DType::F32),
+        DatumType::F16 => plain(DType::F16),
+        DatumType::U8 => plain(DType::U8),
+        DatumType::I8 => plain(DType::I8),
+        DatumType::U16 => plain(DType::U16),
+        DatumType::I16 => plain(DType::I16),
+        DatumType::U32 => plain(DType::U32),
+        DatumType::I32 => plain(DType::I32),
+        DatumType::U64 => plain(DType::U64),
+        DatumType::F64 | DatumType::Bool => {
+            let to = if tensor.datum_type() == DatumType::F64 { DatumType::F32 } else { DatumType::I32 };
+            give(at, &tensor.cast_to_dt(to).map_err(failed)?.into_owned(), take)
+        }
+        // Lengths that a model computes are of a type of their own.
+        DatumType::I64 | DatumType::TDim => {
+            let wide = tensor.cast_to::<i64>().map_err(failed)?;
+            let plain = wide.try_as_plain_ram().map_err(failed)?;
+            let narrow = narrow(plain.as_slice().map_err(failed)?)?;
+            take(at, BatchRef { dtype: DType::I32, shape, bytes: bytemuck::cast_slice(&narrow) })
+        }
+        // What no port can carry is missed by whoever counts.
+        _ => Ok(()),
+    }
+}

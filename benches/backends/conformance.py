@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Runs the ONNX project's own cases for single operators on every runtime, and holds the result against the list kept here.
+
+    pip install 'onnx==1.23.2' numpy
+    python conformance.py PROGRAM            fails where a case passes that did not, or the other way round
+    python conformance.py PROGRAM --bless    writes the lists anew
+
+PROGRAM is `limen-conformance`, built with the cargo features `tract` and `ort`; ORT_DYLIB_PATH names ONNX Runtime. Cases with
+operators newer than ONNX Runtime 1.22 knows (operator set 22), or with elements that ports do not carry, are left out. Whole numbers
+of 64 bits and bools travel as 32 bits here as everywhere in limen.
+"""
+import collections, os, subprocess, sys, tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.backend.test.case.node import collect_testcases
+from onnx.backend.test.case import node as node_cases
+
+HERE = Path(__file__).resolve().parent
+OPSET = 22
+PORT = {np.dtype(k): np.dtype(v) for k, v in {
+    "float32": "float32", "float64": "float32", "int64": "int32", "int32": "int32", "bool": "int32",
+    "uint8": "uint8", "int8": "int8"}.items()}
+
+
+def as_port(array):
+    """The array as a port carries it; None where none does."""
+    if not isinstance(array, np.ndarray) or array.dtype not in PORT:
+        return None
+    to = PORT[array.dtype]
+    if array.dtype == np.int64 and array.size and (array.min() < -(2**31) or array.max() >= 2**31):
+        return None
+    return np.ascontiguousarray(array.astype(to)).reshape(array.shape)
+
+
+def write(folder):
+    written = 0
+    for case in collect_testcases(None):
+        model = case.model
+        domains = {o.domain for o in model.opset_import}
+        opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=99)
+        if opset > OPSET or domains - {"", "ai.onnx"} or "_expanded" in case.name or not case.data_sets:
+            continue
+        if any(v.type.WhichOneof("value") != "tensor_type" for v in list(model.graph.input) + list(model.graph.output)):
+            continue
+        inputs, outputs = case.data_sets[0]
+        arrays = {f"in_{i}": as_port(np.asarray(a)) for i, a in enumerate(inputs)}
+        arrays |= {f"out_{i}": as_port(np.asarray(a)) for i, a in enumerate(outputs)}
+        if any(a is None for a in arrays.values()) or not outputs:
+            continue
+        target = folder / case.name
+        target.mkdir()
+        (target / "model.onnx").write_bytes(model.SerializeToString())
+        for name, array in arrays.items():
+            np.save(target / f"{name}.npy", array)
+        written += 1
+    return written
+
+
+def run(program, folder):
+    """What each runtime made of each case; a case that ends the process counts as such, and the rest goes on behind it."""
+    results, names = collections.defaultdict(dict), sorted(p.name for p in folder.iterdir())
+    start = ""
+    while True:
+        done = subprocess.run([program, folder, start], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=1200)
+        for line in done.stdout.splitlines():
+            runtime, case, text = line.split("\t", 2)
+            results[runtime][case] = text
+        if done.returncode == 0:
+            return results, names
+        last = max((c for r in results.values() for c in r), default=names[0])
+        fallen = next((n for n in names if any(n not in r for r in results.values()) and n >= last), None)
+        for runtime in results:
+            results[runtime].setdefault(fallen, "ENDS THE PROCESS")
+        behind = [n for n in names if n > fallen]
+        if not behind:
+            return results, names
+        start = behind[0]
+
+
+def main():
+    program, bless = sys.argv[1], "--bless" in sys.argv
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        count = write(folder)
+        results, _ = run(program, folder)
+    for runtime, cases in sorted(results.items()):
+        passing = sorted(name for name, text in cases.items() if text == "pass")
+        differing = sorted(name for name, text in cases.items() if text.startswith(("DIFFERS", "PANIC", "ENDS")))
+        print(f"{runtime}: {len(passing)} of {count} pass, {len(differing)} give other numbers or panic")
+        path = HERE / f"conformance-{runtime}.txt"
+        lines = [f"{name} pass" for name in passing] + [f"{name} {cases[name].split(':')[0].lower()}" for name in differing]
+        text = "\n".join(sorted(lines)) + "\n"
+        if bless:
+            path.write_text(text)
+            continue
+        before = set(path.read_text().splitlines()) if path.exists() else set()
+        now = set(text.splitlines())
+        for line in sorted(before ^ now):
+            failed = True
+            name = line.split()[0]
+            print(f"  {'new' if line in now else 'gone'}: {line} ({cases.get(name, 'no such case')})")
+    if failed:
+        sys.exit("the lists no longer hold; look at each case, then write them anew with --bless")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Every model on every backend beside Python's onnxruntime, one after the other in one sitting.
+
+    python models.py MODELS
+    python models_run.py target/release/limen-models MODELS [THREADS]
+
+`limen-models` is built with the cargo features `tract` and `ort`; ORT_DYLIB_PATH names ONNX Runtime. Prints a table: median and
+99th percentile in microseconds, and the ratio of the medians to onnxruntime's. Each figure is the best of ROUNDS (3) rounds of SECONDS (2).
+"""
+import json, os, subprocess, sys, time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+ROUNDS, SECONDS = int(os.environ.get("ROUNDS", "3")), float(os.environ.get("SECONDS", "2"))
+BACKENDS = ["ort", "rten", "tract"]
+
+
+def python(path, batch, threads):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    begun = time.perf_counter()
+    session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    load = (time.perf_counter() - begun) * 1e3
+    feeds, carried = {}, None
+    for value in session.get_inputs():
+        shape = [batch if isinstance(dim, str) else dim for dim in value.shape]
+        feeds[value.name] = (np.arange(np.prod(shape), dtype=np.int64) * 37 % 101 / 101).astype(np.float32).reshape(shape)
+    if "state" in feeds:
+        feeds["state"][:] = 0
+        carried = [o.name for o in session.get_outputs()].index("next_state")
+
+    def call():
+        begun = time.perf_counter_ns()
+        outputs = session.run(None, feeds)
+        took = time.perf_counter_ns() - begun
+        if carried is not None:
+            feeds["state"] = outputs[carried]
+        return took
+
+    end = time.perf_counter() + SECONDS / 5
+    while time.perf_counter() < end:
+        call()
+    times, end = [], time.perf_counter() + SECONDS
+    while time.perf_counter() < end or len(times) < 20:
+        times.append(call())
+    times.sort()
+    return dict(p50_ns=times[len(times) // 2], p99_ns=times[int(len(times) * 0.99)], load_ms=load)
+
+
+def main():
+    program, folder, threads = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    print(f"{os.cpu_count()} cores, {threads} thread{'s' if threads > 1 else ''}; µs, p50 / p99, best of {ROUNDS} rounds of {SECONDS} s\n")
+    print("| model | batch | onnxruntime in Python | ort | rten | tract |\n|---|---|---|---|---|---|")
+    names = ["mlp", "smallcnn", "mobilenet_v2", "resnet18", "yolo_like", "former", "stream_gru"]
+    for name in names:
+        for batch in (1, 8):
+            path, best = str(folder / f"{name}.onnx"), {}
+            for _ in range(ROUNDS):
+                found = {"python": python(path, batch, threads)}
+                for backend in BACKENDS:
+                    out = subprocess.run([program, path, backend, str(batch), str(threads), str(SECONDS)], capture_output=True, text=True)
+                    if out.returncode == 0:
+                        found[backend] = json.loads(out.stdout)
+                for backend, row in found.items():
+                    if backend not in best or row["p50_ns"] < best[backend]["p50_ns"]:
+                        best[backend] = row
+            base = best["python"]["p50_ns"]
+
+            def cell(backend):
+                if backend not in best:
+                    return "–"
+                row = best[backend]
+                text = f"{row['p50_ns'] / 1e3:.1f} / {row['p99_ns'] / 1e3:.1f}"
+                return text if backend == "python" else f"{text} ({row['p50_ns'] / base:.2f}×)"
+
+            print(f"| {name} | {batch} | " + " | ".join(cell(b) for b in ["python"] + BACKENDS) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+//! Runs the ONNX project's own cases, one operator each, on every runtime that is built in.
+//!
+//! `limen-conformance FOLDER [FROM]`: each folder in FOLDER holds `model.onnx`, `in_0.npy`, … and `out_0.npy`, …, as
+//! `benches/backends/conformance.py` writes them. Prints a line for each runtime and case, in order, from the case FROM on:
+//! the runtime, the case, and `pass` or what was wrong.
+
+use limen::backend::BatchRef;
+use limen::{DType, Folders};
+use limen_backends::onnx::{Artifact, Call, CallInput, Runner, Runtime};
+use limen_backends::{WeightConfig, Weights};
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+/// As wide as the suite's own tolerances are for most operators.
+const RTOL: f64 = 1e-3;
+const ATOL: f64 = 1e-5;
+
+fn arrays(folder: &Path, what: &str) -> Result<Vec<Weights>, String> {
+    let folders = Folders { graph: folder.to_path_buf(), ..Folders::default() };
+    let mut arrays = Vec::new();
+    while folder.join(format!("{what}_{}.npy", arrays.len())).exists() {
+        let config = WeightConfig::of(format!("{what}_{}.npy", arrays.len()));
+        arrays.push(config.load(&folders).map_err(|(_, why)| why)?);
+    }
+    Ok(arrays)
+}
+
+fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    macro_rules! read {
+        ($t:ty) => {
+            bytes.chunks_exact(size_of::<$t>()).map(|b| f64::from(bytemuck::pod_read_unaligned::<$t>(b))).collect()
+        };
+    }
+    match dtype {
+        DType::F32 => read!(f32),
+        DType::I32 => read!(i32),
+        DType::I8 => read!(i8),
+        DType::U8 => read!(u8),
+        DType::I16 => read!(i16),
+        DType::U16 => read!(u16),
+        DType::U32 => read!(u32),
+        DType::U64 => bytes.chunks_exact(8).map(|b| bytemuck::pod_read_unaligned::<u64>(b) as f64).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
+    let path = folder.join("model.onnx");
+    let artifact =
+        Artifact::parse(&path, std::fs::read(&path).map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+    let (inputs, expected) = (arrays(folder, "in")?, arrays(folder, "out")?);
+    let declared = &artifact.outline.inputs;
+    if declared.len() != inputs.len() {
+        return Err(format!("{} inputs are declared, {} given", declared.len(), inputs.len()));
+    }
+    let call = Call {
+        inputs: std::iter::zip(declared, &inputs)
+            .map(|(declared, array)| CallInput {
+                name: declared.name.clone(),
+                elem: declared.elem,
+                item: array.shape.clone(),
+                batch_dim: None,
+            })
+            .collect(),
+        outputs: artifact.outline.outputs.iter().map(|output| output.name.clone()).collect(),
+        threads: 1,
+        batches: vec![1],
+    };
+    let runtime = R::load(artifact).map_err(|e| e.to_string())?;
+    let shared = runtime.share(1).map_err(|e| e.to_string())?;
+    let mut runner = runtime.runner(&shared, &call).map_err(|e| e.to_string())?;
+    let given: Vec<BatchRef<'_>> =
+        inputs.iter().map(|i| BatchRef { dtype: i.dtype, shape: &i.shape, bytes: &i.bytes }).collect();
+    let mut found = vec![None; expected.len()];
+    runner
+        .run(1, &given, &mut |at, output| {
+            if let Some(found) = found.get_mut(at) {
+                *found = Some((output.shape.to_vec(), numbers(output.dtype, output.bytes)));
+            }
+            Ok(())
+        })
+        .map_err(|e| e.to_string())?;
+    for (at, (found, expected)) in std::iter::zip(found, &expected).enumerate() {
+        let (shape, found) = found.ok_or_else(|| format!("output {at} did not come"))?;
+        if shape != expected.shape {
+            return Err(format!("DIFFERS: output {at} is {shape:?}, not {:?}", expected.shape));
+        }
+        for (found, expected) in std::iter::zip(found, numbers(expected.dtype, &expected.bytes)) {
+            let equal = found == expected || (found.is_nan() && expected.is_nan());
+            let distance = (found - expected).abs();
+            if !equal && (distance.is_nan() || distance > ATOL + RTOL * expected.abs()) {
+                return Err(format!("DIFFERS: output {at} holds {found}, not {expected}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn report<R: Runtime>(folder: &Path) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run::<R>(folder)));
+    let text = match outcome {
+        Ok(Ok(())) => "pass".to_string(),
+        Ok(Err(why)) => why.replace(['\n', '\t'], " ").chars().take(200).collect(),
+        Err(_) => "PANIC".to_string(),
+    };
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let mut out = std::io::stdout().lock();
+    // A case may end the process; what was said before it must be read.
+    let _ = writeln!(out, "{}\t{name}\t{text}", R::NAME).and_then(|()| out.flush());
+}
+
+fn main() {
+    let mut words = std::env::args_os().skip(1);
+    let folder = PathBuf::from(words.next().expect("limen-conformance FOLDER [FROM]"));
+    let from = words.next().unwrap_or_default();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut cases: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .expect("a folder of cases")
+        .filter_map(|entry| Some(entry.ok()?.path()).filter(|path| path.is_dir()))
+        .collect();
+    cases.sort();
+    for case in cases.iter().filter(|case| case.file_name().is_some_and(|name| name >= &*from)) {
+        report::<limen_backends::RtenRuntime>(case);
+        #[cfg(feature = "tract")]
+        report::<limen_backends::TractRuntime>(case);
+        #[cfg(feature = "ort")]
+        report::<limen_backends::OrtRuntime>(case);
+    }
+}
