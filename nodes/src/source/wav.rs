@@ -231,6 +231,7 @@ impl Source for Wav {
         let read = if out.is_connected() {
             let header = out.header(origin);
             let mut sound = out.loan(&header)?;
+            sound.set_len(0, if self.tail == Tail::Pad { self.frames } else { frames })?;
             let samples = sound.as_mut_slice()?;
             let channels = self.sound.channels();
             let read = self.sound.read(&mut samples[..frames * channels]);
