@@ -153,8 +153,8 @@ impl Bell {
 /// Waking a sleeping core costs its sleeper 40–60 µs on the machines measured (docs/performance.md): spinning for less
 /// than this is cheaper for the message, and on a shared host for everybody.
 const WAKE_NS: u64 = 60_000;
-/// Spin rounds before the first look at the clock; about 10 ns each.
-const SPIN_ROUNDS: u32 = 64;
+/// What is not expected soon is looked for this long all the same, ns: work often comes in company.
+const GRACE_NS: u64 = 1_000;
 
 /// Decides how long to spin before sleeping, from the intervals between arrivals.
 #[derive(Debug)]
@@ -221,15 +221,14 @@ impl Patience {
             // A yield lets the worker this one waits for run; a few of them bridge a busy neighbour's turn.
             return if self.rounds < 4 { Idle::Yield } else { Idle::Sleep };
         }
-        if self.rounds < SPIN_ROUNDS {
-            return Idle::Spin;
-        }
+        // By the clock, and not by rounds: a round is a pass over all stages, which takes as long as there are many.
         let now = now();
-        if self.rounds == SPIN_ROUNDS {
+        if self.rounds == 1 {
             self.idle_since = now;
         }
         let soon = self.interval < WAKE_NS || wake.saturating_sub(now) < WAKE_NS;
-        if soon && now.saturating_sub(self.idle_since) < WAKE_NS { Idle::Spin } else { Idle::Sleep }
+        let most = if soon { WAKE_NS } else { GRACE_NS };
+        if now.saturating_sub(self.idle_since) < most { Idle::Spin } else { Idle::Sleep }
     }
 }
 
@@ -247,9 +246,14 @@ mod tests {
                 patience.worked(|| n * interval);
             }
         }
-        let after = |p: &mut Patience| (0..=SPIN_ROUNDS).map(|_| p.idle(|| 2_000_000, u64::MAX)).last();
-        assert_eq!(after(&mut slow), Some(Idle::Sleep));
-        assert_eq!(after(&mut fast), Some(Idle::Spin));
+        // How long each spins, looking every 100 ns, when nothing comes and a timer is so far away.
+        let spun = |patience: &mut Patience, timer: u64| {
+            let begin = patience.last_work + patience.interval;
+            patience.worked(|| begin);
+            (0..).map(|n| n * 100).find(|n| patience.idle(|| begin + n, begin + timer) == Idle::Sleep).unwrap()
+        };
+        assert_eq!((spun(&mut slow, 1_000_000), spun(&mut slow, 30_000)), (GRACE_NS, 60_000));
+        assert_eq!(spun(&mut fast, 1_000_000), WAKE_NS);
     }
 
     #[test]
