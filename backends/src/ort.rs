@@ -57,8 +57,8 @@ fn environment() -> Result<&'static Environment, BackendError> {
                  `libonnxruntime.so.…` into `onnxruntime/capi`, and name it with `--onnxruntime FILE` or in ORT_DYLIB_PATH"
             )
         })?;
-        // Warnings go to the standard error of the process, past the engine.
-        environment.set_log_level(LogLevel::Error);
+        // What fails is returned, and said by the engine; here it would go to the standard error of the process.
+        environment.set_log_level(LogLevel::Fatal);
         Ok(environment)
     });
     found.as_ref().map_err(|why| BackendError::Unavailable(why.clone()))
@@ -172,7 +172,7 @@ impl OrtRuntime {
             .map_err(unsupported)?
             .with_prepacked_weights(&self.packed)
             .map_err(unsupported)?
-            .with_log_level(LogLevel::Error)
+            .with_log_level(LogLevel::Fatal)
             .map_err(unsupported)?;
         for (name, bytes) in &self.data {
             builder = builder.with_external_initializer_file_in_memory(name, bytes.clone()).map_err(unsupported)?;

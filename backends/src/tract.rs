@@ -252,7 +252,8 @@ fn give(at: usize, tensor: &Tensor, take: &mut Take<'_>) -> Result<(), BackendEr
         DatumType::U64 => plain(DType::U64),
         DatumType::F64 | DatumType::Bool => {
             let to = if tensor.datum_type() == DatumType::F64 { DatumType::F32 } else { DatumType::I32 };
-            give(at, &tensor.cast_to_dt(to).map_err(failed)?.into_owned(), take)
+            let narrow = tensor.cast_to_dt(to).map_err(failed)?;
+            give(at, &narrow, take)
         }
         // Lengths that a model computes are of a type of their own.
         DatumType::I64 | DatumType::TDim => {
