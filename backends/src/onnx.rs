@@ -15,15 +15,19 @@
 //! outputs come out in another shape fails: outputs whose shape depends on values are not supported.
 
 mod artifact;
+mod loaded;
 mod outline;
 mod prepared;
+mod runtime;
+mod session;
 #[cfg(all(test, any(feature = "rten", feature = "tract", feature = "ort")))]
 pub(crate) mod tests;
 mod wire;
 
 pub use artifact::{Artifact, DataFile};
+pub(crate) use loaded::Loaded;
 pub use outline::{Elem, External, Input, Lead, Length, Op, Outline, Output, Weight};
-pub use prepared::{
-    Call, CallInput, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runner, Runtime, State, Take,
-};
-pub(crate) use prepared::{Loaded, batch_dims};
+pub(crate) use prepared::batch_dims;
+pub use prepared::{Onnx, OnnxModel, OnnxPrepared, State};
+pub use runtime::{Call, CallInput, Runner, Runtime, Take};
+pub use session::{OnnxLane, OnnxSession};

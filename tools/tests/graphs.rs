@@ -169,3 +169,49 @@ fn sound_of_any_length_is_heard_in_the_same_memory() {
     std::fs::remove_dir_all(first).unwrap();
     std::fs::remove_dir_all(second).unwrap();
 }
+
+/// Two streams through one model, in batches: each is heard as it is alone. A stream that misses messages begins anew with
+/// `on_skip: reset`.
+#[test]
+fn streams_that_share_a_model_do_not_share_its_state() {
+    let listen = graphs().join("listen").canonicalize().unwrap();
+    let folder = std::env::temp_dir().join(format!("limen-streams-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let heard = |backend: &str, between: &str, config: &str| {
+        let listen = listen.display();
+        let text = format!(
+            "version: 1\nnodes:\n  one: {{ kind: wav, config: {{ path: {listen}/sound.wav, frames: 80, tail: pad }} }}\n  \
+             two: {{ kind: wav, config: {{ path: {listen}/sound.wav, frames: 80, tail: pad }} }}\n{between}  \
+             ear: {{ kind: infer, config: {{ model: {listen}/listener.onnx, backend: {backend}, batch: {{ max: 4 }}, \
+             state: [{{ input: state, output: next_state }}]{config} }}, from: last }}\n  best: {{ kind: argmax, from: ear }}\n  \
+             table: {{ kind: csv, config: {{ path: heard.csv }}, inputs: {{ class: best/index, score: best/value }} }}\n"
+        );
+        std::fs::write(folder.join("graph.yaml"), text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
+            .arg(folder.join("graph.yaml"))
+            .args(["--quiet", "--allow-path"])
+            .arg(listen.to_string())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        rows(&folder.join("heard.csv"))
+    };
+    let expected = rows(&graphs().join("listen/expected.csv"));
+    let off = |row: &[String]| {
+        let seq: usize = row[0].parse().unwrap();
+        (row[2].parse::<f64>().unwrap() - expected[1 + seq][2].parse::<f64>().unwrap()).abs()
+    };
+    for backend in BACKENDS {
+        let merged = "  last: { kind: merge, inputs: { a: one, b: two } }\n";
+        let both = heard(backend, merged, "");
+        assert_eq!(both.len(), 1 + 2 * 301);
+        assert!(both[1..].iter().all(|row| off(row) < 1e-4), "{backend}");
+        let thinned =
+            "  last: { kind: decimate, config: { keep_every: 2 }, from: one }\n  none: { kind: \"null\", from: two }\n";
+        let anew = heard(backend, thinned, ", on_skip: reset");
+        assert_eq!(anew.len(), 1 + 151);
+        assert!(off(&anew[1]) < 1e-4 && anew[100..].iter().any(|row| off(row) > 0.05), "{backend}");
+        assert_ne!(heard(backend, thinned, "")[100], anew[100], "{backend}: kept, the state is another");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

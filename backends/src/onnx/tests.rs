@@ -1,7 +1,6 @@
 //! What holds of every runtime, tried on each that is compiled in.
 
-use super::prepared::Loaded;
-use super::{Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime, State};
+use super::{Loaded, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime, State};
 use crate::caught;
 use crate::verify::{Case, Tolerance};
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};

@@ -1,0 +1,305 @@
+//! What a graph file says of a node that runs a model.
+
+use crate::mock::MockConfig;
+use crate::verify::{Case, Tolerance};
+use limen::backend::Requirements;
+use limen::infer::{Batch, OnSkip};
+use limen::{DType, Memory, PlanErrors, Planning};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// More threads than this inside one call are refused as a mistake: no CPU has a use for them.
+pub(super) const MAX_THREADS: usize = 256;
+
+/// Runs a model on the messages of its inputs, one at a time or in batches.
+///
+/// The ports are the model's inputs and outputs by name, in lower case and with `_` for whatever a graph file cannot
+/// write (`input.1` is `input_1`). With a single input, `from:` needs no name.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The model's file, relative to the graph's folder. Every backend but `mock` needs one.
+    pub model: Option<String>,
+    /// What the SHA-256 of the model's file must be, in hexadecimal digits.
+    pub sha256: Option<String>,
+    /// What runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
+    #[serde(default)]
+    pub backend: Choice,
+    /// What the backend shall be able to do beyond what the model asks of it.
+    pub require: Option<Require>,
+    /// How messages are put together: `{ max: 8, within: 2ms }`. One at a time by default.
+    #[serde(default)]
+    pub batch: Batch,
+    /// Numbers of items to which batches are padded, rising: `[1, 4]`. By default the powers of two where the backend
+    /// compiles a model for its batch, as `tract` does, and none where it does not.
+    #[serde(default)]
+    pub buckets: Vec<usize>,
+    /// Threads inside one call. More than one pays only for large models; small ones get slower.
+    #[serde(default = "one")]
+    pub threads: usize,
+    /// Outputs that are inputs of the next call of the same stream, such as those of a recurrent model. They are no ports.
+    /// A stream is what one source begins; each has a state of its own, zeros at first, and a batch holds at most one
+    /// message of each.
+    #[serde(default)]
+    pub state: Vec<StateConfig>,
+    /// What becomes of a stream's state when a message of it is missing: `keep`, or `reset`.
+    #[serde(default)]
+    pub on_skip: OnSkip,
+    /// `finite` fails a call whose inputs or outputs hold what is no finite number.
+    #[serde(default)]
+    pub guard: Guard,
+    /// Recorded inputs and outputs, run once while planning: a graph whose model gives other numbers does not start.
+    pub verify: Option<VerifyConfig>,
+    /// Another backend that is asked the same every so often while the graph runs, and how far it was apart at most.
+    pub shadow: Option<ShadowConfig>,
+    /// What the backend `mock` takes, gives and does wrong.
+    pub mock: Option<MockConfig>,
+}
+
+/// What runs a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// ONNX models on the CPU, in pure Rust.
+    #[default]
+    Rten,
+    /// ONNX models on the CPU, in pure Rust, compiled for each number of items; built in with the cargo feature `tract`.
+    Tract,
+    /// ONNX models on the CPU, with ONNX Runtime's library; built in with the cargo feature `ort`.
+    Ort,
+    /// The first of `ort`, `rten` and `tract` that is there and can run the model.
+    Auto,
+    /// No model: answers of the right shape after a set time.
+    Mock,
+}
+
+/// What a backend shall be able to do. `limen-run GRAPH --plan` says of each whether it can.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Require {
+    /// Where it shall compute: `cpu`.
+    pub device: Option<String>,
+    /// Element types that it shall take.
+    #[serde(default)]
+    pub dtypes: Vec<DType>,
+    /// Items in one call.
+    #[serde(default)]
+    pub max_batch: usize,
+    /// Dims of one item.
+    #[serde(default)]
+    pub max_rank: usize,
+    /// Operators that it shall know, with their domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    #[serde(default)]
+    pub ops: Vec<String>,
+    /// Where its inputs and outputs shall be able to lie, besides ordinary memory.
+    pub memory: Option<RequireMemory>,
+    /// Calls that finish later.
+    #[serde(default)]
+    pub streams: bool,
+    /// Calls that are recorded once and replayed.
+    #[serde(default)]
+    pub graph_capture: bool,
+}
+
+/// Where a backend's inputs and outputs can lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RequireMemory {
+    /// Page-locked memory that a device can read and write.
+    Pinned,
+    /// The memory of the first device.
+    Device,
+}
+
+impl Require {
+    pub(crate) fn requirements(self) -> Requirements {
+        let memory = self.memory.map(|memory| match memory {
+            RequireMemory::Pinned => Memory::Pinned,
+            RequireMemory::Device => Memory::Device(0),
+        });
+        Requirements {
+            device: self.device,
+            dtypes: self.dtypes.into_iter().map(|dtype| (dtype, "required".into())).collect(),
+            max_batch: self.max_batch,
+            max_rank: self.max_rank,
+            threads: 0,
+            memory: memory.into_iter().collect(),
+            ops: self.ops.into_iter().map(|op| (op, String::new())).collect(),
+            streams: self.streams,
+            graph_capture: self.graph_capture,
+        }
+    }
+}
+
+/// What is looked for in the inputs and outputs of every call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Guard {
+    /// Nothing.
+    #[default]
+    None,
+    /// Infinities, and what is not a number.
+    Finite,
+}
+
+/// An output that is an input of the next call.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct StateConfig {
+    /// The model's input.
+    pub input: String,
+    /// The model's output.
+    pub output: String,
+    /// Which of its dims is the batch, from 0; by default the one that has the name of the other inputs' batch.
+    pub batch_dim: Option<usize>,
+}
+
+/// Another backend beside the one that serves. Its outputs are compared and forgotten; its time is part of the node's.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct ShadowConfig {
+    /// Which.
+    pub backend: Choice,
+    /// Of how many calls one is repeated.
+    #[serde(default = "hundred")]
+    pub every: u64,
+    /// A number may be off by this.
+    #[serde(default = "default_atol")]
+    pub atol: f64,
+    /// And by this part of the reference's number.
+    #[serde(default = "default_rtol")]
+    pub rtol: f64,
+}
+
+fn hundred() -> u64 {
+    100
+}
+
+/// A recorded case, or another backend, and how near to it the model must come.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct VerifyConfig {
+    /// An `.npz` whose arrays are the model's inputs and outputs, of any number of items.
+    pub case: Option<String>,
+    /// Another backend that is asked the same while planning.
+    pub against: Option<Choice>,
+    /// A number may be off by this.
+    #[serde(default = "default_atol")]
+    pub atol: f64,
+    /// And by this part of the recorded number.
+    #[serde(default = "default_rtol")]
+    pub rtol: f64,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// Runtimes differ in the order of their sums; on the models tried rten and onnxruntime agreed to 1.5e-6 of the largest
+/// output, so this is far above noise and far below a wrong operator.
+fn default_atol() -> f64 {
+    1e-4
+}
+
+fn default_rtol() -> f64 {
+    1e-3
+}
+
+impl Config {
+    /// What is wrong without looking at any file.
+    pub(super) fn check(&self, errors: &mut PlanErrors) {
+        if self.batch.max == 0 {
+            errors.at("batch.max", "a batch has at least one message");
+        }
+        match self.batch.stride {
+            Some(0) => _ = errors.at("batch.stride", "0 messages would leave after each batch, so none ever would"),
+            Some(stride) if stride > self.batch.max => {
+                let max = self.batch.max;
+                errors
+                    .at("batch.stride", format!("{stride} is more than the {max} messages of a batch"))
+                    .help(format!("write at most {max}, or raise batch.max"));
+            }
+            _ => {}
+        }
+        if !self.state.is_empty() && self.batch.stride.is_some_and(|stride| stride != self.batch.max) {
+            let message = "messages that stay for the next batch would be in their stream's state twice";
+            errors.at("batch.stride", message).help("leave `stride:` out, or `state:`");
+        }
+        if self.state.is_empty() && self.on_skip == OnSkip::Reset {
+            errors.at("on_skip", "is for models with `state:`").help("leave it out");
+        }
+        if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.first() == Some(&0) {
+            errors.at("buckets", "the numbers rise from 1 up").help("write, for example, `[1, 2, 4]`");
+        } else if let Some(bucket) = self.buckets.iter().find(|bucket| **bucket > self.batch.max) {
+            let max = self.batch.max;
+            errors
+                .at("buckets", format!("{bucket} is more than the {max} messages of a batch"))
+                .help(format!("write at most {max}, or raise batch.max"));
+        }
+        if self.threads == 0 || self.threads > MAX_THREADS {
+            errors.at("threads", format!("{} threads inside a call; from 1 to {MAX_THREADS} make sense", self.threads));
+        }
+        if let Some(verify) = &self.verify {
+            check_tolerance("verify", verify.atol, verify.rtol, errors);
+            if verify.case.is_none() && verify.against.is_none() {
+                errors
+                    .at("verify", "says neither what was recorded nor whom to ask")
+                    .help("write `case:` or `against:`");
+            }
+        }
+        if let Some(shadow) = &self.shadow {
+            check_tolerance("shadow", shadow.atol, shadow.rtol, errors);
+            if shadow.every == 0 {
+                errors.at("shadow.every", "0 calls is no distance").help("write 1 to repeat every call");
+            }
+        }
+        match (self.backend, &self.mock, &self.model) {
+            (Choice::Mock, None, _) => {
+                let help = "write `mock: { inputs: { image: f32[1,8,8] }, outputs: { logits: f32[10] } }`";
+                errors.at("mock", "backend `mock` needs to be told its inputs and outputs").help(help);
+            }
+            (Choice::Mock, Some(mock), _) => mock.check(errors),
+            (_, Some(_), _) => {
+                errors.at("mock", "is for the backend `mock` only").help("write `backend: mock`, or leave `mock:` out");
+            }
+            (_, None, None) => {
+                errors.at("model", "is missing").help("write the path of the model, relative to the graph's folder");
+            }
+            _ => {}
+        }
+        if self.backend == Choice::Mock {
+            if self.model.is_some() {
+                errors
+                    .at("model", "backend `mock` runs no model")
+                    .help("leave `model:` out, or choose another backend");
+            }
+            if self.shadow.is_some() {
+                errors.at("shadow", "backend `mock` has no numbers to compare").help("leave `shadow:` out");
+            }
+            if self.verify.as_ref().is_some_and(|verify| verify.against.is_some()) {
+                errors.at("verify.against", "backend `mock` has no numbers to compare").help("leave it out");
+            }
+            if self.sha256.is_some() {
+                errors
+                    .at("sha256", "is for the file of a model")
+                    .help("leave `sha256:` out, or choose another backend");
+            }
+            if self.require.is_some() {
+                errors.at("require", "backend `mock` can do what it is told").help("leave `require:` out");
+            }
+        }
+    }
+
+    /// The recorded case, where there is one and it can be read.
+    pub(super) fn case(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<(Case, Tolerance)> {
+        let verify = self.verify.as_ref()?;
+        let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
+        let case = verify.case.as_ref()?;
+        let path = cx.folders.input(case).map_err(|why| _ = errors.at("verify.case", why)).ok()?;
+        let wrong = |e| _ = errors.at("verify.case", format!("`{case}` {e}"));
+        Some((Case::read(&path).map_err(wrong).ok()?, tolerance))
+    }
+}
+
+fn check_tolerance(field: &str, atol: f64, rtol: f64, errors: &mut PlanErrors) {
+    for (name, value) in [("atol", atol), ("rtol", rtol)] {
+        if !(value >= 0.0 && value.is_finite()) {
+            errors.at(format!("{field}.{name}"), format!("{value} is not a tolerance; it is a number from 0 up"));
+        }
+    }
+}

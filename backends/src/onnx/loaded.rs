@@ -1,0 +1,75 @@
+//! Models that a runtime has read, shared by all nodes that run them.
+
+use super::artifact::{Artifact, Key, Opened};
+use super::outline::Outline;
+use super::runtime::{Call, Runner, Runtime, Take};
+use crate::caught;
+use limen::backend::{BackendError, BatchRef};
+use std::any::Any;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A model that a runtime has read.
+pub(crate) struct Loaded<R> {
+    pub(crate) outline: Outline,
+    pub(crate) bytes: u64,
+    pub(super) runtime: R,
+}
+
+type Shared = Weak<dyn Any + Send + Sync>;
+
+/// Models in use, by runtime and file, so that nodes that name the same file share its weights. Held weakly: a model goes
+/// with its last node.
+static IN_USE: Mutex<Vec<(&str, Key, Shared)>> = Mutex::new(Vec::new());
+
+impl<R: Runtime> Loaded<R> {
+    /// Loads a file, or takes it from another node that runs the very same one.
+    pub(crate) fn open(path: &Path) -> Result<Arc<Self>, BackendError> {
+        let opened = Opened::new(path)?;
+        let Some(key) = opened.key.clone() else { return Ok(Arc::new(Loaded::of(opened.read()?)?)) };
+        // Held while loading, so that two plans made at once do not load the same model twice.
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.retain(|(_, _, model)| model.strong_count() > 0);
+        let found = in_use.iter().find(|(name, k, _)| *name == R::NAME && *k == key);
+        if let Some(Ok(loaded)) = found.and_then(|(_, _, model)| model.upgrade()).map(Arc::downcast) {
+            return Ok(loaded);
+        }
+        let loaded = Arc::new(Loaded::of(opened.read()?)?);
+        let shared: Arc<dyn Any + Send + Sync> = loaded.clone();
+        in_use.push((R::NAME, key, Arc::downgrade(&shared)));
+        Ok(loaded)
+    }
+
+    pub(super) fn of(artifact: Artifact) -> Result<Self, BackendError> {
+        let (outline, bytes) = (artifact.outline.clone(), artifact.size());
+        let runtime = caught(|| R::load(artifact))
+            .map_err(|panic| BackendError::Model(format!("{} cannot load it, {panic}", R::NAME)))??;
+        Ok(Loaded { outline, bytes, runtime })
+    }
+
+    pub(super) fn runner(&self, shared: &R::Shared, call: &Call) -> Result<Guarded<R::Runner>, BackendError> {
+        let runner = caught(|| self.runtime.runner(shared, call))
+            .map_err(|panic| BackendError::Unsupported(format!("{} cannot make it ready, {panic}", R::NAME)))??;
+        Ok(Guarded { name: R::NAME, runner })
+    }
+}
+
+/// A runner whose panics are errors.
+pub(super) struct Guarded<R> {
+    name: &'static str,
+    pub(super) runner: R,
+}
+
+impl<R: Runner> Guarded<R> {
+    pub(super) fn run(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        take: &mut Take<'_>,
+    ) -> Result<(), BackendError> {
+        match caught(|| self.runner.run(batch, inputs, take)) {
+            Ok(result) => result,
+            Err(panic) => Err(BackendError::Call(format!("{} cannot run it, {panic}", self.name))),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! A model on one thread: batches padded, states gathered and kept, outputs checked and copied.
+
+use super::loaded::{Guarded, Loaded};
+use super::runtime::{Runner, Runtime, whole};
+use crate::element::Access;
+use crate::shadow::Shadow;
+use limen::backend::{BackendError, BatchMut, BatchRef, Session, SessionMetadata};
+use limen::{DType, Metrics};
+use std::sync::Arc;
+
+/// An output with everything known.
+#[derive(Clone, Debug)]
+pub(super) struct Side {
+    pub(super) port: String,
+    pub(super) dtype: DType,
+    pub(super) item: Vec<usize>,
+    pub(super) batch_dim: Option<usize>,
+}
+
+impl Side {
+    pub(super) fn item_bytes(&self) -> usize {
+        self.item.iter().product::<usize>() * self.dtype.size()
+    }
+}
+
+/// Zeros, in 8-byte words, so that they are aligned for every dtype.
+pub(super) fn buffer(bytes: usize) -> Vec<u64> {
+    vec![0; bytes.div_ceil(8)]
+}
+
+/// An input as a session gives it to its runner.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) port: String,
+    pub(super) dtype: DType,
+    /// The batch is set for each call.
+    pub(super) shape: Vec<usize>,
+    pub(super) item_bytes: usize,
+    pub(super) batch_dim: Option<usize>,
+    /// Which state it is, where it is none of the node's inputs.
+    pub(super) state: Option<usize>,
+    /// A batch that is padded, or put together from lanes; without room where neither is.
+    pub(super) buffer: Vec<u64>,
+}
+
+impl Whole {
+    /// Of a call with so many items.
+    fn bytes(&self, size: usize) -> usize {
+        self.item_bytes * if self.batch_dim.is_some() { size } else { 1 }
+    }
+
+    /// Bytes that follow each other in one item, where others of the batch come between; and how often they do.
+    fn strides(&self) -> (usize, usize) {
+        let pieces = self.shape[..self.batch_dim.unwrap_or_default()].iter().product::<usize>().max(1);
+        (self.item_bytes / pieces, pieces)
+    }
+}
+
+/// The state of one stream; that of its beginning is zeros.
+#[derive(Clone, Debug, Default)]
+pub struct OnnxLane {
+    states: Vec<Vec<u8>>,
+}
+
+/// A model on one thread. Inputs are read where they lie, unless they are padded; outputs are copied out of the runtime.
+pub struct OnnxSession<R: Runtime> {
+    pub(super) runner: Guarded<R::Runner>,
+    /// All inputs of the model, states among them.
+    pub(super) inputs: Vec<Whole>,
+    /// All outputs of the model, and which state each is.
+    pub(super) outputs: Vec<(Side, Option<usize>)>,
+    /// What a call leaves as states: kept apart until all of it has succeeded.
+    pub(super) next: Vec<Vec<u64>>,
+    /// The numbers of items a call may have, rising; any where there are none.
+    pub(super) buckets: Vec<usize>,
+    pub(super) loaded: Arc<Loaded<R>>,
+    pub(super) finite: bool,
+    pub(super) shadow: Option<Shadow>,
+}
+
+impl<R: Runtime> std::fmt::Debug for OnnxSession<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OnnxSession").field("runtime", &R::NAME).field("buckets", &self.buckets).finish()
+    }
+}
+
+impl<R: Runtime> Session for OnnxSession<R> {
+    type Lane = OnnxLane;
+
+    fn infer_batch(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        lanes: &mut [OnnxLane],
+    ) -> Result<(), BackendError> {
+        let states = self.next.len();
+        if inputs.len() + states != self.inputs.len() || outputs.len() + states != self.outputs.len() {
+            let (i, o) = (inputs.len(), outputs.len());
+            return Err(BackendError::Call(format!("{i} inputs and {o} outputs are not those of the model")));
+        }
+        if batch == 0 {
+            return Err(BackendError::Call("a batch of no items".into()));
+        }
+        if states > 0 && lanes.len() != batch {
+            let lanes = lanes.len();
+            return Err(BackendError::Call(format!("{batch} items of {lanes} streams; a state goes with one each")));
+        }
+        let is_compared = self.shadow.as_mut().is_some_and(|shadow| shadow.is_due(lanes));
+        // The least number of items that was compiled and is enough.
+        let size = match self.buckets.iter().find(|size| **size >= batch) {
+            Some(size) => *size,
+            None if self.buckets.is_empty() => batch,
+            None => return Err(BackendError::Call(format!("a batch of {batch} is more than was planned"))),
+        };
+        let mut given = inputs.iter();
+        for input in &mut self.inputs {
+            if let Some(dim) = input.batch_dim {
+                input.shape[dim] = size;
+            }
+            match input.state {
+                Some(state) => gather(input, state, size, lanes),
+                None => {
+                    let given = given.next().map_or(&[][..], |given| given.bytes);
+                    if self.finite {
+                        guard("input", &input.port, input.dtype, given)?;
+                    }
+                    pad(input, given, batch, size)?;
+                }
+            }
+        }
+        let mut given = inputs.iter();
+        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * limen::MAX_PORTS }>::new();
+        for input in &self.inputs {
+            let is_padded = size != batch && input.batch_dim.is_some();
+            let given = if input.state.is_none() { given.next() } else { None };
+            let bytes = match given {
+                Some(given) if !is_padded => given.bytes,
+                _ => &bytemuck::cast_slice(&input.buffer)[..input.bytes(size)],
+            };
+            whole.push(BatchRef { dtype: input.dtype, shape: &input.shape, bytes });
+        }
+        let (sides, next, finite, mut came) = (&self.outputs, &mut self.next, self.finite, 0);
+        self.runner.run(size, &whole, &mut |at, output| {
+            let Some((side, state)) = sides.get(at) else { return Ok(()) };
+            check(side, size, output)?;
+            if finite {
+                guard("output", &side.port, side.dtype, output.bytes)?;
+            }
+            came += 1;
+            match state {
+                Some(state) => {
+                    let into: &mut [u8] = bytemuck::cast_slice_mut(&mut next[*state]);
+                    into[..output.bytes.len()].copy_from_slice(output.bytes);
+                    Ok(())
+                }
+                None => {
+                    let port = at - sides[..at].iter().filter(|(_, state)| state.is_some()).count();
+                    copy(side, batch, output, &mut outputs[port])
+                }
+            }
+        })?;
+        if came != sides.len() {
+            return Err(BackendError::Call(format!("{came} of {} outputs came", sides.len())));
+        }
+        for input in &self.inputs {
+            if let Some(state) = input.state {
+                scatter(input, state, size, bytemuck::cast_slice(&self.next[state]), lanes);
+            }
+        }
+        if let Some(shadow) = self.shadow.as_mut().filter(|_| is_compared) {
+            shadow.compare(batch, inputs, outputs);
+        }
+        Ok(())
+    }
+
+    fn figures(&self, metrics: &mut Metrics) {
+        if let Some(compiled) = self.loaded.runtime.compiled() {
+            metrics.set("compiled", compiled.compiled as f64);
+            metrics.set("compile_ms", compiled.compile_ns as f64 / 1e6);
+            metrics.set("compile_hits", compiled.hits as f64);
+            metrics.set("compile_from_disk", compiled.from_disk as f64);
+            metrics.set("compile_evicted", compiled.evicted as f64);
+        }
+        if let Some(shadow) = &self.shadow {
+            shadow.figures(metrics);
+        }
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        let copied_out = self.outputs.iter().map(|(side, _)| side.item_bytes()).sum();
+        let buffers =
+            self.inputs.iter().map(|input| input.buffer.len()).chain(self.next.iter().map(Vec::len)).sum::<usize>();
+        SessionMetadata { copied_out, memory: self.loaded.bytes + 8 * buffers as u64, ..self.runner.runner.metadata() }
+    }
+}
+
+/// Checks an input of a call; where fewer items came than the call has, puts it into the buffer with zeros behind it.
+fn pad(input: &mut Whole, given: &[u8], batch: usize, size: usize) -> Result<(), BackendError> {
+    let (takes, total) = (input.bytes(batch), input.bytes(size));
+    if given.len() != takes {
+        let has = given.len();
+        return Err(BackendError::Call(format!("input `{}` has {has} bytes; {batch} items take {takes}", input.port)));
+    }
+    if total != takes {
+        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut input.buffer);
+        let (used, rest) = buffer[..total].split_at_mut(takes);
+        used.copy_from_slice(given);
+        // What was there could be anything, also what makes a kernel slow.
+        rest.fill(0);
+    }
+    Ok(())
+}
+
+/// Puts the states of all lanes into the buffer of one input.
+fn gather(input: &mut Whole, state: usize, size: usize, lanes: &[OnnxLane]) {
+    let (piece, pieces) = input.strides();
+    let (total, size) = (input.bytes(size), if input.batch_dim.is_some() { size } else { 1 });
+    let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut input.buffer);
+    buffer[..total].fill(0);
+    for (lane, values) in lanes.iter().enumerate() {
+        let Some(values) = values.states.get(state) else { continue };
+        for (n, values) in values.chunks_exact(piece.max(1)).enumerate().take(pieces) {
+            let to = (n * size + lane) * piece;
+            buffer[to..to + piece].copy_from_slice(values);
+        }
+    }
+}
+
+/// What came out as a state, lane by lane.
+fn scatter(input: &Whole, state: usize, size: usize, from: &[u8], lanes: &mut [OnnxLane]) {
+    let size = if input.batch_dim.is_some() { size } else { 1 };
+    let (piece, _) = input.strides();
+    for (lane, values) in lanes.iter_mut().enumerate() {
+        if values.states.len() <= state {
+            values.states.resize(state + 1, Vec::new());
+        }
+        let values = &mut values.states[state];
+        values.resize(input.item_bytes, 0);
+        for (n, values) in values.chunks_exact_mut(piece.max(1)).enumerate() {
+            let at = (n * size + lane) * piece;
+            values.copy_from_slice(&from[at..at + piece]);
+        }
+    }
+}
+
+/// Refuses what is no finite number.
+fn guard(side: &str, port: &str, dtype: DType, bytes: &[u8]) -> Result<(), BackendError> {
+    let access = Access::to(dtype);
+    if access.holds_only_whole() {
+        return Ok(());
+    }
+    match access.values(bytes).position(|value| !value.is_finite()) {
+        Some(at) => {
+            let value = access.values(bytes).nth(at).unwrap_or(f64::NAN);
+            Err(BackendError::Call(format!("{side} `{port}` holds {value} at element {at}, under `guard: finite`")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether an output is what was planned.
+fn check(side: &Side, size: usize, output: BatchRef<'_>) -> Result<(), BackendError> {
+    if output.dtype != side.dtype {
+        return Err(BackendError::Call(format!("an output came as {}, not {}", output.dtype, side.dtype)));
+    }
+    let planned = whole(&side.item, side.batch_dim, size);
+    if output.shape != planned || output.bytes.len() != planned.iter().product::<usize>() * side.dtype.size() {
+        let shape = output.shape;
+        return Err(BackendError::Call(format!("an output came out as {shape:?}; {planned:?} was planned")));
+    }
+    Ok(())
+}
+
+/// Copies the items of an output that are no padding.
+fn copy(side: &Side, batch: usize, output: BatchRef<'_>, into: &mut BatchMut<'_>) -> Result<(), BackendError> {
+    let used = if side.batch_dim.is_some() { batch } else { 1 } * side.item_bytes();
+    if into.dtype != side.dtype || into.bytes.len() != used {
+        let (has, dtype) = (into.bytes.len(), into.dtype);
+        return Err(BackendError::Call(format!("{used} bytes of {} came, for {has} of {dtype}", side.dtype)));
+    }
+    into.bytes.copy_from_slice(&output.bytes[..used]);
+    Ok(())
+}
