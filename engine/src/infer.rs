@@ -214,7 +214,7 @@ impl<L: Default> Streams<L> {
             if self.on_skip == OnSkip::Reset && next.is_some_and(|next| next != header.seq) {
                 *state = L::default();
             }
-            *next = Some(header.seq + 1);
+            *next = Some(header.seq.wrapping_add(1));
             lanes.push(std::mem::take(state));
         }
     }

@@ -264,9 +264,14 @@ fn check(side: &Side, size: usize, output: BatchRef<'_>) -> Result<(), BackendEr
     if output.dtype != side.dtype {
         return Err(BackendError::Call(format!("an output came as {}, not {}", output.dtype, side.dtype)));
     }
-    let planned = whole(&side.item, side.batch_dim, size);
-    if output.shape != planned || output.bytes.len() != planned.iter().product::<usize>() * side.dtype.size() {
-        let shape = output.shape;
+    // Dim by dim: this is done for every call, and allocates only what it says when it fails.
+    let (before, behind) = side.item.split_at(side.batch_dim.unwrap_or_default());
+    let batch = side.batch_dim.is_some().then_some(&size);
+    let items = if side.batch_dim.is_some() { size } else { 1 };
+    if !output.shape.iter().eq(before.iter().chain(batch).chain(behind))
+        || output.bytes.len() != items * side.item_bytes()
+    {
+        let (shape, planned) = (output.shape, whole(&side.item, side.batch_dim, size));
         return Err(BackendError::Call(format!("an output came out as {shape:?}; {planned:?} was planned")));
     }
     Ok(())
