@@ -212,6 +212,7 @@ impl Crew {
 }
 
 impl Member {
+    #[inline]
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         if self.is_done {
             return Turn::Done;
@@ -243,10 +244,13 @@ impl Default for Found {
 impl Found {
     #[inline]
     fn add(&mut self, turn: Turn) {
+        if turn == Turn::Worked { self.worked = true } else { self.add_idle(turn) }
+    }
+
+    fn add_idle(&mut self, turn: Turn) {
         match turn {
-            Turn::Worked => self.worked = true,
             Turn::Idle(until) => self.wake = self.wake.min(until),
-            Turn::Blocked => {}
+            Turn::Worked | Turn::Blocked => {}
             Turn::Pending => self.pending = true,
             Turn::Done => return,
         }
@@ -254,10 +258,10 @@ impl Found {
     }
 
     fn turn(&self) -> Turn {
-        if self.all_done {
-            Turn::Done
-        } else if self.worked {
+        if self.worked {
             Turn::Worked
+        } else if self.all_done {
+            Turn::Done
         } else if self.pending {
             Turn::Pending
         } else {

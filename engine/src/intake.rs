@@ -81,6 +81,10 @@ pub trait Intake: Sized + 'static {
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         let _ = see;
     }
+    /// Whether there is only one message, sent alone within the worker, so that [`Intake::take_only`] has it.
+    fn has_only(&self) -> bool {
+        false
+    }
     /// Takes the only message there is, where that is cheaper than a burst of one.
     fn take_only(&mut self) -> Option<(Self::Taken, Run)> {
         None
@@ -165,6 +169,10 @@ impl<T: Payload> Intake for Single<T> {
     }
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         self.rx.peek(see);
+    }
+    #[inline]
+    fn has_only(&self) -> bool {
+        self.rx.has_only()
     }
     #[inline]
     fn take_only(&mut self) -> Option<(Message<T>, Run)> {

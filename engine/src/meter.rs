@@ -142,7 +142,7 @@ impl Buckets {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Entry {
     hist: u32,
     n: u32,
@@ -155,12 +155,14 @@ const LOG: usize = 1024;
 /// What a worker has recorded.
 pub(crate) struct Meter {
     hists: Vec<Buckets>,
-    log: Vec<Entry>,
+    log: Box<[Entry; LOG]>,
+    /// How many entries are in use.
+    logged: usize,
 }
 
 impl Meter {
     pub(crate) fn new() -> Self {
-        Meter { hists: Vec::new(), log: Vec::with_capacity(LOG) }
+        Meter { hists: Vec::new(), log: Box::new([Entry::default(); LOG]), logged: 0 }
     }
 
     /// A new histogram; only while the worker is built.
@@ -172,28 +174,41 @@ impl Meter {
     /// Notes `n` messages of one value.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32) {
-        if self.log.len() == LOG {
-            self.fold();
+        let entry = Entry { hist: hist.0, n, value };
+        match self.log.get_mut(self.logged) {
+            Some(place) => {
+                *place = entry;
+                self.logged += 1;
+            }
+            None => self.fold_and_record(entry),
         }
-        self.log.push(Entry { hist: hist.0, n, value });
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fold_and_record(&mut self, entry: Entry) {
+        self.fold();
+        self.log[0] = entry;
+        self.logged = 1;
     }
 
     /// Moves the log into the histograms.
     pub(crate) fn fold(&mut self) {
-        for Entry { hist, n, value } in self.log.drain(..) {
-            self.hists[hist as usize].record(value, n.into());
+        for Entry { hist, n, value } in &self.log[..self.logged] {
+            self.hists[*hist as usize].record(*value, u64::from(*n));
         }
+        self.logged = 0;
     }
 
     /// True when there is little to fold, so that it need not be done now.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.log.is_empty()
+        self.logged == 0
     }
 
     /// Forgets everything recorded so far: the end of the warm-up.
     pub(crate) fn clear(&mut self) {
-        self.log.clear();
+        self.logged = 0;
         for hist in &mut self.hists {
             hist.counts.fill(0);
         }

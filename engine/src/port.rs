@@ -56,6 +56,11 @@ pub trait PortSet: Sized + 'static {
     /// How many calls every blocking edge and every pool have room for, at most `calls`.
     #[allow(private_interfaces, reason = "the trait is hidden and implemented here only")]
     fn room(&mut self, calls: usize, cx: &mut Cx) -> usize;
+    /// Whether a call's only message has its place, and its slot: one consumer, on this worker, with nothing to read yet.
+    #[inline]
+    fn is_clear(&mut self) -> bool {
+        false
+    }
     /// Wakes the workers of consumers that something was sent to.
     fn ring(&mut self);
     /// Whether the call has sent anything.
@@ -362,6 +367,11 @@ impl<T: Payload> PortSet for Port<T> {
         Port::room(self, calls, cx)
     }
     #[inline]
+    fn is_clear(&mut self) -> bool {
+        let ([edge], 1) = (&self.edges[..], self.emits) else { return false };
+        edge.is_clear() && self.staged.capacity() > 0 && self.pool.as_mut().is_none_or(|pool| pool.has_free(1))
+    }
+    #[inline]
     fn ring(&mut self) {
         match &mut self.edges[..] {
             [edge] => edge.ring(),
@@ -400,7 +410,7 @@ impl<T: Payload> PortSet for Port<T> {
     #[inline]
     fn publish_call(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
         // Nearly always: one message to one consumer.
-        if let ([edge], 1, 0) = (&mut self.edges[..], self.staged.len(), self.in_runs) {
+        if let ([edge], 1) = (&mut self.edges[..], self.staged.len()) {
             let sent = if weight > 0 { sent } else { 0 };
             self.mark = 0;
             return edge

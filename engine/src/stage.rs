@@ -454,6 +454,12 @@ impl Trouble {
 
 /// Runs node code: a panic becomes an error of that node.
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
+    guarded_here(name, call)
+}
+
+/// As [`guarded`], in the place where it is called: for the one call that a message alone takes.
+#[inline(always)]
+fn guarded_here<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(Trouble::error(name, &error)),

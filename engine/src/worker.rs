@@ -180,6 +180,19 @@ impl Cx {
         hold + blocked + queue
     }
 
+    /// As [`Cx::record_wait`], of one message that waited for no partner.
+    #[inline]
+    pub(crate) fn record_wait_alone(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
+        if let (Some(hist), 0) = (common.queue, common.blocked_since()) {
+            let waited = started.saturating_sub(run.sent);
+            self.record(hist, waited, run.weight);
+            return waited;
+        }
+        // A copy: only here the run has to be in memory.
+        let run = Run { ..*run };
+        self.record_wait(common, &run, started)
+    }
+
     /// How many sources the graph has.
     pub(crate) fn source_count(&self) -> usize {
         self.sources.len()

@@ -95,6 +95,11 @@ impl Lone {
     }
 
     #[inline]
+    pub(super) fn is_here(&self) -> bool {
+        self.is_here.get()
+    }
+
+    #[inline]
     pub(super) fn take(&self) -> Option<Run> {
         let run =
             Run { sent: self.sent.get(), accounted: self.accounted.get(), hold: 0, n: 1, weight: self.weight.get() };

@@ -143,7 +143,13 @@ impl<T: Payload> Rx<T> {
         }
     }
 
-    /// Takes a message that was sent alone, and its run.
+    /// Whether the only message here was sent alone.
+    #[inline]
+    pub(crate) fn has_only(&self) -> bool {
+        if let RxKind::Local(local) = &self.kind { local.lone.is_here() } else { false }
+    }
+
+    /// Takes a message that was sent alone, and its run. The buffer stays, for the next one.
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<(Message<T>, Run)> {
         let RxKind::Local(local) = &self.kind else { return None };

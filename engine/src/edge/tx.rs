@@ -130,6 +130,12 @@ impl<T: Payload> Tx<T> {
         free
     }
 
+    /// Whether the edge is within a worker, empty, and nobody waits for more of it: one message needs no further look.
+    #[inline]
+    pub(crate) fn is_clear(&self) -> bool {
+        if let TxKind::Local(local) = &self.kind { local.len.get() == 0 && self.stalled.is_none() } else { false }
+    }
+
     /// Whether the edge is at its soft mark, or full where it has none.
     pub(crate) fn is_pressed(&self) -> bool {
         match &self.kind {

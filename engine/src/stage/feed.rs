@@ -1,6 +1,6 @@
 //! What gives a node its messages: the burst, the stamps, the books, and the loop that runs once per message.
 
-use super::{Common, Fault, Life, OnError, PROBE, SLOW_NS, Trouble, Turn, count_misses, guarded, sift};
+use super::{Common, Fault, Life, OnError, PROBE, SLOW_NS, Trouble, Turn, count_misses, guarded, guarded_here, sift};
 use crate::edge::Reason;
 use crate::error::NodeError;
 use crate::intake::{Burst, Intake};
@@ -168,14 +168,8 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
-        if common.special {
-            if common.sieve.is_some() {
-                return self.process_fresh(n, common, cx, work);
-            }
-        } else if n == 1
-            && let Some((item, run)) = self.intake.take_only()
-        {
-            return self.process_one(item, run, common, cx, work);
+        if common.sieve.is_some() {
+            return self.process_fresh(n, common, cx, work);
         }
         self.intake.fill(n, &mut self.burst);
         self.process_burst(common, cx, work)
@@ -211,16 +205,22 @@ impl<I: Intake> Feed<I> {
         result
     }
 
-    /// One message alone: what a graph that keeps up does all day, and what its latency is made of.
+    /// Whether one message came alone, and needs no closer look.
     #[inline]
-    fn process_one<W: Work<I::Taken>>(
+    pub(super) fn has_only(&self, common: &Common) -> bool {
+        !common.special && self.intake.has_only()
+    }
+
+    /// One message alone: what a graph that keeps up does all day, and what its latency is made of. Nobody waits elsewhere for
+    /// the room it leaves.
+    #[inline(always)]
+    pub(super) fn process_only<W: Work<I::Taken>>(
         &mut self,
-        item: I::Taken,
-        run: Run,
         common: &mut Common,
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
+        let Some((item, run)) = self.intake.take_only() else { return Ok(()) };
         let recorded = run.is_recorded();
         common.turns = common.turns.wrapping_add(1);
         let probed = common.is_slow() || common.turns % PROBE == 1;
@@ -229,14 +229,12 @@ impl<I: Intake> Feed<I> {
         let (mut accounted, mut weight) = (0, 0);
         if recorded {
             weight = run.weight;
-            // A copy: only here the run has to be in memory.
-            let run = Run { ..run };
-            accounted = run.accounted + cx.record_wait(common, &run, started);
+            accounted = run.accounted + cx.record_wait_alone(common, &run, started);
             work.note(&item);
         }
         common.counts.taken.add(1);
         self.intake.received(1);
-        let mut result = guarded("call", || work.give_one(item));
+        let mut result = guarded_here("call", || work.give_one(item));
         let (mut end, mut compute) = (0, 0);
         if timed {
             end = cx.read();
@@ -256,7 +254,6 @@ impl<I: Intake> Feed<I> {
             common.counts.done.add(1);
             result = work.publish_call(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e));
         }
-        self.intake.ring();
         common.blocked_since = 0;
         result
     }

@@ -199,7 +199,10 @@ impl<N: Sink> Stage for SinkStage<N> {
             return Turn::Blocked;
         }
         self.dirty = true;
-        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
+        let (feed, common, work) = (&mut self.feed, &mut self.common, &mut self.work);
+        let only = feed.has_only(common);
+        let result = if only { feed.process_only(common, cx, work) } else { feed.process(room, common, cx, work) };
+        if let Err(trouble) = result {
             self.fail(cx, trouble);
         }
         if let Some(node) = &mut self.work.node {

@@ -1,7 +1,7 @@
 //! The stage of a node without inputs, where messages and their ledgers begin.
 
 use super::{
-    Again, BURST, Common, Ended, Life, OnError, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node,
+    Again, BURST, Common, Ended, Life, OnError, PROBE, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node,
     guarded, is_pressed,
 };
 use crate::clock::Time;
@@ -143,8 +143,16 @@ impl<N: Source> Stage for SourceStage<N> {
         // A turn that began nothing is idleness, and no burst of those of which one in so many is recorded.
         let weight = if done > 0 { self.sampler.weight(self.after_idle) } else { 0 };
         self.after_idle = done == 0;
-        let end = cx.read();
-        if done + failed > 0 {
+        self.common.turns = self.common.turns.wrapping_add(1);
+        let common = &self.common;
+        let timed = weight > 0 || common.is_slow() || common.is_singled() || common.turns % PROBE == 1;
+        let mut end = started;
+        if timed {
+            end = cx.read();
+        } else {
+            cx.stale();
+        }
+        if timed && done + failed > 0 {
             self.common.learn(end - started, (done + failed) as usize);
             self.common.check_budget(end - started);
         }

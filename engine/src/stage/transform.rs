@@ -195,6 +195,19 @@ impl<N: Transform> Stage for TransformStage<N> {
         if self.work.emit.wake != Time::NEVER && self.wake(cx) {
             return Turn::Worked;
         }
+        if self.feed.has_only(&self.common) {
+            let clear = self.work.emit.ports.is_clear();
+            if clear || self.work.emit.ports.room(1, cx) > 0 {
+                self.work.emit.now = Time(cx.latest());
+                if let Err(trouble) = self.feed.process_only(&mut self.common, cx, &mut self.work) {
+                    self.fail(cx, trouble);
+                }
+                if !clear {
+                    self.work.emit.ports.ring();
+                }
+                return Turn::Worked;
+            }
+        }
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
         if available == 0 {
