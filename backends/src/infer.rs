@@ -11,6 +11,7 @@ use crate::cache;
 use crate::calibration::{self, Calibration};
 use crate::candidate::{Candidate, Job, Verdict, reference, required};
 use crate::caught;
+use crate::in_flight::{InFlight, InFlightPrepared};
 use crate::mock::Mock;
 use crate::onnx::{Loaded, Onnx, OnnxModel, OnnxPrepared, Outline, Runtime, State, batch_dims};
 use crate::shadow::{AnySession, Reference, ShadowPlan, compare, measure};
@@ -368,7 +369,11 @@ fn plan<B: Backend>(
         }
     }
     errors.into_result(())?;
-    let plan = InferPlan::new::<B>(Arc::new(prepared), config.batch);
+    let plan = match config.in_flight {
+        0 | 1 => InferPlan::new::<B>(Arc::new(prepared), config.batch),
+        most => InferPlan::new::<InFlight<B>>(Arc::new(InFlightPrepared::new(prepared, most)), config.batch)
+            .note(format!("up to {most} calls at once, each on a thread of its own")),
+    };
     Ok(match verified {
         Some(line) => plan.note(line),
         None => plan,

@@ -27,6 +27,7 @@ mod cache;
 mod calibration;
 mod candidate;
 mod element;
+mod in_flight;
 mod infer;
 mod linear;
 mod mock;

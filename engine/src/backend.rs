@@ -5,7 +5,9 @@
 //! one stream. The engine assembles batches and calls [`Session::infer_batch`]; it knows no model format.
 
 use crate::node::{MAX_PORTS, Metrics};
+use crate::sync::Arc;
 use crate::tensor::{DType, Dim, MAX_RANK, Memory};
+use crate::wait::Bell;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -295,36 +297,46 @@ pub trait Session: 'static {
         lanes: &mut [Self::Lane],
     ) -> Result<(), BackendError>;
 
-    /// Begins a batch that finishes later. Synchronous by default: the work is done when this returns.
-    ///
-    /// # Errors
-    /// As [`Session::infer_batch`].
-    fn submit(
-        &mut self,
-        batch: usize,
-        inputs: &[BatchRef<'_>],
-        outputs: &mut [BatchMut<'_>],
-        lanes: &mut [Self::Lane],
-    ) -> Result<Ticket, BackendError> {
-        self.infer_batch(batch, inputs, outputs, lanes)?;
-        Ok(Ticket(0))
+    /// How many batches may be on their way at once. With 1, the default, calls are made by [`Session::infer_batch`] and end
+    /// when it returns; with more by [`Session::submit`], [`Session::poll`] and [`Session::collect`], unless the model has
+    /// state.
+    fn in_flight(&self) -> usize {
+        1
     }
 
-    /// Whether a submitted batch has finished. Always true where `submit` is synchronous.
+    /// The session is on the thread that will call it. What calls that finish later need of the engine is here: threads, and a
+    /// bell for whoever waits. Says whether the bell is rung when a batch has finished; otherwise it is asked again and again.
     ///
     /// # Errors
-    /// The batch failed.
-    fn poll(&mut self, ticket: &Ticket) -> Result<bool, BackendError> {
+    /// Threads or devices that cannot be had.
+    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
+        let _ = helpers;
+        Ok(false)
+    }
+
+    /// Begins a batch that finishes later; the inputs may be overwritten when this returns. Batches are collected in the order
+    /// in which they were submitted, and never more than [`Session::in_flight`] are on their way.
+    ///
+    /// # Errors
+    /// The batch cannot be begun.
+    fn submit(&mut self, batch: usize, inputs: &[BatchRef<'_>]) -> Result<Ticket, BackendError> {
+        let _ = (batch, inputs);
+        Err(BackendError::Unsupported("calls that finish later".into()))
+    }
+
+    /// Whether a submitted batch has finished, well or not. Returns at once.
+    fn poll(&mut self, ticket: &Ticket) -> bool {
         let _ = ticket;
-        Ok(true)
+        true
     }
 
-    /// Waits for everything submitted.
+    /// Writes the outputs of a batch that has finished.
     ///
     /// # Errors
-    /// Something submitted failed.
-    fn drain(&mut self) -> Result<(), BackendError> {
-        Ok(())
+    /// This batch failed; nothing of `outputs` may be used. Those submitted after it may have succeeded.
+    fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
+        let _ = (ticket, outputs);
+        Err(BackendError::Unsupported("calls that finish later".into()))
     }
 
     /// Forgets all state: a gap or a new stream.
@@ -342,8 +354,38 @@ pub trait Session: 'static {
 }
 
 /// A batch that was submitted.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(pub u64);
+
+/// What calls that finish later need of the engine.
+#[derive(Clone)]
+pub struct Helpers {
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) cpus: Vec<usize>,
+}
+
+impl Helpers {
+    /// Starts a thread that is not bound to the core of the node's worker: it may run on every CPU of the run. It is never
+    /// waited for; it ends when what it works for is dropped.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), BackendError> {
+        crate::worker::spawn_helper(name, self.cpus.clone(), run)
+            .map_err(|error| BackendError::Unavailable(format!("a thread for `{name}`: {error}")))
+    }
+
+    /// Wakes the node's worker if it sleeps; from any thread, once a result can be seen.
+    pub fn wake(&self) {
+        self.bell.ring();
+    }
+}
+
+impl fmt::Debug for Helpers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Helpers").field("cpus", &self.cpus).finish_non_exhaustive()
+    }
+}
 
 /// How a node's backend stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

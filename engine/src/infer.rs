@@ -3,20 +3,26 @@
 //! Messages of all inputs are paired by sequence, gathered into a batch, copied into one dense buffer per input, and
 //! given to the backend in one call; its outputs are rows of one slot per output port. A batch is closed when it is
 //! full, when its oldest message has waited `within`, or when the stream has ended: the tail is never lost.
+//!
+//! Where a session's calls finish later, several are on their way. They are collected in the order in which they began, so
+//! order is kept, and a call that failed fails the messages it was made of and no others.
 
-use crate::backend::{
-    Backend, BackendError, BackendStatus, BatchMut, BatchRef, Prepared, Session, SessionMetadata, Signature,
-};
+mod flight;
+mod side;
+mod streams;
+
+use crate::backend::{Backend, BackendError, BackendStatus, Prepared, Session, SessionMetadata, Signature};
 use crate::clock::Time;
 use crate::edge::{Reason, State};
 use crate::emit::Emit;
 use crate::error::{NodeError, PlanErrors};
+use crate::infer::flight::Flight;
+use crate::infer::side::{Side, batches, emit_rows};
+use crate::infer::streams::Streams;
 use crate::intake::{Burst, Intake, ZipMany};
 use crate::meter::Run;
 use crate::meter::{Hist, Term};
 use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
-use crate::payload::Header;
-use crate::pool::Pool;
 use crate::port::PortSet;
 use crate::stage::{Common, Ended, OnError, Stage, Standing, Tail, Trouble, Turn, blocked, guarded, sift};
 use crate::sync::Arc;
@@ -169,65 +175,12 @@ struct Held {
     since: u64,
 }
 
-/// Shape and buffer of one input or output of the model.
-struct Side {
-    dtype: crate::tensor::DType,
-    shape: Vec<usize>,
-    item_bytes: usize,
-    /// Where a batch is assembled; for an output, where it goes when nothing is connected. In 8-byte words, so that
-    /// it is aligned for every dtype.
-    buffer: Vec<u64>,
+fn session_of<B: Backend>(session: &mut Option<SessionOf<B>>) -> Result<&mut SessionOf<B>, BackendError> {
+    session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))
 }
 
-impl Side {
-    fn new(spec: &crate::backend::TensorSpec, max: usize) -> Result<Self, NodeError> {
-        let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
-        let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
-            let why = format!("{port} has dims that are not fixed; connect inputs of fixed shape");
-            return Err(NodeError::input(&*spec.name, why));
-        };
-        let words = item_bytes.saturating_mul(max).div_ceil(8);
-        Ok(Side { dtype: spec.dtype, shape, item_bytes, buffer: vec![0; words] })
-    }
-}
-
-/// The states of all streams, where a model has any.
-struct Streams<L> {
-    /// By number of the source: the state, and the number of the message that would be next.
-    states: Vec<(L, Option<u64>)>,
-    on_skip: OnSkip,
-}
-
-impl<L: Default> Streams<L> {
-    fn reset(&mut self) {
-        self.states.iter_mut().for_each(|state| *state = (L::default(), None));
-    }
-
-    /// Puts the states of some messages' streams into the lanes of a call, each taken out of its place.
-    fn lend<'a>(&mut self, headers: impl Iterator<Item = &'a Header>, lanes: &mut Vec<L>) {
-        lanes.clear();
-        for header in headers {
-            let Some((state, next)) = self.states.get_mut(usize::from(header.source)) else {
-                lanes.push(L::default());
-                continue;
-            };
-            if self.on_skip == OnSkip::Reset && next.is_some_and(|next| next != header.seq) {
-                *state = L::default();
-            }
-            *next = Some(header.seq.wrapping_add(1));
-            lanes.push(std::mem::take(state));
-        }
-    }
-
-    /// Puts them back.
-    fn settle<'a>(&mut self, headers: impl Iterator<Item = &'a Header>, lanes: &mut Vec<L>) {
-        for (header, lane) in headers.zip(lanes.drain(..)) {
-            if let Some((state, _)) = self.states.get_mut(usize::from(header.source)) {
-                *state = lane;
-            }
-        }
-    }
-}
+/// How long a worker sleeps at most while calls are on their way that will wake it, ns.
+const LOOK_NS: u64 = 1_000_000;
 
 struct InferStage<B: Backend> {
     common: Common,
@@ -239,10 +192,18 @@ struct InferStage<B: Backend> {
     /// One for each message of a call, where the model has state; else one.
     lanes: Vec<LaneOf<B>>,
     streams: Option<Streams<LaneOf<B>>>,
+    /// Calls on their way, the first begun first, and as many as may be.
+    flights: VecDeque<Flight>,
+    most: usize,
+    /// As many as there were.
+    peak: usize,
+    /// Whether the session wakes this worker when a call has finished.
+    wakes: bool,
+    /// Flights that have ended, to be used again.
+    spare: Vec<Flight>,
     inputs: Vec<Side>,
     outputs: Vec<Side>,
     emit: Emit<Many<Tensor>>,
-    headers: Vec<Header>,
     max: usize,
     within: u64,
     stride: usize,
@@ -266,7 +227,10 @@ impl<B: Backend> InferStage<B> {
         common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
-        let session = prepared.session(batch.max)?;
+        let mut session = prepared.session(batch.max)?;
+        let wakes = session.begin(&cx.helpers())?;
+        // Each call of a stream with state needs what the one before has left.
+        let most = if prepared.is_stateful() { 1 } else { session.in_flight().max(1) };
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();
             *status =
@@ -286,12 +250,13 @@ impl<B: Backend> InferStage<B> {
             held: VecDeque::with_capacity(batch.max),
             session: Some(session),
             lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),
-            streams: prepared.is_stateful().then(|| Streams {
-                states: std::iter::repeat_with(Default::default).take(cx.source_count()).collect(),
-                on_skip,
-            }),
+            streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), on_skip)),
+            flights: VecDeque::with_capacity(most),
+            most,
+            peak: 0,
+            wakes,
+            spare: std::iter::repeat_with(|| Flight::new(batch.max)).take(most).collect(),
             emit,
-            headers: Vec::with_capacity(batch.max),
             max: batch.max,
             within: batch.within.map_or(0, Span::as_nanos),
             calls: vec![Tail::default(); batch.max + 1],
@@ -312,62 +277,52 @@ impl<B: Backend> InferStage<B> {
         (0..self.held.len()).find(|at| is_again(*at)).unwrap_or(self.held.len())
     }
 
-    /// Runs the model over the first messages held and emits the rows of those that leave.
-    fn call(&mut self, n: usize, leave: usize) -> Result<(), NodeError> {
-        let InferStage { held, inputs, outputs, emit, session, lanes, streams, headers, common, .. } = self;
-        let lead = common.lead;
-        for (i, side) in inputs.iter_mut().enumerate() {
+    /// Copies the first messages held into the inputs' buffers.
+    fn load(&mut self, n: usize) {
+        for (i, side) in self.inputs.iter_mut().enumerate() {
             let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut side.buffer);
-            for (held, row) in held.iter().take(n).zip(buffer.chunks_exact_mut(side.item_bytes.max(1))) {
+            for (held, row) in self.held.iter().take(n).zip(buffer.chunks_exact_mut(side.item_bytes.max(1))) {
                 row.copy_from_slice(held.set[i].body.bytes());
             }
         }
-        headers.clear();
-        headers.extend(held.iter().take(leave).map(|h| *ZipMany::header(&h.set, lead)));
-        let mut slots = arrayvec::ArrayVec::<_, { crate::node::MAX_PORTS }>::new();
-        for port in emit.ports.iter_mut() {
-            // An output that nothing takes is computed into a buffer of its own and forgotten.
-            let slot = if port.is_connected() { port.pool().map(|pool| pool.take()).transpose()? } else { None };
-            slots.push(slot);
-        }
-        {
-            let ins: arrayvec::ArrayVec<BatchRef<'_>, { crate::node::MAX_PORTS }> = inputs
-                .iter()
-                .map(|side| BatchRef {
-                    dtype: side.dtype,
-                    shape: &side.shape,
-                    bytes: &bytemuck::cast_slice(&side.buffer)[..n * side.item_bytes],
-                })
-                .collect();
-            let mut outs = arrayvec::ArrayVec::<BatchMut<'_>, { crate::node::MAX_PORTS }>::new();
-            for (side, slot) in outputs.iter_mut().zip(&mut slots) {
-                let bytes = match slot {
-                    Some(slot) => Pool::batch_bytes(slot, n),
-                    None => &mut bytemuck::cast_slice_mut(&mut side.buffer)[..n * side.item_bytes],
-                };
-                outs.push(BatchMut { dtype: side.dtype, shape: &side.shape, bytes });
-            }
-            let session = session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
+    }
+
+    /// Begins a call that finishes later.
+    fn submit(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
+        self.load(flight.n);
+        let ins = batches(&self.inputs, flight.n);
+        flight.ticket = session_of::<B>(&mut self.session)?.submit(flight.n, &ins)?;
+        Ok(())
+    }
+
+    /// Runs the model over the first messages held and emits the rows of those that leave.
+    fn call(&mut self, flight: &Flight) -> Result<(), NodeError> {
+        self.load(flight.n);
+        let InferStage { held, inputs, outputs, emit, session, lanes, streams, common, max, .. } = self;
+        let (n, lead, max) = (flight.n, common.lead, *max);
+        let ins = batches(inputs, n);
+        let session = session_of::<B>(session)?;
+        emit_rows(emit, outputs, flight, |outs| {
             let of_call = || held.iter().take(n).map(|held| ZipMany::header(&held.set, lead));
             if let Some(streams) = streams {
                 streams.lend(of_call(), lanes);
             }
             let result = match &mut lanes[..] {
-                [lane] if n == 1 && self.max == 1 => session.infer_one(&ins, &mut outs, lane),
-                lanes if streams.is_some() => session.infer_batch(n, &ins, &mut outs, lanes),
-                lanes => session.infer_batch(n, &ins, &mut outs, &mut lanes[..1]),
+                [lane] if n == 1 && max == 1 => session.infer_one(&ins, outs, lane),
+                lanes if streams.is_some() => session.infer_batch(n, &ins, outs, lanes),
+                lanes => session.infer_batch(n, &ins, outs, &mut lanes[..1]),
             };
             if let Some(streams) = streams {
                 streams.settle(of_call(), lanes);
             }
-            result?;
-        }
-        for (port, slot) in emit.ports.iter_mut().zip(slots) {
-            for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, headers.iter().copied())) {
-                port.send(row);
-            }
-        }
-        Ok(())
+            result
+        })
+    }
+
+    /// Emits what came of a call that has finished.
+    fn collect(&mut self, flight: &Flight) -> Result<(), NodeError> {
+        let session = session_of::<B>(&mut self.session)?;
+        emit_rows(&mut self.emit, &mut self.outputs, flight, |outs| session.collect(flight.ticket, outs))
     }
 
     /// Takes what there is into the batch. Says whether there was anything.
@@ -399,55 +354,89 @@ impl<B: Backend> InferStage<B> {
         true
     }
 
+    /// Begins a call with the messages that are held, and ends it where calls end at once.
     fn run_batch(&mut self, cx: &mut Cx, ending: bool) {
         let n = self.callable();
         let leave = if n == self.max && !ending { self.stride.min(n) } else { n };
-        self.emit.now = Time(cx.mark());
         let started = cx.mark();
+        self.emit.now = Time(started);
+        // There is one for each call that may be on its way.
+        let mut flight = self.spare.pop().unwrap_or_else(|| Flight::new(self.max));
+        (flight.n, flight.started) = (n, started);
+        flight.headers.clear();
+        flight.runs.clear();
+        for held in self.held.iter().take(leave) {
+            flight.headers.push(*ZipMany::header(&held.set, self.common.lead));
+            flight.runs.push((held.run, held.since));
+        }
         let outcome = guarded("infer", || {
             if let Some(fault) = &mut self.common.fault {
                 fault.strike()?;
             }
-            self.call(n, leave)
+            if self.most > 1 { self.submit(&mut flight) } else { self.call(&flight) }
         });
+        self.held.drain(..leave);
+        cx.record(self.sizes, n as u64, 1);
+        self.common.counts.batches.add(1);
+        if self.most > 1 && outcome.is_ok() {
+            cx.stale();
+            self.flights.push_back(flight);
+            self.peak = self.peak.max(self.flights.len());
+        } else {
+            self.land(flight, outcome, cx);
+        }
+    }
+
+    /// Whether the call that began first has finished.
+    fn has_landed(&mut self) -> bool {
+        let (Some(flight), Some(session)) = (self.flights.front(), &mut self.session) else { return false };
+        // A session that panics here does so again when it is asked for the outputs, where it is caught.
+        guarded("infer", || Ok(session.poll(&flight.ticket))).unwrap_or(true)
+    }
+
+    /// Ends the call that began first.
+    fn collect_first(&mut self, cx: &mut Cx) {
+        let Some(flight) = self.flights.pop_front() else { return };
+        self.emit.now = Time(cx.mark());
+        let outcome = guarded("infer", || self.collect(&flight));
+        self.land(flight, outcome, cx);
+    }
+
+    /// A call has ended: its messages are done or have failed.
+    fn land(&mut self, flight: Flight, outcome: Result<(), Trouble>, cx: &mut Cx) {
+        let (started, leave) = (flight.started, flight.leaving());
         let end = cx.read();
         let compute = end - started;
-        cx.record(self.sizes, n as u64, 1);
-        cx.record(self.common.compute, compute, n as u32);
+        cx.record(self.common.compute, compute, flight.n as u32);
         self.common.check_budget(compute);
-        if let Some(calls) = self.calls.get_mut(n) {
+        if let Some(calls) = self.calls.get_mut(flight.n) {
             calls.add(compute);
         }
-        if let (Some(sieve), Some(first)) = (&mut self.common.sieve, self.held.front()) {
-            let waited = first.run.is_recorded().then(|| started.saturating_sub(first.run.sent));
+        if let (Some(sieve), Some((first, _))) = (&mut self.common.sieve, flight.runs.first()) {
+            let waited = first.is_recorded().then(|| started.saturating_sub(first.sent));
             sieve.learn(waited, compute, &self.common.counts);
         }
-        self.common.counts.batches.add(1);
-        // Negative one, in a counter that wraps: held messages leave.
-        self.common.counts.held.add((leave as u64).wrapping_neg());
+        // Negative, in a counter that wraps: held messages leave.
+        self.common.counts.held.add(leave.wrapping_neg());
         let ok = outcome.is_ok();
         // Rows were staged in the order of the messages; their ledgers differ, so each is a portion of its own.
-        let mut staged = self.held.drain(..leave);
-        if ok {
-            for held in staged.by_ref() {
-                let run = held.run;
-                let weight = if run.is_recorded() { run.weight } else { 0 };
-                let mut accounted = 0;
-                if weight > 0 {
-                    let waited = cx.record_wait(&self.common, &held.run, held.since);
-                    let hold = started - held.since;
-                    if let Some(hist) = self.common.hold {
-                        cx.record(hist, hold, weight);
-                    }
-                    accounted = run.accounted + waited + hold;
+        for (run, since) in flight.runs.iter().filter(|_| ok) {
+            let weight = if run.is_recorded() { run.weight } else { 0 };
+            let mut accounted = 0;
+            if weight > 0 {
+                let waited = cx.record_wait(&self.common, run, *since);
+                let hold = started - since;
+                if let Some(hist) = self.common.hold {
+                    cx.record(hist, hold, weight);
                 }
-                self.emit.ports.portion_of(1, accounted, weight);
+                accounted = run.accounted + waited + hold;
             }
+            self.emit.ports.portion_of(1, accounted, weight);
         }
-        drop(staged);
-        let done = if ok { leave as u64 } else { 0 };
+        let done = if ok { leave } else { 0 };
         self.common.counts.done.add(done);
-        self.common.counts.failed.add(leave as u64 - done);
+        self.common.counts.failed.add(leave - done);
+        self.spare.push(flight);
         let outcome = match outcome {
             Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| Trouble::error("emit", &e)),
             Err(trouble) => {
@@ -465,6 +454,17 @@ impl<B: Backend> InferStage<B> {
         }
     }
 
+    /// What a turn without work comes to: nothing to do before `wake`, unless a call finishes before.
+    fn idle_until(&self, wake: u64, cx: &mut Cx) -> Turn {
+        if self.flights.is_empty() {
+            Turn::Idle(wake)
+        } else if self.wakes {
+            Turn::Idle(wake.min(cx.mark().saturating_add(LOOK_NS)))
+        } else {
+            Turn::Pending
+        }
+    }
+
     #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
         if self.common.report(cx, trouble) {
@@ -472,6 +472,11 @@ impl<B: Backend> InferStage<B> {
         }
         cx.shared.backend(self.common.node, |status| status.ready = false);
         self.drop_session(cx);
+        // What was on its way is lost with the session.
+        let lost: u64 = self.flights.iter().map(Flight::leaving).sum();
+        self.common.counts.failed.add(lost);
+        self.common.counts.held.add(lost.wrapping_neg());
+        self.spare.extend(self.flights.drain(..));
         if self.common.rest(cx) {
             return;
         }
@@ -493,9 +498,15 @@ impl<B: Backend> InferStage<B> {
         if cx.read() < due && !cx.is_stopping() {
             return Turn::Idle(due);
         }
-        match guarded("build", || Ok(self.prepared.session(self.max)?)) {
-            Ok(session) => {
-                self.session = Some(session);
+        let helpers = cx.helpers();
+        let built = guarded("build", || {
+            let mut session = self.prepared.session(self.max)?;
+            let wakes = session.begin(&helpers)?;
+            Ok((session, wakes))
+        });
+        match built {
+            Ok((session, wakes)) => {
+                (self.session, self.wakes) = (Some(session), wakes);
                 cx.shared.backend(self.common.node, |status| status.ready = true);
                 self.forget();
                 self.common.rise();
@@ -546,26 +557,36 @@ impl<B: Backend> Stage for InferStage<B> {
         if let Some(due) = self.common.resting() {
             return self.rise(due, cx);
         }
+        if self.has_landed() {
+            if self.emit.ports.room(1, cx) == 0 {
+                return blocked(&mut self.emit.ports, &self.common.counts);
+            }
+            self.collect_first(cx);
+            return Turn::Worked;
+        }
         let gathered = self.gather(cx);
         let state = self.intake.state();
         let ending = state != State::Open;
         let Some(oldest) = self.held.front() else {
             let freed = self.intake.ring();
-            if ending {
+            if ending && self.flights.is_empty() {
                 self.emit.ports.each(&mut |port| port.close(state == State::Failed));
                 // Partners of inputs that have ended are lost.
                 self.gone = Some(Reason::Unmatched);
                 return Turn::Worked;
             }
             let (wake, reset) = self.common.listen(self.intake.due(), cx);
-            if reset {
+            if reset && self.flights.is_empty() {
                 self.forget();
                 if let Some(session) = &mut self.session {
                     session.reset();
                 }
             }
-            return if freed || gathered { Turn::Worked } else { Turn::Idle(wake) };
+            return if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) };
         };
+        if self.flights.len() == self.most {
+            return if gathered { Turn::Worked } else { self.idle_until(u64::MAX, cx) };
+        }
         let mut due = oldest.since.saturating_add(self.within);
         if let Some(sieve) = &self.common.sieve {
             let call = self.calls.get(self.held.len()).map_or(0, Tail::p95);
@@ -573,9 +594,9 @@ impl<B: Backend> Stage for InferStage<B> {
         }
         let is_full = self.held.len() == self.max || self.callable() < self.held.len();
         if !is_full && !ending && (due > cx.mark() && due > cx.read()) {
-            return if gathered { Turn::Worked } else { Turn::Idle(due) };
+            return if gathered { Turn::Worked } else { self.idle_until(due, cx) };
         }
-        if self.emit.ports.room(1, cx) == 0 {
+        if self.most == 1 && self.emit.ports.room(1, cx) == 0 {
             return blocked(&mut self.emit.ports, &self.common.counts);
         }
         self.run_batch(cx, ending);
@@ -589,6 +610,9 @@ impl<B: Backend> Stage for InferStage<B> {
             return if now < due && !cx.is_stopping() { Standing::IDLE } else { at_once };
         }
         if self.ended || self.gone.is_some() {
+            return at_once;
+        }
+        if self.has_landed() {
             return at_once;
         }
         if self.held.is_empty() && self.intake.ready(1) == 0 {
@@ -617,6 +641,9 @@ impl<B: Backend> Stage for InferStage<B> {
         if counts.batches.get() > 0 {
             metrics.set("batches", counts.batches.get() as f64);
             metrics.set("mean_batch", (counts.done.get() + counts.failed.get()) as f64 / counts.batches.get() as f64);
+        }
+        if self.most > 1 {
+            metrics.set("in_flight", self.peak as f64);
         }
         Ended { node: self.common.node, metrics, left: self.intake.left() }
     }

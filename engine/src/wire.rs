@@ -134,7 +134,8 @@ impl Plan {
                 ends[from].local.insert(i, (params, edge.ty.connect));
             }
         }
-        let shared = Arc::new(RunShared::new(bells));
+        let cpus = self.workers().first().map(|worker| worker.place.allowed.clone()).unwrap_or_default();
+        let shared = Arc::new(RunShared::new(bells, cpus));
         let missed: Arc<Vec<Counter>> = Arc::new(self.paths().iter().map(|_| Counter::default()).collect());
         let mut gangs = Vec::new();
         for (index, ends) in ends.into_iter().enumerate() {

@@ -4,6 +4,7 @@
 //! start barrier until every node of the graph is built, then passes over its stages again and again. When nothing
 //! moved it folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass.
 
+use crate::backend::Helpers;
 use crate::clock::{Clock, Watch};
 use crate::cpu::{self, Place};
 use crate::crew::{Crew, Schedule};
@@ -193,6 +194,11 @@ impl Cx {
         self.record_wait(common, &run, started)
     }
 
+    /// What a session on this thread may use of the engine.
+    pub(crate) fn helpers(&self) -> Helpers {
+        self.shared.helpers(self.worker)
+    }
+
     /// How many sources the graph has.
     pub(crate) fn source_count(&self) -> usize {
         self.sources.len()
@@ -379,6 +385,26 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
         }
     }
     Outcome::of(index, crew, cx, bug)
+}
+
+/// Starts a thread for calls that a worker does not wait for, on the CPUs of the run.
+///
+/// # Errors
+/// What the system answered.
+pub(crate) fn spawn_helper(
+    name: &str,
+    allowed: Vec<usize>,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
+    // Linux keeps 15 bytes of a thread's name.
+    let name = format!("limen-{name}").chars().take(15).collect();
+    let place = Place { cpu: None, allowed, wait: Wait::Park, may_spin: false, real_time: None };
+    std::thread::Builder::new().name(name).spawn(move || {
+        // A thread begins where its parent is pinned; one that cannot leave is slow and nothing else.
+        let _ = cpu::take(&place);
+        run();
+    })?;
+    Ok(())
 }
 
 /// Starts a worker's thread.

@@ -3,6 +3,7 @@
 mod admission;
 mod batch;
 mod faults;
+mod flights;
 mod handles;
 mod joins;
 mod layers;

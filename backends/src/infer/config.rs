@@ -36,6 +36,10 @@ pub struct Config {
     /// Threads inside one call. More than one pays only for large models; small ones get slower.
     #[serde(default = "one")]
     pub threads: usize,
+    /// How many calls may be on their way at once, each on a thread of its own that runs on any core of the run. What comes
+    /// out keeps the order of what went in, and a call that fails fails its own messages only.
+    #[serde(default = "one")]
+    pub in_flight: usize,
     /// Outputs that are inputs of the next call of the same stream, such as those of a recurrent model. They are no ports.
     /// A stream is what one source begins; each has a state of its own, zeros at first, and a batch holds at most one
     /// message of each.
@@ -233,6 +237,17 @@ impl Config {
         }
         if self.threads == 0 || self.threads > MAX_THREADS {
             errors.at("threads", format!("{} threads inside a call; from 1 to {MAX_THREADS} make sense", self.threads));
+        }
+        if self.in_flight == 0 || self.in_flight > MAX_THREADS {
+            let message = format!("{} calls at once; from 1 to {MAX_THREADS} make sense", self.in_flight);
+            errors.at("in_flight", message);
+        }
+        if self.in_flight > 1 && !self.state.is_empty() {
+            let message = "each call of a stream needs the state that the one before it has left";
+            errors.at("in_flight", message).help("leave `in_flight:` out, or `state:`");
+        }
+        if self.in_flight > 1 && self.shadow.is_some() {
+            errors.at("in_flight", "a shadow follows calls one by one").help("leave `in_flight:` out, or `shadow:`");
         }
         if let Some(verify) = &self.verify {
             check_tolerance("verify", verify.atol, verify.rtol, errors);

@@ -1,6 +1,6 @@
 //! What all workers of a run share: how far it has come, who failed, what they are told.
 
-use crate::backend::BackendStatus;
+use crate::backend::{BackendStatus, Helpers};
 use crate::clock::Clock;
 use crate::cpu::Pinned;
 use crate::stage::OnError;
@@ -48,6 +48,8 @@ pub(crate) struct RunShared {
     /// When the stop was asked for, ns of the process's clock; 0 before.
     stop_at: AtomicU64,
     bells: Vec<Arc<Bell>>,
+    /// The CPUs of the run.
+    cpus: Vec<usize>,
     /// Where each worker is.
     pub(super) at: Vec<Arc<At>>,
     started: Gate,
@@ -94,13 +96,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RunShared {
-    pub(crate) fn new(bells: Vec<Arc<Bell>>) -> Self {
+    pub(crate) fn new(bells: Vec<Arc<Bell>>, cpus: Vec<usize>) -> Self {
         let workers = bells.len();
         let gate = GateState { pinned: vec![None; workers], ..GateState::default() };
         RunShared {
             state: AtomicU8::new(RUN),
             stop_at: AtomicU64::new(0),
             bells,
+            cpus,
             at: (0..workers).map(|_| Arc::default()).collect(),
             started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
             failures: Mutex::default(),
@@ -149,6 +152,11 @@ impl RunShared {
 
     pub(crate) fn bell(&self, worker: usize) -> Arc<Bell> {
         self.bells[worker].clone()
+    }
+
+    /// What a session on a worker's thread may use of the engine.
+    pub(crate) fn helpers(&self, worker: usize) -> Helpers {
+        Helpers { bell: self.bell(worker), cpus: self.cpus.clone() }
     }
 
     pub(crate) fn at(&self, worker: usize) -> Arc<At> {
@@ -271,7 +279,7 @@ mod loom_tests {
         loom::model(|| {
             let bell = Arc::new(Bell::default());
             bell.answer_here();
-            let shared = Arc::new(RunShared::new(vec![bell.clone()]));
+            let shared = Arc::new(RunShared::new(vec![bell.clone()], Vec::new()));
             let stopper = {
                 let shared = shared.clone();
                 thread::spawn(move || shared.stop())

@@ -1,0 +1,257 @@
+//! Several calls of a model at once, each on a thread of its own, for runtimes whose calls end when they return.
+
+use crate::caught;
+use limen::backend::{
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, Helpers, Prepared, Session, SessionMetadata, Signature,
+    TensorSpec, Ticket,
+};
+use limen::{DType, PortSpec};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+/// A backend of which several calls are on their way at once. Its model comes with how many, from 1 up.
+pub(crate) struct InFlight<B>(PhantomData<B>);
+
+impl<B: Backend> Backend for InFlight<B> {
+    const NAME: &'static str = B::NAME;
+    type Model = (B::Model, usize);
+    type Prepared = InFlightPrepared<B::Prepared>;
+
+    fn probe() -> Result<Capabilities, BackendError> {
+        B::probe()
+    }
+
+    fn prepare((model, most): Self::Model) -> Result<Self::Prepared, BackendError> {
+        Ok(InFlightPrepared::new(B::prepare(model)?, most))
+    }
+}
+
+/// A loaded model, with as many sessions as calls may be on their way.
+pub(crate) struct InFlightPrepared<P> {
+    prepared: Arc<P>,
+    most: usize,
+}
+
+impl<P: Prepared> InFlightPrepared<P> {
+    pub(crate) fn new(prepared: P, most: usize) -> Self {
+        InFlightPrepared { prepared: Arc::new(prepared), most }
+    }
+}
+
+impl<P: Prepared> Prepared for InFlightPrepared<P> {
+    type Session = InFlightSession<P>;
+
+    fn signature(&self) -> &Signature {
+        self.prepared.signature()
+    }
+
+    fn is_stateful(&self) -> bool {
+        self.prepared.is_stateful()
+    }
+
+    fn session(&self, max_batch: usize) -> Result<InFlightSession<P>, BackendError> {
+        let prepared = self.prepared.clone();
+        Ok(InFlightSession { prepared, max_batch, most: self.most, threads: Vec::new(), next: 0, about: None })
+    }
+}
+
+/// What travels to a thread and back: the bytes of a batch, and how its call ended.
+struct Job {
+    batch: usize,
+    inputs: Vec<Side>,
+    outputs: Vec<Side>,
+    result: Result<(), BackendError>,
+}
+
+/// A batch of one input or output.
+struct Side {
+    dtype: DType,
+    shape: Vec<usize>,
+    item_bytes: usize,
+    /// In 8-byte words, so that it is aligned for every dtype.
+    words: Vec<u64>,
+}
+
+impl Side {
+    fn new(spec: &TensorSpec, max_batch: usize) -> Result<Self, BackendError> {
+        let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
+        let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
+            return Err(BackendError::Unsupported(format!("`{}` has dims that are not fixed: {port}", spec.name)));
+        };
+        Ok(Side { dtype: spec.dtype, shape, item_bytes, words: vec![0; (item_bytes * max_batch).div_ceil(8)] })
+    }
+
+    fn bytes(&self, batch: usize) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.item_bytes * batch]
+    }
+
+    fn bytes_mut(&mut self, batch: usize) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.item_bytes * batch]
+    }
+}
+
+impl Job {
+    fn new(signature: &Signature, max_batch: usize) -> Result<Self, BackendError> {
+        let sides = |specs: &[TensorSpec]| -> Result<Vec<Side>, BackendError> {
+            specs.iter().map(|spec| Side::new(spec, max_batch)).collect()
+        };
+        Ok(Job { batch: 0, inputs: sides(&signature.inputs)?, outputs: sides(&signature.outputs)?, result: Ok(()) })
+    }
+
+    fn run<S: Session>(&mut self, session: &mut S, lane: &mut S::Lane) -> Result<(), BackendError> {
+        let Job { batch, inputs, outputs, .. } = self;
+        let ins = |side| {
+            let Side { dtype, shape, .. }: &Side = side;
+            BatchRef { dtype: *dtype, shape, bytes: side.bytes(*batch) }
+        };
+        let ins: Vec<BatchRef<'_>> = inputs.iter().map(ins).collect();
+        let mut outs: Vec<BatchMut<'_>> = outputs
+            .iter_mut()
+            .map(|Side { dtype, shape, item_bytes, words }| BatchMut {
+                dtype: *dtype,
+                shape,
+                bytes: &mut bytemuck::cast_slice_mut(words)[..*item_bytes * *batch],
+            })
+            .collect();
+        session.infer_batch(*batch, &ins, &mut outs, std::slice::from_mut(lane))
+    }
+}
+
+/// A thread with a session, and the job that goes back and forth.
+struct Thread {
+    jobs: SyncSender<Job>,
+    done: Receiver<Job>,
+    /// The job, while it is not on its way.
+    here: Option<Job>,
+    is_under_way: bool,
+}
+
+impl Thread {
+    /// Whether the job is back. A thread that is gone will bring none.
+    fn has_landed(&mut self) -> bool {
+        if self.here.is_some() || !self.is_under_way {
+            return true;
+        }
+        match self.done.try_recv() {
+            Ok(job) => self.here = Some(job),
+            Err(TryRecvError::Empty) => return false,
+            Err(TryRecvError::Disconnected) => {}
+        }
+        true
+    }
+}
+
+/// A session whose calls take turns on several threads.
+pub(crate) struct InFlightSession<P: Prepared> {
+    prepared: Arc<P>,
+    max_batch: usize,
+    most: usize,
+    threads: Vec<Thread>,
+    /// How many batches were submitted.
+    next: u64,
+    about: Option<SessionMetadata>,
+}
+
+impl<P: Prepared> InFlightSession<P> {
+    fn thread(&mut self, ticket: u64) -> Result<&mut Thread, BackendError> {
+        let at = ticket % self.most.max(1) as u64;
+        self.threads.get_mut(at as usize).ok_or_else(|| BackendError::Call("the session has no threads".into()))
+    }
+}
+
+/// Makes a session and runs what comes, until nobody sends any more.
+fn work<P: Prepared>(
+    prepared: &P,
+    max_batch: usize,
+    ready: &SyncSender<Result<SessionMetadata, BackendError>>,
+    (jobs, done): (&Receiver<Job>, &SyncSender<Job>),
+    helpers: &Helpers,
+) {
+    let session = caught(|| prepared.session(max_batch)).map_err(BackendError::Call).and_then(|session| session);
+    let mut session = match session {
+        Ok(session) => session,
+        // Whoever waits is there: it asked for this thread a moment ago.
+        Err(error) => return ready.send(Err(error)).unwrap_or(()),
+    };
+    let _ = ready.send(Ok(session.metadata()));
+    let mut lane = Default::default();
+    while let Ok(mut job) = jobs.recv() {
+        job.result = caught(|| job.run(&mut session, &mut lane)).map_err(BackendError::Call).and_then(|ran| ran);
+        if done.send(job).is_err() {
+            break;
+        }
+        helpers.wake();
+    }
+}
+
+impl<P: Prepared> Session for InFlightSession<P> {
+    type Lane = ();
+
+    fn infer_batch(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        _: &mut [()],
+    ) -> Result<(), BackendError> {
+        let ticket = self.submit(batch, inputs)?;
+        let thread = self.thread(ticket.0)?;
+        if !thread.has_landed() {
+            thread.here = thread.done.recv().ok();
+        }
+        self.collect(ticket, outputs)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.most
+    }
+
+    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
+        for _ in 0..self.most {
+            let (jobs, coming) = sync_channel(1);
+            let (going, done) = sync_channel(1);
+            let (ready, is_ready) = sync_channel(1);
+            let (prepared, max_batch, waker) = (self.prepared.clone(), self.max_batch, helpers.clone());
+            helpers.spawn("call", move || work(&*prepared, max_batch, &ready, (&coming, &going), &waker))?;
+            let gone = || BackendError::Unavailable("the thread for a call has ended".into());
+            let about = is_ready.recv().map_err(|_| gone())??;
+            self.about.get_or_insert(about);
+            let here = Some(Job::new(self.prepared.signature(), self.max_batch)?);
+            self.threads.push(Thread { jobs, done, here, is_under_way: false });
+        }
+        Ok(true)
+    }
+
+    fn submit(&mut self, batch: usize, inputs: &[BatchRef<'_>]) -> Result<Ticket, BackendError> {
+        let ticket = Ticket(self.next);
+        let thread = self.thread(ticket.0)?;
+        let mut job = thread.here.take().ok_or_else(|| BackendError::Call("more calls than threads".into()))?;
+        job.batch = batch;
+        for (side, input) in job.inputs.iter_mut().zip(inputs) {
+            side.bytes_mut(batch).copy_from_slice(input.bytes);
+        }
+        thread.jobs.try_send(job).map_err(|_| BackendError::Call("the thread of this call is gone".into()))?;
+        thread.is_under_way = true;
+        self.next += 1;
+        Ok(ticket)
+    }
+
+    fn poll(&mut self, ticket: &Ticket) -> bool {
+        self.thread(ticket.0).map_or(true, Thread::has_landed)
+    }
+
+    fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
+        let thread = self.thread(ticket.0)?;
+        thread.is_under_way = false;
+        let job = thread.here.as_mut().ok_or_else(|| BackendError::Call("the thread of this call is gone".into()))?;
+        for (side, output) in job.outputs.iter().zip(outputs) {
+            output.bytes.copy_from_slice(side.bytes(job.batch));
+        }
+        std::mem::replace(&mut job.result, Ok(()))
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        self.about.clone().unwrap_or_default()
+    }
+}

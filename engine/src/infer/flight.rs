@@ -1,0 +1,32 @@
+//! Calls of a model, from the moment they begin until their messages are done.
+
+use crate::backend::Ticket;
+use crate::meter::Run;
+use crate::payload::Header;
+
+/// A call that has begun.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// Where it finishes later.
+    pub(super) ticket: Ticket,
+    /// How many messages it has.
+    pub(super) n: usize,
+    pub(super) started: u64,
+    /// Headers of the messages that leave with it.
+    pub(super) headers: Vec<Header>,
+    /// Their runs, and since when they were held.
+    pub(super) runs: Vec<(Run, u64)>,
+}
+
+impl Flight {
+    /// An empty one, with room for a batch.
+    pub(super) fn new(max: usize) -> Self {
+        let (headers, runs) = (Vec::with_capacity(max), Vec::with_capacity(max));
+        Flight { ticket: Ticket(0), n: 0, started: 0, headers, runs }
+    }
+
+    /// Messages that leave with it.
+    pub(super) fn leaving(&self) -> u64 {
+        self.headers.len() as u64
+    }
+}
