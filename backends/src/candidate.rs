@@ -4,7 +4,7 @@ use crate::infer::{Choice, Config};
 use crate::onnx::{Outline, Runtime};
 use crate::shadow::{Reference, measure};
 use crate::verify::{Case, Tolerance};
-use limen::backend::{BackendError, Capabilities, Lack, Requirements};
+use limen::backend::{BackendError, Capabilities, Lack, Ops, Requirements};
 use limen::infer::InferPlan;
 use limen::{Given, PlanErrors};
 use std::fmt;
@@ -38,13 +38,18 @@ struct Built {
     probe: fn() -> Result<Capabilities, BackendError>,
     plan: fn(&Job<'_>) -> Result<InferPlan, PlanErrors>,
     reference: fn(&Job<'_>) -> Result<Reference, PlanErrors>,
+    rewrites: fn(&str) -> bool,
 }
 
 impl Candidate {
     #[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
     fn built<R: Runtime>(choice: Choice) -> Self {
-        let built =
-            Built { probe: R::probe, plan: crate::infer::plan_onnx::<R>, reference: crate::infer::reference_onnx::<R> };
+        let built = Built {
+            probe: R::probe,
+            plan: crate::infer::plan_onnx::<R>,
+            reference: crate::infer::reference_onnx::<R>,
+            rewrites: R::rewrites,
+        };
         Candidate { choice, name: R::NAME, built: Some(built) }
     }
 
@@ -79,6 +84,26 @@ impl Candidate {
         }
     }
 
+    /// What it says of operators.
+    pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>) -> Dispatch {
+        let Some(built) = &self.built else { return Dispatch::NotThere(Verdict::NotBuilt(self.name).to_string()) };
+        let known = match (built.probe)() {
+            Err(error) => return Dispatch::NotThere(Verdict::Unavailable(error.to_string()).to_string()),
+            Ok(Capabilities { ops: Ops::Unlisted, .. }) => return Dispatch::Unsaid,
+            Ok(Capabilities { ops: Ops::Listed(known), .. }) => known,
+        };
+        let (mut native, mut rewritten, mut unsupported) = (Vec::new(), Vec::new(), Vec::new());
+        for op in operators {
+            let list = match known.contains(op) {
+                false => &mut unsupported,
+                true if (built.rewrites)(op) => &mut rewritten,
+                true => &mut native,
+            };
+            list.push(op.to_string());
+        }
+        Dispatch::Known { native, rewritten, unsupported }
+    }
+
     /// How long an item of the model takes here, alone and in a batch, ns.
     pub(crate) fn measure(&self, job: &Job<'_>) -> Option<[u64; 2]> {
         let reference = (self.built?.reference)(job).ok()?;
@@ -108,6 +133,43 @@ pub(crate) fn reference(choice: Choice, job: &Job<'_>, required: &Requirements) 
             format!("`{}` cannot run it: {}", candidate.name, errors.messages().collect::<Vec<_>>().join("; "))
         }),
         (verdict, _) => Err(format!("`{}` {verdict}", candidate.name)),
+    }
+}
+
+/// What becomes of a model's operators in a runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// It is not there, and why.
+    NotThere(String),
+    /// It publishes no list: loading the model tells.
+    Unsaid,
+    /// It says of each what it makes of it.
+    Known {
+        /// It has a kernel of that name.
+        native: Vec<String>,
+        /// Loading makes others of it, or a constant.
+        rewritten: Vec<String>,
+        /// It does not know it.
+        unsupported: Vec<String>,
+    },
+}
+
+impl fmt::Display for Dispatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dispatch::NotThere(why) => f.write_str(why),
+            Dispatch::Unsaid => f.write_str("publishes no list of its operators: loading the model tells"),
+            Dispatch::Known { native, rewritten, unsupported } => {
+                write!(f, "{} native", native.len())?;
+                if !rewritten.is_empty() {
+                    write!(f, ", {} rewritten ({})", rewritten.len(), rewritten.join(", "))?;
+                }
+                if !unsupported.is_empty() {
+                    write!(f, ", {} unsupported ({})", unsupported.len(), unsupported.join(", "))?;
+                }
+                Ok(())
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::calibration::{self, Calibration};
 use crate::candidate::{Candidate, Job, Verdict, reference, required};
 use crate::caught;
 use crate::in_flight::{InFlight, InFlightPrepared};
+use crate::inspect::{Inspection, read_manifest};
 use crate::mock::Mock;
 use crate::onnx::{Loaded, Onnx, OnnxModel, OnnxPrepared, Outline, Runtime, State, batch_dims};
 use crate::shadow::{AnySession, Reference, ShadowPlan, compare, measure};
@@ -86,6 +87,24 @@ fn choose(
         errors.at("sha256", format!("`{model}` {why}"));
         return Err(errors);
     }
+    if let Some(manifest) = &config.manifest {
+        let read = cx
+            .folders
+            .input(manifest)
+            .and_then(|path| read_manifest(&path).map_err(|why| format!("`{manifest}` {why}")));
+        match read {
+            Ok(expected) => {
+                for difference in expected.differences(&Inspection::of(&outline)) {
+                    let message = format!("`{model}` is not what `{manifest}` says: {difference}");
+                    errors.at("manifest", message);
+                }
+            }
+            Err(why) => _ = errors.at("manifest", why).help("`limen-run inspect MODEL --json` writes one"),
+        }
+        if errors.messages().next().is_some() {
+            return Err(errors);
+        }
+    }
     let required = required(config, &outline);
     let mut verdicts: Vec<(Candidate, Verdict)> = Candidate::all()
         .into_iter()
@@ -107,6 +126,7 @@ fn choose(
             table.get(&outline.sha256, candidate.name, config.batch.max).unwrap_or(u64::MAX)
         });
     }
+    let operators = Inspection::of(&outline).operators;
     let mut planned = None;
     for (candidate, verdict) in &mut verdicts {
         let is_asked = config.backend == Choice::Auto || config.backend == candidate.choice;
@@ -114,7 +134,10 @@ fn choose(
             continue;
         }
         match candidate.plan(&job) {
-            Ok(plan) => planned = Some(plan),
+            Ok(plan) => {
+                let dispatch = candidate.dispatch(operators.keys().map(String::as_str));
+                planned = Some(plan.note(format!("{} operators: {dispatch}", operators.len())));
+            }
             // The others are no business of a graph that names its backend.
             Err(errors) if config.backend != Choice::Auto => return Err(errors),
             Err(errors) => *verdict = Verdict::Failed(errors.messages().map(str::to_string).collect()),
@@ -386,6 +409,27 @@ mod tests {
     use limen::Folders;
     use std::path::Path;
 
+    /// A manifest of this very model is nothing to say; one that was written for another names every difference.
+    #[cfg(feature = "rten")]
+    #[test]
+    fn a_model_is_what_its_manifest_says() {
+        let state = serde_json::json!([{ "input": "state", "output": "next_state" }]);
+        let config =
+            |manifest: &str| serde_json::json!({ "model": "listener.onnx", "state": state, "manifest": manifest });
+        plan("listen", config("listener.json")).unwrap();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/listen");
+        let text = std::fs::read_to_string(folder.join("listener.json")).unwrap();
+        let other = text.replace("f32[batch,80,1]", "f32[batch,160,1]").replace("\"readout\"", "\"other\"");
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::fs::write(elsewhere.path().join("listener.json"), other).unwrap();
+        std::fs::copy(folder.join("listener.onnx"), elsewhere.path().join("listener.onnx")).unwrap();
+        let why = plan(&elsewhere.path().to_string_lossy(), config("listener.json")).unwrap_err();
+        for part in ["input `sound` is `sound` f32[batch,80,1], in the manifest", "weight `other`", "weight `readout`"]
+        {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
+
     /// Plans a config in the folder of a shipped graph; answers the plan or its errors as text.
     fn plan(graph: &str, config: serde_json::Value) -> Result<String, String> {
         let config = serde_json::from_value(config).map_err(|e| e.to_string())?;
@@ -445,6 +489,10 @@ mod tests {
         fails(
             json!({ "batch": { "max": 0, "stride": 0 } }),
             &["\"model\"), message: \"is missing", "\"batch.max\"", "none ever would"],
+        );
+        fails(
+            json!({ "model": "digits.onnx", "manifest": "train.py" }),
+            &["\"manifest\"), message: \"`train.py` is no"],
         );
         fails(json!({ "model": "train.py" }), &["`train.py`: not a readable model: this is text, not an ONNX model"]);
         fails(json!({ "model": "data/0000-7.png" }), &["\"model\""]);

@@ -29,6 +29,7 @@ mod candidate;
 mod element;
 mod in_flight;
 mod infer;
+mod inspect;
 mod linear;
 mod mock;
 pub mod onnx;
@@ -44,7 +45,9 @@ mod weights;
 
 pub use cache::{Compiled, cache_in};
 pub use calibration::calibrate;
+pub use candidate::Dispatch;
 pub use infer::{Choice, Config, Guard, Infer, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
+pub use inspect::{Binding, Inspection, Stored, inspect};
 pub use linear::{Activation, LayerConfig, Layers, MlpConfig};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};
 pub use onnx::OnnxModel;

@@ -67,6 +67,13 @@ impl ModelDataResolver for Beside {
     }
 }
 
+/// Operators that tract-onnx 0.23 has as they are; it expands the others into its own, such as `EinSum`, when it loads them.
+const AS_THEY_ARE: &str = "\
+    Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Clip \
+    Compress Cos Cosh Div Dropout Equal Erf Exp EyeLike Floor GatherND Greater GreaterOrEqual HardSwish Identity \
+    If IsInf IsNaN LRN Less LessOrEqual Log Max Mean Min Mul Neg NonZero Not Or Pad Reciprocal Round Rsqrt Sigmoid \
+    Sign Sin Sinh Slice Sqrt Sub Sum Tan Tanh";
+
 impl Runtime for TractRuntime {
     const NAME: &'static str = "tract";
     const COMPILES: bool = true;
@@ -78,6 +85,10 @@ impl Runtime for TractRuntime {
         let ops = tract_onnx::onnx().op_register.0.into_keys().collect();
         let cpu = Capabilities::cpu("tract 0.23", [F32, F16, I8, U8, I16, U16, I32, U32, U64], Ops::Listed(ops));
         Ok(Capabilities { max_threads: Some(1), ..cpu })
+    }
+
+    fn rewrites(operator: &str) -> bool {
+        !AS_THEY_ARE.split_whitespace().any(|name| name == operator)
     }
 
     fn load(artifact: Artifact) -> Result<Self, BackendError> {

@@ -115,16 +115,7 @@ impl WeightConfig {
             _ => {}
         }
         let tensors = match ending {
-            "safetensors" => caught(|| safetensors(&bytes, self.tensor.as_deref())).map_err(wrong)?.map_err(wrong)?,
-            "npz" => {
-                let named = |name: &str| self.tensor.as_deref().is_none_or(|tensor| tensor == name);
-                let read = caught(|| read_npz(std::io::Cursor::new(&bytes), MAX_BYTES, named)).map_err(wrong)?;
-                read.map_err(|(array, error)| match array {
-                    Some(array) => wrong(format!("array `{array}` {error}")),
-                    None => wrong(format!("is not a readable .npz: {error}")),
-                })?
-            }
-            "npy" => vec![(String::new(), caught(|| npy::parse_npy(&bytes)).map_err(wrong)?.map_err(wrong)?)],
+            "safetensors" | "npz" | "npy" => tensors(ending, &bytes, self.tensor.as_deref()).map_err(wrong)?,
             _ => match (self.dtype, &self.shape) {
                 (Some(dtype), Some(shape)) => {
                     vec![(String::new(), Weights::new(dtype, shape.clone(), bytes).map_err(wrong)?)]
@@ -161,7 +152,23 @@ pub(crate) fn remote(file: &str) -> Result<(), String> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+/// The tensor of that name in a file with this ending, or all of them.
+pub(crate) fn tensors(ending: &str, bytes: &[u8], wanted: Option<&str>) -> Result<Vec<(String, Weights)>, String> {
+    match ending {
+        "safetensors" => caught(|| safetensors(bytes, wanted))?,
+        "npz" => {
+            let named = |name: &str| wanted.is_none_or(|wanted| wanted == name);
+            let read = caught(|| read_npz(std::io::Cursor::new(bytes), MAX_BYTES, named))?;
+            read.map_err(|(array, error)| match array {
+                Some(array) => format!("array `{array}` {error}"),
+                None => format!("is not a readable .npz: {error}"),
+            })
+        }
+        _ => Ok(vec![(String::new(), caught(|| npy::parse_npy(bytes))??)]),
+    }
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
     let file = File::open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {

@@ -85,6 +85,15 @@ pub enum Verb {
         #[command(flatten)]
         run: Box<RunArguments>,
     },
+    /// Print what a model or file of weights says of itself, and what each backend makes of it
+    Inspect {
+        /// An ONNX model, or a `.safetensors`, `.npy` or `.npz` file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Print one JSON object: what `manifest:` of a node takes
+        #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
+        json: bool,
+    },
     /// Measure every backend on the models of a graph, for `backend: auto` to go by; needs --cache
     Calibrate(Box<RunArguments>),
     /// Compile the models of a graph ahead of time; needs --cache
@@ -282,7 +291,7 @@ impl Arguments {
         match &arguments.run.graph {
             Some(graph) if arguments.verb.is_none() && !looks_like_graph(graph) => {
                 let message = format!(
-                    "`{}` is neither a verb (run, check, plan, verify-backend, compile, calibrate, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
+                    "`{}` is neither a verb (run, check, plan, verify-backend, inspect, compile, calibrate, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
                      `limen-run run {0}` runs any file",
                     crate::table::one_line(&graph.to_string_lossy())
                 );
@@ -405,7 +414,7 @@ mod tests {
             ("", "<GRAPH>"),
             (
                 "kidns",
-                "`kidns` is neither a verb (run, check, plan, verify-backend, compile, calibrate, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file",
+                "`kidns` is neither a verb (run, check, plan, verify-backend, inspect, compile, calibrate, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file",
             ),
             ("g.yaml h.yaml", "'h.yaml' cannot be used with '<GRAPH>'"),
             ("g.yaml --duration 5", "`5` is not a time with its unit"),

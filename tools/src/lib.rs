@@ -39,6 +39,7 @@ mod explain;
 mod gate;
 mod hgrm;
 mod hlog;
+mod inspect;
 mod interrupt;
 mod kinds;
 mod log;

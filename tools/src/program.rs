@@ -6,6 +6,7 @@ use crate::arguments::{Arguments, RunArguments, Verb};
 use crate::doctor::{examine, show_findings};
 use crate::explain::explain;
 use crate::gate::Verdict;
+use crate::inspect::show_inspection;
 use crate::kinds::{kinds_json, show_kinds};
 use crate::log::complain;
 use crate::run::Run;
@@ -58,6 +59,13 @@ pub fn main(registry: Registry) -> ExitCode {
             Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(&registry)
         }
         Some(Verb::VerifyBackend { against, run }) => Run::new(run).verify_backend(&registry, against),
+        Some(Verb::Inspect { file, json }) => match show_inspection(file, *json) {
+            Ok(text) => Stdout::default().print(&text, 0),
+            Err(error) => {
+                complain(&format!("limen-run: {}: {error}", crate::table::one_line(&file.to_string_lossy())));
+                REFUSED
+            }
+        },
         Some(Verb::Compile(arguments)) => Run::new(arguments).prepare_models(&registry),
         Some(Verb::Calibrate(arguments)) => {
             limen_backends::calibrate();

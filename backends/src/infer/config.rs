@@ -21,6 +21,9 @@ pub struct Config {
     pub model: Option<String>,
     /// What the SHA-256 of the model's file must be, in hexadecimal digits.
     pub sha256: Option<String>,
+    /// What `limen-run inspect MODEL --json` printed of the model: its ports, its weights and its checksum. A model that says
+    /// something else of itself is refused.
+    pub manifest: Option<String>,
     /// What runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
     #[serde(default)]
     pub backend: Choice,
@@ -293,6 +296,9 @@ impl Config {
                 errors
                     .at("sha256", "is for the file of a model")
                     .help("leave `sha256:` out, or choose another backend");
+            }
+            if self.manifest.is_some() {
+                errors.at("manifest", "backend `mock` has no model to compare with").help("leave `manifest:` out");
             }
             if self.require.is_some() {
                 errors.at("require", "backend `mock` can do what it is told").help("leave `require:` out");

@@ -22,6 +22,11 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// What is missing and how to get it.
     fn probe() -> Result<Capabilities, BackendError>;
 
+    /// Whether it has no kernel of that name for an operator it knows: loading makes others of it, or a constant.
+    fn rewrites(operator: &str) -> bool {
+        operator == "Constant"
+    }
+
     /// Reads a model; shared by all nodes that run it.
     ///
     /// # Errors

@@ -1,0 +1,265 @@
+//! What a model or a file of weights says of itself, read without loading it into any runtime; and, written to a file, what
+//! a node's model must go on saying: its manifest.
+
+use crate::candidate::{Candidate, Dispatch};
+use crate::onnx::{Length, Outline};
+use crate::weights::{read, sha256, tensors};
+use limen::backend::BackendError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What a file says of itself; as JSON it is a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inspection {
+    /// What it is: `onnx`, `safetensors`, `npy` or `npz`.
+    pub format: String,
+    /// The SHA-256 of the file, in hexadecimal digits.
+    pub sha256: String,
+    /// The version of ONNX's own operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opset: Option<i64>,
+    /// Inputs of a model, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Binding>,
+    /// Outputs of a model, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<Binding>,
+    /// How often a model has each operator.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub operators: BTreeMap<String, usize>,
+    /// Weights.
+    #[serde(default)]
+    pub tensors: Vec<Stored>,
+}
+
+/// An input or output of a model, and the port it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Binding {
+    /// Its name as a port.
+    pub port: String,
+    /// Its name in the model.
+    pub name: String,
+    /// Type and dims, such as `f32[n,1,8,8]`; of an output only loading tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<String>,
+}
+
+/// A tensor in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stored {
+    /// Its name.
+    pub name: String,
+    /// Its elements.
+    pub dtype: String,
+    /// Its dims.
+    pub shape: Vec<u64>,
+    /// The file beside the model that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
+impl Stored {
+    fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+/// Reads what an ONNX model, or a file of weights, says of itself.
+///
+/// # Errors
+/// What is wrong with the file.
+///
+/// ```no_run
+/// let found = limen_backends::inspect("model.onnx".as_ref()).unwrap();
+/// println!("{} inputs, {} parameters", found.inputs.len(), found.parameters());
+/// ```
+pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    if !matches!(ending, "safetensors" | "npy" | "npz") {
+        return Outline::open(path).map(|outline| Inspection::of(&outline));
+    }
+    let unreadable = |why: String| BackendError::Model(format!("it {why}"));
+    let bytes = read(path).map_err(unreadable)?;
+    let stored = tensors(ending, &bytes, None).map_err(unreadable)?;
+    let stored = stored.into_iter().map(|(name, weights)| Stored {
+        name,
+        dtype: weights.dtype.name().to_string(),
+        shape: weights.shape.iter().map(|dim| *dim as u64).collect(),
+        file: None,
+    });
+    Ok(Inspection {
+        format: ending.to_string(),
+        sha256: sha256(&bytes),
+        opset: None,
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        operators: BTreeMap::new(),
+        tensors: stored.collect(),
+    })
+}
+
+impl Inspection {
+    pub(crate) fn of(outline: &Outline) -> Self {
+        let spec = |input: &crate::onnx::Input| {
+            let dims: Vec<String> = input
+                .shape
+                .iter()
+                .map(|length| match length {
+                    Length::Fixed(n) => n.to_string(),
+                    Length::Symbol(name) => name.clone(),
+                })
+                .collect();
+            format!("{}[{}]", input.elem.dtype(), dims.join(","))
+        };
+        let inputs = outline.inputs.iter().map(|input| Binding {
+            port: input.port.clone(),
+            name: input.name.clone(),
+            spec: Some(spec(input)),
+        });
+        let outputs = outline.outputs.iter().map(|output| Binding {
+            port: output.port.clone(),
+            name: output.name.clone(),
+            spec: None,
+        });
+        let mut operators = BTreeMap::new();
+        for op in &outline.ops {
+            *operators.entry(op.id.clone()).or_insert(0) += 1;
+        }
+        let tensors = outline.weights.iter().map(|weight| Stored {
+            name: weight.name.clone(),
+            dtype: weight.elem.to_string(),
+            shape: weight.dims.clone(),
+            file: weight.external.as_ref().map(|external| external.file.clone()),
+        });
+        Inspection {
+            format: "onnx".into(),
+            sha256: outline.sha256.clone(),
+            opset: Some(outline.opset),
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+            operators,
+            tensors: tensors.collect(),
+        }
+    }
+
+    /// Numbers in all tensors.
+    pub fn parameters(&self) -> u64 {
+        self.tensors.iter().map(Stored::elements).sum()
+    }
+
+    /// What each backend makes of the model's operators: nothing is loaded, so a backend that says it knows an operator may
+    /// still refuse the way it is used.
+    pub fn dispatch(&self) -> Vec<(&'static str, Dispatch)> {
+        let operators = self.operators.keys().map(String::as_str);
+        Candidate::all().iter().map(|candidate| (candidate.name, candidate.dispatch(operators.clone()))).collect()
+    }
+
+    /// Everything in which a model differs from this, its manifest, line by line. Names and shapes are compared, and content
+    /// too where the manifest holds a checksum.
+    pub(crate) fn differences(&self, model: &Inspection) -> Vec<String> {
+        let mut found = Vec::new();
+        if !self.sha256.is_empty() && self.sha256 != model.sha256 {
+            found.push(format!("the file has the SHA-256 {}, the manifest {}", model.sha256, self.sha256));
+        }
+        for (what, manifest, model) in
+            [("input", &self.inputs, &model.inputs), ("output", &self.outputs, &model.outputs)]
+        {
+            let show = |binding: &Binding| {
+                let Binding { name, spec, .. } = binding;
+                format!("`{name}` {}", spec.as_deref().unwrap_or_default()).trim_end().to_string()
+            };
+            compare(what, manifest, model, |binding| &binding.port, show, &mut found);
+        }
+        let show = |stored: &Stored| format!("{}{:?}", stored.dtype, stored.shape);
+        compare("weight", &self.tensors, &model.tensors, |stored| &stored.name, show, &mut found);
+        found
+    }
+}
+
+fn compare<T: PartialEq>(
+    what: &str,
+    manifest: &[T],
+    model: &[T],
+    name: impl Fn(&T) -> &String,
+    show: impl Fn(&T) -> String,
+    found: &mut Vec<String>,
+) {
+    for expected in manifest {
+        let of = name(expected);
+        match model.iter().find(|other| name(other) == of) {
+            None => found.push(format!("there is no {what} `{of}`, which the manifest has as {}", show(expected))),
+            Some(other) if other != expected => {
+                found.push(format!("{what} `{of}` is {}, in the manifest {}", show(other), show(expected)));
+            }
+            Some(_) => {}
+        }
+    }
+    for other in model.iter().filter(|other| manifest.iter().all(|expected| name(expected) != name(other))) {
+        found.push(format!("{what} `{}` ({}) is not in the manifest", name(other), show(other)));
+    }
+}
+
+/// Reads a manifest.
+///
+/// # Errors
+/// What is wrong with the file, with line and column.
+pub(crate) fn read_manifest(path: &Path) -> Result<Inspection, String> {
+    serde_json::from_slice(&read(path)?).map_err(|error| format!("is no manifest: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::DType;
+
+    fn digits() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx")
+    }
+
+    #[test]
+    fn a_model_is_read_without_being_loaded() {
+        let found = inspect(&digits()).unwrap();
+        assert_eq!((found.format.as_str(), found.inputs.len(), found.outputs.len()), ("onnx", 1, 1));
+        assert!(found.inputs[0].spec.as_ref().unwrap().starts_with(DType::F32.name()), "{found:?}");
+        assert!(found.operators["Conv"] > 0 && found.parameters() > 1000);
+        let dispatch = found.dispatch();
+        let (_, rten) = dispatch.iter().find(|(name, _)| *name == "rten").unwrap();
+        assert!(matches!(rten, Dispatch::Known { unsupported, .. } if unsupported.is_empty()), "{rten:?}");
+    }
+
+    #[test]
+    fn weights_are_read_too_and_what_is_no_file_of_them_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.safetensors");
+        let data = [0u8; 24];
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2, 3], &data).unwrap();
+        std::fs::write(&path, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
+        let found = inspect(&path).unwrap();
+        let stored = Stored { name: "w".into(), dtype: "f32".into(), shape: vec![2, 3], file: None };
+        assert_eq!((found.tensors, found.format.as_str()), (vec![stored], "safetensors"));
+        std::fs::write(&path, b"none").unwrap();
+        assert!(inspect(&path).unwrap_err().to_string().contains("SafeTensors"));
+        assert!(inspect(&folder.path().join("none.onnx")).is_err());
+    }
+
+    #[test]
+    fn a_manifest_names_everything_that_is_different() {
+        let model = inspect(&digits()).unwrap();
+        let mut manifest = model.clone();
+        assert_eq!(manifest.differences(&model), Vec::<String>::new());
+        manifest.sha256.clear();
+        manifest.inputs[0].spec = Some("f32[n,3,8,8]".into());
+        manifest.outputs[0].port = "other".into();
+        manifest.tensors[0].shape.push(7);
+        let gone = manifest.tensors.pop().unwrap().name;
+        let found = manifest.differences(&model).join("\n");
+        for part in ["in the manifest `", "f32[n,3,8,8]", "no output `other`", "7]", &gone, "is not in the manifest"] {
+            assert!(found.contains(part), "{part}: {found}");
+        }
+        assert_eq!(found.lines().count(), 5, "{found}");
+    }
+}

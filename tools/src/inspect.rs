@@ -1,0 +1,65 @@
+//! What a model or a file of weights says of itself, for people and as the manifest that a graph names.
+
+use crate::table::{Table, one_line};
+use limen::backend::BackendError;
+use limen_backends::{Dispatch, inspect};
+use std::fmt::Write;
+use std::path::Path;
+
+/// Shows a file.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn show_inspection(path: &Path, json: bool) -> Result<String, BackendError> {
+    let found = inspect(path)?;
+    if json {
+        return Ok(format!("{:#}\n", serde_json::json!(found)));
+    }
+    let mut text = String::new();
+    let name = one_line(&path.file_name().unwrap_or_default().to_string_lossy());
+    let opset = found.opset.map(|opset| format!(", opset {opset}")).unwrap_or_default();
+    // A string takes whatever is written to it.
+    let _ =
+        writeln!(text, "{name}: {}{opset}, {} parameters, SHA-256 {}", found.format, found.parameters(), found.sha256);
+    let mut ports = Table::new(["<", "<port", "<in the model", "<type"]);
+    for (what, bindings) in [("input", &found.inputs), ("output", &found.outputs)] {
+        for binding in bindings {
+            let spec = binding.spec.clone().unwrap_or_default();
+            ports.row([what.to_string(), binding.port.clone(), binding.name.clone(), spec]);
+        }
+    }
+    let mut operators =
+        Table::new(["<operator", "count"].into_iter().chain(found.dispatch().iter().map(|(name, _)| *name)));
+    for (operator, n) in &found.operators {
+        let made = found.dispatch().into_iter().map(|(_, dispatch)| how(&dispatch, operator));
+        operators.row([operator.clone(), n.to_string()].into_iter().chain(made));
+    }
+    let mut tensors = Table::new(["<tensor", "<type", "<shape", "<in"]);
+    for stored in &found.tensors {
+        let file = stored.file.clone().unwrap_or_default();
+        tensors.row([stored.name.clone(), stored.dtype.clone(), format!("{:?}", stored.shape), file]);
+    }
+    for table in [ports, operators, tensors].iter().filter(|table| !table.is_empty()) {
+        text.push('\n');
+        table.write(&mut text);
+    }
+    if !found.operators.is_empty() {
+        text.push('\n');
+        for (backend, dispatch) in found.dispatch() {
+            let _ = writeln!(text, "{backend}: {dispatch}");
+        }
+    }
+    Ok(text)
+}
+
+/// What a backend makes of an operator, in a word.
+fn how(dispatch: &Dispatch, operator: &String) -> String {
+    match dispatch {
+        Dispatch::NotThere(_) => "-",
+        Dispatch::Unsaid => "?",
+        Dispatch::Known { native, .. } if native.contains(operator) => "native",
+        Dispatch::Known { rewritten, .. } if rewritten.contains(operator) => "rewritten",
+        Dispatch::Known { .. } => "unsupported",
+    }
+    .to_string()
+}
