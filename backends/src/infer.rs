@@ -5,7 +5,7 @@
 mod config;
 
 use config::MAX_THREADS;
-pub use config::{Choice, Config, Guard, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
+pub use config::{Choice, Config, Guard, Load, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
 
 use crate::cache;
 use crate::calibration::{self, Calibration};
@@ -362,7 +362,8 @@ fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors
     };
     let threads = config.threads.clamp(1, MAX_THREADS);
     let finite = config.guard == Guard::Finite;
-    let how = OnnxModel { threads, buckets: config.buckets.clone(), states, finite, ..OnnxModel::default() };
+    let lazy = config.load == Load::Lazy;
+    let how = OnnxModel { threads, buckets: config.buckets.clone(), states, finite, lazy, ..OnnxModel::default() };
     OnnxPrepared::<R>::new(loaded, items, &how).map_err(|error| unreadable(model, &error))
 }
 

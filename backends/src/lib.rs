@@ -46,7 +46,7 @@ mod weights;
 pub use cache::{Compiled, cache_in};
 pub use calibration::calibrate;
 pub use candidate::Dispatch;
-pub use infer::{Choice, Config, Guard, Infer, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
+pub use infer::{Choice, Config, Guard, Infer, Load, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
 pub use inspect::{Binding, Inspection, Stored, inspect};
 pub use linear::{Activation, LayerConfig, Layers, MlpConfig};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};

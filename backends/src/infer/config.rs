@@ -36,6 +36,9 @@ pub struct Config {
     /// compiles a model for its batch, as `tract` does, and none where it does not.
     #[serde(default)]
     pub buckets: Vec<usize>,
+    /// `eager` makes the model ready before the graph starts; `lazy` when the first message comes, which then takes longer.
+    #[serde(default)]
+    pub load: Load,
     /// Threads inside one call. More than one pays only for large models; small ones get slower.
     #[serde(default = "one")]
     pub threads: usize,
@@ -134,6 +137,17 @@ impl Require {
             graph_capture: self.graph_capture,
         }
     }
+}
+
+/// When a model is made ready for calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// Before the graph starts.
+    #[default]
+    Eager,
+    /// In its first call.
+    Lazy,
 }
 
 /// What is looked for in the inputs and outputs of every call.

@@ -41,6 +41,8 @@ pub struct OnnxModel {
     pub states: Vec<State>,
     /// Whether a call fails whose inputs or outputs hold what is no finite number.
     pub finite: bool,
+    /// Whether a session is made ready by its first call, and not before.
+    pub lazy: bool,
 }
 
 /// An output that is an input of the next call of the same stream. It is no port; the first call gets zeros.
@@ -114,7 +116,7 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[State]) -> Result<Vec<Opti
 /// A loaded model whose shapes are known.
 pub struct OnnxPrepared<R: Runtime> {
     loaded: Arc<Loaded<R>>,
-    shared: R::Shared,
+    shared: Arc<R::Shared>,
     call: Call,
     outputs: Vec<Side>,
     /// Inputs and outputs that are a state.
@@ -123,6 +125,7 @@ pub struct OnnxPrepared<R: Runtime> {
     single: Option<String>,
     buckets: Vec<usize>,
     finite: bool,
+    lazy: bool,
     shadow: Option<ShadowPlan>,
 }
 
@@ -219,8 +222,10 @@ impl<R: Runtime> OnnxPrepared<R> {
             }
         }
         signature.check()?;
-        let (buckets, finite) = (model.buckets.clone(), model.finite);
-        Ok(OnnxPrepared { loaded, shared, call, outputs, states, signature, single, buckets, finite, shadow: None })
+        let (buckets, shadow) = (model.buckets.clone(), None);
+        let OnnxModel { finite, lazy, .. } = *model;
+        let shared = Arc::new(shared);
+        Ok(OnnxPrepared { loaded, shared, call, outputs, states, signature, single, buckets, finite, lazy, shadow })
     }
 
     /// Bytes of its files, and how many weights they hold.
@@ -322,7 +327,10 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
         let buckets = self.buckets(max_batch);
         let batches = if buckets.is_empty() { vec![max_batch] } else { buckets.clone() };
         let call = Call { batches, ..self.call.clone() };
-        let runner = self.loaded.runner(&self.shared, &call)?;
+        let runner = match self.lazy {
+            true => None,
+            false => Some(self.loaded.runner(&self.shared, &call)?),
+        };
         let is_padded = !buckets.is_empty() && max_batch > 1;
         let inputs = call.inputs.iter().enumerate().map(|(at, input)| {
             let state = self.states.iter().position(|(state, _)| *state == at);
@@ -347,6 +355,9 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
         let shadow = self.shadow.as_ref().map(|shadow| shadow.begin(max_batch)).transpose()?;
         Ok(OnnxSession {
             runner,
+            shared: self.shared.clone(),
+            call,
+            first_call: None,
             inputs,
             outputs,
             next: next.collect(),

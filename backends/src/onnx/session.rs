@@ -1,12 +1,13 @@
 //! A model on one thread: batches padded, states gathered and kept, outputs checked and copied.
 
 use super::loaded::{Guarded, Loaded};
-use super::runtime::{Runner, Runtime, whole};
+use super::runtime::{Call, Runner, Runtime, whole};
 use crate::element::Access;
 use crate::shadow::Shadow;
 use limen::backend::{BackendError, BatchMut, BatchRef, Session, SessionMetadata};
 use limen::{DType, Metrics};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// An output with everything known.
 #[derive(Clone, Debug)]
@@ -64,7 +65,12 @@ pub struct OnnxLane {
 
 /// A model on one thread. Inputs are read where they lie, unless they are padded; outputs are copied out of the runtime.
 pub struct OnnxSession<R: Runtime> {
-    pub(super) runner: Guarded<R::Runner>,
+    /// Made by the first call where the model is loaded lazily.
+    pub(super) runner: Option<Guarded<R::Runner>>,
+    pub(super) shared: Arc<R::Shared>,
+    pub(super) call: Call,
+    /// How long the first call took, with all that it had to make ready.
+    pub(super) first_call: Option<Duration>,
     /// All inputs of the model, states among them.
     pub(super) inputs: Vec<Whole>,
     /// All outputs of the model, and which state each is.
@@ -106,6 +112,17 @@ impl<R: Runtime> Session for OnnxSession<R> {
             let lanes = lanes.len();
             return Err(BackendError::Call(format!("{batch} items of {lanes} streams; a state goes with one each")));
         }
+        if self.first_call.is_none() {
+            #[allow(clippy::disallowed_methods, reason = "a figure for the report, measured once")]
+            let started = Instant::now();
+            if self.runner.is_none() {
+                self.runner = Some(self.loaded.runner(&self.shared, &self.call)?);
+            }
+            self.first_call = Some(Duration::ZERO);
+            let result = self.infer_batch(batch, inputs, outputs, lanes);
+            self.first_call = Some(started.elapsed());
+            return result;
+        }
         let is_compared = self.shadow.as_mut().is_some_and(|shadow| shadow.is_due(lanes));
         // The least number of items that was compiled and is enough.
         let size = match self.buckets.iter().find(|size| **size >= batch) {
@@ -141,7 +158,8 @@ impl<R: Runtime> Session for OnnxSession<R> {
             whole.push(BatchRef { dtype: input.dtype, shape: &input.shape, bytes });
         }
         let (sides, next, finite, mut came) = (&self.outputs, &mut self.next, self.finite, 0);
-        self.runner.run(size, &whole, &mut |at, output| {
+        let runner = self.runner.as_mut().ok_or_else(|| BackendError::Call("the model is not loaded".into()))?;
+        runner.run(size, &whole, &mut |at, output| {
             let Some((side, state)) = sides.get(at) else { return Ok(()) };
             check(side, size, output)?;
             if finite {
@@ -175,6 +193,9 @@ impl<R: Runtime> Session for OnnxSession<R> {
     }
 
     fn figures(&self, metrics: &mut Metrics) {
+        if let Some(first) = self.first_call {
+            metrics.set("first_call_ms", first.as_secs_f64() * 1e3);
+        }
         if let Some(compiled) = self.loaded.runtime.compiled() {
             metrics.set("compiled", compiled.compiled as f64);
             metrics.set("compile_ms", compiled.compile_ns as f64 / 1e6);
@@ -191,7 +212,18 @@ impl<R: Runtime> Session for OnnxSession<R> {
         let copied_out = self.outputs.iter().map(|(side, _)| side.item_bytes()).sum();
         let buffers =
             self.inputs.iter().map(|input| input.buffer.len()).chain(self.next.iter().map(Vec::len)).sum::<usize>();
-        SessionMetadata { copied_out, memory: self.loaded.bytes + 8 * buffers as u64, ..self.runner.runner.metadata() }
+        let memory = self.loaded.bytes + 8 * buffers as u64;
+        match &self.runner {
+            Some(runner) => SessionMetadata { copied_out, memory, ..runner.runner.metadata() },
+            // What is not loaded yet runs where all runtimes here do.
+            None => SessionMetadata {
+                copied_out,
+                memory,
+                device: "cpu".into(),
+                threads: self.call.threads,
+                ..SessionMetadata::default()
+            },
+        }
     }
 }
 

@@ -45,6 +45,7 @@ on_every_runtime! {
     weights_may_lie_beside_the_model
     more_threads_give_the_same_numbers
     states_go_with_their_streams
+    what_is_loaded_lazily_is_made_ready_by_its_first_call
     what_is_no_finite_number_is_found_under_guard
 }
 
@@ -244,6 +245,25 @@ fn damaged_models_are_errors_or_models<R: Runtime>() {
         }
         let _ = prepare_bytes::<R>(damaged, &[]);
     }
+}
+
+fn what_is_loaded_lazily_is_made_ready_by_its_first_call<R: Runtime>() {
+    let model = |lazy| OnnxModel { path: graphs("digits/digits.onnx"), lazy, ..OnnxModel::default() };
+    let case = case_of("digits/digits.onnx");
+    let prepared = Onnx::<R>::prepare(model(true)).unwrap();
+    let before = prepared.compiled().map_or(0, |found| found.compiled);
+    let mut session = prepared.session(5).unwrap();
+    assert!(session.runner.is_none() && session.first_call.is_none());
+    assert_eq!(prepared.compiled().map_or(0, |found| found.compiled), before);
+    let item: usize = 64;
+    let words = vec![0u64; item / 2];
+    let input = BatchRef { dtype: limen::DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(&words) };
+    let mut logits = [0f32; 10];
+    let output = BatchMut { dtype: limen::DType::F32, shape: &[10], bytes: bytemuck::cast_slice_mut(&mut logits) };
+    session.infer_batch(1, &[input], &mut [output], &mut [OnnxLane::default()]).unwrap();
+    assert!(session.runner.is_some() && session.first_call.is_some_and(|took| !took.is_zero()));
+    assert_eq!(session.metadata().threads, 1);
+    assert!(case.check(&prepared, 5, STRICT).is_ok());
 }
 
 fn open<R: Runtime>(path: &Path) -> Result<Arc<Loaded<R>>, String> {
