@@ -272,6 +272,28 @@ fn a_sampling_node_on_one_branch_of_a_join() {
     );
 }
 
+/// Found by seeds: each waits for the source that the other holds up.
+#[test]
+fn two_nodes_that_wait_for_the_same_sources_and_not_in_step() {
+    let graph = |join: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: numbers }}\n  \
+             m: {{ kind: merge, inputs: {{ a: a, b: b }}, join: {{ policy: oldest_first{join} }} }}\n  \
+             t: {{ kind: pair, inputs: {{ a: a, b: b }}, join: {{ policy: by_time, within: 1ms{join} }} }}\n  \
+             c: {{ kind: collect, from: m }}\n  d: {{ kind: collect, inputs: {{ x: a, y: b }} }}\n  \
+             e: {{ kind: collect, from: t }}\n"
+        )
+    };
+    check(
+        &graph(""),
+        &[
+            ("5:3 E0134", "`m` takes its inputs oldest_first, and `d` waits for the same sources"),
+            ("6:3 E0134", "`t` takes its inputs by_time, and `d` waits for the same sources"),
+        ],
+    );
+    assert!(limen_tests::plan(&graph(", patience: 4")).is_ok());
+}
+
 #[test]
 fn a_deadline_that_makes_one_branch_of_a_join_give_up() {
     check(

@@ -111,6 +111,20 @@ impl Planner<'_> {
                     continue;
                 }
             }
+            if (node.merges() || node.rule.policy == JoinPolicy::ByTime)
+                && let Some(other) = held_by_another(at, nodes, edges)
+            {
+                let message = format!(
+                    "`{}` takes its inputs {}, and `{}` waits for the same sources: one could be waited for that the other node \
+                     keeps from coming",
+                    node.name,
+                    node.rule.policy.name(),
+                    nodes[other].name
+                );
+                let help = "write `patience: 16` in its `join`: after so many messages an input is passed over";
+                self.wrong("E0134", &specs[at].place, message, help);
+                continue;
+            }
             let ways: Vec<BTreeSet<Loss>> = node.in_edges.iter().map(|e| losses(*e, nodes, edges)).collect();
             let parted = ways.iter().flatten().find(|loss| !ways.iter().all(|way| way.contains(loss)));
             let Some(loss) = parted else { continue };
@@ -401,4 +415,33 @@ fn default_memory() -> usize {
         (Some(a), None) | (None, Some(a)) => a / 10 * 8,
         (None, None) => usize::MAX,
     }
+}
+
+/// Another node without patience that also waits for two sources which this one takes by different inputs, and not in step.
+fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> Option<usize> {
+    let reach = |node: &NodePlan| -> Vec<&[usize]> {
+        node.in_edges.iter().map(|e| nodes[edges[*e].from].reached_by.as_slice()).collect()
+    };
+    // Whether both nodes have one source by one input and another by another.
+    let parts = |one: &[&[usize]], a: usize, b: usize| {
+        one.iter().enumerate().any(|(i, first)| {
+            first.contains(&a) && one.iter().enumerate().any(|(j, second)| i != j && second.contains(&b))
+        })
+    };
+    let here = reach(&nodes[at]);
+    let pairs = || {
+        here.iter().enumerate().flat_map(|(i, first)| {
+            here.iter()
+                .skip(i + 1)
+                .flat_map(move |second| first.iter().flat_map(move |a| second.iter().map(move |b| (*a, *b))))
+        })
+    };
+    (0..nodes.len()).find(|other| {
+        let node = &nodes[*other];
+        if *other == at || node.in_edges.len() < 2 || node.rule.patience.is_some() || !node.rule.waits(node.merges()) {
+            return false;
+        }
+        let there = reach(node);
+        pairs().any(|(a, b)| a != b && parts(&there, a, b))
+    })
 }
