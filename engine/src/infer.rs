@@ -298,24 +298,14 @@ impl<B: Backend> InferStage<B> {
     /// Runs the model over the first messages held and emits the rows of those that leave.
     fn call(&mut self, flight: &Flight) -> Result<(), NodeError> {
         self.load(flight.n);
-        let InferStage { held, inputs, outputs, emit, session, lanes, streams, common, max, .. } = self;
-        let (n, lead, max) = (flight.n, common.lead, *max);
+        let InferStage { inputs, outputs, emit, session, lanes, streams, max, .. } = self;
+        let (n, max) = (flight.n, *max);
         let ins = batches(inputs, n);
         let session = session_of::<B>(session)?;
-        emit_rows(emit, outputs, flight, |outs| {
-            let of_call = || held.iter().take(n).map(|held| ZipMany::header(&held.set, lead));
-            if let Some(streams) = streams {
-                streams.lend(of_call(), lanes);
-            }
-            let result = match &mut lanes[..] {
-                [lane] if n == 1 && max == 1 => session.infer_one(&ins, outs, lane),
-                lanes if streams.is_some() => session.infer_batch(n, &ins, outs, lanes),
-                lanes => session.infer_batch(n, &ins, outs, &mut lanes[..1]),
-            };
-            if let Some(streams) = streams {
-                streams.settle(of_call(), lanes);
-            }
-            result
+        emit_rows(emit, outputs, flight, |outs| match &mut lanes[..] {
+            [lane] if n == 1 && max == 1 => session.infer_one(&ins, outs, lane),
+            lanes if streams.is_some() => session.infer_batch(n, &ins, outs, lanes),
+            lanes => session.infer_batch(n, &ins, outs, &mut lanes[..1]),
         })
     }
 
@@ -369,12 +359,20 @@ impl<B: Backend> InferStage<B> {
             flight.headers.push(*ZipMany::header(&held.set, self.common.lead));
             flight.runs.push((held.run, held.since));
         }
+        // Outside of the guarded call, so that one that panics loses nobody's state. Where there are states, all messages of a
+        // call leave with it.
+        if let Some(streams) = &mut self.streams {
+            streams.lend(flight.headers.iter(), &mut self.lanes);
+        }
         let outcome = guarded("infer", || {
             if let Some(fault) = &mut self.common.fault {
                 fault.strike()?;
             }
             if self.most > 1 { self.submit(&mut flight) } else { self.call(&flight) }
         });
+        if let Some(streams) = &mut self.streams {
+            streams.settle(flight.headers.iter(), &mut self.lanes, outcome.is_ok());
+        }
         self.held.drain(..leave);
         cx.record(self.sizes, n as u64, 1);
         self.common.counts.batches.add(1);

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod random;
+mod tally;
 
 use limen::{
     Building, Cost, DType, Dim, Emit, Given, InPort, Many, Message, Metrics, Next, Node, NodeError, OutPort, Plan,
@@ -37,6 +38,7 @@ pub fn registry() -> Registry {
         .transform::<Hasty>("hasty")
         .sink::<Collect>("collect")
         .sink::<Trail>("trail")
+        .infer::<tally::Tally>("tally")
         .with(limen_backends::register)
 }
 

@@ -1,4 +1,5 @@
-//! Calls of a model that are on their way at once: order is kept, nothing is lost, and what fails fails alone.
+//! Calls of a model: of those that are on their way at once order is kept and what fails fails alone; what one leaves to the
+//! next of its stream is kept apart from the others', and outlives a call that failed.
 
 use limen::{Outcome, Report};
 use limen_tests::{run, turn};
@@ -66,4 +67,35 @@ fn what_was_on_its_way_fails_with_its_session() {
         assert!(!report.failures.is_empty(), "{on_error}");
         assert_eq!(report.exit_code(), u8::from(on_error == "stop"), "{on_error}");
     }
+}
+
+#[test]
+fn a_call_that_fails_leaves_the_state_as_it_was() {
+    // Sums of 0, 1, 2, then the fourth call fails; what follows goes on from 3, or begins anew.
+    for (on_skip, total) in [("keep", 141.0), ("reset", 123.0)] {
+        for fails in ["panic_at", "fail_at"] {
+            let report = turn(
+                &format!(
+                    "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 10 }} }}\n  \
+                     t: {{ kind: tally, config: {{ {fails}: 4, on_skip: {on_skip} }}, from: a, on_error: skip }}\n  \
+                     c: {{ kind: collect, from: t }}\n"
+                ),
+                1,
+            );
+            assert_eq!(figure(&report, "count"), 9.0, "{on_skip}, {fails}: {:?}", report.failures);
+            assert_eq!(figure(&report, "sum_in"), total, "{on_skip}, {fails}");
+        }
+    }
+}
+
+#[test]
+fn streams_in_one_batch_keep_their_states_apart() {
+    let report = turn(
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 10 } }\n  b: { kind: numbers, config: { count: 10 } }\n  \
+         m: { kind: merge, inputs: { a: a, b: b }, join: { policy: in_turn } }\n  \
+         t: { kind: tally, config: { batch: { max: 8 } }, from: m }\n  c: { kind: collect, from: t }\n",
+        1,
+    );
+    assert_eq!((figure(&report, "count"), figure(&report, "sum_in")), (20.0, 330.0));
+    assert!(figure(&report, "mean_batch") > 1.0, "{}", figure(&report, "mean_batch"));
 }

@@ -31,16 +31,18 @@ impl<L: Default> Streams<L> {
             if self.on_skip == OnSkip::Reset && next.is_some_and(|next| next != header.seq) {
                 *state = L::default();
             }
-            *next = Some(header.seq.wrapping_add(1));
             lanes.push(std::mem::take(state));
         }
     }
 
-    /// Puts them back.
-    pub(super) fn settle<'a>(&mut self, headers: impl Iterator<Item = &'a Header>, lanes: &mut Vec<L>) {
+    /// Puts them back. A message whose call failed has left nothing: to its stream it is missing.
+    pub(super) fn settle<'a>(&mut self, headers: impl Iterator<Item = &'a Header>, lanes: &mut Vec<L>, done: bool) {
         for (header, lane) in headers.zip(lanes.drain(..)) {
-            if let Some((state, _)) = self.states.get_mut(usize::from(header.source)) {
+            if let Some((state, next)) = self.states.get_mut(usize::from(header.source)) {
                 *state = lane;
+                if done {
+                    *next = Some(header.seq.wrapping_add(1));
+                }
             }
         }
     }

@@ -1,0 +1,98 @@
+//! A model with state: what it gives is the sum of all that its stream has brought.
+
+use limen::backend::{
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
+};
+use limen::infer::{Batch, Infer, InferPlan, OnSkip};
+use limen::{DType, Given, PlanErrors, Planning};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// Sums, stream by stream.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+pub struct TallyConfig {
+    /// Messages in one call.
+    #[serde(default)]
+    pub batch: Batch,
+    /// What becomes of a stream whose message is missing.
+    #[serde(default)]
+    pub on_skip: OnSkip,
+    /// The call that panics, counted from 1.
+    pub panic_at: Option<u64>,
+    /// The call that fails.
+    pub fail_at: Option<u64>,
+}
+
+pub(crate) struct Tally;
+
+impl Infer for Tally {
+    type Config = TallyConfig;
+    fn plan(config: TallyConfig, _: &Given, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        let port = |name: &str| TensorSpec { name: name.into(), dtype: DType::U64, shape: Vec::new() };
+        let signature = Signature { inputs: vec![port("in")], outputs: vec![port("sum")], max_batch: None };
+        let plan = InferPlan::new::<Sums>(Arc::new(Ready { signature, config }), config.batch);
+        Ok(plan.on_skip(config.on_skip))
+    }
+}
+
+struct Sums;
+
+impl Backend for Sums {
+    const NAME: &'static str = "tally";
+    type Model = Ready;
+    type Prepared = Ready;
+    fn probe() -> Result<Capabilities, BackendError> {
+        Ok(Capabilities::cpu("1", [DType::U64], Ops::Unlisted))
+    }
+    fn prepare(ready: Ready) -> Result<Ready, BackendError> {
+        Ok(ready)
+    }
+}
+
+struct Ready {
+    signature: Signature,
+    config: TallyConfig,
+}
+
+impl Prepared for Ready {
+    type Session = Adding;
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+    fn is_stateful(&self) -> bool {
+        true
+    }
+    fn session(&self, _: usize) -> Result<Adding, BackendError> {
+        Ok(Adding { config: self.config, calls: 0 })
+    }
+}
+
+struct Adding {
+    config: TallyConfig,
+    calls: u64,
+}
+
+impl Session for Adding {
+    type Lane = u64;
+    fn infer_batch(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        lanes: &mut [u64],
+    ) -> Result<(), BackendError> {
+        self.calls += 1;
+        assert!(self.config.panic_at != Some(self.calls), "call {} panics as it was told", self.calls);
+        if self.config.fail_at == Some(self.calls) {
+            return Err(BackendError::Call(format!("call {} fails as it was told", self.calls)));
+        }
+        assert_eq!((lanes.len(), inputs[0].bytes.len()), (batch, 8 * batch));
+        let items = inputs[0].bytes.chunks_exact(8).zip(outputs[0].bytes.chunks_exact_mut(8));
+        for ((item, sum), lane) in items.zip(lanes) {
+            *lane += item.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+            sum.copy_from_slice(&lane.to_le_bytes());
+        }
+        Ok(())
+    }
+}
