@@ -22,6 +22,8 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// Without any runtime what they share is not used: a program that needs `mock`, `linear` and `mlp` only.
+#![cfg_attr(not(any(feature = "rten", feature = "tract", feature = "ort")), allow(dead_code, unused_imports))]
 
 mod cache;
 mod calibration;
