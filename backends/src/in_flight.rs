@@ -5,10 +5,11 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Helpers, Prepared, Session, SessionMetadata, Signature,
     TensorSpec, Ticket,
 };
-use limen::{DType, PortSpec};
+use limen::{DType, Metrics, PortSpec};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
 
 /// A backend of which several calls are on their way at once. Its model comes with how many, from 1 up.
 pub(crate) struct InFlight<B>(PhantomData<B>);
@@ -52,7 +53,8 @@ impl<P: Prepared> Prepared for InFlightPrepared<P> {
 
     fn session(&self, max_batch: usize) -> Result<InFlightSession<P>, BackendError> {
         let prepared = self.prepared.clone();
-        Ok(InFlightSession { prepared, max_batch, most: self.most, threads: Vec::new(), next: 0, about: None })
+        let (threads, own) = (Vec::new(), None);
+        Ok(InFlightSession { prepared, max_batch, most: self.most, threads, next: 0, about: None, own })
     }
 }
 
@@ -120,7 +122,9 @@ impl Job {
 
 /// A thread with a session, and the job that goes back and forth.
 struct Thread {
-    jobs: SyncSender<Job>,
+    /// Until the session goes.
+    jobs: Option<SyncSender<Job>>,
+    handle: Option<JoinHandle<()>>,
     done: Receiver<Job>,
     /// The job, while it is not on its way.
     here: Option<Job>,
@@ -151,6 +155,23 @@ pub(crate) struct InFlightSession<P: Prepared> {
     /// How many batches were submitted.
     next: u64,
     about: Option<SessionMetadata>,
+    /// For calls that are made one by one, where there are no threads.
+    own: Option<(P::Session, <P::Session as Session>::Lane)>,
+}
+
+/// Its threads have ended when it is gone, but for one in a call that has not returned.
+impl<P: Prepared> Drop for InFlightSession<P> {
+    fn drop(&mut self) {
+        for thread in &mut self.threads {
+            drop(thread.jobs.take());
+        }
+        for thread in &mut self.threads {
+            let has_landed = thread.has_landed();
+            if let Some(handle) = thread.handle.take().filter(|_| has_landed) {
+                let _ = handle.join();
+            }
+        }
+    }
 }
 
 impl<P: Prepared> InFlightSession<P> {
@@ -195,12 +216,11 @@ impl<P: Prepared> Session for InFlightSession<P> {
         outputs: &mut [BatchMut<'_>],
         _: &mut [()],
     ) -> Result<(), BackendError> {
-        let ticket = self.submit(batch, inputs)?;
-        let thread = self.thread(ticket.0)?;
-        if !thread.has_landed() {
-            thread.here = thread.done.recv().ok();
+        if self.own.is_none() {
+            self.own = Some((self.prepared.session(self.max_batch)?, Default::default()));
         }
-        self.collect(ticket, outputs)
+        let Some((session, lane)) = &mut self.own else { return Err(BackendError::Call("there is no session".into())) };
+        session.infer_batch(batch, inputs, outputs, std::slice::from_mut(lane))
     }
 
     fn in_flight(&self) -> usize {
@@ -213,12 +233,13 @@ impl<P: Prepared> Session for InFlightSession<P> {
             let (going, done) = sync_channel(1);
             let (ready, is_ready) = sync_channel(1);
             let (prepared, max_batch, waker) = (self.prepared.clone(), self.max_batch, helpers.clone());
-            helpers.spawn("call", move || work(&*prepared, max_batch, &ready, (&coming, &going), &waker))?;
+            let run = move || work(&*prepared, max_batch, &ready, (&coming, &going), &waker);
+            let handle = Some(helpers.spawn("call", run)?);
             let gone = || BackendError::Unavailable("the thread for a call has ended".into());
             let about = is_ready.recv().map_err(|_| gone())??;
             self.about.get_or_insert(about);
             let here = Some(Job::new(self.prepared.signature(), self.max_batch)?);
-            self.threads.push(Thread { jobs, done, here, is_under_way: false });
+            self.threads.push(Thread { jobs: Some(jobs), handle, done, here, is_under_way: false });
         }
         Ok(true)
     }
@@ -231,7 +252,10 @@ impl<P: Prepared> Session for InFlightSession<P> {
         for (side, input) in job.inputs.iter_mut().zip(inputs) {
             side.bytes_mut(batch).copy_from_slice(input.bytes);
         }
-        thread.jobs.try_send(job).map_err(|_| BackendError::Call("the thread of this call is gone".into()))?;
+        let sent = thread.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok());
+        if !sent {
+            return Err(BackendError::Call("the thread of this call is gone".into()));
+        }
         thread.is_under_way = true;
         self.next += 1;
         Ok(ticket)
@@ -252,6 +276,16 @@ impl<P: Prepared> Session for InFlightSession<P> {
     }
 
     fn metadata(&self) -> SessionMetadata {
-        self.about.clone().unwrap_or_default()
+        match (&self.about, &self.own) {
+            (Some(about), _) => SessionMetadata { threads: about.threads * self.most, ..about.clone() },
+            (None, Some((own, _))) => own.metadata(),
+            (None, None) => SessionMetadata { device: "cpu".into(), threads: 1, ..SessionMetadata::default() },
+        }
+    }
+
+    fn figures(&self, metrics: &mut Metrics) {
+        if let Some((own, _)) = &self.own {
+            own.figures(metrics);
+        }
     }
 }

@@ -87,6 +87,15 @@ fn choose(
         errors.at("sha256", format!("`{model}` {why}"));
         return Err(errors);
     }
+    if config.sha256.is_some()
+        && config.manifest.is_none()
+        && let Some(file) = outline.files.keys().next()
+    {
+        errors
+            .at("sha256", format!("`{model}` has weights in `{file}`, which its own checksum does not cover"))
+            .help(format!("write `manifest:`, which covers both: `limen-run inspect {model} --json` prints it"));
+        return Err(errors);
+    }
     if let Some(manifest) = &config.manifest {
         let read = cx
             .folders
@@ -94,9 +103,12 @@ fn choose(
             .and_then(|path| read_manifest(&path).map_err(|why| format!("`{manifest}` {why}")));
         match read {
             Ok(expected) => {
-                for difference in expected.differences(&Inspection::of(&outline)) {
-                    let message = format!("`{model}` is not what `{manifest}` says: {difference}");
-                    errors.at("manifest", message);
+                let differences = expected.differences(&Inspection::of(&outline));
+                if !differences.is_empty() {
+                    let message = format!("`{model}` is not what `{manifest}` says: {}", differences.join("; "));
+                    errors.at("manifest", message).help(format!(
+                        "if the change is meant, write the manifest anew: `limen-run inspect {model} --json > {manifest}`"
+                    ));
                 }
             }
             Err(why) => _ = errors.at("manifest", why).help("`limen-run inspect MODEL --json` writes one"),
@@ -136,7 +148,16 @@ fn choose(
         match candidate.plan(&job) {
             Ok(plan) => {
                 let dispatch = candidate.dispatch(operators.keys().map(String::as_str));
-                planned = Some(plan.note(format!("{} operators: {dispatch}", operators.len())));
+                let n = operators.len();
+                let mut note = format!("{n} operator{}: {dispatch}", if n == 1 { "" } else { "s" });
+                let older = operators.keys().find(|op| ["Softmax", "LogSoftmax", "Hardmax"].contains(&op.as_str()));
+                if let Some(op) = older.filter(|_| outline.opset < 13) {
+                    let opset = outline.opset;
+                    note = format!(
+                        "{note}; in opset {opset} {op} may mean something else than it does since 13: record a case"
+                    );
+                }
+                planned = Some(plan.note(note));
             }
             // The others are no business of a graph that names its backend.
             Err(errors) if config.backend != Choice::Auto => return Err(errors),
@@ -153,16 +174,25 @@ fn choose(
     match verdicts.iter().find(|(candidate, _)| candidate.choice == config.backend) {
         Some((candidate, Verdict::NotBuilt(name))) => {
             let message = format!("this program was built without the backend `{}`", candidate.name);
-            let mut help = format!("build it with the cargo feature `{name}` of limen-backends");
+            let mut help = format!(
+                "build limen-run with `--features {name}` (in a program of your own, that feature of limen-backends)"
+            );
             if !fitting.is_empty() {
                 help = format!("{help}, or write {}", fitting.join(" or "));
             }
             errors.at("backend", message).help(help);
         }
         Some((candidate, verdict)) => {
-            let error = errors.at("backend", format!("for `{model}`, `{}` {verdict}", candidate.name));
+            // What the graph itself requires is said where it does.
+            let asked = config.require.clone().map(|require| candidate.verdict(&require.requirements()));
+            let is_asked = matches!(asked, Some(Verdict::Lacks(_)));
+            let field = if is_asked { "require" } else { "backend" };
+            let error = errors.at(field, format!("for `{model}`, `{}` {verdict}", candidate.name));
             if fitting.is_empty() {
-                error.help(format!("nothing else here fits either: {}", said.join("; ")));
+                let others = said.iter().filter(|line| !line.starts_with(&format!("`{}` ", candidate.name)));
+                let others: Vec<&str> = others.map(String::as_str).collect();
+                let or = if is_asked { "require less, or take another backend" } else { "take another backend" };
+                error.help(format!("{or}; the others: {}", others.join("; ")));
             } else {
                 error.help(format!("write {}", fitting.join(" or ")));
             }
@@ -240,6 +270,7 @@ pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
     }
     if config.batch.max > 1
         && prepared.single().is_none()
+        && config.load == Load::Eager
         && let Some([alone, together]) = advise(&prepared, config.batch.max)
     {
         let (max, verdict) = (config.batch.max, if together < alone { "pays" } else { "does not pay" });
@@ -534,7 +565,7 @@ mod tests {
         {
             if !is_built {
                 let because = format!("was built without the backend `{name}`");
-                let help = format!("cargo feature `{name}`");
+                let help = format!("--features {name}");
                 fails(json!({ "model": "digits.onnx", "backend": name }), &["\"backend\")", &because, &help]);
             }
         }

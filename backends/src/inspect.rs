@@ -2,7 +2,7 @@
 //! a node's model must go on saying: its manifest.
 
 use crate::candidate::{Candidate, Dispatch};
-use crate::onnx::{Length, Outline};
+use crate::onnx::Outline;
 use crate::weights::{read, sha256, tensors};
 use limen::backend::BackendError;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ pub struct Inspection {
     pub format: String,
     /// The SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
+    /// The files beside a model that hold its weights, with the SHA-256 of each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
     /// The version of ONNX's own operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opset: Option<i64>,
@@ -42,7 +45,7 @@ pub struct Binding {
     pub port: String,
     /// Its name in the model.
     pub name: String,
-    /// Type and dims, such as `f32[n,1,8,8]`; of an output only loading tells.
+    /// Type and dims as the file declares them, such as `f32[n,1,8,8]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<String>,
 }
@@ -64,7 +67,7 @@ pub struct Stored {
 
 impl Stored {
     fn elements(&self) -> u64 {
-        self.shape.iter().product()
+        self.shape.iter().fold(1, |n, dim| n.saturating_mul(*dim))
     }
 }
 
@@ -94,6 +97,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
     Ok(Inspection {
         format: ending.to_string(),
         sha256: sha256(&bytes),
+        files: BTreeMap::new(),
         opset: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
@@ -104,26 +108,15 @@ pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
 
 impl Inspection {
     pub(crate) fn of(outline: &Outline) -> Self {
-        let spec = |input: &crate::onnx::Input| {
-            let dims: Vec<String> = input
-                .shape
-                .iter()
-                .map(|length| match length {
-                    Length::Fixed(n) => n.to_string(),
-                    Length::Symbol(name) => name.clone(),
-                })
-                .collect();
-            format!("{}[{}]", input.elem.dtype(), dims.join(","))
-        };
         let inputs = outline.inputs.iter().map(|input| Binding {
             port: input.port.clone(),
             name: input.name.clone(),
-            spec: Some(spec(input)),
+            spec: Some(input.declared()),
         });
         let outputs = outline.outputs.iter().map(|output| Binding {
             port: output.port.clone(),
             name: output.name.clone(),
-            spec: None,
+            spec: output.declared.clone(),
         });
         let mut operators = BTreeMap::new();
         for op in &outline.ops {
@@ -138,6 +131,7 @@ impl Inspection {
         Inspection {
             format: "onnx".into(),
             sha256: outline.sha256.clone(),
+            files: outline.files.clone(),
             opset: Some(outline.opset),
             inputs: inputs.collect(),
             outputs: outputs.collect(),
@@ -148,7 +142,7 @@ impl Inspection {
 
     /// Numbers in all tensors.
     pub fn parameters(&self) -> u64 {
-        self.tensors.iter().map(Stored::elements).sum()
+        self.tensors.iter().map(Stored::elements).fold(0, u64::saturating_add)
     }
 
     /// What each backend makes of the model's operators: nothing is loaded, so a backend that says it knows an operator may
@@ -162,9 +156,34 @@ impl Inspection {
     /// too where the manifest holds a checksum.
     pub(crate) fn differences(&self, model: &Inspection) -> Vec<String> {
         let mut found = Vec::new();
-        if !self.sha256.is_empty() && self.sha256 != model.sha256 {
+        if let (Some(expected), Some(opset)) = (self.opset, model.opset)
+            && expected != opset
+        {
+            found.push(format!("it is of opset {opset}, in the manifest of {expected}"));
+        }
+        for (op, n) in &self.operators {
+            let there = model.operators.get(op).copied().unwrap_or(0);
+            if there != *n {
+                found.push(format!("it has {there} of the operator {op}, in the manifest {n}"));
+            }
+        }
+        for op in model.operators.keys().filter(|op| !self.operators.contains_key(*op)) {
+            found.push(format!("the operator {op} is not in the manifest"));
+        }
+        if !self.sha256.is_empty() && !self.sha256.eq_ignore_ascii_case(&model.sha256) {
             found.push(format!("the file has the SHA-256 {}, the manifest {}", model.sha256, self.sha256));
         }
+        let files = |files: &BTreeMap<String, String>| -> Vec<(String, String)> {
+            files.iter().map(|(name, sum)| (name.clone(), sum.clone())).collect()
+        };
+        compare(
+            "file",
+            &files(&self.files),
+            &files(&model.files),
+            |(name, _)| name,
+            |(_, sum)| sum.clone(),
+            &mut found,
+        );
         for (what, manifest, model) in
             [("input", &self.inputs, &model.inputs), ("output", &self.outputs, &model.outputs)]
         {
@@ -174,7 +193,10 @@ impl Inspection {
             };
             compare(what, manifest, model, |binding| &binding.port, show, &mut found);
         }
-        let show = |stored: &Stored| format!("{}{:?}", stored.dtype, stored.shape);
+        let show = |stored: &Stored| match &stored.file {
+            Some(file) => format!("{}{:?} in `{file}`", stored.dtype, stored.shape),
+            None => format!("{}{:?}", stored.dtype, stored.shape),
+        };
         compare("weight", &self.tensors, &model.tensors, |stored| &stored.name, show, &mut found);
         found
     }
@@ -188,9 +210,16 @@ fn compare<T: PartialEq>(
     show: impl Fn(&T) -> String,
     found: &mut Vec<String>,
 ) {
+    // Weights of subgraphs may share a name: the first is compared with the first, the second with the second.
+    let mut by_name: BTreeMap<&String, (usize, Vec<&T>)> = BTreeMap::new();
+    model.iter().for_each(|other| by_name.entry(name(other)).or_default().1.push(other));
     for expected in manifest {
         let of = name(expected);
-        match model.iter().find(|other| name(other) == of) {
+        let next = by_name.get_mut(of).and_then(|(next, all)| {
+            *next += 1;
+            all.get(*next - 1).copied()
+        });
+        match next {
             None => found.push(format!("there is no {what} `{of}`, which the manifest has as {}", show(expected))),
             Some(other) if other != expected => {
                 found.push(format!("{what} `{of}` is {}, in the manifest {}", show(other), show(expected)));
@@ -198,7 +227,7 @@ fn compare<T: PartialEq>(
             Some(_) => {}
         }
     }
-    for other in model.iter().filter(|other| manifest.iter().all(|expected| name(expected) != name(other))) {
+    for other in by_name.values().flat_map(|(next, all)| all.iter().skip(*next)) {
         found.push(format!("{what} `{}` ({}) is not in the manifest", name(other), show(other)));
     }
 }
@@ -228,7 +257,8 @@ mod tests {
         assert!(found.operators["Conv"] > 0 && found.parameters() > 1000);
         let dispatch = found.dispatch();
         let (_, rten) = dispatch.iter().find(|(name, _)| *name == "rten").unwrap();
-        assert!(matches!(rten, Dispatch::Known { unsupported, .. } if unsupported.is_empty()), "{rten:?}");
+        let is_known = matches!(rten, Dispatch::Known { unsupported, .. } if unsupported.is_empty());
+        assert_eq!(is_known, cfg!(feature = "rten"), "{rten:?}");
     }
 
     #[test]

@@ -110,8 +110,14 @@ impl Layer {
                 let bias = bias?;
                 if bias.shape != [rows] || bias.quantized.is_some() {
                     let found = format!("is {}{:?}", bias.dtype, bias.shape);
-                    errors
-                        .at(format!("{prefix}bias"), format!("{found}; the matrix has {rows} rows, so it is [{rows}]"));
+                    let message =
+                        format!("{found}, and `weight` is {:?}: a bias for each of its {rows} rows", weight.shape);
+                    let error = errors.at(format!("{prefix}bias"), message);
+                    if bias.shape == [inputs] {
+                        error.help(
+                            "is the matrix the wrong way round? rows are outputs: `transform: [{ transpose: [1, 0] }]`",
+                        );
+                    }
                     return None;
                 }
                 floats(&bias)

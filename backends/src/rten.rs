@@ -76,6 +76,17 @@ impl Runtime for RtenRuntime {
     }
 
     fn load(artifact: Artifact) -> Result<Self, BackendError> {
+        // Its own rule, said in its own words as "disallowed path".
+        let is_known = |name: &str| {
+            let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+            !name.contains('/') && (ending.starts_with("data") || ending.starts_with("onnx_data"))
+        };
+        if let Some(file) = artifact.data.iter().find(|file| !is_known(&file.name)) {
+            return Err(BackendError::Unsupported(format!(
+                "rten takes weights only from files right beside the model that end in `.data` or `.onnx_data`, and these are in `{}`",
+                file.name
+            )));
+        }
         let mut options = ModelOptions::with_all_ops();
         for file in artifact.data {
             options.external_data(&file.name, file.bytes);

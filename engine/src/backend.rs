@@ -285,7 +285,8 @@ pub trait Session: 'static {
         self.infer_batch(1, inputs, outputs, std::slice::from_mut(lane))
     }
 
-    /// Runs `batch` items in one call. `lanes` holds one for each item where the model has state, and otherwise one.
+    /// Runs `batch` items in one call. `lanes` holds one for each item where the model has state, and otherwise one. A call
+    /// that fails leaves the lanes as they were.
     ///
     /// # Errors
     /// The call failed; nothing of `outputs` may be used.
@@ -365,12 +366,17 @@ pub struct Helpers {
 }
 
 impl Helpers {
-    /// Starts a thread that is not bound to the core of the node's worker: it may run on every CPU of the run. It is never
-    /// waited for; it ends when what it works for is dropped.
+    /// Starts a thread that is not bound to the core of the node's worker: it may run on every CPU of the run, as any other
+    /// thread. The engine does not wait for it: a session ends its own when it is dropped, unless one is in a call that does
+    /// not return.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), BackendError> {
+    pub fn spawn(
+        &self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<std::thread::JoinHandle<()>, BackendError> {
         crate::worker::spawn_helper(name, self.cpus.clone(), run)
             .map_err(|error| BackendError::Unavailable(format!("a thread for `{name}`: {error}")))
     }

@@ -61,6 +61,14 @@ pub struct Pinned {
     pub refused: Option<String>,
 }
 
+/// Has the calling thread run as any other does: one that a real-time thread starts begins as one.
+pub(crate) fn be_ordinary() {
+    let policy = ThreadSchedulePolicy::Normal(thread_priority::NormalThreadSchedulePolicy::Other);
+    let lowest = ThreadPriority::Crossplatform(ThreadPriorityValue::MIN);
+    // Nothing is asked for that could be refused; what is not given up is no worse than before.
+    let _ = set_thread_priority_and_policy(thread_native_id(), lowest, policy);
+}
+
 /// The CPUs the calling thread may run on.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
     match nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {

@@ -5,7 +5,8 @@
 //! full, when its oldest message has waited `within`, or when the stream has ended: the tail is never lost.
 //!
 //! Where a session's calls finish later, several are on their way. They are collected in the order in which they began, so
-//! order is kept, and a call that failed fails the messages it was made of and no others.
+//! order is kept, and a call that failed fails the messages it was made of; those that began after it fail too only if the node is
+//! taken out or built again.
 
 mod flight;
 mod side;
@@ -179,6 +180,13 @@ fn session_of<B: Backend>(session: &mut Option<SessionOf<B>>) -> Result<&mut Ses
     session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))
 }
 
+/// A session, ready to be called on this thread, and whether it wakes it when a call has finished.
+fn begin<B: Backend>(prepared: &B::Prepared, max: usize, cx: &Cx) -> Result<(SessionOf<B>, bool), BackendError> {
+    let mut session = prepared.session(max)?;
+    let wakes = !cx.shared.is_turned_here() && session.begin(&cx.helpers())?;
+    Ok((session, wakes))
+}
+
 /// How long a worker sleeps at most while calls are on their way that will wake it, ns.
 const LOOK_NS: u64 = 1_000_000;
 
@@ -199,6 +207,8 @@ struct InferStage<B: Backend> {
     peak: usize,
     /// Whether the session wakes this worker when a call has finished.
     wakes: bool,
+    /// A gap was seen while calls were on their way.
+    is_to_reset: bool,
     /// Flights that have ended, to be used again.
     spare: Vec<Flight>,
     inputs: Vec<Side>,
@@ -227,10 +237,11 @@ impl<B: Backend> InferStage<B> {
         common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
-        let mut session = prepared.session(batch.max)?;
-        let wakes = session.begin(&cx.helpers())?;
-        // Each call of a stream with state needs what the one before has left.
-        let most = if prepared.is_stateful() { 1 } else { session.in_flight().max(1) };
+        let (session, wakes) = begin::<B>(&prepared, batch.max, cx)?;
+        // Each call of a stream with state needs what the one before has left; and who turns a graph by hand, by a clock of
+        // his own perhaps, is given no threads.
+        let one_by_one = prepared.is_stateful() || cx.shared.is_turned_here();
+        let most = if one_by_one { 1 } else { session.in_flight().max(1) };
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();
             *status =
@@ -255,6 +266,7 @@ impl<B: Backend> InferStage<B> {
             most,
             peak: 0,
             wakes,
+            is_to_reset: false,
             spare: std::iter::repeat_with(|| Flight::new(batch.max)).take(most).collect(),
             emit,
             max: batch.max,
@@ -352,7 +364,7 @@ impl<B: Backend> InferStage<B> {
         self.emit.now = Time(started);
         // There is one for each call that may be on its way.
         let mut flight = self.spare.pop().unwrap_or_else(|| Flight::new(self.max));
-        (flight.n, flight.started) = (n, started);
+        (flight.n, flight.started, flight.landed, flight.is_said) = (n, started, 0, false);
         flight.headers.clear();
         flight.runs.clear();
         for held in self.held.iter().take(leave) {
@@ -376,35 +388,49 @@ impl<B: Backend> InferStage<B> {
         self.held.drain(..leave);
         cx.record(self.sizes, n as u64, 1);
         self.common.counts.batches.add(1);
-        if self.most > 1 && outcome.is_ok() {
-            cx.stale();
-            self.flights.push_back(flight);
-            self.peak = self.peak.max(self.flights.len());
-        } else {
-            self.land(flight, outcome, cx);
+        if self.most == 1 {
+            let end = cx.read();
+            return self.land(flight, outcome, end, cx);
         }
+        cx.stale();
+        // One that could not even begin fails in its turn, behind those that began before.
+        flight.trouble = outcome.err();
+        self.flights.push_back(flight);
+        self.peak = self.peak.max(self.flights.len());
     }
 
     /// Whether the call that began first has finished.
-    fn has_landed(&mut self) -> bool {
-        let (Some(flight), Some(session)) = (self.flights.front(), &mut self.session) else { return false };
-        // A session that panics here does so again when it is asked for the outputs, where it is caught.
-        guarded("infer", || Ok(session.poll(&flight.ticket))).unwrap_or(true)
+    fn has_landed(&mut self, cx: &mut Cx) -> bool {
+        let (Some(flight), Some(session)) = (self.flights.front_mut(), &mut self.session) else { return false };
+        if flight.landed == 0 {
+            // A session that panics here does so again when it is asked for the outputs, where it is caught.
+            let has_landed =
+                flight.trouble.is_some() || guarded("infer", || Ok(session.poll(&flight.ticket))).unwrap_or(true);
+            if !has_landed {
+                return false;
+            }
+            flight.landed = cx.read();
+        }
+        true
     }
 
     /// Ends the call that began first.
     fn collect_first(&mut self, cx: &mut Cx) {
-        let Some(flight) = self.flights.pop_front() else { return };
+        let Some(mut flight) = self.flights.pop_front() else { return };
         self.emit.now = Time(cx.mark());
-        let outcome = guarded("infer", || self.collect(&flight));
-        self.land(flight, outcome, cx);
+        let outcome = match flight.trouble.take() {
+            Some(trouble) => Err(trouble),
+            None => guarded("infer", || self.collect(&flight)),
+        };
+        let landed = flight.landed;
+        self.land(flight, outcome, landed, cx);
     }
 
-    /// A call has ended: its messages are done or have failed.
-    fn land(&mut self, flight: Flight, outcome: Result<(), Trouble>, cx: &mut Cx) {
+    /// A call ended at a time: its messages are done or have failed. What has passed since, they waited for room.
+    fn land(&mut self, flight: Flight, outcome: Result<(), Trouble>, ended: u64, cx: &mut Cx) {
         let (started, leave) = (flight.started, flight.leaving());
         let end = cx.read();
-        let compute = end - started;
+        let (compute, rest) = (ended - started, end - ended);
         cx.record(self.common.compute, compute, flight.n as u32);
         self.common.check_budget(compute);
         if let Some(calls) = self.calls.get_mut(flight.n) {
@@ -427,7 +453,10 @@ impl<B: Backend> InferStage<B> {
                 if let Some(hist) = self.common.hold {
                     cx.record(hist, hold, weight);
                 }
-                accounted = run.accounted + waited + hold;
+                if let (Some(hist), true) = (self.common.blocked, rest > 0) {
+                    cx.record(hist, rest, weight);
+                }
+                accounted = run.accounted + waited + hold + rest;
             }
             self.emit.ports.portion_of(1, accounted, weight);
         }
@@ -453,14 +482,14 @@ impl<B: Backend> InferStage<B> {
     }
 
     /// What a turn without work comes to: nothing to do before `wake`, unless a call finishes before.
-    fn idle_until(&self, wake: u64, cx: &mut Cx) -> Turn {
-        if self.flights.is_empty() {
-            Turn::Idle(wake)
-        } else if self.wakes {
-            Turn::Idle(wake.min(cx.mark().saturating_add(LOOK_NS)))
-        } else {
-            Turn::Pending
+    fn idle_until(&mut self, wake: u64, cx: &mut Cx) -> Turn {
+        let Some(first) = self.flights.front_mut() else { return Turn::Idle(wake) };
+        let now = cx.mark();
+        if !first.is_said && now.saturating_sub(first.started) > cx.shared.watchdog() {
+            first.is_said = true;
+            cx.shared.overdue(self.common.node);
         }
+        if self.wakes { Turn::Idle(wake.min(cx.mark().saturating_add(LOOK_NS))) } else { Turn::Pending }
     }
 
     #[cold]
@@ -496,13 +525,7 @@ impl<B: Backend> InferStage<B> {
         if cx.read() < due && !cx.is_stopping() {
             return Turn::Idle(due);
         }
-        let helpers = cx.helpers();
-        let built = guarded("build", || {
-            let mut session = self.prepared.session(self.max)?;
-            let wakes = session.begin(&helpers)?;
-            Ok((session, wakes))
-        });
-        match built {
+        match guarded("build", || Ok(begin::<B>(&self.prepared, self.max, cx)?)) {
             Ok((session, wakes)) => {
                 (self.session, self.wakes) = (Some(session), wakes);
                 cx.shared.backend(self.common.node, |status| status.ready = true);
@@ -555,7 +578,7 @@ impl<B: Backend> Stage for InferStage<B> {
         if let Some(due) = self.common.resting() {
             return self.rise(due, cx);
         }
-        if self.has_landed() {
+        if self.has_landed(cx) {
             if self.emit.ports.room(1, cx) == 0 {
                 return blocked(&mut self.emit.ports, &self.common.counts);
             }
@@ -574,7 +597,8 @@ impl<B: Backend> Stage for InferStage<B> {
                 return Turn::Worked;
             }
             let (wake, reset) = self.common.listen(self.intake.due(), cx);
-            if reset && self.flights.is_empty() {
+            self.is_to_reset |= reset;
+            if self.flights.is_empty() && std::mem::take(&mut self.is_to_reset) {
                 self.forget();
                 if let Some(session) = &mut self.session {
                     session.reset();
@@ -610,8 +634,11 @@ impl<B: Backend> Stage for InferStage<B> {
         if self.ended || self.gone.is_some() {
             return at_once;
         }
-        if self.has_landed() {
-            return at_once;
+        if self.has_landed(cx) {
+            let mut pressed = false;
+            self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
+            let first = self.flights.front().and_then(|flight| flight.headers.first());
+            return Standing { ready: true, due: self.common.due_of(first, now), pressed };
         }
         if self.held.is_empty() && self.intake.ready(1) == 0 {
             let has_turn = self.intake.has_freed() || self.intake.state() != State::Open;
@@ -641,7 +668,7 @@ impl<B: Backend> Stage for InferStage<B> {
             metrics.set("mean_batch", (counts.done.get() + counts.failed.get()) as f64 / counts.batches.get() as f64);
         }
         if self.most > 1 {
-            metrics.set("in_flight", self.peak as f64);
+            metrics.set("most_in_flight", self.peak as f64);
         }
         Ended { node: self.common.node, metrics, left: self.intake.left() }
     }

@@ -54,7 +54,6 @@ pub(crate) enum Turn {
     /// There is work but no room for its results.
     Blocked,
     /// Work was submitted to a device and is not finished.
-    #[allow(dead_code, reason = "asked of backends with asynchronous sessions")]
     Pending,
     /// The stage has ended.
     Done,

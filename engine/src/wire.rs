@@ -135,7 +135,8 @@ impl Plan {
             }
         }
         let cpus = self.workers().first().map(|worker| worker.place.allowed.clone()).unwrap_or_default();
-        let shared = Arc::new(RunShared::new(bells, cpus));
+        let names = self.nodes().iter().map(|node| node.name.clone()).collect();
+        let shared = Arc::new(RunShared::new(bells, cpus, self.watchdog, names));
         let missed: Arc<Vec<Counter>> = Arc::new(self.paths().iter().map(|_| Counter::default()).collect());
         let mut gangs = Vec::new();
         for (index, ends) in ends.into_iter().enumerate() {

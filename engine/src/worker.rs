@@ -395,16 +395,16 @@ pub(crate) fn spawn_helper(
     name: &str,
     allowed: Vec<usize>,
     run: impl FnOnce() + Send + 'static,
-) -> std::io::Result<()> {
+) -> std::io::Result<std::thread::JoinHandle<()>> {
     // Linux keeps 15 bytes of a thread's name.
     let name = format!("limen-{name}").chars().take(15).collect();
     let place = Place { cpu: None, allowed, wait: Wait::Park, may_spin: false, real_time: None };
     std::thread::Builder::new().name(name).spawn(move || {
-        // A thread begins where its parent is pinned; one that cannot leave is slow and nothing else.
+        // A thread begins where its parent is pinned, and as what it is; one that cannot leave is slow and nothing else.
+        cpu::be_ordinary();
         let _ = cpu::take(&place);
         run();
-    })?;
-    Ok(())
+    })
 }
 
 /// Starts a worker's thread.

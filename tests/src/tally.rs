@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Sums, stream by stream.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-pub struct TallyConfig {
+pub(crate) struct TallyConfig {
     /// Messages in one call.
     #[serde(default)]
     pub batch: Batch,

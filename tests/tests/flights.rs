@@ -39,7 +39,7 @@ fn what_comes_out_keeps_the_order_of_what_went_in() {
 fn as_many_are_on_their_way_as_may_be() {
     for in_flight in [2, 3] {
         let report = run(&graph(100, in_flight, "max: 2", "latency: 1ms", ""));
-        assert_eq!(figure(&report, "in_flight"), in_flight as f64);
+        assert_eq!(figure(&report, "most_in_flight"), in_flight as f64);
         assert_eq!(figure(&report, "count"), 100.0);
     }
 }
@@ -98,4 +98,24 @@ fn streams_in_one_batch_keep_their_states_apart() {
     );
     assert_eq!((figure(&report, "count"), figure(&report, "sum_in")), (20.0, 330.0));
     assert!(figure(&report, "mean_batch") > 1.0, "{}", figure(&report, "mean_batch"));
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_named_while_it_lasts() {
+    let text = |watchdog: &str| {
+        let graph = graph(4, 2, "max: 1", "latency: 100ms", "");
+        format!("{graph}run: {{ watchdog: {watchdog} }}\n")
+    };
+    let report = run(&text("20ms"));
+    assert!(report.notes.iter().any(|note| note.contains("a call of `m` has been on its way")), "{:?}", report.notes);
+    assert_eq!((report.exit_code(), run(&text("10s")).notes), (0, Vec::new()));
+}
+
+/// A call that cannot even begin fails behind those that began before it.
+#[test]
+fn what_began_before_a_call_that_fails_is_done() {
+    let keys = "\n    fault: { error_at: 10 }\n    on_error: detach";
+    let report = run(&graph(100, 4, "max: 1", "latency: 2ms", keys));
+    assert_eq!((figure(&report, "count"), figure(&report, "last")), (9.0, 8.0), "{:?}", report.failures);
+    assert_eq!((report.exit_code(), &report.bugs[..]), (0, &[][..]));
 }

@@ -28,10 +28,10 @@ pub(crate) fn show_inspection(path: &Path, json: bool) -> Result<String, Backend
             ports.row([what.to_string(), binding.port.clone(), binding.name.clone(), spec]);
         }
     }
-    let mut operators =
-        Table::new(["<operator", "count"].into_iter().chain(found.dispatch().iter().map(|(name, _)| *name)));
+    let dispatch = found.dispatch();
+    let mut operators = Table::new(["<operator", "count"].into_iter().chain(dispatch.iter().map(|(name, _)| *name)));
     for (operator, n) in &found.operators {
-        let made = found.dispatch().into_iter().map(|(_, dispatch)| how(&dispatch, operator));
+        let made = dispatch.iter().map(|(_, dispatch)| how(dispatch, operator));
         operators.row([operator.clone(), n.to_string()].into_iter().chain(made));
     }
     let mut tensors = Table::new(["<tensor", "<type", "<shape", "<in"]);
@@ -45,8 +45,8 @@ pub(crate) fn show_inspection(path: &Path, json: bool) -> Result<String, Backend
     }
     if !found.operators.is_empty() {
         text.push('\n');
-        for (backend, dispatch) in found.dispatch() {
-            let _ = writeln!(text, "{backend}: {dispatch}");
+        for (backend, dispatch) in &dispatch {
+            let _ = writeln!(text, "{backend}: {}", one_line(&dispatch.to_string()));
         }
     }
     Ok(text)

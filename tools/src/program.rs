@@ -62,7 +62,8 @@ pub fn main(registry: Registry) -> ExitCode {
         Some(Verb::Inspect { file, json }) => match show_inspection(file, *json) {
             Ok(text) => Stdout::default().print(&text, 0),
             Err(error) => {
-                complain(&format!("limen-run: {}: {error}", crate::table::one_line(&file.to_string_lossy())));
+                let text = format!("{}: {error}", file.to_string_lossy());
+                complain(&format!("limen-run: {}", crate::table::one_line(&text)));
                 REFUSED
             }
         },

@@ -43,7 +43,7 @@ pub struct Config {
     #[serde(default = "one")]
     pub threads: usize,
     /// How many calls may be on their way at once, each on a thread of its own that runs on any core of the run. What comes
-    /// out keeps the order of what went in, and a call that fails fails its own messages only.
+    /// out keeps the order of what went in, and under `on_error: skip` a call that fails fails its own messages only.
     #[serde(default = "one")]
     pub in_flight: usize,
     /// Outputs that are inputs of the next call of the same stream, such as those of a recurrent model. They are no ports.
@@ -226,6 +226,11 @@ impl Config {
     pub(super) fn check(&self, errors: &mut PlanErrors) {
         if self.batch.max == 0 {
             errors.at("batch.max", "a batch has at least one message");
+        }
+        if self.batch.max == 1 && self.batch.within.is_some() {
+            errors
+                .at("batch.within", "a batch of one message waits for no other")
+                .help("write `max:` too, the most messages in one call");
         }
         match self.batch.stride {
             Some(0) => _ = errors.at("batch.stride", "0 messages would leave after each batch, so none ever would"),

@@ -1,6 +1,7 @@
 //! A model's file and the files of its weights, read and checked before any runtime sees them.
 
 use super::outline::{External, Outline};
+use crate::weights::sha256;
 use limen::backend::BackendError;
 use limen::unit::show_bytes;
 use prost::bytes::Bytes;
@@ -87,10 +88,11 @@ impl Artifact {
             return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
         }
         let bytes = Bytes::from(bytes);
-        let outline = Outline::read(&bytes)?;
+        let mut outline = Outline::read(&bytes)?;
         let most = MAX_MODEL_BYTES.saturating_sub(bytes.len() as u64);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let data = data_files(folder, &outline, most)?;
+        outline.files = data.iter().map(|file| (file.name.clone(), sha256(&file.bytes))).collect();
         // Nobody else holds the bytes any more, so this is no copy.
         Ok(Artifact { folder: folder.to_path_buf(), bytes: Vec::from(bytes), data, outline })
     }

@@ -33,6 +33,8 @@ pub struct Outline {
     pub opset: i64,
     /// The SHA-256 of its file, in hexadecimal digits.
     pub sha256: String,
+    /// The files beside it that hold its weights, with the SHA-256 of each.
+    pub files: BTreeMap<String, String>,
 }
 
 /// An input of a model.
@@ -57,6 +59,8 @@ pub struct Output {
     pub name: String,
     /// Its name as a port.
     pub port: String,
+    /// What the file declares it to be; what really comes out, only loading tells.
+    pub declared: Option<String>,
 }
 
 /// What an input's first dim is.
@@ -230,12 +234,17 @@ impl Outline {
             outputs: graph
                 .outputs
                 .iter()
-                .map(|output| Output { name: output.name.clone(), port: port_name(&output.name) })
+                .map(|output| Output {
+                    name: output.name.clone(),
+                    port: port_name(&output.name),
+                    declared: Input::read(output).ok().map(|declared| declared.declared()),
+                })
                 .collect(),
             ops: reader.ops,
             weights: reader.weights,
             opset: model.opsets.iter().find(opset).map_or(0, |o| o.version),
             sha256: sha256(file),
+            files: BTreeMap::new(),
         };
         distinct(outline.inputs.iter().map(|input| &input.port))?;
         distinct(outline.outputs.iter().map(|output| &output.port))?;
@@ -317,6 +326,19 @@ pub(crate) struct Unbound {
 }
 
 impl Input {
+    /// Type and dims as the file has them: `f32[n,1,8,8]`.
+    pub(crate) fn declared(&self) -> String {
+        let dims: Vec<String> = self
+            .shape
+            .iter()
+            .map(|length| match length {
+                Length::Fixed(n) => n.to_string(),
+                Length::Symbol(name) => name.clone(),
+            })
+            .collect();
+        format!("{}[{}]", self.elem.dtype(), dims.join(","))
+    }
+
     fn read(value: &wire::Value) -> Result<Input, String> {
         let port = port_name(&value.name);
         let unsupported = |why: String| Err(format!("input `{port}` {why}"));

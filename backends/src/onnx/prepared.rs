@@ -221,6 +221,11 @@ impl<R: Runtime> OnnxPrepared<R> {
                 signature.outputs.push(spec(&out_ports[at], output.dtype, &output.item));
             }
         }
+        if let Some(State { output, .. }) = model.states.first().filter(|_| signature.outputs.is_empty()) {
+            let why =
+                format!("`{output}` is a state and no port, which leaves no output; export it twice (`Identity`)");
+            return Err(BackendError::Unsupported(why));
+        }
         signature.check()?;
         let (buckets, shadow) = (model.buckets.clone(), None);
         let OnnxModel { finite, lazy, .. } = *model;

@@ -61,13 +61,13 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Weights, String> {
 /// What is wrong with an archive, or with the array of that name in it.
 pub(crate) type NpzError = (Option<String>, std::io::Error);
 
-/// Reads the arrays of an `.npz`, each of at most so many bytes; `wanted` says which.
+/// Reads the arrays of an `.npz`, of at most so many bytes together; `wanted` says which.
 ///
 /// # Errors
 /// The array's name, where one is wrong and not the archive itself, and a sentence.
 pub(crate) fn read_npz(
     file: impl Read + Seek,
-    most: u64,
+    mut most: u64,
     mut wanted: impl FnMut(&str) -> bool,
 ) -> Result<Vec<(String, Weights)>, NpzError> {
     let whole = |e: zip::result::ZipError| (None, std::io::Error::from(e));
@@ -85,6 +85,7 @@ pub(crate) fn read_npz(
         if bytes.len() as u64 > most {
             return Err(wrong(format!("is larger than {} MiB", most >> 20)));
         }
+        most -= bytes.len() as u64;
         let array = parse_npy(&bytes).map_err(wrong)?;
         arrays.push((name, array));
     }

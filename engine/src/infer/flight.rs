@@ -3,6 +3,7 @@
 use crate::backend::Ticket;
 use crate::meter::Run;
 use crate::payload::Header;
+use crate::stage::Trouble;
 
 /// A call that has begun.
 #[derive(Debug)]
@@ -12,6 +13,12 @@ pub(super) struct Flight {
     /// How many messages it has.
     pub(super) n: usize,
     pub(super) started: u64,
+    /// When it was seen to have finished; 0 before.
+    pub(super) landed: u64,
+    /// Why it could not begin.
+    pub(super) trouble: Option<Trouble>,
+    /// Whether it was said that it takes too long.
+    pub(super) is_said: bool,
     /// Headers of the messages that leave with it.
     pub(super) headers: Vec<Header>,
     /// Their runs, and since when they were held.
@@ -22,7 +29,7 @@ impl Flight {
     /// An empty one, with room for a batch.
     pub(super) fn new(max: usize) -> Self {
         let (headers, runs) = (Vec::with_capacity(max), Vec::with_capacity(max));
-        Flight { ticket: Ticket(0), n: 0, started: 0, headers, runs }
+        Flight { ticket: Ticket(0), n: 0, started: 0, landed: 0, trouble: None, is_said: false, headers, runs }
     }
 
     /// Messages that leave with it.

@@ -111,7 +111,8 @@ impl Planner<'_> {
                     continue;
                 }
             }
-            if (node.merges() || node.rule.policy == JoinPolicy::ByTime)
+            // What goes by number, as `zip` and `in_turn` do, goes in step with others that do.
+            if matches!(node.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
                 && let Some(other) = held_by_another(at, nodes, edges)
             {
                 let message = format!(

@@ -50,6 +50,9 @@ pub(crate) struct RunShared {
     bells: Vec<Arc<Bell>>,
     /// The CPUs of the run.
     cpus: Vec<usize>,
+    /// How long a call may take before somebody says so, ns, and the nodes' names.
+    watchdog: u64,
+    names: Vec<String>,
     /// Where each worker is.
     pub(super) at: Vec<Arc<At>>,
     started: Gate,
@@ -96,7 +99,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RunShared {
-    pub(crate) fn new(bells: Vec<Arc<Bell>>, cpus: Vec<usize>) -> Self {
+    pub(crate) fn new(bells: Vec<Arc<Bell>>, cpus: Vec<usize>, watchdog: Duration, names: Vec<String>) -> Self {
         let workers = bells.len();
         let gate = GateState { pinned: vec![None; workers], ..GateState::default() };
         RunShared {
@@ -104,6 +107,8 @@ impl RunShared {
             stop_at: AtomicU64::new(0),
             bells,
             cpus,
+            watchdog: u64::try_from(watchdog.as_nanos()).unwrap_or(u64::MAX),
+            names,
             at: (0..workers).map(|_| Arc::default()).collect(),
             started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
             failures: Mutex::default(),
@@ -152,6 +157,19 @@ impl RunShared {
 
     pub(crate) fn bell(&self, worker: usize) -> Arc<Bell> {
         self.bells[worker].clone()
+    }
+
+    /// How long a call may take before somebody says so, ns.
+    pub(crate) fn watchdog(&self) -> u64 {
+        self.watchdog
+    }
+
+    /// A call of a node, which its worker does not wait for, takes longer than that.
+    #[cold]
+    pub(crate) fn overdue(&self, node: usize) {
+        let name = self.names.get(node).map_or("?", String::as_str);
+        let limit = Duration::from_nanos(self.watchdog);
+        self.note(format!("a call of `{name}` has been on its way for more than {limit:?}"));
     }
 
     /// What a session on a worker's thread may use of the engine.
@@ -279,7 +297,7 @@ mod loom_tests {
         loom::model(|| {
             let bell = Arc::new(Bell::default());
             bell.answer_here();
-            let shared = Arc::new(RunShared::new(vec![bell.clone()], Vec::new()));
+            let shared = Arc::new(RunShared::new(vec![bell.clone()], Vec::new(), Duration::MAX, Vec::new()));
             let stopper = {
                 let shared = shared.clone();
                 thread::spawn(move || shared.stop())
