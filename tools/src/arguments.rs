@@ -161,6 +161,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "What is laid over the graph")]
     pub overlay: Vec<PathBuf>,
 
+    /// Repeat every n-th call of each model on another backend and report how far apart they were: ort, ort:10
+    #[arg(long, env = "LIMEN_SHADOW", value_name = "BACKEND[:N]")]
+    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    pub shadow: Option<Shadow>,
+
     /// Set one value, such as nodes.camera.config.rate=30Hz, over everything else; may be repeated
     #[arg(long, env = "LIMEN_SET", value_name = "PATH=VALUE", value_delimiter = ';')]
     #[arg(hide_env = true, help_heading = "What is laid over the graph")]
@@ -339,6 +344,30 @@ impl RunArguments {
             (true, _) => Detail::Problems,
             (_, true) => Detail::Full,
             _ => Detail::Usual,
+        }
+    }
+}
+
+/// Another backend that repeats calls, and of how many one: `ort:10`; of a hundred where it is not said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shadow {
+    /// The backend: rten, tract or ort.
+    pub backend: String,
+    /// Of so many calls one is repeated.
+    pub every: u64,
+}
+
+impl FromStr for Shadow {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (backend, every) = text.split_once(':').unwrap_or((text, "100"));
+        if !["rten", "tract", "ort"].contains(&backend) {
+            return Err(format!("`{backend}` is not a backend to compare with: rten, tract or ort"));
+        }
+        match every.parse() {
+            Ok(every) if every > 0 => Ok(Shadow { backend: backend.to_string(), every }),
+            _ => Err(format!("`{every}` is not a number of calls: write `{backend}:100`")),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Everything it prints is made by the crate's public functions; here is only their order, and which exit code follows
 //! from what.
 
-use crate::arguments::RunArguments;
+use crate::arguments::{RunArguments, Shadow};
 use crate::dot::show_dot;
 use crate::dump::Dump;
 use crate::gate::Verdict;
@@ -18,7 +18,7 @@ use crate::run_info::{GraphFile, RunInfo};
 use crate::stdout::Stdout;
 use crate::summary::Summary;
 use crate::table::one_line;
-use limen::{NodePlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
+use limen::{Layers, NodePlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
 use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::path::Path;
@@ -32,6 +32,12 @@ fn complain_of(problems: &Problems) {
     }
     complain(&show_problems(problems, stderr().is_terminal()));
     complain(&format!("\n{}; nothing was started", count(problems.0.len(), "problem")));
+}
+
+/// Why a setting could not be laid over the nodes that run models.
+enum NotLaid {
+    Refused(Problems),
+    Because(String),
 }
 
 /// One `limen-run GRAPH`.
@@ -59,7 +65,16 @@ impl<'a> Run<'a> {
             };
         }
         self.find_libraries();
-        let plan = match Plan::from_file(path, &arguments.layers(), registry, &arguments.options()) {
+        let mut layers = arguments.layers();
+        if let Some(Shadow { backend, every }) = &arguments.shadow {
+            let setting = format!("shadow={{ backend: {backend}, every: {every} }}");
+            match self.lay_over_models(&mut layers, registry, &setting) {
+                Ok(_) => {}
+                Err(NotLaid::Refused(problems)) => return self.refused(&name, &problems),
+                Err(NotLaid::Because(why)) => return self.not_started(&name, &why, REFUSED),
+            }
+        }
+        let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
             Ok(plan) => plan,
             Err(problems) => return self.refused(&name, &problems),
         };
@@ -140,27 +155,34 @@ impl<'a> Run<'a> {
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let mut layers = arguments.layers();
-        let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
-            Ok(plan) => plan,
-            Err(problems) => return self.refused(&name, &problems),
+        let models = match self.lay_over_models(&mut layers, registry, &format!("verify.against={against}")) {
+            Ok(models) => models,
+            Err(NotLaid::Refused(problems)) => return self.refused(&name, &problems),
+            Err(NotLaid::Because(why)) => return self.not_started(&name, &why, REFUSED),
         };
-        let is_model = |node: &&NodePlan| node.kind == "infer" && !node.notes.iter().any(|note| note == "backend mock");
-        let models: Vec<String> = plan.nodes().iter().filter(is_model).map(|node| node.name.clone()).collect();
-        if models.is_empty() {
-            return self.not_started(&name, "no node of this graph runs a model that could be compared", REFUSED);
-        }
-        if let Some(inner) = models.iter().find(|model| model.contains('.')) {
-            let message = format!(
-                "`{inner}` is inside a subgraph; write `verify: {{ against: {against} }}` there, and `limen-run plan`"
-            );
-            return self.not_started(&name, &message, REFUSED);
-        }
-        layers.set.extend(models.iter().map(|model| format!("nodes.{model}.config.verify.against={against}")));
         let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
             Ok(plan) => plan,
             Err(problems) => return self.refused(&name, &problems),
         };
         self.models(&plan, |node| models.contains(&node.name))
+    }
+
+    /// Sets a key of every node that runs a model, and says which they are.
+    fn lay_over_models(&self, layers: &mut Layers, registry: &Registry, setting: &str) -> Result<Vec<String>, NotLaid> {
+        let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
+        let plan = Plan::from_file(path, layers, registry, &self.arguments.options()).map_err(NotLaid::Refused)?;
+        let is_model = |node: &&NodePlan| node.kind == "infer" && !node.notes.iter().any(|note| note == "backend mock");
+        let models: Vec<String> = plan.nodes().iter().filter(is_model).map(|node| node.name.clone()).collect();
+        if models.is_empty() {
+            return Err(NotLaid::Because("no node of this graph runs a model that could be compared".into()));
+        }
+        if let Some(inner) = models.iter().find(|model| model.contains('.')) {
+            let why =
+                format!("`{inner}` is inside a subgraph, out of reach from here; write `{setting}` in its `config`");
+            return Err(NotLaid::Because(why));
+        }
+        layers.set.extend(models.iter().map(|model| format!("nodes.{model}.config.{setting}")));
+        Ok(models)
     }
 
     fn refused(mut self, name: &str, problems: &Problems) -> u8 {

@@ -287,6 +287,41 @@ fn a_graph_can_be_drawn_and_a_host_examined() {
     folder.run("explain nonsense").expect(2, "", "neither a code");
 }
 
+/// A graph that runs the digits' model on noise, with that model beside it.
+const MODEL: &str = "
+version: 1
+nodes:
+  noise: { kind: synthetic, config: { pattern: noise, shape: [1, 8, 8], dtype: f32, count: 40 } }
+  digit: { kind: infer, config: { model: digits.onnx }, from: noise }
+  nothing: { kind: 'null', from: digit }
+";
+
+#[test]
+fn models_are_looked_at_and_compared_from_the_command_line() {
+    let folder = Folder::with("models", MODEL);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    folder
+        .run("inspect digits.onnx")
+        .expect(0, "digits.onnx: onnx, opset ", "")
+        .expect(0, "rten: ", "")
+        .expect(0, "Conv", "");
+    let inspected = folder.run("inspect digits.onnx --json").json();
+    assert_eq!(inspected["sha256"].as_str().map(str::len), Some(64), "{inspected}");
+    folder.run("inspect graph.yaml").expect(2, "", "this is text, not an ONNX model");
+    folder.run("verify-backend graph.yaml --against rten").expect(0, "against `rten`, 32 calls", "");
+    let report = folder.run("graph.yaml --json --shadow rten:10").json();
+    let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64();
+    assert_eq!((figure("shadow_compared"), figure("shadow_over")), (Some(4.0), Some(0.0)), "{}", report["nodes"][1]);
+    folder.run("graph.yaml --shadow mock").expect(2, "", "`mock` is not a backend to compare with");
+    folder.run("graph.yaml --shadow rten:0").expect(2, "", "`0` is not a number of calls");
+    Folder::with("no-models", COUNTING).run("graph.yaml --shadow rten").expect(
+        2,
+        "",
+        "no node of this graph runs a model",
+    );
+}
+
 #[test]
 fn memory_is_locked_or_the_refusal_is_said() {
     let folder = Folder::with("mlock", &format!("{COUNTING}run: {{ mlock: true }}\n"));
