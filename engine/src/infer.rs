@@ -382,6 +382,7 @@ impl<B: Backend> InferStage<B> {
             }
             if self.most > 1 { self.submit(&mut flight) } else { self.call(&flight) }
         });
+        let ended = if self.most == 1 { cx.read() } else { 0 };
         if let Some(streams) = &mut self.streams {
             streams.settle(flight.headers.iter(), &mut self.lanes, outcome.is_ok());
         }
@@ -389,8 +390,7 @@ impl<B: Backend> InferStage<B> {
         cx.record(self.sizes, n as u64, 1);
         self.common.counts.batches.add(1);
         if self.most == 1 {
-            let end = cx.read();
-            return self.land(flight, outcome, end, cx);
+            return self.land(flight, outcome, ended, cx);
         }
         cx.stale();
         // One that could not even begin fails in its turn, behind those that began before.
@@ -429,7 +429,8 @@ impl<B: Backend> InferStage<B> {
     /// A call ended at a time: its messages are done or have failed. What has passed since, they waited for room.
     fn land(&mut self, flight: Flight, outcome: Result<(), Trouble>, ended: u64, cx: &mut Cx) {
         let (started, leave) = (flight.started, flight.leaving());
-        let end = cx.read();
+        // A call that ended when it returned has waited for nothing since.
+        let end = if self.most == 1 { ended } else { cx.read() };
         let (compute, rest) = (ended - started, end - ended);
         cx.record(self.common.compute, compute, flight.n as u32);
         self.common.check_budget(compute);
