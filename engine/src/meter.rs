@@ -174,22 +174,21 @@ impl Meter {
     /// Notes `n` messages of one value.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32) {
-        let entry = Entry { hist: hist.0, n, value };
-        match self.log.get_mut(self.logged) {
-            Some(place) => {
-                *place = entry;
-                self.logged += 1;
-            }
-            None => self.fold_and_record(entry),
+        if self.logged == LOG {
+            self.fold_now();
+        }
+        if let Some(place) = self.log.get_mut(self.logged) {
+            // Word by word: an entry put together first and copied would be read in another portion than it was written in,
+            // and have to wait for the cache.
+            (place.hist, place.n, place.value) = (hist.0, n, value);
+            self.logged += 1;
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn fold_and_record(&mut self, entry: Entry) {
+    fn fold_now(&mut self) {
         self.fold();
-        self.log[0] = entry;
-        self.logged = 1;
     }
 
     /// Moves the log into the histograms.
