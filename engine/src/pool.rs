@@ -403,17 +403,20 @@ impl Pool {
     #[inline]
     pub(crate) fn take_slot(&mut self) -> Option<TensorMut> {
         let inner = self.inner();
+        let rows = inner.rows as usize;
         let at = self.cursor as usize;
         // Usually the next slot is free: slots come back in the order in which they went out.
-        let slot = if is_free(inner.refs(at)) { at } else { self.search()? };
+        let slot = if is_free(&inner.table[at * rows].refs) { at } else { self.search()? };
+        let row = &inner.table[slot * rows];
         // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which orders it.
-        inner.refs(slot).store(1, Ordering::Relaxed);
+        row.refs.store(1, Ordering::Relaxed);
         let tensor = Tensor {
-            row: NonNull::from(&inner.table[slot * inner.rows as usize]),
+            row: NonNull::from(row),
             // SAFETY: the slot is in range, so the offset lies in the allocation.
             data: unsafe { inner.data.add(slot * inner.slot_bytes) },
         };
-        self.cursor = if slot + 1 == self.slots() { 0 } else { slot as u32 + 1 };
+        let is_last = (slot + 1) * rows == inner.table.len();
+        self.cursor = if is_last { 0 } else { slot as u32 + 1 };
         Some(TensorMut(tensor))
     }
 
