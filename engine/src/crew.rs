@@ -3,6 +3,8 @@
 use crate::error::NodeError;
 use crate::stage::{Ended, Stage, Standing, Turn};
 use crate::worker::{Cx, Idler};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Which of the stages that share a core is turned next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
@@ -77,16 +79,37 @@ impl Crew {
 
     /// Turns one stage.
     pub(crate) fn turn(&mut self, at: usize, cx: &mut Cx) -> Turn {
-        self.members[at].stage.turn(cx)
+        self.guard(cx, |crew, cx| crew.members[at].stage.turn(cx))
     }
 
     /// Turns stages as the schedule says, all of them where none was found to have work.
     pub(crate) fn pass(&mut self, cx: &mut Cx) -> Turn {
-        match self.schedule {
-            Schedule::RoundRobin => self.pass_in_turn(cx),
-            Schedule::Deadline => self.pass_by_deadline(cx),
-            Schedule::Throughput => self.pass_for_throughput(cx),
+        self.guard(cx, |crew, cx| match crew.schedule {
+            Schedule::RoundRobin => crew.pass_in_turn(cx),
+            Schedule::Deadline => crew.pass_by_deadline(cx),
+            Schedule::Throughput => crew.pass_for_throughput(cx),
+        })
+    }
+
+    /// Runs turns: a panic that comes out of a node's call becomes that node's failure. A stage guards the calls of a burst
+    /// itself; those of one message are guarded here, together, because a guard each would cost as much as the call.
+    #[inline(always)]
+    fn guard(&mut self, cx: &mut Cx, turns: impl FnOnce(&mut Crew, &mut Cx) -> Turn) -> Turn {
+        match catch_unwind(AssertUnwindSafe(|| turns(self, cx))) {
+            Ok(turn) => turn,
+            Err(panic) => self.struck(cx, panic),
         }
+    }
+
+    /// # Panics
+    /// Goes on with a panic that was no node's.
+    #[cold]
+    #[inline(never)]
+    fn struck(&mut self, cx: &mut Cx, panic: Box<dyn Any + Send>) -> Turn {
+        if !self.members.iter_mut().any(|member| member.stage.is_struck(&*panic, cx)) {
+            resume_unwind(panic);
+        }
+        Turn::Worked
     }
 
     /// Turns every stage once.
@@ -182,6 +205,7 @@ impl Crew {
     }
 
     pub(crate) fn run(&mut self, cx: &mut Cx, idler: &mut Idler) {
+        // What is alone on its worker has no edge within it, and guards every call itself.
         if let [member] = &mut self.members[..] {
             member.stage.run(cx, idler);
             member.is_done = true;

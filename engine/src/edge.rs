@@ -19,7 +19,7 @@ mod tx;
 
 pub(crate) use admission::Admission;
 use admission::Lanes;
-pub(crate) use local::{Buffers, local};
+pub(crate) use local::{Buffers, Local, local};
 pub(crate) use outer::{OuterParams, OuterRx, OuterTx, outer};
 pub(crate) use rx::{Remains, Rx};
 pub(crate) use tap::TapTx;

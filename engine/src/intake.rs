@@ -85,9 +85,14 @@ pub trait Intake: Sized + 'static {
     fn has_only(&self) -> bool {
         false
     }
-    /// Takes the only message there is, where that is cheaper than a burst of one.
-    fn take_only(&mut self) -> Option<(Self::Taken, Run)> {
+    /// Takes the only message there is, where that is cheaper than a burst of one, and says when it was sent; 0 where it is
+    /// not recorded.
+    fn take_only(&mut self) -> Option<(Self::Taken, u64)> {
         None
+    }
+    /// The run of what [`Intake::take_only`] took last.
+    fn only_run(&self) -> Run {
+        Run::default()
     }
     /// Moves `n` calls' worth into an empty burst.
     fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>);
@@ -175,8 +180,11 @@ impl<T: Payload> Intake for Single<T> {
         self.rx.has_only()
     }
     #[inline]
-    fn take_only(&mut self) -> Option<(Message<T>, Run)> {
+    fn take_only(&mut self) -> Option<(Message<T>, u64)> {
         self.rx.take_only()
+    }
+    fn only_run(&self) -> Run {
+        self.rx.only_run()
     }
     #[inline]
     fn fill(&mut self, n: usize, into: &mut Burst<Message<T>>) {

@@ -5,7 +5,7 @@
 //! into all but the last, moved into the last.
 
 use crate::clock::Time;
-use crate::edge::{EdgeFull, Tx, tx};
+use crate::edge::{Local, Tx, tx};
 use crate::error::{NodeError, NodeErrorKind};
 use crate::meter::{Run, push_run};
 use crate::node::{MAX_PORTS, Many, PortType};
@@ -16,6 +16,7 @@ use crate::worker::Cx;
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 
 /// What a node gives: a payload, a tuple of payloads, or [`Many`].
 pub trait Outputs: 'static {
@@ -120,6 +121,8 @@ pub struct Port<T: Payload> {
     /// Staged messages that belong to a run already.
     in_runs: usize,
     edges: Vec<Tx<T>>,
+    /// The one edge, where it is within this worker and a call sends one message.
+    direct: Option<Rc<Local<T>>>,
     pool: Option<Pool>,
 }
 
@@ -133,7 +136,12 @@ impl<T: Payload> Port<T> {
             Some(last) => last.lend(&mut staged),
             None => staged.reserve_exact(parts.emits * crate::stage::BURST),
         }
+        let direct = match &edges[..] {
+            [edge] if parts.emits == 1 => edge.local(),
+            _ => None,
+        };
         Port {
+            direct,
             name: parts.name,
             emits: parts.emits,
             unchecked: parts.emits.min(1),
@@ -164,7 +172,6 @@ impl<T: Payload> Port<T> {
     pub fn send(&mut self, message: impl Into<Message<T>>) {
         let message = message.into();
         if self.staged.len() == self.staged.capacity() {
-            self.borrow_buffer();
             return self.send_beyond(message);
         }
         self.staged.push(message);
@@ -175,6 +182,7 @@ impl<T: Payload> Port<T> {
     #[cold]
     #[inline(never)]
     fn send_beyond(&mut self, message: Message<T>) {
+        self.borrow_buffer();
         self.staged.push(message);
     }
 
@@ -368,8 +376,8 @@ impl<T: Payload> PortSet for Port<T> {
     }
     #[inline]
     fn is_clear(&mut self) -> bool {
-        let ([edge], 1) = (&self.edges[..], self.emits) else { return false };
-        edge.is_clear() && self.staged.capacity() > 0 && self.pool.as_mut().is_none_or(|pool| pool.has_free(1))
+        self.direct.as_ref().is_some_and(|edge| edge.is_empty())
+            && self.pool.as_mut().is_none_or(|pool| pool.has_free(1))
     }
     #[inline]
     fn ring(&mut self) {
@@ -407,24 +415,21 @@ impl<T: Payload> PortSet for Port<T> {
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
         Port::publish(self, sent, emit)
     }
-    #[inline]
+    #[inline(always)]
     fn publish_call(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
         // Nearly always: one message to one consumer.
-        if let ([edge], 1) = (&mut self.edges[..], self.staged.len()) {
-            let sent = if weight > 0 { sent } else { 0 };
+        if self.staged.len() == 1
+            && let Some(edge) = &self.direct
+            && edge.is_empty()
+            && let Some(message) = self.staged.pop()
+        {
             self.mark = 0;
-            return edge
-                .publish_only(&mut self.staged, sent, accounted + emit, weight)
-                .map_err(|EdgeFull| edge_full(edge.name()));
+            edge.put(message, if weight > 0 { sent } else { 0 }, accounted + emit, weight);
+            return Ok(());
         }
         self.portion(accounted, weight);
         Port::publish(self, sent, emit)
     }
-}
-
-#[cold]
-fn edge_full(edge: &str) -> NodeError {
-    NodeErrorKind::EdgeFull { edge: edge.to_string() }.into()
 }
 
 impl<T: Payload> Outputs for T {

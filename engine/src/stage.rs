@@ -33,6 +33,7 @@ use crate::port::PortSet;
 use crate::running::Failure;
 use crate::sync::{Arc, Counter};
 use crate::worker::{Cx, Idler};
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Most messages a stage takes in one turn. 64 gets most of what batching can give cheap nodes; 16 was too few.
@@ -43,6 +44,8 @@ const TURN_NS: u64 = 20_000;
 const SLOW_NS: u64 = 1_000;
 /// A stage that nothing recorded passes through is timed once in so many turns, to know how long its calls take.
 const PROBE: u32 = 32;
+/// As [`PROBE`], in so many calls of one message: two readings of the clock are most of what such a call costs.
+const PROBE_ALONE: u64 = 256;
 
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +134,13 @@ pub(crate) trait Stage {
         }
     }
 
+    /// A panic came out of a turn. Where it was the node's own, in a call of one message that nothing guards, it is the node's
+    /// failure and goes no further.
+    fn is_struck(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let _ = (panic, cx);
+        false
+    }
+
     /// What a schedule asks before it decides.
     fn standing(&mut self, cx: &mut Cx) -> Standing;
 
@@ -193,6 +203,8 @@ pub(crate) struct Common {
     /// How many messages one turn may take: what fits into 20 µs.
     limit: usize,
     turns: u32,
+    /// The node has been given one message, and has not returned.
+    calling: bool,
     blocked_since: u64,
     /// Whose header stands for what a call takes.
     pub(crate) lead: Lead,
@@ -230,6 +242,7 @@ impl Common {
             // The first call tells how many a turn has time for.
             limit: 1,
             turns: 0,
+            calling: false,
             blocked_since: 0,
             lead: Lead::default(),
             fault: None,
@@ -436,7 +449,7 @@ impl Trouble {
     }
 
     #[cold]
-    fn panic(call: &'static str, panic: &(dyn std::any::Any + Send)) -> Trouble {
+    fn panic(call: &'static str, panic: &(dyn Any + Send)) -> Trouble {
         Trouble(Box::new(TroubleText { call, text: crate::panic::panic_text(panic), panicked: true }))
     }
 
@@ -453,12 +466,6 @@ impl Trouble {
 
 /// Runs node code: a panic becomes an error of that node.
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
-    guarded_here(name, call)
-}
-
-/// As [`guarded`], in the place where it is called: for the one call that a message alone takes.
-#[inline(always)]
-fn guarded_here<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(Trouble::error(name, &error)),

@@ -34,6 +34,14 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Adds one and says what that makes; only the one writer may call it.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        let n = self.0.load(Ordering::Relaxed).wrapping_add(1);
+        self.0.store(n, Ordering::Relaxed);
+        n
+    }
+
     /// Sets; only the one writer may call it.
     #[inline]
     pub(crate) fn set(&self, n: u64) {

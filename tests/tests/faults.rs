@@ -20,13 +20,17 @@ fn chain(fault: &str, keys: &str, count: &str) -> String {
     )
 }
 
+/// How messages reach the node: in bursts, or each alone, which is a path of its own through a worker.
+const EDGES: [&str; 2] = ["", "defaults: { input: { capacity: 1 } }\n"];
+
 #[test]
 fn stop_ends_the_run_and_names_the_node() {
-    for heavy in ["", ", heavy: true"] {
+    for (heavy, edges) in ["", ", heavy: true"].into_iter().flat_map(|heavy| EDGES.map(|edges| (heavy, edges))) {
         for how in ["error", "panic", "too_many"] {
             for at in [0, 1, 777, 4999] {
-                let report = run(&chain(&format!("at: {at}, how: {how}{heavy}"), "", "count: 5000"));
-                let name = format!("{how} at {at}{heavy}");
+                let graph = chain(&format!("at: {at}, how: {how}{heavy}"), "", "count: 5000");
+                let report = run(&format!("{graph}{edges}"));
+                let name = format!("{how} at {at}{heavy} {edges}");
                 assert_eq!(report.outcome, Outcome::Failed, "{name}");
                 assert_eq!(report.exit_code(), 1, "{name}");
                 assert_eq!(report.bugs, Vec::<String>::new(), "{name}");
@@ -46,9 +50,10 @@ fn stop_ends_the_run_and_names_the_node() {
 
 #[test]
 fn skip_counts_the_failed_calls_and_goes_on() {
-    for heavy in ["", ", heavy: true"] {
+    for (heavy, edges) in ["", ", heavy: true"].into_iter().flat_map(|heavy| EDGES.map(|edges| (heavy, edges))) {
         for how in ["error", "panic"] {
-            let report = run(&chain(&format!("every: 7, how: {how}{heavy}"), ", on_error: skip", "count: 7000"));
+            let graph = chain(&format!("every: 7, how: {how}{heavy}"), ", on_error: skip", "count: 7000");
+            let report = run(&format!("{graph}{edges}"));
             assert_eq!(report.exit_code(), 0);
             assert!(report.is_degraded());
             assert_eq!(report.failed_calls, 1000, "{how}{heavy}");

@@ -6,9 +6,10 @@
 
 use super::rx::{Rx, RxKind};
 use super::tx::{Tx, TxKind};
-use super::{Lanes, Params};
+use super::{Lanes, Params, Shared};
 use crate::meter::{Run, push_run};
 use crate::payload::{Message, Payload};
+use crate::sync::Arc;
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -64,33 +65,44 @@ impl Buffers {
 }
 
 /// An edge inside a worker.
-pub(super) struct Local<T: Payload> {
+pub(crate) struct Local<T: Payload> {
     /// How many messages it holds.
     pub(super) len: Cell<usize>,
-    /// The run of a message that was sent alone into an empty edge; it is in no list.
-    pub(super) lone: Lone,
+    /// A message that was sent alone into an empty edge; it is in no list.
+    pub(super) lone: Lone<T>,
     /// Without a buffer while there are none.
     pub(super) items: RefCell<Vec<Message<T>>>,
     pub(super) runs: RefCell<Vec<Run>>,
     pub(super) spares: Rc<RefCell<Spares<T>>>,
+    shared: Arc<Shared>,
 }
 
-/// The run of one message, word by word: moved as a whole, it would be read back in other portions than it was written in,
-/// and have to wait for the cache.
-#[derive(Default)]
-pub(super) struct Lone {
+/// One message and its run, word by word: a run moved as a whole would be read back in other portions than it was written
+/// in, and have to wait for the cache.
+pub(super) struct Lone<T: Payload> {
     is_here: Cell<bool>,
+    weight: Cell<u32>,
     sent: Cell<u64>,
     accounted: Cell<u64>,
-    weight: Cell<u32>,
+    message: Cell<Option<Message<T>>>,
 }
 
-impl Lone {
-    #[inline]
-    pub(super) fn put(&self, sent: u64, accounted: u64, weight: u32) {
+impl<T: Payload> Lone<T> {
+    fn new() -> Self {
+        let (is_here, weight) = Default::default();
+        Lone { is_here, weight, sent: Cell::default(), accounted: Cell::default(), message: Cell::new(None) }
+    }
+
+    #[inline(always)]
+    fn put(&self, message: Message<T>, sent: u64, accounted: u64, weight: u32) {
         self.sent.set(sent);
-        self.accounted.set(accounted);
-        self.weight.set(weight);
+        // Of a run that is not recorded nobody asks for these.
+        if sent != 0 {
+            self.accounted.set(accounted);
+            self.weight.set(weight);
+        }
+        // There was none: nothing is lost, and nothing to be looked at.
+        std::mem::forget(self.message.replace(Some(message)));
         self.is_here.set(true);
     }
 
@@ -100,10 +112,16 @@ impl Lone {
     }
 
     #[inline]
-    pub(super) fn take(&self) -> Option<Run> {
-        let run =
-            Run { sent: self.sent.get(), accounted: self.accounted.get(), hold: 0, n: 1, weight: self.weight.get() };
-        self.is_here.replace(false).then_some(run)
+    fn take(&self) -> Option<Message<T>> {
+        let message = self.message.take()?;
+        self.is_here.set(false);
+        Some(message)
+    }
+
+    /// The run of the message that is here, or was taken last.
+    #[inline]
+    pub(super) fn run(&self) -> Run {
+        Run { sent: self.sent.get(), accounted: self.accounted.get(), hold: 0, n: 1, weight: self.weight.get() }
     }
 }
 
@@ -115,28 +133,54 @@ pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T
     }
     let shared = Rc::new(Local {
         len: Cell::new(0),
-        lone: Lone::default(),
+        lone: Lone::new(),
         items: RefCell::default(),
         runs: RefCell::new(Vec::with_capacity(params.buffer + 1)),
         spares: buffers.spares(params.buffer),
+        shared: params.shared.clone(),
     });
     (Tx::new(params.clone(), TxKind::Local(shared.clone())), Rx::new(params.clone(), RxKind::Local(shared)))
 }
 
 impl<T: Payload> Local<T> {
-    /// Takes the only message of a list while there is none here.
+    /// Whether there is no message here.
     #[inline]
-    pub(super) fn put(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
-        std::mem::swap(&mut *self.items.borrow_mut(), staged);
-        self.lone.put(sent, accounted, weight);
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    /// Sends a message while there is none here. Out of line, so that the message comes in registers: copied from where the node
+    /// has just written it, it would be read in another portion than it was written in, and have to wait for the cache.
+    #[inline(never)]
+    pub(crate) fn put(&self, message: Message<T>, sent: u64, accounted: u64, weight: u32) {
+        self.shared.producer.moved.add(1);
+        self.lone.put(message, sent, accounted, weight);
         self.len.set(1);
+    }
+
+    /// Gives the message that was sent alone, and when; 0 where it is not recorded.
+    #[inline]
+    pub(super) fn take_lone(&self) -> Option<(Message<T>, u64)> {
+        let message = self.lone.take()?;
+        self.len.set(0);
+        Some((message, self.lone.sent.get()))
+    }
+
+    /// Shows the message that is next.
+    pub(super) fn peek(&self, see: impl FnOnce(&Message<T>)) {
+        if let Some(message) = self.lone.message.take() {
+            see(&message);
+            self.lone.message.set(Some(message));
+        } else if let Some(message) = self.items.borrow().first() {
+            see(message);
+        }
     }
 
     /// Takes what is staged; the edge then holds `len`.
     #[inline]
     pub(super) fn append(&self, len: usize, staged: &mut Vec<Message<T>>, staged_runs: &[Run]) {
-        if let Some(run) = self.lone.take() {
-            self.runs.borrow_mut().push(run);
+        if self.lone.is_here() {
+            self.enlist();
         }
         let mut items = self.items.borrow_mut();
         if items.is_empty() {
@@ -149,10 +193,23 @@ impl<T: Payload> Local<T> {
         self.len.set(len);
     }
 
+    /// The message that was sent alone has company now.
+    #[inline(never)]
+    fn enlist(&self) {
+        if let Some(message) = self.lone.take() {
+            let mut items = self.items.borrow_mut();
+            if items.capacity() == 0 {
+                self.spares.borrow_mut().lend(&mut items);
+            }
+            items.push(message);
+            self.runs.borrow_mut().push(self.lone.run());
+        }
+    }
+
     #[inline]
     pub(super) fn fill(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
-        if let Some(run) = self.lone.take() {
-            self.runs.borrow_mut().push(run);
+        if self.lone.is_here() {
+            self.enlist();
         }
         if n < self.len.get() || !into.is_empty() || !into_runs.is_empty() {
             return self.fill_partly(n, into, into_runs);

@@ -91,11 +91,7 @@ impl<T: Payload> Rx<T> {
     /// Shows the message that is next, where it can be seen without being taken.
     pub(crate) fn peek(&self, see: impl FnOnce(&Header)) {
         match &self.kind {
-            RxKind::Local(local) => {
-                if let Some(message) = local.items.borrow().first() {
-                    see(message.header());
-                }
-            }
+            RxKind::Local(local) => local.peek(|message| see(message.header())),
             RxKind::Ring { items, .. } => {
                 if let Ok(message) = items.peek() {
                     see(message.header());
@@ -149,13 +145,16 @@ impl<T: Payload> Rx<T> {
         if let RxKind::Local(local) = &self.kind { local.lone.is_here() } else { false }
     }
 
-    /// Takes a message that was sent alone, and its run. The buffer stays, for the next one.
+    /// Takes a message that was sent alone, and says when; 0 where it is not recorded.
     #[inline]
-    pub(crate) fn take_only(&mut self) -> Option<(Message<T>, Run)> {
-        let RxKind::Local(local) = &self.kind else { return None };
-        let run = local.lone.take()?;
-        local.len.set(0);
-        local.items.borrow_mut().pop().map(|message| (message, run))
+    pub(crate) fn take_only(&mut self) -> Option<(Message<T>, u64)> {
+        if let RxKind::Local(local) = &self.kind { local.take_lone() } else { None }
+    }
+
+    /// The run of what [`Rx::take_only`] took last.
+    #[inline]
+    pub(crate) fn only_run(&self) -> Run {
+        if let RxKind::Local(local) = &self.kind { local.lone.run() } else { Run::default() }
     }
 
     /// Counts messages given to the node.

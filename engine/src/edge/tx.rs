@@ -130,10 +130,10 @@ impl<T: Payload> Tx<T> {
         free
     }
 
-    /// Whether the edge is within a worker, empty, and nobody waits for more of it: one message needs no further look.
-    #[inline]
-    pub(crate) fn is_clear(&self) -> bool {
-        if let TxKind::Local(local) = &self.kind { local.len.get() == 0 && self.stalled.is_none() } else { false }
+    /// The edge itself, where it is within a worker. A message that finds it empty may go there without another look: what this
+    /// end remembers, it remembers of an edge that was full.
+    pub(crate) fn local(&self) -> Option<Rc<Local<T>>> {
+        if let TxKind::Local(local) = &self.kind { Some(local.clone()) } else { None }
     }
 
     /// Whether the edge is at its soft mark, or full where it has none.
@@ -149,28 +149,6 @@ impl<T: Payload> Tx<T> {
         self.stalled.is_some_and(|since| since > 0)
     }
 
-    /// Sends the only message of a list.
-    ///
-    /// # Errors
-    /// As [`Tx::publish`].
-    #[inline]
-    pub(crate) fn publish_only(
-        &mut self,
-        staged: &mut Vec<Message<T>>,
-        sent: u64,
-        accounted: u64,
-        weight: u32,
-    ) -> Result<(), EdgeFull> {
-        if let TxKind::Local(local) = &self.kind
-            && local.len.get() == 0
-        {
-            self.params.shared.producer.moved.add(1);
-            local.put(staged, sent, accounted, weight);
-            return Ok(());
-        }
-        self.publish(staged, &[Run { sent, accounted, hold: 0, n: 1, weight }])
-    }
-
     /// Sends messages and empties the list; `runs` say how they were published together.
     ///
     /// # Errors
@@ -181,6 +159,12 @@ impl<T: Payload> Tx<T> {
         if n == 0 {
             return Ok(());
         }
+        if let (TxKind::Local(local), [run], 1) = (&self.kind, runs, n)
+            && local.is_empty()
+        {
+            staged.pop().into_iter().for_each(|message| local.put(message, run.sent, run.accounted, run.weight));
+            return Ok(());
+        }
         self.params.shared.producer.moved.add(n as u64);
         match &mut self.kind {
             TxKind::Local(local) => {
@@ -188,10 +172,7 @@ impl<T: Payload> Tx<T> {
                 if len > self.params.capacity {
                     return Self::overflow(&self.params, local, staged, runs);
                 }
-                match runs {
-                    [run] if len == 1 => local.put(staged, run.sent, run.accounted, run.weight),
-                    runs => local.append(len, staged, runs),
-                }
+                local.append(len, staged, runs);
                 Ok(())
             }
             TxKind::Ring(items, run_ring) => {

@@ -1,11 +1,12 @@
 //! What gives a node its messages: the burst, the stamps, the books, and the loop that runs once per message.
 
-use super::{Common, Fault, Life, OnError, PROBE, SLOW_NS, Trouble, Turn, count_misses, guarded, guarded_here, sift};
+use super::{Common, Fault, Life, OnError, PROBE, PROBE_ALONE, SLOW_NS, Trouble, Turn, count_misses, guarded, sift};
 use crate::edge::Reason;
 use crate::error::NodeError;
 use crate::intake::{Burst, Intake};
 use crate::meter::Run;
 use crate::worker::Cx;
+use std::any::Any;
 
 /// What a stage does with its messages; transforms and sinks differ only in this.
 pub(super) trait Work<T> {
@@ -34,6 +35,14 @@ pub(super) trait Work<T> {
         sent: u64,
         compute: u64,
     ) -> Result<(), NodeError>;
+}
+
+/// Drops what no node is there to take: out of line, so that the usual case stays small enough to be compiled into its caller.
+#[cold]
+#[inline(never)]
+pub(super) fn drop_item<T>(item: T) -> Result<(), NodeError> {
+    drop(item);
+    Ok(())
 }
 
 /// How far a turn has come with its runs.
@@ -220,42 +229,79 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
-        let Some((item, run)) = self.intake.take_only() else { return Ok(()) };
+        let Some((item, sent)) = self.intake.take_only() else { return Ok(()) };
+        let probed = common.counts.taken.count() % PROBE_ALONE == 1 || common.is_slow();
+        if probed || sent != 0 {
+            return self.process_timed(item, probed, common, cx, work);
+        }
+        self.intake.received(1);
+        common.calling = true;
+        let result = work.give_one(item);
+        common.calling = false;
+        cx.stale();
+        common.blocked_since = 0;
+        if let Err(error) = result {
+            return self.skip_one(Trouble::error("call", &error), common, cx, work);
+        }
+        common.counts.done.add(1);
+        work.publish_call(0, 0, cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
+    }
+
+    /// As [`Feed::process_only`], of a message that is recorded, or a call that is timed. Out of line, so that neither path
+    /// has to keep what only the other needs.
+    #[inline(never)]
+    fn process_timed<W: Work<I::Taken>>(
+        &mut self,
+        item: I::Taken,
+        probed: bool,
+        common: &mut Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> Result<(), Trouble> {
+        let started = cx.mark();
+        let run = self.intake.only_run();
         let recorded = run.is_recorded();
-        common.turns = common.turns.wrapping_add(1);
-        let probed = common.is_slow() || common.turns % PROBE == 1;
-        let timed = recorded || probed;
-        let started = if timed { cx.mark() } else { 0 };
         let (mut accounted, mut weight) = (0, 0);
         if recorded {
             weight = run.weight;
             accounted = run.accounted + cx.record_wait_alone(common, &run, started);
             work.note(&item);
         }
-        common.counts.taken.add(1);
         self.intake.received(1);
-        let mut result = guarded_here("call", || work.give_one(item));
-        let (mut end, mut compute) = (0, 0);
-        if timed {
-            end = cx.read();
-            compute = end - started;
-            if recorded {
-                cx.record(common.compute, compute, run.weighted());
-            }
-            if probed || compute > SLOW_NS {
-                common.learn(compute, 1);
-            }
-        } else {
-            cx.stale();
+        common.calling = true;
+        let result = work.give_one(item);
+        common.calling = false;
+        let end = cx.read();
+        let compute = end - started;
+        if recorded {
+            cx.record(common.compute, compute, weight);
         }
-        if let Err(trouble) = result {
-            result = self.skip_one(trouble, common, cx, work);
-        } else {
-            common.counts.done.add(1);
-            result = work.publish_call(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e));
+        if probed || compute > SLOW_NS {
+            common.learn(compute, 1);
         }
         common.blocked_since = 0;
-        result
+        if let Err(error) = result {
+            return self.skip_one(Trouble::error("call", &error), common, cx, work);
+        }
+        common.counts.done.add(1);
+        work.publish_call(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
+    }
+
+    /// What a panic in a call of one message comes to; `None` where it was not in one. See [`crate::crew`] for who asks.
+    #[cold]
+    pub(super) fn struck<W: Work<I::Taken>>(
+        &mut self,
+        panic: &(dyn Any + Send),
+        common: &mut Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> Option<Result<(), Trouble>> {
+        if !std::mem::take(&mut common.calling) {
+            return None;
+        }
+        cx.stale();
+        common.blocked_since = 0;
+        Some(self.skip_one(Trouble::panic("call", panic), common, cx, work))
     }
 
     #[cold]

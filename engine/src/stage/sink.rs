@@ -1,6 +1,6 @@
 //! The stage of a node without outputs, where end-to-end latencies are measured.
 
-use super::feed::{Feed, Work};
+use super::feed::{Feed, Work, drop_item};
 use super::{
     Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, reset_node,
 };
@@ -11,6 +11,7 @@ use crate::meter::{Hist, Term};
 use crate::node::{Inputs, Reset, Sink};
 use crate::port::push_origin;
 use crate::worker::Cx;
+use std::any::Any;
 
 /// A node without outputs.
 pub(crate) struct SinkStage<N: Sink> {
@@ -47,9 +48,10 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         }
         Ok(())
     }
-    #[inline]
+    #[inline(always)]
     fn give_one(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
-        self.node.as_mut().map_or(Ok(()), |node| node.take(item))
+        let Some(node) = &mut self.node else { return drop_item(item) };
+        node.take(item)
     }
     #[inline]
     fn note(&mut self, item: &<N::In as Inputs>::Taken) {
@@ -151,10 +153,10 @@ impl<N: Sink> SinkStage<N> {
             self.fail(cx, trouble);
         }
     }
-}
 
-impl<N: Sink> Stage for SinkStage<N> {
-    fn turn(&mut self, cx: &mut Cx) -> Turn {
+    /// A turn that may be anything.
+    #[inline(never)]
+    fn turn_closely(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
             Life::Resting(due) => {
@@ -199,16 +201,41 @@ impl<N: Sink> Stage for SinkStage<N> {
             return Turn::Blocked;
         }
         self.dirty = true;
-        let (feed, common, work) = (&mut self.feed, &mut self.common, &mut self.work);
-        let only = feed.has_only(common);
-        let result = if only { feed.process_only(common, cx, work) } else { feed.process(room, common, cx, work) };
-        if let Err(trouble) = result {
+        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
             self.fail(cx, trouble);
         }
         if let Some(node) = &mut self.work.node {
             node.turned();
         }
         Turn::Worked
+    }
+}
+
+impl<N: Sink> Stage for SinkStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        let is_plain = self.common.life == Life::Open && self.feed.has_only(&self.common);
+        if is_plain && self.work.node.as_ref().is_some_and(|node| node.room(1) > 0) {
+            self.common.counts.turns.add(1);
+            cx.enter(self.common.node);
+            self.dirty = true;
+            if let Err(trouble) = self.feed.process_only(&mut self.common, cx, &mut self.work) {
+                self.fail(cx, trouble);
+            }
+            if let Some(node) = &mut self.work.node {
+                node.turned();
+            }
+            return Turn::Worked;
+        }
+        self.turn_closely(cx)
+    }
+
+    #[cold]
+    fn is_struck(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let Some(result) = self.feed.struck(panic, &mut self.common, cx, &mut self.work) else { return false };
+        if let Err(trouble) = result {
+            self.fail(cx, trouble);
+        }
+        true
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

@@ -1,6 +1,6 @@
 //! The stage of a node with inputs and outputs.
 
-use super::feed::{Feed, Work};
+use super::feed::{Feed, Work, drop_item};
 use super::{
     Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
     reset_node,
@@ -14,6 +14,7 @@ use crate::meter::Term;
 use crate::node::{Inputs, Reset, Transform};
 use crate::port::PortSet;
 use crate::worker::Cx;
+use std::any::Any;
 
 /// A node with inputs and outputs.
 pub(crate) struct TransformStage<N: Transform> {
@@ -48,7 +49,7 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     }
     #[inline]
     fn give_one(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
-        let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
+        let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return drop_item(item) };
         node.apply(item, emit)?;
         emit.ports.commit()
     }
@@ -68,7 +69,7 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     fn publish(&mut self, _: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         self.emit.ports.publish(sent, compute)
     }
-    #[inline]
+    #[inline(always)]
     fn publish_call(
         &mut self,
         accounted: u64,
@@ -183,30 +184,34 @@ impl<N: Transform> TransformStage<N> {
         self.work.emit.ports.each(&mut |port| port.close(true));
         self.feed.intake.discard(reason);
     }
-}
 
-impl<N: Transform> Stage for TransformStage<N> {
-    fn turn(&mut self, cx: &mut Cx) -> Turn {
+    /// Gives the node the one message there is.
+    #[inline(always)]
+    fn turn_once(&mut self, cx: &mut Cx) {
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
+        self.work.emit.now = Time(cx.latest());
+        if let Err(trouble) = self.feed.process_only(&mut self.common, cx, &mut self.work) {
+            self.fail(cx, trouble);
+        }
+    }
+
+    /// A turn that may be anything.
+    #[inline(never)]
+    fn turn_closely(&mut self, cx: &mut Cx) -> Turn {
         if self.common.life != Life::Open {
             return self.turn_without_node(cx);
+        }
+        let has_only = self.work.emit.wake == Time::NEVER && self.feed.has_only(&self.common);
+        if has_only && self.work.emit.ports.room(1, cx) > 0 {
+            self.turn_once(cx);
+            self.work.emit.ports.ring();
+            return Turn::Worked;
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         if self.work.emit.wake != Time::NEVER && self.wake(cx) {
             return Turn::Worked;
-        }
-        if self.feed.has_only(&self.common) {
-            let clear = self.work.emit.ports.is_clear();
-            if clear || self.work.emit.ports.room(1, cx) > 0 {
-                self.work.emit.now = Time(cx.latest());
-                if let Err(trouble) = self.feed.process_only(&mut self.common, cx, &mut self.work) {
-                    self.fail(cx, trouble);
-                }
-                if !clear {
-                    self.work.emit.ports.ring();
-                }
-                return Turn::Worked;
-            }
         }
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
@@ -237,6 +242,27 @@ impl<N: Transform> Stage for TransformStage<N> {
         }
         self.work.emit.ports.ring();
         Turn::Worked
+    }
+}
+
+impl<N: Transform> Stage for TransformStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        // One message alone, and its place free: no lists, no rooms, no bells.
+        let is_plain = self.common.life == Life::Open && self.work.emit.wake == Time::NEVER;
+        if is_plain && self.feed.has_only(&self.common) && self.work.emit.ports.is_clear() {
+            self.turn_once(cx);
+            return Turn::Worked;
+        }
+        self.turn_closely(cx)
+    }
+
+    #[cold]
+    fn is_struck(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let Some(result) = self.feed.struck(panic, &mut self.common, cx, &mut self.work) else { return false };
+        if let Err(trouble) = result {
+            self.fail(cx, trouble);
+        }
+        true
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
