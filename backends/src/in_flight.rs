@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// A backend of which several calls are on their way at once. Its model comes with how many, from 1 up.
 pub(crate) struct InFlight<B>(PhantomData<B>);
@@ -120,10 +121,17 @@ impl Job {
     }
 }
 
+/// What a thread is asked for.
+enum Task {
+    Call(Job),
+    /// What its session has to say for the report.
+    Figures(SyncSender<Metrics>),
+}
+
 /// A thread with a session, and the job that goes back and forth.
 struct Thread {
     /// Until the session goes.
-    jobs: Option<SyncSender<Job>>,
+    tasks: Option<SyncSender<Task>>,
     handle: Option<JoinHandle<()>>,
     done: Receiver<Job>,
     /// The job, while it is not on its way.
@@ -144,6 +152,16 @@ impl Thread {
         }
         true
     }
+
+    /// What its session has to say, unless a call is on its way there.
+    fn figures(&self) -> Option<Metrics> {
+        if self.is_under_way {
+            return None;
+        }
+        let (to, figures) = sync_channel(1);
+        self.tasks.as_ref()?.try_send(Task::Figures(to)).ok()?;
+        figures.recv_timeout(Duration::from_secs(1)).ok()
+    }
 }
 
 /// A session whose calls take turns on several threads.
@@ -163,7 +181,7 @@ pub(crate) struct InFlightSession<P: Prepared> {
 impl<P: Prepared> Drop for InFlightSession<P> {
     fn drop(&mut self) {
         for thread in &mut self.threads {
-            drop(thread.jobs.take());
+            drop(thread.tasks.take());
         }
         for thread in &mut self.threads {
             let has_landed = thread.has_landed();
@@ -186,7 +204,7 @@ fn work<P: Prepared>(
     prepared: &P,
     max_batch: usize,
     ready: &SyncSender<Result<SessionMetadata, BackendError>>,
-    (jobs, done): (&Receiver<Job>, &SyncSender<Job>),
+    (tasks, done): (&Receiver<Task>, &SyncSender<Job>),
     helpers: &Helpers,
 ) {
     let session = caught(|| prepared.session(max_batch)).map_err(BackendError::Call).and_then(|session| session);
@@ -197,7 +215,16 @@ fn work<P: Prepared>(
     };
     let _ = ready.send(Ok(session.metadata()));
     let mut lane = Default::default();
-    while let Ok(mut job) = jobs.recv() {
+    while let Ok(task) = tasks.recv() {
+        let mut job = match task {
+            Task::Call(job) => job,
+            Task::Figures(to) => {
+                let mut metrics = Metrics::default();
+                session.figures(&mut metrics);
+                let _ = to.send(metrics);
+                continue;
+            }
+        };
         job.result = caught(|| job.run(&mut session, &mut lane)).map_err(BackendError::Call).and_then(|ran| ran);
         if done.send(job).is_err() {
             break;
@@ -229,7 +256,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
 
     fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
         for _ in 0..self.most {
-            let (jobs, coming) = sync_channel(1);
+            let (tasks, coming) = sync_channel(1);
             let (going, done) = sync_channel(1);
             let (ready, is_ready) = sync_channel(1);
             let (prepared, max_batch, waker) = (self.prepared.clone(), self.max_batch, helpers.clone());
@@ -239,7 +266,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
             let about = is_ready.recv().map_err(|_| gone())??;
             self.about.get_or_insert(about);
             let here = Some(Job::new(self.prepared.signature(), self.max_batch)?);
-            self.threads.push(Thread { jobs: Some(jobs), handle, done, here, is_under_way: false });
+            self.threads.push(Thread { tasks: Some(tasks), handle, done, here, is_under_way: false });
         }
         Ok(true)
     }
@@ -252,7 +279,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
         for (side, input) in job.inputs.iter_mut().zip(inputs) {
             side.bytes_mut(batch).copy_from_slice(input.bytes);
         }
-        let sent = thread.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok());
+        let sent = thread.tasks.as_ref().is_some_and(|tasks| tasks.try_send(Task::Call(job)).is_ok());
         if !sent {
             return Err(BackendError::Call("the thread of this call is gone".into()));
         }
@@ -286,6 +313,16 @@ impl<P: Prepared> Session for InFlightSession<P> {
     fn figures(&self, metrics: &mut Metrics) {
         if let Some((own, _)) = &self.own {
             own.figures(metrics);
+        }
+        // What is compiled is shared, so each says the same or less; of what each has measured the longest stands for all.
+        for (name, value) in self
+            .threads
+            .iter()
+            .filter_map(Thread::figures)
+            .flat_map(|figures| figures.iter().map(|(n, v)| (n.to_string(), v)).collect::<Vec<_>>())
+        {
+            let known = metrics.iter().find(|(known, _)| *known == name).map_or(f64::MIN, |(_, known)| known);
+            metrics.set(name, value.max(known));
         }
     }
 }

@@ -313,6 +313,9 @@ fn models_are_looked_at_and_compared_from_the_command_line() {
     let report = folder.run("graph.yaml --json --shadow rten:10").json();
     let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64();
     assert_eq!((figure("shadow_compared"), figure("shadow_over")), (Some(4.0), Some(0.0)), "{}", report["nodes"][1]);
+    // What the sessions of calls that are on their way together have measured is gathered from their threads.
+    let report = folder.run("graph.yaml --json --set nodes.digit.config.in_flight=2").json();
+    assert!(report["nodes"][1]["metrics"]["first_call_ms"].as_f64() > Some(0.0), "{}", report["nodes"][1]);
     folder.run("graph.yaml --shadow mock").expect(2, "", "`mock` is not a backend to compare with");
     folder.run("graph.yaml --shadow rten:0").expect(2, "", "`0` is not a number of calls");
     Folder::with("no-models", COUNTING).run("graph.yaml --shadow rten").expect(
