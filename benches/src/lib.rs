@@ -82,20 +82,31 @@ macro_rules! source {
             type Out = $payload;
             #[inline]
             fn next(&mut self, out: &mut Emit<$payload>) -> Result<Next, NodeError> {
-                let mut origin = out.now();
                 if self.pace.period > 0.0 {
-                    let due = self.pace.due(self.next);
-                    if due > origin {
-                        return Ok(Next::At(due));
-                    }
-                    // The other engines stamp just before they send.
-                    origin = out.clock();
+                    return self.next_in_time(out);
+                }
+                $name::send(out, out.now())?;
+                Ok(Next::More)
+            }
+        }
+        impl $name {
+            #[inline(always)]
+            fn send(out: &mut Emit<$payload>, origin: Time) -> Result<(), NodeError> {
+                let send: fn(&mut Emit<$payload>, Header) -> Result<(), NodeError> = $send;
+                send(out, out.header(origin))
+            }
+
+            /// By a timetable.
+            #[inline(never)]
+            fn next_in_time(&mut self, out: &mut Emit<$payload>) -> Result<Next, NodeError> {
+                let due = self.pace.due(self.next);
+                if due > out.now() {
+                    return Ok(Next::At(due));
                 }
                 self.next += 1;
-                let header = out.header(origin);
-                let send: fn(&mut Emit<$payload>, Header) -> Result<(), NodeError> = $send;
-                send(out, header)?;
-                Ok(if self.pace.period > 0.0 { Next::At(self.pace.due(self.next)) } else { Next::More })
+                // The other engines stamp just before they send.
+                $name::send(out, out.clock())?;
+                Ok(Next::At(self.pace.due(self.next)))
             }
         }
     };
@@ -108,9 +119,11 @@ source!(ValueSource, Block, |_| Ports::new().output_plain("out"), |out, header| 
 
 source!(HandleSource, Tensor, |config| Ports::new().output("out", config.spec()), |out, header| {
     let mut tensor = out.loan(&header)?;
-    let bytes = tensor.bytes_mut();
-    bytes[..8].copy_from_slice(&header.origin.0.to_le_bytes());
-    bytes[8..16].copy_from_slice(&header.seq.to_le_bytes());
+    let Some(words) = tensor.bytes_mut().first_chunk_mut::<16>() else {
+        return Err(NodeError::other("16 bytes at least"));
+    };
+    words[..8].copy_from_slice(&header.origin.0.to_le_bytes());
+    words[8..].copy_from_slice(&header.seq.to_le_bytes());
     out.send(tensor);
     Ok(())
 });
@@ -169,14 +182,19 @@ impl Arrivals {
     fn note(&mut self, origin: u64, seq: u64) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(seq);
+        // A look at the clock for one message in 65,536 is enough to time millions a second.
+        if self.paced || self.count & 0xffff == 1 {
+            self.time(origin);
+        }
+    }
+
+    #[inline(never)]
+    fn time(&mut self, origin: u64) {
         if self.paced && self.latencies.len() < self.latencies.capacity() {
             let now = limen::Clock::Monotonic.now().0;
             self.latencies.push(now.saturating_sub(origin).min(u64::from(u32::MAX)) as u32);
         }
-        // A look at the clock for one message in 65,536 is enough to time millions a second.
-        if self.count & 0xffff == 1 {
-            self.first.get_or_insert_with(Instant::now);
-        }
+        self.first.get_or_insert_with(Instant::now);
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -220,7 +238,7 @@ macro_rules! sink {
         }
         impl Sink for $name {
             type In = $payload;
-            #[inline]
+            #[inline(always)]
             fn take(&mut self, input: Message<$payload>) -> Result<(), NodeError> {
                 let read: fn(&$payload) -> (u64, u64) = $read;
                 let (origin, seq) = read(&input.body);
@@ -237,9 +255,9 @@ macro_rules! sink {
 
 sink!(ValueSink, Block, |block| (block.0[0], block.0[1]));
 sink!(HandleSink, Tensor, |tensor| {
-    let bytes = tensor.bytes();
-    let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-    (word(0), word(8))
+    let words = tensor.bytes().first_chunk::<16>().copied().unwrap_or_default();
+    let [origin, seq]: [[u8; 8]; 2] = bytemuck::cast(words);
+    (u64::from_le_bytes(origin), u64::from_le_bytes(seq))
 });
 
 /// The kinds of the chain.
