@@ -90,8 +90,15 @@ pub trait Intake: Sized + 'static {
     fn take_only(&mut self) -> Option<(Self::Taken, u64)> {
         None
     }
-    /// The run of what [`Intake::take_only`] took last.
-    fn only_run(&self) -> Run {
+    /// Takes everything there is, where it was published together within the worker, is at most `most` calls' worth, and needs
+    /// no closer look. The list is empty.
+    fn take_burst(&mut self, most: usize, into: &mut Vec<Self::Taken>) -> bool {
+        let _ = (most, into);
+        false
+    }
+    /// The run of what [`Intake::take_only`] or [`Intake::take_burst`] took last: `n` messages.
+    fn last_run(&self, n: usize) -> Run {
+        let _ = n;
         Run::default()
     }
     /// Moves `n` calls' worth into an empty burst.
@@ -183,8 +190,13 @@ impl<T: Payload> Intake for Single<T> {
     fn take_only(&mut self) -> Option<(Message<T>, u64)> {
         self.rx.take_only()
     }
-    fn only_run(&self) -> Run {
-        self.rx.only_run()
+    #[inline]
+    fn take_burst(&mut self, most: usize, into: &mut Vec<Message<T>>) -> bool {
+        self.rx.take_burst(most, into)
+    }
+    #[inline]
+    fn last_run(&self, n: usize) -> Run {
+        self.rx.last_run(n)
     }
     #[inline]
     fn fill(&mut self, n: usize, into: &mut Burst<Message<T>>) {

@@ -121,6 +121,7 @@ pub(crate) struct Inner {
     pub(crate) dims: Vec<usize>,
     /// The dims that have a run-time length.
     pub(crate) dynamic: Vec<usize>,
+    slots: usize,
     /// Rows of a slot.
     rows: u32,
     row_bytes: usize,
@@ -180,6 +181,16 @@ impl Inner {
             return self.row_bytes;
         }
         // SAFETY: the caller's promise.
+        unsafe { self.row_len_now(row) }
+    }
+
+    /// Out of line, so that reading a tensor of fixed shape stays small enough to be compiled into its node.
+    ///
+    /// # Safety
+    /// As [`Inner::shape`].
+    #[inline(never)]
+    unsafe fn row_len_now(&self, row: NonNull<Row>) -> usize {
+        // SAFETY: the caller's promise.
         unsafe { self.shape(row) }.elements() * self.dtype.size()
     }
 
@@ -188,12 +199,8 @@ impl Inner {
         &self.table[slot * self.rows as usize].refs
     }
 
-    fn slots(&self) -> usize {
-        self.table.len() / self.rows as usize
-    }
-
     fn is_unused(&self) -> bool {
-        (0..self.slots()).all(|slot| is_free(self.refs(slot)))
+        (0..self.slots).all(|slot| is_free(self.refs(slot)))
     }
 }
 
@@ -318,6 +325,7 @@ impl Pool {
             dims: spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect(),
             lens: (0..if dynamic.is_empty() { 0 } else { slots * rows }).map(|_| UnsafeCell::default()).collect(),
             dynamic,
+            slots,
             rows: rows as u32,
             row_bytes: spec.max_bytes().unwrap_or(0),
             slot_bytes,
@@ -381,7 +389,7 @@ impl Pool {
 
     /// How many slots there are.
     pub fn slots(&self) -> usize {
-        self.inner().slots()
+        self.inner().slots
     }
 
     #[inline]
@@ -404,10 +412,13 @@ impl Pool {
     pub(crate) fn take_slot(&mut self) -> Option<TensorMut> {
         let inner = self.inner();
         let rows = inner.rows as usize;
-        let at = self.cursor as usize;
         // Usually the next slot is free: slots come back in the order in which they went out.
-        let slot = if is_free(&inner.table[at * rows].refs) { at } else { self.search()? };
-        let row = &inner.table[slot * rows];
+        let mut slot = self.cursor as usize;
+        let mut row = &inner.table[slot * rows];
+        if !is_free(&row.refs) {
+            slot = self.search()?;
+            row = &inner.table[slot * rows];
+        }
         // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which orders it.
         row.refs.store(1, Ordering::Relaxed);
         let tensor = Tensor {
@@ -415,8 +426,8 @@ impl Pool {
             // SAFETY: the slot is in range, so the offset lies in the allocation.
             data: unsafe { inner.data.add(slot * inner.slot_bytes) },
         };
-        let is_last = (slot + 1) * rows == inner.table.len();
-        self.cursor = if is_last { 0 } else { slot as u32 + 1 };
+        let next = slot + 1;
+        self.cursor = if next == inner.slots { 0 } else { next as u32 };
         Some(TensorMut(tensor))
     }
 

@@ -82,12 +82,12 @@ pub trait PortSet: Sized + 'static {
     /// # Errors
     /// `EdgeFull` with `when_full: fail`.
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError>;
-    /// [`PortSet::portion`] and [`PortSet::publish`] after a turn of one call.
+    /// [`PortSet::portion`] and [`PortSet::publish`] of all calls of a turn together.
     ///
     /// # Errors
     /// As [`PortSet::publish`].
     #[inline]
-    fn publish_call(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+    fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
         self.portion(accounted, weight);
         self.publish(sent, emit)
     }
@@ -108,22 +108,26 @@ pub trait AnyPort {
 pub struct Port<T: Payload> {
     name: String,
     emits: usize,
-    /// What a call may emit without a closer look: one message, where it may emit any.
-    unchecked: usize,
     /// Whether it sends on what came in.
     forwards: bool,
     /// Slots one call takes from the pool.
     slots: usize,
-    staged: Vec<Message<T>>,
+    staged: Staged<T>,
     runs: Vec<Run>,
-    /// Staged messages of calls that succeeded.
-    mark: usize,
-    /// Staged messages that belong to a run already.
-    in_runs: usize,
     edges: Vec<Tx<T>>,
     /// The one edge, where it is within this worker and a call sends one message.
     direct: Option<Rc<Local<T>>>,
     pool: Option<Pool>,
+}
+
+/// What the calls of this turn have sent. What every call writes lies on one cache line.
+#[repr(align(64))]
+struct Staged<T: Payload> {
+    items: Vec<Message<T>>,
+    /// One more than there are of calls that succeeded: until so many are staged, a call needs no closer look.
+    unchecked: usize,
+    /// Messages that belong to a run already.
+    in_runs: usize,
 }
 
 impl<T: Payload> Port<T> {
@@ -144,13 +148,10 @@ impl<T: Payload> Port<T> {
             direct,
             name: parts.name,
             emits: parts.emits,
-            unchecked: parts.emits.min(1),
             forwards: parts.forwards,
             slots: parts.emits.div_ceil(parts.rows.max(1)),
-            staged,
+            staged: Staged { items: staged, unchecked: 1, in_runs: 0 },
             runs: Vec::with_capacity(crate::stage::BURST.max(parts.emits) + 1),
-            mark: 0,
-            in_runs: 0,
             edges,
             pool: parts.pool,
         }
@@ -171,10 +172,10 @@ impl<T: Payload> Port<T> {
     #[inline]
     pub fn send(&mut self, message: impl Into<Message<T>>) {
         let message = message.into();
-        if self.staged.len() == self.staged.capacity() {
+        if self.staged.items.len() == self.staged.items.capacity() {
             return self.send_beyond(message);
         }
-        self.staged.push(message);
+        self.staged.items.push(message);
     }
 
     /// The buffer went along with what was published in the middle of a turn; or more was sent than declared, which is said
@@ -183,13 +184,13 @@ impl<T: Payload> Port<T> {
     #[inline(never)]
     fn send_beyond(&mut self, message: Message<T>) {
         self.borrow_buffer();
-        self.staged.push(message);
+        self.staged.items.push(message);
     }
 
     #[inline(never)]
     fn borrow_buffer(&mut self) {
-        if let (0, Some(last)) = (self.staged.capacity(), self.edges.last()) {
-            last.lend(&mut self.staged);
+        if let (0, Some(last)) = (self.staged.items.capacity(), self.edges.last()) {
+            last.lend(&mut self.staged.items);
         }
     }
 
@@ -204,7 +205,7 @@ impl<T: Payload> Port<T> {
                 room = room.min(edge.room(self.emits, || cx.read()) / self.emits.max(1));
             }
         }
-        if self.staged.capacity() == 0 {
+        if self.staged.items.capacity() == 0 {
             self.borrow_buffer();
         }
         if room > 0
@@ -220,22 +221,23 @@ impl<T: Payload> Port<T> {
 
     #[inline]
     fn check(&mut self) -> Result<(), NodeError> {
-        let emitted = self.staged.len() - self.mark;
-        if emitted <= self.unchecked { Ok(()) } else { self.check_many(emitted) }
+        if self.staged.items.len() <= self.staged.unchecked { Ok(()) } else { self.check_many() }
     }
 
     #[inline]
     fn settle(&mut self) {
-        self.mark = self.staged.len();
+        self.staged.unchecked = self.staged.items.len() + 1;
     }
 
     #[cold]
-    fn check_many(&mut self, emitted: usize) -> Result<(), NodeError> {
+    fn check_many(&mut self) -> Result<(), NodeError> {
+        let good = self.staged.unchecked - 1;
+        let emitted = self.staged.items.len() - good;
         if emitted > self.emits {
             return Err(NodeErrorKind::EmitsBound { port: self.name.clone(), bound: self.emits }.into());
         }
         // Made from one message they are its parts; what was held back and goes together is not.
-        let sent = &mut self.staged[self.mark..];
+        let sent = &mut self.staged.items[good..];
         let parent = |message: &Message<T>| (message.header().source, message.header().seq);
         let first = parent(&sent[0]);
         if !self.forwards && sent.iter().all(|message| parent(message) == first) {
@@ -248,14 +250,14 @@ impl<T: Payload> Port<T> {
 
     #[inline]
     fn portion(&mut self, accounted: u64, weight: u32) {
-        self.portion_of(self.staged.len() - self.in_runs, accounted, weight);
+        self.portion_of(self.staged.items.len() - self.staged.in_runs, accounted, weight);
     }
 
     #[inline]
     fn portion_of(&mut self, n: usize, accounted: u64, weight: u32) {
-        let n = n.min(self.staged.len() - self.in_runs) as u32;
+        let n = n.min(self.staged.items.len() - self.staged.in_runs) as u32;
         if n > 0 {
-            self.in_runs += n as usize;
+            self.staged.in_runs += n as usize;
             // `sent` is filled in when it is known; until then it says only whether the run is recorded.
             push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, hold: 0, n, weight });
         }
@@ -263,7 +265,7 @@ impl<T: Payload> Port<T> {
 
     #[inline]
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
-        if self.staged.is_empty() {
+        if self.staged.items.is_empty() {
             return Ok(());
         }
         for run in &mut self.runs {
@@ -274,24 +276,24 @@ impl<T: Payload> Port<T> {
         let mut full = None;
         match self.edges.split_last_mut() {
             Some((only, [])) => {
-                if only.publish(&mut self.staged, &self.runs).is_err() {
+                if only.publish(&mut self.staged.items, &self.runs).is_err() {
                     full = Some(only.name().to_string());
                 }
             }
             Some((last, others)) => {
                 for edge in others {
-                    if edge.publish_shared(&self.staged, &self.runs).is_err() {
+                    if edge.publish_shared(&self.staged.items, &self.runs).is_err() {
                         full = Some(edge.name().to_string());
                     }
                 }
-                if last.publish(&mut self.staged, &self.runs).is_err() {
+                if last.publish(&mut self.staged.items, &self.runs).is_err() {
                     full = Some(last.name().to_string());
                 }
             }
-            None => self.staged.clear(),
+            None => self.staged.items.clear(),
         }
         self.runs.clear();
-        (self.mark, self.in_runs) = (0, 0);
+        (self.staged.unchecked, self.staged.in_runs) = (1, 0);
         full.map_or(Ok(()), |edge| Err(NodeErrorKind::EdgeFull { edge }.into()))
     }
 }
@@ -328,7 +330,10 @@ impl Port<Tensor> {
 
 impl<T: Payload> fmt::Debug for Port<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Port").field("name", &self.name).field("staged", &self.staged.len()).finish_non_exhaustive()
+        f.debug_struct("Port")
+            .field("name", &self.name)
+            .field("staged", &self.staged.items.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -340,7 +345,7 @@ impl<T: Payload> AnyPort for Port<T> {
         self.edges.iter().any(Tx::is_settling)
     }
     fn origins(&self, into: &mut Vec<(u64, u32)>) {
-        for message in &self.staged {
+        for message in &self.staged.items {
             push_origin(into, message.header().origin);
         }
     }
@@ -388,11 +393,11 @@ impl<T: Payload> PortSet for Port<T> {
     }
     #[inline]
     fn has_emitted(&self) -> bool {
-        self.staged.len() > self.mark
+        self.staged.items.len() >= self.staged.unchecked
     }
     #[inline]
     fn rollback(&mut self) {
-        self.staged.truncate(self.mark);
+        self.staged.items.truncate(self.staged.unchecked - 1);
     }
     #[inline]
     fn commit(&mut self) -> Result<(), NodeError> {
@@ -405,9 +410,9 @@ impl<T: Payload> PortSet for Port<T> {
         Port::portion(self, accounted, weight);
     }
     fn double(&mut self) {
-        for at in 0..self.staged.len() {
-            let again = self.staged[at].share();
-            self.staged.push(again);
+        for at in 0..self.staged.items.len() {
+            let again = self.staged.items[at].share();
+            self.staged.items.push(again);
         }
         self.settle();
     }
@@ -416,15 +421,13 @@ impl<T: Payload> PortSet for Port<T> {
         Port::publish(self, sent, emit)
     }
     #[inline(always)]
-    fn publish_call(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
-        // Nearly always: one message to one consumer.
-        if self.staged.len() == 1
-            && let Some(edge) = &self.direct
-            && edge.is_empty()
-            && let Some(message) = self.staged.pop()
+    fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+        // Nearly always: to one consumer, which has had everything before.
+        if let Some(edge) = &self.direct
+            && edge.takes_all(self.staged.items.len())
         {
-            self.mark = 0;
-            edge.put(message, if weight > 0 { sent } else { 0 }, accounted + emit, weight);
+            self.staged.unchecked = 1;
+            edge.put_all(&mut self.staged.items, if weight > 0 { sent } else { 0 }, accounted + emit, weight);
             return Ok(());
         }
         self.portion(accounted, weight);

@@ -465,6 +465,7 @@ impl Trouble {
 }
 
 /// Runs node code: a panic becomes an error of that node.
+#[inline(always)]
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),

@@ -19,7 +19,7 @@ use std::rc::Rc;
 #[derive(Default)]
 pub(crate) struct Buffers(BTreeMap<(TypeId, usize), Box<dyn Any>>);
 
-/// Empty buffers of one payload and size. Those below `free` are there; a place above holds what was given in exchange.
+/// Empty buffers of one payload and size. Those below `free` are there; the places above have none.
 pub(super) struct Spares<T: Payload> {
     buffers: Vec<Vec<Message<T>>>,
     free: usize,
@@ -32,9 +32,9 @@ impl<T: Payload> Spares<T> {
         if let Some(free) = self.free.checked_sub(1)
             && let Some(place) = self.buffers.get_mut(free)
         {
-            // Places are swapped, not moved through: a buffer written and read again at once in other portions would have to
-            // wait for the cache.
-            std::mem::swap(place, to);
+            // What was there is not looked at: written word by word just now, and read in other portions, it would have to wait
+            // for the cache. It is an empty list without a buffer.
+            std::mem::forget(std::mem::replace(to, std::mem::take(place)));
             self.free = free;
         }
     }
@@ -68,8 +68,12 @@ impl Buffers {
 pub(crate) struct Local<T: Payload> {
     /// How many messages it holds.
     pub(super) len: Cell<usize>,
-    /// A message that was sent alone into an empty edge; it is in no list.
-    pub(super) lone: Lone<T>,
+    capacity: usize,
+    form: Cell<Form>,
+    /// Of one publication; in no list.
+    run: RunCells,
+    /// A message that was sent alone; in no list.
+    lone: Cell<Option<Message<T>>>,
     /// Without a buffer while there are none.
     pub(super) items: RefCell<Vec<Message<T>>>,
     pub(super) runs: RefCell<Vec<Run>>,
@@ -77,51 +81,40 @@ pub(crate) struct Local<T: Payload> {
     shared: Arc<Shared>,
 }
 
-/// One message and its run, word by word: a run moved as a whole would be read back in other portions than it was written
-/// in, and have to wait for the cache.
-pub(super) struct Lone<T: Payload> {
-    is_here: Cell<bool>,
+/// How an edge inside a worker keeps its messages and their runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Both in lists.
+    Listed,
+    /// One message, sent into an empty edge.
+    Lone,
+    /// A list of messages that were published together into an empty edge.
+    Burst,
+}
+
+/// A run, word by word: moved as a whole it would be read back in other portions than it was written in, and have to wait
+/// for the cache.
+#[derive(Default)]
+struct RunCells {
     weight: Cell<u32>,
     sent: Cell<u64>,
     accounted: Cell<u64>,
-    message: Cell<Option<Message<T>>>,
 }
 
-impl<T: Payload> Lone<T> {
-    fn new() -> Self {
-        let (is_here, weight) = Default::default();
-        Lone { is_here, weight, sent: Cell::default(), accounted: Cell::default(), message: Cell::new(None) }
-    }
-
+impl RunCells {
     #[inline(always)]
-    fn put(&self, message: Message<T>, sent: u64, accounted: u64, weight: u32) {
+    fn set(&self, sent: u64, accounted: u64, weight: u32) {
         self.sent.set(sent);
         // Of a run that is not recorded nobody asks for these.
         if sent != 0 {
             self.accounted.set(accounted);
             self.weight.set(weight);
         }
-        // There was none: nothing is lost, and nothing to be looked at.
-        std::mem::forget(self.message.replace(Some(message)));
-        self.is_here.set(true);
     }
 
     #[inline]
-    pub(super) fn is_here(&self) -> bool {
-        self.is_here.get()
-    }
-
-    #[inline]
-    fn take(&self) -> Option<Message<T>> {
-        let message = self.message.take()?;
-        self.is_here.set(false);
-        Some(message)
-    }
-
-    /// The run of the message that is here, or was taken last.
-    #[inline]
-    pub(super) fn run(&self) -> Run {
-        Run { sent: self.sent.get(), accounted: self.accounted.get(), hold: 0, n: 1, weight: self.weight.get() }
+    fn get(&self, n: u32) -> Run {
+        Run { sent: self.sent.get(), accounted: self.accounted.get(), hold: 0, n, weight: self.weight.get() }
     }
 }
 
@@ -133,7 +126,10 @@ pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T
     }
     let shared = Rc::new(Local {
         len: Cell::new(0),
-        lone: Lone::new(),
+        capacity: params.capacity,
+        form: Cell::new(Form::Listed),
+        run: RunCells::default(),
+        lone: Cell::new(None),
         items: RefCell::default(),
         runs: RefCell::new(Vec::with_capacity(params.buffer + 1)),
         spares: buffers.spares(params.buffer),
@@ -149,28 +145,84 @@ impl<T: Payload> Local<T> {
         self.len.get() == 0
     }
 
+    /// Whether so many messages may be sent by [`Local::put_all`]: there is none here, and room for them; at least one.
+    #[inline(always)]
+    pub(crate) fn takes_all(&self, n: usize) -> bool {
+        self.is_empty() && n.wrapping_sub(1) < self.capacity
+    }
+
+    /// Sends what was published together, where [`Local::takes_all`] says so.
+    #[inline(always)]
+    pub(crate) fn put_all(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
+        // No more is asked of a message alone than this: what a turn decides makes it harder to foretell which stage is next.
+        if staged.len() == 1
+            && let Some(message) = staged.pop()
+        {
+            self.put(message, sent, accounted, weight);
+        } else {
+            self.put_burst(staged, sent, accounted, weight);
+        }
+    }
+
     /// Sends a message while there is none here. Out of line, so that the message comes in registers: copied from where the node
     /// has just written it, it would be read in another portion than it was written in, and have to wait for the cache.
     #[inline(never)]
-    pub(crate) fn put(&self, message: Message<T>, sent: u64, accounted: u64, weight: u32) {
+    fn put(&self, message: Message<T>, sent: u64, accounted: u64, weight: u32) {
         self.shared.producer.moved.add(1);
-        self.lone.put(message, sent, accounted, weight);
+        self.run.set(sent, accounted, weight);
+        // There was none: nothing is lost, and nothing to be looked at.
+        std::mem::forget(self.lone.replace(Some(message)));
+        self.form.set(Form::Lone);
         self.len.set(1);
+    }
+
+    #[inline]
+    fn put_burst(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
+        self.shared.producer.moved.add(staged.len() as u64);
+        self.len.set(staged.len());
+        self.run.set(sent, accounted, weight);
+        self.form.set(Form::Burst);
+        std::mem::swap(&mut *self.items.borrow_mut(), staged);
+    }
+
+    /// Whether the only message here was sent alone.
+    #[inline]
+    pub(super) fn has_lone(&self) -> bool {
+        self.form.get() == Form::Lone
     }
 
     /// Gives the message that was sent alone, and when; 0 where it is not recorded.
     #[inline]
     pub(super) fn take_lone(&self) -> Option<(Message<T>, u64)> {
         let message = self.lone.take()?;
+        self.form.set(Form::Listed);
         self.len.set(0);
-        Some((message, self.lone.sent.get()))
+        Some((message, self.run.sent.get()))
+    }
+
+    /// Gives everything there is to an empty list, where it was published together and is no more than `most`.
+    #[inline]
+    pub(super) fn take_burst(&self, most: usize, into: &mut Vec<Message<T>>) -> bool {
+        let has_burst = self.form.get() == Form::Burst && self.len.get() <= most;
+        if has_burst {
+            std::mem::swap(&mut *self.items.borrow_mut(), into);
+            self.form.set(Form::Listed);
+            self.len.set(0);
+        }
+        has_burst
+    }
+
+    /// The run of what [`Local::take_lone`] or [`Local::take_burst`] gave last: `n` messages.
+    #[inline]
+    pub(super) fn run(&self, n: usize) -> Run {
+        self.run.get(n as u32)
     }
 
     /// Shows the message that is next.
     pub(super) fn peek(&self, see: impl FnOnce(&Message<T>)) {
-        if let Some(message) = self.lone.message.take() {
+        if let Some(message) = self.lone.take() {
             see(&message);
-            self.lone.message.set(Some(message));
+            self.lone.set(Some(message));
         } else if let Some(message) = self.items.borrow().first() {
             see(message);
         }
@@ -179,7 +231,7 @@ impl<T: Payload> Local<T> {
     /// Takes what is staged; the edge then holds `len`.
     #[inline]
     pub(super) fn append(&self, len: usize, staged: &mut Vec<Message<T>>, staged_runs: &[Run]) {
-        if self.lone.is_here() {
+        if self.form.get() != Form::Listed {
             self.enlist();
         }
         let mut items = self.items.borrow_mut();
@@ -193,22 +245,23 @@ impl<T: Payload> Local<T> {
         self.len.set(len);
     }
 
-    /// The message that was sent alone has company now.
+    /// What is here has company now, or is taken in portions.
     #[inline(never)]
     fn enlist(&self) {
+        self.form.set(Form::Listed);
         if let Some(message) = self.lone.take() {
             let mut items = self.items.borrow_mut();
             if items.capacity() == 0 {
                 self.spares.borrow_mut().lend(&mut items);
             }
             items.push(message);
-            self.runs.borrow_mut().push(self.lone.run());
         }
+        self.runs.borrow_mut().push(self.run(self.len.get()));
     }
 
     #[inline]
     pub(super) fn fill(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
-        if self.lone.is_here() {
+        if self.form.get() != Form::Listed {
             self.enlist();
         }
         if n < self.len.get() || !into.is_empty() || !into_runs.is_empty() {

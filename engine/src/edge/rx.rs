@@ -142,7 +142,7 @@ impl<T: Payload> Rx<T> {
     /// Whether the only message here was sent alone.
     #[inline]
     pub(crate) fn has_only(&self) -> bool {
-        if let RxKind::Local(local) = &self.kind { local.lone.is_here() } else { false }
+        if let RxKind::Local(local) = &self.kind { local.has_lone() } else { false }
     }
 
     /// Takes a message that was sent alone, and says when; 0 where it is not recorded.
@@ -151,10 +151,16 @@ impl<T: Payload> Rx<T> {
         if let RxKind::Local(local) = &self.kind { local.take_lone() } else { None }
     }
 
-    /// The run of what [`Rx::take_only`] took last.
+    /// Gives everything there is to an empty list, where it was published together within the worker and is no more than `most`.
     #[inline]
-    pub(crate) fn only_run(&self) -> Run {
-        if let RxKind::Local(local) = &self.kind { local.lone.run() } else { Run::default() }
+    pub(crate) fn take_burst(&mut self, most: usize, into: &mut Vec<Message<T>>) -> bool {
+        if let RxKind::Local(local) = &self.kind { local.take_burst(most, into) } else { false }
+    }
+
+    /// The run of what [`Rx::take_only`] or [`Rx::take_burst`] took last: `n` messages.
+    #[inline]
+    pub(crate) fn last_run(&self, n: usize) -> Run {
+        if let RxKind::Local(local) = &self.kind { local.run(n) } else { Run::default() }
     }
 
     /// Counts messages given to the node.

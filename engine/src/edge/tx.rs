@@ -159,10 +159,10 @@ impl<T: Payload> Tx<T> {
         if n == 0 {
             return Ok(());
         }
-        if let (TxKind::Local(local), [run], 1) = (&self.kind, runs, n)
-            && local.is_empty()
+        if let (TxKind::Local(local), [run]) = (&self.kind, runs)
+            && local.takes_all(n)
         {
-            staged.pop().into_iter().for_each(|message| local.put(message, run.sent, run.accounted, run.weight));
+            local.put_all(staged, run.sent, run.accounted, run.weight);
             return Ok(());
         }
         self.params.shared.producer.moved.add(n as u64);

@@ -10,10 +10,10 @@ use std::any::Any;
 
 /// What a stage does with its messages; transforms and sinks differ only in this.
 pub(super) trait Work<T> {
-    /// Gives the node items until only `behind` are left, or one fails. The one loop that runs once per message, with the
-    /// node's call inside it and nothing else; implementations keep it out of line, so that it is compiled once per stage
-    /// and has all registers to itself.
-    fn give(&mut self, items: &mut std::vec::Drain<'_, T>, behind: usize) -> Result<(), NodeError>;
+    /// Gives the node all items, until one fails. The one loop that runs once per message, with the node's call inside it and
+    /// nothing else; implementations keep it out of line, so that it is compiled once per stage and has all registers to
+    /// itself.
+    fn give(&mut self, items: &mut std::vec::Drain<'_, T>) -> Result<(), NodeError>;
     /// Gives the node one item.
     fn give_one(&mut self, item: T) -> Result<(), NodeError>;
     /// Looks at a message that is recorded, before it is given away.
@@ -27,7 +27,7 @@ pub(super) trait Work<T> {
     /// The staged portions are published: `compute` was the last term of each.
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
     /// Both after a turn of one call.
-    fn publish_call(
+    fn publish_all(
         &mut self,
         accounted: u64,
         weight: u32,
@@ -88,16 +88,16 @@ impl Pass {
             if self.left == 0 {
                 self.enter(run, items.len(), common, cx);
             }
-            if self.slow {
-                while items.len() > self.behind {
-                    let rest = items.len() - 1;
-                    if self.weight > 0 {
-                        note(items, rest, work);
-                    }
-                    match &mut common.fault {
-                        None => work.give(items, rest)?,
-                        Some(fault) => give_or_fail(fault, items, rest, work)?,
-                    }
+            while items.len() > self.behind {
+                let Some(item) = items.next() else { break };
+                if self.weight > 0 {
+                    work.note(&item);
+                }
+                match &mut common.fault {
+                    None => work.give_one(item)?,
+                    Some(fault) => give_or_fail(fault, item, work)?,
+                }
+                if self.slow {
                     let end = cx.read();
                     let compute = end - self.from;
                     // Every slow call is recorded, so each stands for itself, whatever its run stands for.
@@ -108,11 +108,8 @@ impl Pass {
                     work.publish(cx, end, compute)?;
                     self.from = end;
                 }
-            } else {
-                if self.weight > 0 {
-                    note(items, self.behind, work);
-                }
-                work.give(items, self.behind)?;
+            }
+            if !self.slow {
                 work.portion(self.accounted, self.weight);
             }
             self.left = 0;
@@ -120,40 +117,50 @@ impl Pass {
         }
         Ok(())
     }
+
+    /// What follows a call that failed: the rest, where failures are skipped. Says how many failed, and with what the turn ends.
+    /// Iterator and position live outside the guarded calls, so that a call that fails leaves the rest where it is.
+    #[cold]
+    fn go_on<T, W: Work<T>>(
+        &mut self,
+        mut trouble: Trouble,
+        runs: &[Run],
+        items: &mut std::vec::Drain<'_, T>,
+        common: &mut Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> (u64, Result<(), Trouble>) {
+        let mut failed = 0;
+        loop {
+            work.rollback();
+            failed += 1;
+            if common.on_error != OnError::Skip {
+                return (failed, Err(trouble));
+            }
+            common.report(cx, trouble);
+            // Go on behind the message that failed, in its portion.
+            self.left = items.len().saturating_sub(self.behind);
+            if self.left == 0 && self.at < runs.len() {
+                work.portion(self.accounted, self.weight);
+                self.at += 1;
+            }
+            match guarded("call", || self.run(runs, items, common, cx, work)) {
+                Ok(()) => return (failed, Ok(())),
+                Err(next) => trouble = next,
+            }
+        }
+    }
 }
 
-/// Gives one item to a node that has faults planted.
+/// Gives one item to a node that has faults planted. A call that fails has had its message.
 #[cold]
-fn give_or_fail<T, W: Work<T>>(
-    fault: &mut Fault,
-    items: &mut std::vec::Drain<'_, T>,
-    rest: usize,
-    work: &mut W,
-) -> Result<(), NodeError> {
-    // A call that fails has had its message.
-    let mut struck = Lose(Some(items));
+fn give_or_fail<T, W: Work<T>>(fault: &mut Fault, item: T, work: &mut W) -> Result<(), NodeError> {
     fault.strike()?;
-    let Some(items) = struck.0.take() else { return Ok(()) };
-    work.give(items, rest)?;
+    work.give_one(item)?;
     if fault.duplicates() {
         work.double();
     }
     Ok(())
-}
-
-/// Drops the next item unless it is taken back, also when a panic goes by.
-struct Lose<'a, 'b, T>(Option<&'a mut std::vec::Drain<'b, T>>);
-
-impl<T> Drop for Lose<'_, '_, T> {
-    fn drop(&mut self) {
-        drop(self.0.take().and_then(Iterator::next));
-    }
-}
-
-/// Notes the items that are given away until only `behind` are left.
-fn note<T, W: Work<T>>(items: &std::vec::Drain<'_, T>, behind: usize, work: &mut W) {
-    let slice = items.as_slice();
-    slice[..slice.len().saturating_sub(behind)].iter().for_each(|item| work.note(item));
 }
 
 /// Inputs, and the messages taken from them for the current turn.
@@ -179,6 +186,10 @@ impl<I: Intake> Feed<I> {
     ) -> Result<(), Trouble> {
         if common.sieve.is_some() {
             return self.process_fresh(n, common, cx, work);
+        }
+        if !common.is_slow() && !common.is_singled() && self.intake.take_burst(n, &mut self.burst.items) {
+            let run = self.intake.last_run(self.burst.items.len());
+            return self.process_run(run, common, cx, work);
         }
         self.intake.fill(n, &mut self.burst);
         self.process_burst(common, cx, work)
@@ -244,7 +255,7 @@ impl<I: Intake> Feed<I> {
             return self.skip_one(Trouble::error("call", &error), common, cx, work);
         }
         common.counts.done.add(1);
-        work.publish_call(0, 0, cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
+        work.publish_all(0, 0, cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
     }
 
     /// As [`Feed::process_only`], of a message that is recorded, or a call that is timed. Out of line, so that neither path
@@ -259,7 +270,7 @@ impl<I: Intake> Feed<I> {
         work: &mut W,
     ) -> Result<(), Trouble> {
         let started = cx.mark();
-        let run = self.intake.only_run();
+        let run = self.intake.last_run(1);
         let recorded = run.is_recorded();
         let (mut accounted, mut weight) = (0, 0);
         if recorded {
@@ -284,7 +295,7 @@ impl<I: Intake> Feed<I> {
             return self.skip_one(Trouble::error("call", &error), common, cx, work);
         }
         common.counts.done.add(1);
-        work.publish_call(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
+        work.publish_all(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }
 
     /// What a panic in a call of one message comes to; `None` where it was not in one. See [`crate::crew`] for who asks.
@@ -323,6 +334,60 @@ impl<I: Intake> Feed<I> {
         work.publish(cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
     }
 
+    /// Messages that were published together, and calls that are cheap: nearly always.
+    #[inline(always)]
+    fn process_run<W: Work<I::Taken>>(
+        &mut self,
+        run: Run,
+        common: &mut Common,
+        cx: &mut Cx,
+        work: &mut W,
+    ) -> Result<(), Trouble> {
+        common.turns = common.turns.wrapping_add(1);
+        let recorded = run.is_recorded();
+        let timed = recorded || common.sieve.is_some() || common.turns % PROBE == 1;
+        let mut pass = Pass { started: if timed { cx.mark() } else { 0 }, ..Pass::default() };
+        let Burst { items, runs } = &mut self.burst;
+        let all = items.len();
+        if recorded {
+            pass.weight = run.weight;
+            pass.accounted = run.accounted + cx.record_wait(common, &run, pass.started);
+            items.iter().for_each(|item| work.note(item));
+        }
+        let (mut failed, mut result) = (0, Ok(()));
+        // A block, so that the iterator is dropped where it is: moved into `drop`, it would be copied right behind the
+        // stores that made it.
+        let unfinished = {
+            let mut items = items.drain(..);
+            if let Err(trouble) = guarded("call", || work.give(&mut items)) {
+                runs.push(run);
+                (failed, result) = pass.go_on(trouble, runs, &mut items, common, cx, work);
+                runs.clear();
+            }
+            items.len()
+        };
+        let (mut end, mut compute) = (0, 0);
+        if timed {
+            end = cx.read();
+            compute = end - pass.started;
+            if recorded {
+                cx.record(common.compute, compute, run.weighted());
+            }
+            common.learn(compute, all - unfinished);
+        } else {
+            cx.stale();
+        }
+        if result.is_ok() {
+            let published = match failed {
+                0 => work.publish_all(pass.accounted, pass.weight, cx, end, compute),
+                _ => work.publish(cx, end, compute),
+            };
+            result = published.map_err(|e| Trouble::error("emit", &e));
+        }
+        self.settle(all, unfinished, failed, common);
+        result
+    }
+
     fn process_burst<W: Work<I::Taken>>(
         &mut self,
         common: &mut Common,
@@ -330,6 +395,13 @@ impl<I: Intake> Feed<I> {
         work: &mut W,
     ) -> Result<(), Trouble> {
         let slow = common.is_slow() || common.is_singled();
+        if let ([run], false) = (&self.burst.runs[..], slow) {
+            let run = *run;
+            self.burst.runs.clear();
+            let result = self.process_run(run, common, cx, work);
+            self.intake.ring();
+            return result;
+        }
         common.turns = common.turns.wrapping_add(1);
         let mut pass = Pass { slow, ..Pass::default() };
         let Burst { items, runs } = &mut self.burst;
@@ -341,64 +413,41 @@ impl<I: Intake> Feed<I> {
         }
         let all = items.len();
         let (mut failed, mut result) = (0, Ok(()));
-        // A block, so that the iterator is dropped where it is: moved into `drop`, it would be copied right behind the
-        // stores that made it.
         let unfinished = {
             let mut items = items.drain(..);
-            let mut outcome = match &runs[..] {
-                // Nearly always: everything was published together, and calls are cheap.
-                [run] if !slow => {
-                    pass.enter(run, items.len(), common, cx);
-                    if pass.weight > 0 {
-                        note(&items, 0, work);
-                    }
-                    let outcome = guarded("call", || work.give(&mut items, 0));
-                    if outcome.is_ok() {
-                        work.portion(pass.accounted, pass.weight);
-                    }
-                    outcome
-                }
-                runs => guarded("call", || pass.run(runs, &mut items, common, cx, work)),
-            };
-            // Iterator and position live outside the guarded call, so that a call that fails leaves the rest where it is.
-            while let Err(trouble) = outcome {
-                work.rollback();
-                failed += 1;
-                if common.on_error != OnError::Skip {
-                    result = Err(trouble);
-                    break;
-                }
-                common.report(cx, trouble);
-                // Go on behind the message that failed, in its portion.
-                pass.left = items.len().saturating_sub(pass.behind);
-                if pass.left == 0 && pass.at < runs.len() {
-                    work.portion(pass.accounted, pass.weight);
-                    pass.at += 1;
-                }
-                outcome = guarded("call", || pass.run(runs, &mut items, common, cx, work));
+            if let Err(trouble) = guarded("call", || pass.run(runs, &mut items, common, cx, work)) {
+                (failed, result) = pass.go_on(trouble, runs, &mut items, common, cx, work);
             }
             items.len()
         };
-        let given = (all - unfinished) as u64;
-        // The emptied buffer is the next one that a stage of this worker writes to.
-        self.intake.recycle(&mut self.burst);
         let (mut end, mut compute) = (0, 0);
         if timed {
             end = if slow { pass.from } else { cx.read() };
             if !slow {
                 compute = end - pass.started;
-                for run in self.burst.runs.iter().filter(|run| run.is_recorded()) {
+                for run in runs.iter().filter(|run| run.is_recorded()) {
                     cx.record(common.compute, compute, run.weighted());
                 }
             }
-            common.learn(end - pass.started, given as usize);
+            common.learn(end - pass.started, all - unfinished);
         } else {
             cx.stale();
         }
-        self.burst.runs.clear();
+        runs.clear();
         if result.is_ok() {
             result = work.publish(cx, end, compute).map_err(|e| Trouble::error("emit", &e));
         }
+        self.settle(all, unfinished, failed, common);
+        self.intake.ring();
+        result
+    }
+
+    /// The books of a turn that took `all`.
+    #[inline]
+    fn settle(&mut self, all: usize, unfinished: usize, failed: u64, common: &mut Common) {
+        // The emptied buffer is the next one that a stage of this worker writes to.
+        self.intake.recycle(&mut self.burst);
+        let given = (all - unfinished) as u64;
         common.counts.taken.add(given);
         common.counts.done.add(given - failed);
         if failed > 0 {
@@ -409,9 +458,7 @@ impl<I: Intake> Feed<I> {
             let reason = if common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
             self.intake.lose(reason, unfinished as u64);
         }
-        self.intake.ring();
         common.blocked_since = 0;
-        result
     }
 
     /// What follows the end of a stream: a join whose partner has ended loses what still comes to its other inputs.

@@ -36,14 +36,9 @@ struct SinkWork<N: Sink> {
 
 impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
     #[inline(never)]
-    fn give(
-        &mut self,
-        items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>,
-        behind: usize,
-    ) -> Result<(), NodeError> {
+    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return Ok(()) };
-        while items.len() > behind {
-            let Some(item) = items.next() else { break };
+        for item in items {
             node.take(item)?;
         }
         Ok(())
@@ -83,7 +78,7 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         Ok(())
     }
     #[inline]
-    fn publish_call(
+    fn publish_all(
         &mut self,
         accounted: u64,
         weight: u32,

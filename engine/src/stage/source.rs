@@ -175,13 +175,7 @@ impl<N: Source> Stage for SourceStage<N> {
             self.emit.ports.double();
         }
         // The ledger begins here: source time is measured from each message's own origin.
-        let published = if done == 1 {
-            self.emit.ports.publish_call(end, weight, end, 0)
-        } else {
-            self.emit.ports.portion(end, weight);
-            self.emit.ports.publish(end, 0)
-        };
-        let published = published.map_err(|e| Trouble::error("emit", &e));
+        let published = self.emit.ports.publish_all(end, weight, end, 0).map_err(|e| Trouble::error("emit", &e));
         self.emit.ports.ring();
         if let Some(node) = &mut self.node {
             node.turned();

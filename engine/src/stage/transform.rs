@@ -31,15 +31,10 @@ struct TransformWork<N: Transform> {
 
 impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     #[inline(never)]
-    fn give(
-        &mut self,
-        items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>,
-        behind: usize,
-    ) -> Result<(), NodeError> {
+    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>) -> Result<(), NodeError> {
         // The node is there while the stage's life is `Open`.
         let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
-        while items.len() > behind {
-            let Some(item) = items.next() else { break };
+        for item in items {
             if let Err(error) = node.apply(item, emit).and_then(|()| emit.ports.commit()) {
                 emit.ports.rollback();
                 return Err(error);
@@ -70,7 +65,7 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
         self.emit.ports.publish(sent, compute)
     }
     #[inline(always)]
-    fn publish_call(
+    fn publish_all(
         &mut self,
         accounted: u64,
         weight: u32,
@@ -78,7 +73,7 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
         sent: u64,
         compute: u64,
     ) -> Result<(), NodeError> {
-        self.emit.ports.publish_call(accounted, weight, sent, compute)
+        self.emit.ports.publish_all(accounted, weight, sent, compute)
     }
 }
 
