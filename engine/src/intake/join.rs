@@ -615,6 +615,8 @@ tuple_inputs!(Zip4: A a 0, B b 1, C c 2, D d 3);
 #[doc(hidden)]
 pub struct ZipMany<T: Payload> {
     sides: Vec<Side<T>>,
+    /// There is one input, taken as it comes: nothing to match, and no sets are held.
+    is_sole: bool,
     sets: VecDeque<(Set<T>, Run)>,
     fresh: Fresh,
     rule: JoinRule,
@@ -642,6 +644,7 @@ impl<T: Payload> Intake for ZipMany<T> {
     fn build(parts: IntakeParts) -> Self {
         let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
         ZipMany {
+            is_sole: parts.edges.len() == 1 && !matches!(parts.rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample),
             sides: parts.edges.into_iter().enumerate().map(|(at, end)| Side::new(end, policy(at))).collect(),
             sets: VecDeque::with_capacity(BURST),
             fresh: Fresh::new(parts.rule.policy),
@@ -653,6 +656,9 @@ impl<T: Payload> Intake for ZipMany<T> {
         Burst::new(Vec::with_capacity(BURST), BURST + 1)
     }
     fn ready(&mut self, limit: usize) -> usize {
+        if self.is_sole {
+            return self.sides[0].rx.len().min(limit);
+        }
         while self.sets.len() < limit && self.align() {
             let mut set = Set::new();
             let mut runs = arrayvec::ArrayVec::<Run, MAX_PORTS>::new();
@@ -670,11 +676,19 @@ impl<T: Payload> Intake for ZipMany<T> {
         self.sets.len().min(limit)
     }
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
-        if let Some((set, _)) = self.sets.front() {
+        if self.is_sole {
+            self.sides[0].rx.peek(see);
+        } else if let Some((set, _)) = self.sets.front() {
             see(Self::header(set, Lead::Oldest));
         }
     }
     fn fill(&mut self, n: usize, into: &mut Burst<Set<T>>) {
+        if self.is_sole {
+            let Side { rx, items, .. } = &mut self.sides[0];
+            rx.fill(n, items, &mut into.runs);
+            into.items.extend(items.drain(..).map(|message| Set::from_iter([message])));
+            return rx.recycle(items);
+        }
         for (set, run) in self.sets.drain(..n) {
             into.items.push(set);
             push_run(&mut into.runs, run);
