@@ -28,7 +28,8 @@ fn chain(curve: &str, x: f64, chain: &Chain) {
 fn fan_out(sinks: usize, cores: usize, seconds: f64) {
     let mut text = String::from("version: 1\nnodes:\n  a: { kind: handle_source, config: { bytes: 64 }, core: 0 }\n");
     for n in 0..sinks {
-        let _ = writeln!(text, "  z{n}: {{ kind: handle_sink, config: {{ bytes: 64 }}, from: a, core: {} }}", cores - 1);
+        let _ =
+            writeln!(text, "  z{n}: {{ kind: handle_sink, config: {{ bytes: 64 }}, from: a, core: {} }}", cores - 1);
     }
     text += "run: { strict: true }\n";
     let once = || {
