@@ -252,7 +252,7 @@ pub struct BatchRef<'a> {
     pub dtype: DType,
     /// Shape of one item.
     pub shape: &'a [usize],
-    /// The bytes of all items.
+    /// The bytes of all items, aligned for the element type.
     pub bytes: &'a [u8],
 }
 

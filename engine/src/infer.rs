@@ -289,30 +289,18 @@ impl<B: Backend> InferStage<B> {
         (0..self.held.len()).find(|at| is_again(*at)).unwrap_or(self.held.len())
     }
 
-    /// Copies the first messages held into the inputs' buffers.
-    fn load(&mut self, n: usize) {
-        for (i, side) in self.inputs.iter_mut().enumerate() {
-            let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut side.buffer);
-            for (held, row) in self.held.iter().take(n).zip(buffer.chunks_exact_mut(side.item_bytes.max(1))) {
-                row.copy_from_slice(held.set[i].body.bytes());
-            }
-        }
-    }
-
     /// Begins a call that finishes later.
     fn submit(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
-        self.load(flight.n);
-        let ins = batches(&self.inputs, flight.n);
+        let ins = batches(&mut self.inputs, &self.held, flight.n);
         flight.ticket = session_of::<B>(&mut self.session)?.submit(flight.n, &ins)?;
         Ok(())
     }
 
     /// Runs the model over the first messages held and emits the rows of those that leave.
     fn call(&mut self, flight: &Flight) -> Result<(), NodeError> {
-        self.load(flight.n);
-        let InferStage { inputs, outputs, emit, session, lanes, streams, max, .. } = self;
+        let InferStage { inputs, outputs, held, emit, session, lanes, streams, max, .. } = self;
         let (n, max) = (flight.n, *max);
-        let ins = batches(inputs, n);
+        let ins = batches(inputs, held, n);
         let session = session_of::<B>(session)?;
         emit_rows(emit, outputs, flight, |outs| match &mut lanes[..] {
             [lane] if n == 1 && max == 1 => session.infer_one(&ins, outs, lane),

@@ -1,5 +1,6 @@
 //! The buffers between messages and a model: where a batch is put together, and where its outputs go.
 
+use super::Held;
 use super::flight::Flight;
 use crate::backend::{BackendError, BatchMut, BatchRef, TensorSpec};
 use crate::emit::Emit;
@@ -8,6 +9,7 @@ use crate::node::{MAX_PORTS, Many};
 use crate::pool::Pool;
 use crate::tensor::{DType, PortSpec, Tensor};
 use arrayvec::ArrayVec;
+use std::collections::VecDeque;
 
 /// Shape and buffer of one input or output of the model.
 pub(super) struct Side {
@@ -31,16 +33,27 @@ impl Side {
     }
 }
 
-/// The first `n` rows of all inputs.
-pub(super) fn batches(inputs: &[Side], n: usize) -> ArrayVec<BatchRef<'_>, MAX_PORTS> {
-    inputs
-        .iter()
-        .map(|side| BatchRef {
-            dtype: side.dtype,
-            shape: &side.shape,
-            bytes: &bytemuck::cast_slice(&side.buffer)[..n * side.item_bytes],
-        })
-        .collect()
+/// The inputs of a call with the first `n` messages held. Of several the bytes are copied one behind the other; one alone is
+/// read where it lies.
+pub(super) fn batches<'a>(
+    sides: &'a mut [Side],
+    held: &'a VecDeque<Held>,
+    n: usize,
+) -> ArrayVec<BatchRef<'a>, MAX_PORTS> {
+    let batch = |(i, side): (usize, &'a mut Side)| {
+        let bytes = match (held.front(), n) {
+            (Some(only), 1) if only.set[i].body.bytes().len() == side.item_bytes => only.set[i].body.bytes(),
+            _ => {
+                let buffer: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut side.buffer)[..n * side.item_bytes];
+                for (held, row) in held.iter().zip(buffer.chunks_exact_mut(side.item_bytes.max(1))) {
+                    row.copy_from_slice(held.set[i].body.bytes());
+                }
+                &*buffer
+            }
+        };
+        BatchRef { dtype: side.dtype, shape: &side.shape, bytes }
+    };
+    sides.iter_mut().enumerate().map(batch).collect()
 }
 
 /// Has the outputs of a call written to a slot of each port, and emits the rows of the messages that leave.
