@@ -6,7 +6,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-plt.rcParams["svg.hashsalt"] = "limen"
+plt.rcParams.update({"svg.hashsalt": "limen", "svg.fonttype": "none"})
 GRAPHS = [
     ("nodes", "nodes between source and sink", "ns a message", "nodes, "),
     ("fan-out", "sinks of one output", "ns a message", "fan-out, "),

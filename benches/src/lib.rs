@@ -8,8 +8,8 @@
 
 use hdrhistogram::Histogram;
 use limen::{
-    Building, DType, Drain, Emit, Given, Header, Message, Metrics, Next, Node, NodeError, Options, Plain, Plan,
-    PlanErrors, Planning, PortSpec, Ports, Registry, Report, Sink, Source, Spec, Telemetry, Tensor, Time, Transform,
+    Building, DType, Drain, Emit, Given, Message, Metrics, Next, Node, NodeError, Options, Plain, Plan, PlanErrors,
+    Planning, PortSpec, Ports, Registry, Report, Sink, Source, Spec, Telemetry, Tensor, Time, Transform,
 };
 use nix::sys::resource::{UsageWho, getrusage};
 use schemars::JsonSchema;
@@ -61,7 +61,7 @@ impl Pace {
 }
 
 macro_rules! source {
-    ($name:ident, $payload:ty, $ports:expr, $send:expr) => {
+    ($name:ident, $payload:ty, $ports:expr, |$out:ident, $header:ident| $send:block) => {
         /// Begins messages as fast as they are taken, or by a timetable.
         #[derive(Debug)]
         pub struct $name {
@@ -91,9 +91,9 @@ macro_rules! source {
         }
         impl $name {
             #[inline(always)]
-            fn send(out: &mut Emit<$payload>, origin: Time) -> Result<(), NodeError> {
-                let send: fn(&mut Emit<$payload>, Header) -> Result<(), NodeError> = $send;
-                send(out, out.header(origin))
+            fn send($out: &mut Emit<$payload>, origin: Time) -> Result<(), NodeError> {
+                let $header = $out.header(origin);
+                $send
             }
 
             /// By a timetable.

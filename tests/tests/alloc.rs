@@ -103,6 +103,14 @@ fn nothing_is_allocated_while_messages_move() {
          e: { kind: collect, from: d }\n",
         3,
     );
+    for (name, batch) in [("a model, called with one", ""), ("a model, called with eight", "batch: { max: 8 }, ")] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  \
+             m: {{ kind: infer, config: {{ backend: mock, {batch}mock: {{ inputs: {{ x: u64 }}, outputs: {{ y: u64 }} }} }}, from: a }}\n  \
+             z: {{ kind: collect, from: m }}\n"
+        );
+        check(name, &graph, 2);
+    }
 }
 
 /// Sends a number through an inlet, if there is room.
