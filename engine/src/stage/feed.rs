@@ -26,7 +26,7 @@ pub(super) trait Work<T> {
     fn portion(&mut self, accounted: u64, weight: u32);
     /// The staged portions are published: `compute` was the last term of each.
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
-    /// Both after a turn of one call.
+    /// Both, where all calls of the turn have one ledger.
     fn publish_all(
         &mut self,
         accounted: u64,
