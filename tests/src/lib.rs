@@ -32,6 +32,7 @@ pub fn registry() -> Registry {
         .source::<Numbers>("numbers")
         .transform::<Step>("step")
         .transform::<Fault>("fault")
+        .sink::<FaultSink>("fault_sink")
         .transform::<Split>("split")
         .transform::<Pair>("pair")
         .transform::<Add>("add")
@@ -313,10 +314,24 @@ impl Transform for Fault {
     }
 }
 
-impl Sink for Fault {
+/// A sink that fails as [`Fault`] does.
+#[derive(Debug)]
+pub struct FaultSink(Fault);
+
+impl Node for FaultSink {
+    type Config = FaultConfig;
+    fn ports(config: &FaultConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().input("in", number()).cost(if config.heavy { Cost::Heavy } else { Cost::Light }))
+    }
+    fn build(config: FaultConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(FaultSink(Fault(config)))
+    }
+}
+
+impl Sink for FaultSink {
     type In = Tensor;
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
-        if self.is_due(value(&input)?) { self.strike() } else { Ok(()) }
+        if self.0.is_due(value(&input)?) { self.0.strike() } else { Ok(()) }
     }
 }
 

@@ -54,3 +54,19 @@ fn the_terms_of_every_message_add_up_to_its_latency() {
     assert!(mean("b", Term::Compute) >= 5000.0);
     assert!(mean("d", Term::Queue) < path.mean());
 }
+
+/// A sink that skips: what a message took to get there is recorded once for every one it has taken, and for no other.
+#[test]
+fn a_path_counts_what_its_sink_has_taken() {
+    for (how, rest) in [("error", ""), ("panic", ""), ("error", ", heavy: true"), ("panic", ", heavy: true")] {
+        for edges in ["", "defaults: { input: { capacity: 1 } }\n"] {
+            let graph = format!(
+                "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 7000 }} }}\n  \
+                 z: {{ kind: fault_sink, config: {{ every: 7, how: {how}{rest} }}, from: a, on_error: skip }}\n{edges}"
+            );
+            let report = run(&graph, Telemetry::Full);
+            let counts: Vec<u64> = report.paths().map(|(.., histogram)| histogram.len()).collect();
+            assert_eq!((report.failed_calls, counts), (1000, vec![6000]), "{how}{rest} {edges}");
+        }
+    }
+}

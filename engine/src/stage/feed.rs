@@ -18,6 +18,8 @@ pub(super) trait Work<T> {
     fn give_one(&mut self, item: T) -> Result<(), NodeError>;
     /// Looks at a message that is recorded, before it is given away.
     fn note(&mut self, item: &T);
+    /// The last `n` messages noted failed, or were not given.
+    fn forget(&mut self, n: usize);
     /// Takes back what a call that did not return had emitted.
     fn rollback(&mut self);
     /// Sends what the last call sent once more.
@@ -119,11 +121,14 @@ impl Pass {
     }
 
     /// What follows a call that failed: the rest, where failures are skipped. Says how many failed, and with what the turn ends.
+    /// `noted` is how many messages were noted that the node has not taken; later calls are noted one by one.
     /// Iterator and position live outside the guarded calls, so that a call that fails leaves the rest where it is.
     #[cold]
+    #[allow(clippy::too_many_arguments, reason = "two callers, and what they share")]
     fn go_on<T, W: Work<T>>(
         &mut self,
         mut trouble: Trouble,
+        mut noted: usize,
         runs: &[Run],
         items: &mut std::vec::Drain<'_, T>,
         common: &mut Common,
@@ -133,6 +138,9 @@ impl Pass {
         let mut failed = 0;
         loop {
             work.rollback();
+            if self.weight > 0 {
+                work.forget(std::mem::replace(&mut noted, 1));
+            }
             failed += 1;
             if common.on_error != OnError::Skip {
                 return (failed, Err(trouble));
@@ -361,7 +369,8 @@ impl<I: Intake> Feed<I> {
             let mut items = items.drain(..);
             if let Err(trouble) = guarded("call", || work.give(&mut items)) {
                 runs.push(run);
-                (failed, result) = pass.go_on(trouble, runs, &mut items, common, cx, work);
+                let noted = items.len() + 1;
+                (failed, result) = pass.go_on(trouble, noted, runs, &mut items, common, cx, work);
                 runs.clear();
             }
             items.len()
@@ -416,7 +425,7 @@ impl<I: Intake> Feed<I> {
         let unfinished = {
             let mut items = items.drain(..);
             if let Err(trouble) = guarded("call", || pass.run(runs, &mut items, common, cx, work)) {
-                (failed, result) = pass.go_on(trouble, runs, &mut items, common, cx, work);
+                (failed, result) = pass.go_on(trouble, 1, runs, &mut items, common, cx, work);
             }
             items.len()
         };

@@ -54,6 +54,16 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         self.source = header.source as usize;
         push_origin(&mut self.origins, header.origin);
     }
+    fn forget(&mut self, n: usize) {
+        let mut left = n as u32;
+        while let (1.., Some((_, count))) = (left, self.origins.last_mut()) {
+            let gone = left.min(*count);
+            (*count, left) = (*count - gone, left - gone);
+            if *count == 0 {
+                self.origins.pop();
+            }
+        }
+    }
     fn rollback(&mut self) {}
     fn double(&mut self) {}
     #[inline]

@@ -50,6 +50,7 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     }
     #[inline]
     fn note(&mut self, _: &<N::In as Inputs>::Taken) {}
+    fn forget(&mut self, _: usize) {}
     fn rollback(&mut self) {
         self.emit.ports.rollback();
     }
