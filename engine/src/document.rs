@@ -422,6 +422,7 @@ mod tests {
     enum Mode {
         Fast,
         Exact,
+        Within([u32; 2]),
     }
 
     fn read(text: &str) -> (Option<Batch>, Vec<String>) {
@@ -444,7 +445,27 @@ mod tests {
             ("within: 1ms", "g.yaml:1:1: error[E0104]: `max` is missing\n    help: write `max:` here"),
             (
                 "max: 1\nmode: exakt",
-                "g.yaml:2:7: error[E0104]: `exakt` is not one of `fast`, `exact`\n    help: did you mean `exact`?",
+                "g.yaml:2:7: error[E0104]: `exakt` is not one of `fast`, `exact`, `within`\n    help: did you mean `exact`?",
+            ),
+            (
+                "max: 1\nmode: within",
+                "g.yaml:2:7: error[E0104]: `within` alone says too little\n    help: write `{ within: … }`",
+            ),
+            (
+                "max: 1\nmode: { fast: 2, exact: 1 }",
+                "g.yaml:2:7: error[E0104]: a map of 2 is not one of `fast`, `exact`, `within`\n    help: write one of them alone",
+            ),
+            (
+                "max: 1\nmode: { fast: 2 }",
+                "g.yaml:2:15: error[E0104]: `fast` takes no value\n    help: write `fast` alone",
+            ),
+            (
+                "max: 1\nmode: { within: 2 }",
+                "g.yaml:2:17: error[E0104]: the number 2 is not a list of 2\n    help: write a list of 2",
+            ),
+            (
+                "max: 1\nmode: { within: [2] }",
+                "g.yaml:2:17: error[E0104]: a list of 1 is not a list of 2\n    help: write a list of 2",
             ),
             (
                 "max: -1",

@@ -45,7 +45,7 @@ impl de::Error for ReadError {
             de::Unexpected::Float(n) => format!("the number {n}"),
             other => other.to_string(),
         };
-        let expected = expected.to_string();
+        let expected = expected_in_words(expected);
         let expected = match expected.as_str() {
             "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "a whole number, 0 or more",
             "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
@@ -73,6 +73,11 @@ impl de::Error for ReadError {
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         Self::invalid_type(found, expected)
     }
+    fn invalid_length(found: usize, expected: &dyn de::Expected) -> Self {
+        let expected = expected_in_words(expected);
+        let help = Some(format!("write {expected}"));
+        ReadError { message: format!("a list of {found} is not {expected}"), help, ..ReadError::default() }
+    }
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
         let help = suggest(found, expected.iter().copied());
         let all = expected.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
@@ -80,6 +85,17 @@ impl de::Error for ReadError {
     }
     fn missing_field(field: &'static str) -> Self {
         ReadError { message: format!("`{field}` is missing"), missing: Some(field), ..ReadError::default() }
+    }
+}
+
+/// What serde expects, lists called so.
+fn expected_in_words(expected: &dyn de::Expected) -> String {
+    let text = expected.to_string();
+    let list = ["an array of length ", "a tuple of size "].iter().find_map(|words| text.strip_prefix(words));
+    match list {
+        Some(length) => format!("a list of {length}"),
+        None if text == "a sequence" => "a list".into(),
+        None => text,
     }
 }
 
@@ -186,20 +202,21 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
     ) -> Result<V::Value, ReadError> {
         let result = match &self.tree.value {
             Value::Text(name) | Value::Word(Word { text: name, .. }) => {
-                visitor.visit_enum(name.as_str().into_deserializer())
+                visitor.visit_enum(Variant { reader: self, name, place: &self.tree.place, value: None })
             }
             Value::Map(entries) if entries.len() == 1 => {
-                visitor.visit_enum(Variant { reader: self, entry: &entries[0] })
+                let (Key { name, place, .. }, value) = &entries[0];
+                visitor.visit_enum(Variant { reader: self, name, place, value: Some(value) })
             }
-            other => Err(ReadError {
-                message: format!(
-                    "{} is not one of {}",
-                    other.describe(),
-                    variants.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ")
-                ),
-                help: None,
-                ..ReadError::default()
-            }),
+            other => {
+                let all = variants.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
+                let (found, help) = match other {
+                    Value::Map(entries) => (format!("a map of {}", entries.len()), "write one of them alone"),
+                    _ => (other.describe(), "write one of them"),
+                };
+                let (message, help) = (format!("{found} is not one of {all}"), Some(help.into()));
+                Err(ReadError { message, help, ..ReadError::default() })
+            }
         };
         self.placed(result)
     }
@@ -286,42 +303,64 @@ impl<'de> de::MapAccess<'de> for Entries<'_> {
     }
 }
 
+/// A name that stands alone, or as the only key of a map.
 struct Variant<'a> {
     reader: Reader<'a>,
-    entry: &'a (Key, Tree),
+    name: &'a str,
+    place: &'a Place,
+    value: Option<&'a Tree>,
 }
 
-impl<'de, 'a> de::EnumAccess<'de> for Variant<'a> {
-    type Error = ReadError;
-    type Variant = Reader<'a>;
-    fn variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Reader<'a>), ReadError> {
-        let name = seed.deserialize(self.entry.0.name.as_str().into_deserializer()).map_err(|mut e: ReadError| {
-            e.place.get_or_insert_with(|| self.entry.0.place.clone());
-            e
-        })?;
-        Ok((name, self.reader.at(&self.entry.1)))
+impl<'a> Variant<'a> {
+    /// Reads what belongs to the name, at its own place.
+    fn value(self) -> Result<Reader<'a>, ReadError> {
+        let missing = || ReadError {
+            place: Some(self.place.clone()),
+            message: format!("`{}` alone says too little", self.name),
+            help: Some(format!("write `{{ {}: … }}`", self.name)),
+            ..ReadError::default()
+        };
+        self.value.map(|value| self.reader.at(value)).ok_or_else(missing)
     }
 }
 
-impl<'de> de::VariantAccess<'de> for Reader<'_> {
+impl<'de> de::EnumAccess<'de> for Variant<'_> {
+    type Error = ReadError;
+    type Variant = Self;
+    fn variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ReadError> {
+        let name = seed.deserialize(self.name.into_deserializer()).map_err(|mut e: ReadError| {
+            e.place.get_or_insert_with(|| self.place.clone());
+            e
+        })?;
+        Ok((name, self))
+    }
+}
+
+impl<'de> de::VariantAccess<'de> for Variant<'_> {
     type Error = ReadError;
     fn unit_variant(self) -> Result<(), ReadError> {
-        match self.tree.value {
-            Value::Null => Ok(()),
-            _ => self.placed(Err(de::Error::custom("this takes no value"))),
+        match self.value {
+            None | Some(Tree { value: Value::Null, .. }) => Ok(()),
+            Some(value) => Err(ReadError {
+                place: Some(value.place.clone()),
+                message: format!("`{}` takes no value", self.name),
+                help: Some(format!("write `{}` alone", self.name)),
+                ..ReadError::default()
+            }),
         }
     }
     fn newtype_variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ReadError> {
-        self.placed(seed.deserialize(self))
+        let value = self.value()?;
+        value.placed(seed.deserialize(value))
     }
     fn tuple_variant<V: de::Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ReadError> {
-        de::Deserializer::deserialize_any(self, visitor)
+        de::Deserializer::deserialize_any(self.value()?, visitor)
     }
     fn struct_variant<V: de::Visitor<'de>>(
         self,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        de::Deserializer::deserialize_struct(self, "", fields, visitor)
+        de::Deserializer::deserialize_struct(self.value()?, "", fields, visitor)
     }
 }
