@@ -22,6 +22,11 @@ impl Side {
     pub(super) fn item_bytes(&self) -> usize {
         self.item.iter().product::<usize>() * self.dtype.size()
     }
+
+    /// Bytes that follow each other in one item, where others of the batch come between.
+    fn piece(&self) -> usize {
+        self.item[self.batch_dim.unwrap_or_default()..].iter().product::<usize>() * self.dtype.size()
+    }
 }
 
 /// Zeros, in 8-byte words, so that they are aligned for every dtype.
@@ -140,7 +145,8 @@ impl<R: Runtime> Session for OnnxSession<R> {
                 None => {
                     let given = given.next().map_or(&[][..], |given| given.bytes);
                     if self.finite {
-                        guard("input", &input.port, input.dtype, given)?;
+                        // An input's batch comes first.
+                        guard(("input", &input.port), input.dtype, (input.item_bytes, batch, batch), given)?;
                     }
                     pad(input, given, batch, size)?;
                 }
@@ -163,7 +169,8 @@ impl<R: Runtime> Session for OnnxSession<R> {
             let Some((side, state)) = sides.get(at) else { return Ok(()) };
             check(side, size, output)?;
             if finite {
-                guard("output", &side.port, side.dtype, output.bytes)?;
+                let (used, size) = if side.batch_dim.is_some() { (batch, size) } else { (1, 1) };
+                guard(("output", &side.port), side.dtype, (side.piece(), used, size), output.bytes)?;
             }
             came += 1;
             match state {
@@ -276,19 +283,29 @@ fn scatter(input: &Whole, state: usize, size: usize, from: &[u8], lanes: &mut [O
     }
 }
 
-/// Refuses what is no finite number.
-fn guard(side: &str, port: &str, dtype: DType, bytes: &[u8]) -> Result<(), BackendError> {
+/// Refuses what is no finite number in the first `used` of `size` items, which lie in pieces of so many bytes. What comes of
+/// padding may be anything.
+fn guard(
+    (side, port): (&str, &str),
+    dtype: DType,
+    (piece, used, size): (usize, usize, usize),
+    bytes: &[u8],
+) -> Result<(), BackendError> {
     let access = Access::to(dtype);
     if access.holds_only_whole() {
         return Ok(());
     }
-    match access.values(bytes).position(|value| !value.is_finite()) {
-        Some(at) => {
-            let value = access.values(bytes).nth(at).unwrap_or(f64::NAN);
-            Err(BackendError::Call(format!("{side} `{port}` holds {value} at element {at}, under `guard: finite`")))
-        }
-        None => Ok(()),
+    for (n, row) in bytes.chunks((piece * size).max(1)).enumerate() {
+        let row = &row[..row.len().min(piece * used)];
+        let Some(at) = access.values(row).position(|value| !value.is_finite()) else { continue };
+        let value = access.values(row).nth(at).unwrap_or(f64::NAN);
+        let elements = (piece / dtype.size()).max(1);
+        let (item, element) = (at / elements, n * elements + at % elements);
+        let item = if size == 1 { String::new() } else { format!(" of item {item} of {used}") };
+        let message = format!("{side} `{port}` holds {value} at element {element}{item}, under `guard: finite`");
+        return Err(BackendError::Call(message));
     }
+    Ok(())
 }
 
 /// Whether an output is what was planned.

@@ -562,6 +562,44 @@ fn what_is_no_finite_number_is_found_under_guard<R: Runtime>() {
             Some(why) => assert!(found.as_ref().is_err_and(|error| error.contains(why)), "{why}: {found:?}"),
         }
     }
+    // Of several items the one is named; what comes of padding is nobody's.
+    let buckets = vec![4];
+    let how = OnnxModel { bytes: Some(bytes), path: "m.onnx".into(), finite: true, buckets, ..OnnxModel::default() };
+    let mut session = Onnx::<R>::prepare(how).unwrap().session(4).unwrap();
+    let mut run = |x: &[f32]| {
+        let mut y = vec![9.0; x.len()];
+        call(&mut session, x.len() / 2, bytemuck::cast_slice(x), &[2], &mut y).map_err(|error| error.to_string())
+    };
+    assert_eq!(run(&[1.0; 6]), Ok(()));
+    for (x, expected) in [
+        ([1.0, 1.0, 1.0, f32::NAN, 1.0, 1.0], "input `x` holds NaN at element 1 of item 1 of 3"),
+        ([1.0, 1.0, 1.0, 1.0, 0.0, 1.0], "output `y` holds -inf at element 0 of item 2 of 3"),
+    ] {
+        let found = run(&x);
+        assert!(found.as_ref().is_err_and(|error| error.contains(expected)), "{expected}: {found:?}");
+    }
+    // So it is of states, whose batch lies in the middle.
+    let bytes = model(
+        &[("x", D::FLOAT, &["n", "2", "1"]), ("state", D::FLOAT, &["2", "n", "1"])],
+        &[("next", D::FLOAT, &["2", "n", "1"]), ("y", D::FLOAT, &["n", "2", "1"])],
+        &[],
+        &["before = Transpose state perm=1,0,2", "y = Add x before", "next = Transpose y perm=1,0,2"],
+    );
+    let (states, buckets) = (vec![State { input: "state".into(), output: "next".into(), batch_dim: None }], vec![4]);
+    let how =
+        OnnxModel { bytes: Some(bytes), path: "m.onnx".into(), finite: true, states, buckets, ..OnnxModel::default() };
+    let mut session = Onnx::<R>::prepare(how).unwrap().session(4).unwrap();
+    let (mut lanes, mut y) = ([OnnxLane::default(), OnnxLane::default()], [0.0f32; 4]);
+    let mut run = || {
+        let x = [0.0, 0.0, 0.0, f32::MAX];
+        let input = BatchRef { dtype: DType::F32, shape: &[2, 1], bytes: bytemuck::cast_slice(&x) };
+        let output = BatchMut { dtype: DType::F32, shape: &[2, 1], bytes: bytemuck::cast_slice_mut(&mut y) };
+        session.infer_batch(2, &[input], &mut [output], &mut lanes).map_err(|error| error.to_string())
+    };
+    assert_eq!(run(), Ok(()));
+    let found = run();
+    let expected = "output `next` holds inf at element 1 of item 1 of 2";
+    assert!(found.as_ref().is_err_and(|error| error.contains(expected)), "{expected}: {found:?}");
     let mut session = prepare::<R>("digits/digits.onnx").session(2).unwrap();
     let error = call(&mut session, 0, &[], &[1, 8, 8], &mut []).unwrap_err().to_string();
     assert!(error.contains("a batch of no items"), "{error}");
