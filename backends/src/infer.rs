@@ -244,15 +244,22 @@ pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
     let threads = prepared.threads();
     let mut errors = PlanErrors::default();
     let mut compared = Vec::new();
+    let itself = |reference: &Reference| {
+        let is = reference.name == R::NAME;
+        is.then(|| format!("`{}` is compared with itself, which finds only what differs between two calls", R::NAME))
+    };
     if let Some(verify) = &config.verify
         && let Some(against) = verify.against
     {
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
-        match reference(against, job, required)
-            .and_then(|reference| against_reference(&prepared, &reference, tolerance))
-        {
-            Ok((lines, wrong)) => {
+        let found = reference(against, job, required).and_then(|reference| {
+            let (lines, wrong) = against_reference(&prepared, &reference, tolerance)?;
+            Ok((lines, wrong, itself(&reference)))
+        });
+        match found {
+            Ok((lines, wrong, itself)) => {
                 compared = lines;
+                compared.extend(itself);
                 wrong.into_iter().for_each(|wrong| _ = errors.at("verify.against", wrong));
             }
             Err(why) => _ = errors.at("verify.against", why),
@@ -262,6 +269,7 @@ pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
         match reference(shadow.backend, job, required) {
             Ok(reference) => {
                 compared.push(format!("one in {} calls is repeated by `{}`", shadow.every, reference.name));
+                compared.extend(itself(&reference));
                 let tolerance = Tolerance { atol: shadow.atol, rtol: shadow.rtol };
                 prepared.shadowed(ShadowPlan { reference, every: shadow.every, tolerance });
             }
