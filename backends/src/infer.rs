@@ -435,6 +435,7 @@ fn plan<B: Backend>(
     let plan = match config.in_flight {
         0 | 1 => InferPlan::new::<B>(Arc::new(prepared), config.batch),
         most => InferPlan::new::<InFlight<B>>(Arc::new(InFlightPrepared::new(prepared, most)), config.batch)
+            .helpers(most)
             .note(format!("up to {most} calls at once, each on a thread of its own")),
     };
     Ok(match verified {

@@ -117,6 +117,13 @@ impl InferPlan {
         self
     }
 
+    /// Its session starts so many threads ([`Helpers::spawn`](crate::backend::Helpers::spawn)).
+    #[must_use]
+    pub fn helpers(mut self, threads: usize) -> Self {
+        self.ports = self.ports.helpers(threads);
+        self
+    }
+
     /// Adds a line for `--plan`.
     #[must_use]
     pub fn note(mut self, line: impl Into<String>) -> Self {

@@ -319,6 +319,7 @@ pub struct Ports {
     pub(crate) outputs: Vec<OutPort>,
     pub(crate) cost: Cost,
     pub(crate) blocking: bool,
+    pub(crate) helpers: usize,
     pub(crate) live: bool,
     pub(crate) endless: bool,
     pub(crate) total: Option<u64>,
@@ -411,6 +412,14 @@ impl Ports {
     #[must_use]
     pub fn blocking(mut self) -> Self {
         self.blocking = true;
+        self
+    }
+
+    /// The node starts so many threads for its calls ([`Helpers::spawn`](crate::backend::Helpers::spawn)), which need a
+    /// core that does not spin.
+    #[must_use]
+    pub fn helpers(mut self, threads: usize) -> Self {
+        self.helpers = threads;
         self
     }
 

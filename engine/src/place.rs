@@ -140,7 +140,7 @@ pub(crate) fn place(
         }
         let _ = spec;
     }
-    workers(nodes, &seats, cores, cpus, problems)
+    workers(nodes, specs, &seats, cores, cpus, problems)
 }
 
 /// Heavy nodes in runs that follow the graph, so that as few edges as possible cross, the largest run being as small as
@@ -210,6 +210,7 @@ fn seat_light(nodes: &mut [NodePlan], edges: &[EdgePlan], seats: &mut [Option<Se
 
 fn workers(
     nodes: &mut [NodePlan],
+    specs: &[&NodeSpec],
     seats: &[Option<Seat>],
     cores: &BTreeMap<usize, CoreSpec>,
     cpus: &[usize],
@@ -239,12 +240,11 @@ fn workers(
         workers.push(WorkerPlan { name, nodes: members, place, schedule: core.schedule });
     }
     let spinning = workers.iter().filter(|w| w.place.wait == Wait::Spin).count();
-    let helpers = workers.iter().filter(|w| w.place.cpu.is_none()).count();
-    if helpers > 0 && spinning >= cpus.len() {
-        let helper = workers.iter().find(|w| w.place.cpu.is_none()).map_or(0, |w| w.nodes[0]);
-        let message = format!("`{}` needs a helper thread, and every core of this run spins", nodes[helper].name);
-        let place = crate::error::Place::default();
-        problems.push(Problem::new("E0142", place, message).help("give one core `wait: adaptive` or `park`"));
+    let helper = nodes.iter().position(|node| workers[node.worker].place.cpu.is_none() || node.helpers > 0);
+    if let (Some(at), true) = (helper, spinning >= cpus.len()) {
+        let message = format!("`{}` needs a helper thread, and every core of this run spins", nodes[at].name);
+        let problem = Problem::new("E0142", specs[at].place.clone(), message);
+        problems.push(problem.help("give one core `wait: adaptive` or `park`"));
     }
     workers
 }

@@ -108,6 +108,8 @@ pub struct NodePlan {
     /// By source: the shortest deadline of the paths through here, ns.
     pub(crate) urgency: Vec<Option<u64>>,
     pub(crate) blocking: bool,
+    /// Threads that it starts for its calls.
+    pub(crate) helpers: usize,
     pub(crate) fault: Option<FaultSpec>,
     /// How long a call may take, ns.
     pub(crate) budget: Option<u64>,

@@ -310,8 +310,9 @@ impl Wired {
     /// Nothing has run then.
     pub fn start(self) -> Result<Running, RunError> {
         self.check_taken()?;
-        let locked =
-            if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), self.gangs.len()) } else { Ok(()) };
+        let helpers: usize = self.plan.nodes().iter().map(|node| node.helpers).sum();
+        let threads = self.gangs.len() + helpers;
+        let locked = if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), threads) } else { Ok(()) };
         if let (Err(refused), true) = (&locked, self.plan.strict) {
             return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
         }

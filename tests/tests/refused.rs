@@ -1,6 +1,7 @@
 //! Wrong graphs: every problem at once, each with its place and a way out, and nothing is started.
 
-use limen_tests::plan;
+use limen::{Options, Plan, Spec};
+use limen_tests::{plan, registry};
 
 /// A graph's text and, for each problem in the order of the file, `line:column code` and a part of its text.
 fn check(graph: &str, expected: &[(&str, &str)]) {
@@ -260,6 +261,31 @@ fn restarts_clocks_and_cores() {
         "version: 1\nnodes:\n  a: { kind: numbers }\n  c: { kind: csv, config: { path: x.csv }, inputs: { n: a }, on_error: restart }\n",
         &[("4:3 E0147", "begin anew")],
     );
+}
+
+#[test]
+fn a_helper_needs_a_core_that_does_not_spin() {
+    let own = plan("version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a }\n");
+    let cpus = own.map_or_else(|problems| panic!("{problems}"), |plan| plan.workers()[0].cpu().into_iter().collect());
+    let options = Options { cpus: Some(cpus), ..Options::default() };
+    let problems = |sink: &str, in_flight: usize, wait: &str| {
+        let text = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  m:\n    kind: infer\n    config: {{ backend: mock, in_flight: {in_flight}, \
+             mock: {{ inputs: {{ in: u64 }}, outputs: {{ out: u64 }} }} }}\n    from: a\n  b: {{ kind: {sink}, from: m }}\n\
+             cores: {{ 0: {{ wait: {wait} }} }}\n"
+        );
+        let spec = Spec::from_text(&text, "test.yaml").unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+        Plan::with_options(spec, &registry(), &options).err().map(|problems| problems.to_string()).unwrap_or_default()
+    };
+    for (sink, in_flight, place, who) in
+        [("console", 1, "8:3", "`b`"), ("collect", 2, "4:3", "`m`"), ("console", 2, "4:3", "`m`")]
+    {
+        let said = problems(sink, in_flight, "spin");
+        let expected = format!("test.yaml:{place}: error[E0142]: {who} needs a helper thread");
+        assert!(said.contains(&expected), "{sink}: {said}");
+        assert_eq!(problems(sink, in_flight, "park"), "");
+    }
+    assert_eq!(problems("collect", 1, "spin"), "");
 }
 
 #[test]

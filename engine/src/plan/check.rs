@@ -90,6 +90,7 @@ impl Planner<'_> {
     /// Real time needs the user's leave, and leaves one CPU to everything else.
     pub(super) fn check_real_time(
         &mut self,
+        nodes: &[NodePlan],
         workers: &mut [WorkerPlan],
         cpus: &[usize],
         strict: bool,
@@ -110,7 +111,7 @@ impl Planner<'_> {
         }
         let asked = self.spec.cores.iter().find(|(_, core)| core.rt.is_some());
         let (Some((number, core)), true) = (asked, real_time(workers) > 0) else { return };
-        let has_helpers = workers.iter().any(|worker| worker.place.cpu.is_none());
+        let has_helpers = nodes.iter().any(|node| node.helpers > 0) || workers.iter().any(|w| w.place.cpu.is_none());
         let place = core.place.clone();
         if !self.options.allow_rt {
             let message = format!("core {number} asks for real time, which was not allowed");
@@ -124,7 +125,7 @@ impl Planner<'_> {
             let message = format!("real-time threads would have all {all} CPUs");
             self.wrong("E0143", &place, message, "leave one core without `rt`: the rest of the system needs it");
         } else if has_helpers && real_time(workers) >= cpus.len() {
-            let message = "real-time threads would have all CPUs of the run, and nodes that wait for a disk need one";
+            let message = "real-time threads would have all CPUs of the run, and helper threads need one";
             self.wrong("E0143", &place, message, "leave one core without `rt`, or give the run another CPU");
         }
     }

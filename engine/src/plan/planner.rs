@@ -59,7 +59,7 @@ impl Planner<'_> {
         let specs: Vec<&NodeSpec> = order.iter().map(|i| &self.spec.nodes[*i]).collect();
         let mut workers =
             place::place(&mut nodes, &edges, &specs, &self.spec.cores, &cpus, strict, &mut self.problems, &mut notes);
-        self.check_real_time(&mut workers, &cpus, strict, &mut notes);
+        self.check_real_time(&nodes, &mut workers, &cpus, strict, &mut notes);
         self.size_edges(&mut nodes, &mut edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
         self.size_pools(&mut nodes, &edges, &specs);
@@ -231,6 +231,7 @@ impl Planner<'_> {
                 restart: (node.on_error == OnError::Restart).then(|| (node.restart, node.config.clone())),
                 urgency: Vec::new(),
                 blocking: false,
+                helpers: 0,
                 fault: None,
                 budget: node.budget.map(crate::unit::Span::as_nanos),
                 rules: Rules::default(),
@@ -351,6 +352,7 @@ impl Planner<'_> {
         let ports = planned.ports();
         plan.cost = ports.cost;
         plan.blocking = ports.blocking;
+        plan.helpers = ports.helpers;
         plan.notes = ports.notes.clone();
         plan.notices = ports.notices.clone();
         plan.endless = ports.endless;

@@ -317,7 +317,8 @@ pub(super) const CODES: &[Code] = &[
     Code {
         code: "E0142",
         title: "no core left to wait on",
-        cause: "A node may have to wait in the kernel and gets a thread of its own, and every core of the run is kept busy by `wait: spin`.",
+        cause: "A node that may have to wait in the kernel gets a thread of its own, and so does every call of a model with `in_flight:`; \
+                every core of the run is kept busy by `wait: spin`.",
         remedy: "Give one core `wait: adaptive` or `park`.",
         example: None,
     },
