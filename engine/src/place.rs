@@ -57,6 +57,9 @@ pub enum Why {
     Feeds(usize),
     /// It is light and joins the node of this index, from which it takes.
     Takes(usize),
+    /// It feeds the node of this index by an edge that may lose, and would wait for a heavy one on that one's core: what
+    /// shares a thread supersedes nothing.
+    Apart(usize),
     /// Nothing near it has a core: it goes to the first.
     First,
 }
@@ -68,7 +71,7 @@ enum Seat {
     Helper(usize),
 }
 
-/// A node that a 20 µs turn cannot hold is heavy, whatever its kind says.
+/// A node whose calls may take 50 µs is heavy, whatever its kind says.
 fn cost(node: &NodePlan, spec: &NodeSpec) -> Cost {
     match spec.budget {
         None => node.cost,
@@ -134,11 +137,10 @@ pub(crate) fn place(
     }
     seat_heavy(nodes, &mut seats, cpus);
     seat_light(nodes, edges, &mut seats, cpus);
-    for (core, spec) in cores {
-        if *core >= online {
-            notes.push(format!("`cores: {core}` is not used: this run has {} cores", cpus.len()));
-        }
-        let _ = spec;
+    for (core, spec) in cores.iter().filter(|(core, _)| **core >= online) {
+        let message = format!("core {core} does not exist: this machine has {online}");
+        let help = format!("write a core from 0 to {}", online.saturating_sub(1));
+        problems.push(Problem::new("E0141", spec.place.clone(), message).help(help));
     }
     workers(nodes, specs, &seats, cores, cpus, problems)
 }
@@ -183,16 +185,24 @@ fn seat_heavy(nodes: &mut [NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]
     }
 }
 
-/// Light nodes join the first node they feed that has a core, else the node they take from, else the first core.
+/// Light nodes join the first node they feed that has a core, else the node they take from, else the first core. One that
+/// must not be held up by a heavy node, because its edge there may lose, has a core without one while there is such a core.
 fn seat_light(nodes: &mut [NodePlan], edges: &[EdgePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
     let on_cpu = |seat: &Option<Seat>| seat.filter(|s| matches!(s, Seat::Cpu(_)));
-    let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    edges.iter().for_each(|edge| feeds[edge.from].push(edge.to));
-    for at in (0..nodes.len()).rev() {
-        if seats[at].is_none()
-            && let Some((to, seat)) = feeds[at].iter().find_map(|to| Some((*to, on_cpu(&seats[*to])?)))
-        {
-            nodes[at].why = Why::Feeds(to);
+    let heavy: Vec<Seat> =
+        (0..nodes.len()).filter(|at| nodes[*at].cost >= Cost::Heavy).filter_map(|at| on_cpu(&seats[at])).collect();
+    let calm = cpus.iter().map(|cpu| Seat::Cpu(*cpu)).find(|seat| !heavy.contains(seat));
+    let mut feeds: Vec<Vec<&EdgePlan>> = vec![Vec::new(); nodes.len()];
+    edges.iter().for_each(|edge| feeds[edge.from].push(edge));
+    for at in (0..nodes.len()).rev().filter(|at| seats[*at].is_none()).collect::<Vec<_>>() {
+        let seated = || feeds[at].iter().filter_map(|edge| Some((edge, on_cpu(&seats[edge.to])?)));
+        let holds_up = |edge: &EdgePlan, seat| edge.when_full.is_lossy() && heavy.contains(&seat) && calm.is_some();
+        let found = match (seated().find(|(edge, seat)| holds_up(edge, *seat)), calm) {
+            (Some((edge, _)), Some(calm)) => Some((Why::Apart(edge.to), calm)),
+            _ => seated().next().map(|(edge, seat)| (Why::Feeds(edge.to), seat)),
+        };
+        if let Some((why, seat)) = found {
+            nodes[at].why = why;
             seats[at] = Some(seat);
         }
     }

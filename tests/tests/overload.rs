@@ -1,7 +1,7 @@
 //! What every policy does when a node is too slow, on one core and across cores.
 
-use limen::{Outcome, Reason};
-use limen_tests::run;
+use limen::{Outcome, Reason, Why};
+use limen_tests::{plan, run};
 
 /// A fast source into a slow node over one edge with a policy. `cross` puts them on two cores.
 fn overload(edge: &str, cross: bool, keys: &str) -> limen::Report {
@@ -83,4 +83,31 @@ fn a_join_gives_up_partners_that_were_lost() {
     assert_eq!(report.metric("d.count"), Some(sets));
     let unmatched: u64 = report.edges.iter().filter(|e| e.to == "c/b").map(|e| e.lost_total()).sum();
     assert_eq!(unmatched as f64 + sets, 2000.0);
+}
+
+/// What shares a thread with a slow node is held up by it and supersedes nothing.
+#[test]
+fn a_camera_keeps_its_pace_beside_a_slow_model() {
+    let graph = |edge: &str| {
+        format!(
+            "version: 1\nnodes:\n  camera: {{ kind: numbers, config: {{ count: 60, period_ns: 1000000 }} }}\n  \
+             size: {{ kind: step, from: camera }}\n  \
+             model:\n    kind: infer\n    config: {{ backend: mock, mock: {{ inputs: {{ in: u64 }}, outputs: {{ out: u64 }}, latency: 10ms }} }}\n    \
+             from: {{ from: size{edge} }}\n  seen: {{ kind: collect, from: model }}\n"
+        )
+    };
+    let why = |edge: &str| {
+        let plan = plan(&graph(edge)).unwrap_or_else(|problems| panic!("{problems}"));
+        let apart = plan.nodes()[1].worker != plan.nodes()[2].worker;
+        assert_eq!(plan.nodes()[0].worker, plan.nodes()[1].worker, "the camera stays with what it feeds");
+        (plan.nodes()[1].why, apart)
+    };
+    assert_eq!(why(""), (Why::Feeds(2), false));
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        assert_eq!(why(", when_full: latest"), (Why::Apart(2), true));
+        let report = run(&graph(", when_full: latest"));
+        let lost = report.edges[1].lost_total();
+        assert!(lost > 20, "{lost} of 60 were superseded, though the model takes ten periods a call");
+        assert_eq!(report.metric("count"), Some(60.0 - lost as f64));
+    }
 }

@@ -42,8 +42,11 @@ pub fn show_why(plan: &Plan) -> String {
                 "{}, and heavy nodes are spread over the cores in the order of the graph; `core` or `budget` changes that",
                 if node.cost == Cost::Infer { "it runs a model" } else { "a call of it takes more than 50 µs" }
             ),
-            Why::Feeds(to) => format!("it is light and joins `{}`, which it feeds", name(to)),
-            Why::Takes(from) => format!("it is light and joins `{}`, from which it takes", name(from)),
+            Why::Feeds(to) => format!("it is not heavy and joins `{}`, which it feeds", name(to)),
+            Why::Takes(from) => format!("it is not heavy and joins `{}`, from which it takes", name(from)),
+            Why::Apart(to) => {
+                format!("`{}` may be slow, and its edge supersedes only what comes from another core", name(to))
+            }
             Why::First => "nothing near it has a core, so it goes to the first".into(),
         };
         paragraph(&mut text, &format!("{}: ", one_line(&node.name)), &format!("{on}: {why}"));
