@@ -8,10 +8,9 @@ mod printer;
 mod reader;
 
 use crate::error::{Place, Problem, Problems};
-use reader::Reader;
+use reader::{Findings, Reader};
 use serde::de::{self, DeserializeOwned};
 use serde_saphyr::Spanned;
-use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -281,21 +280,29 @@ impl Tree {
     }
 
     fn read_or<T: DeserializeOwned>(&self, problems: &mut Problems, missing: fn(&str) -> String) -> Option<T> {
-        let found = RefCell::new(Vec::new());
-        let result = T::deserialize(Reader::new(self, &found));
-        let found = found.into_inner();
-        let clean = found.is_empty();
-        problems.0.extend(found);
-        match result {
-            Ok(value) => clean.then_some(value),
-            Err(error) => {
-                let place = error.place.unwrap_or_else(|| self.place.clone());
-                let mut problem = Problem::new("E0104", place, error.message);
-                problem.help = error.help.or_else(|| error.missing.map(missing));
-                problems.push(problem);
-                None
+        let findings = Findings::default();
+        let mut wrong = Vec::new();
+        let value = loop {
+            match T::deserialize(Reader::new(self, &findings)) {
+                Ok(value) => break Some(value),
+                Err(error) => {
+                    let goes_on = error.is_set_aside;
+                    if !error.is_known {
+                        let place = error.place.unwrap_or_else(|| self.place.clone());
+                        let mut problem = Problem::new("E0104", place, error.message);
+                        problem.help = error.help.or_else(|| error.missing.map(missing));
+                        wrong.push(problem);
+                    }
+                    if !goes_on {
+                        break None;
+                    }
+                }
             }
-        }
+        };
+        wrong.extend(findings.unknown.into_inner());
+        let value = value.filter(|_| wrong.is_empty());
+        problems.0.extend(wrong);
+        value
     }
 }
 
@@ -475,6 +482,39 @@ mod tests {
             let (_, found) = read(text);
             assert_eq!(found, [expected], "{text}");
         }
+    }
+
+    #[test]
+    fn every_wrong_value_is_reported_once() {
+        #[derive(Debug, serde::Deserialize)]
+        #[allow(dead_code)]
+        struct Outer {
+            first: bool,
+            batch: Batch,
+            all: std::collections::BTreeMap<String, u32>,
+            steps: Vec<Batch>,
+        }
+        let text = "batch: { max: x, within: 1, mode: fst, maxx: 3 }\nall: { a: b, c: 1, d: e }\n\
+                    steps: [{ max: 1 }, { max: y, within: 2 }, { within: 3ms }]\n";
+        let mut problems = Problems::default();
+        assert!(Tree::parse(text, "g.yaml").unwrap().read::<Outer>(&mut problems).is_none());
+        let places: Vec<_> = problems.0.iter().map(|p| (p.place.line, p.place.column, p.code)).collect();
+        assert_eq!(
+            places,
+            [
+                (1, 15, "E0104"),
+                (1, 26, "E0104"),
+                (1, 35, "E0104"),
+                (2, 11, "E0104"),
+                (2, 23, "E0104"),
+                (3, 28, "E0104"),
+                (3, 39, "E0104"),
+                (1, 1, "E0104"),
+                (1, 40, "E0103"),
+            ],
+            "{problems}"
+        );
+        assert!(problems.to_string().contains("`first` is missing"), "{problems}");
     }
 
     #[test]

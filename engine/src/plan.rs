@@ -228,8 +228,8 @@ impl Plan {
     /// Reads a graph file, lays over it what is to be laid over it, and plans it.
     ///
     /// # Errors
-    /// Every problem: where the file itself cannot be planned, what is wrong with the configs of its nodes is among them all the
-    /// same.
+    /// Every problem. Where only values are wrong, the graph is planned with their defaults to find what else is; where nodes or
+    /// connections cannot be told, what is wrong with the configs of those that can is among them all the same.
     pub fn from_file(
         path: impl AsRef<Path>,
         layers: &Layers,
@@ -240,13 +240,18 @@ impl Plan {
         if problems.is_empty() {
             return Plan::with_options(spec, registry, options);
         }
+        if problems.0.iter().all(|problem| matches!(problem.code, "E0104" | "E0106")) {
+            let others = Plan::with_options(spec, registry, options).err();
+            problems.0.extend(others.into_iter().flat_map(|others| others.0));
+            return Err(Spec::settle(problems));
+        }
         for node in &spec.nodes {
             match registry.find(&node.kind.value, !node.inputs.is_empty()) {
                 Some(kind) => kind.check(&node.config, &mut problems),
                 None => problems.push(registry.unknown(&node.kind.value, &node.kind.place)),
             }
         }
-        Err(spec.settle(problems))
+        Err(Spec::settle(problems))
     }
 
     /// Plans a graph with what the command line asks for.

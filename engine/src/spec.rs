@@ -142,6 +142,9 @@ pub(crate) struct RunSpec {
     #[serde(default)]
     pub(crate) mlock: bool,
     pub(crate) max_memory: Option<Bytes>,
+    /// Where `max_memory` stands.
+    #[serde(skip)]
+    pub(crate) max_memory_place: Place,
     pub(crate) warmup: Option<Span>,
     #[serde(default)]
     pub(crate) telemetry: Telemetry,
@@ -165,6 +168,7 @@ impl Default for RunSpec {
             strict: false,
             mlock: false,
             max_memory: None,
+            max_memory_place: Place::default(),
             warmup: None,
             telemetry: Telemetry::default(),
         }
@@ -189,7 +193,7 @@ impl Spec {
     /// As [`Spec::from_file`], and what is wrong with the layers.
     pub fn from_file_with(path: impl AsRef<Path>, layers: &Layers) -> Result<Spec, Problems> {
         let (spec, problems) = Spec::read_file(path.as_ref(), layers)?;
-        if problems.is_empty() { Ok(spec) } else { Err(spec.settle(problems)) }
+        if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
     }
 
     /// As much as can be read of a graph file, and what is wrong with it.
@@ -225,7 +229,7 @@ impl Spec {
     pub fn from_text_with(text: &str, file: &str, layers: &Layers) -> Result<Spec, Problems> {
         let (mut spec, problems) = Spec::read(layers.flatten(text, file, Path::new("."), None)?);
         spec.folders.allowed.clone_from(&layers.allowed);
-        if problems.is_empty() { Ok(spec) } else { Err(spec.settle(problems)) }
+        if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
     }
 
     fn read(flat: Flat) -> (Spec, Problems) {
@@ -241,7 +245,7 @@ impl Spec {
     }
 
     /// Problems in the order in which they are shown.
-    pub(crate) fn settle(&self, mut problems: Problems) -> Problems {
+    pub(crate) fn settle(mut problems: Problems) -> Problems {
         // What else is said of a value that is not there says nothing.
         let unset: Vec<Place> = problems.0.iter().filter(|p| p.code == "E0151").map(|p| p.place.clone()).collect();
         problems.0.retain(|p| p.code == "E0151" || !unset.contains(&p.place));
@@ -360,7 +364,11 @@ impl Reader<'_> {
                 "nodes" => spec.nodes = self.nodes(value),
                 "paths" => spec.paths = self.paths(value),
                 "cores" => spec.cores = self.cores(value),
-                "run" => spec.run = value.read(self.problems).unwrap_or_default(),
+                "run" => {
+                    spec.run = value.read(self.problems).unwrap_or_default();
+                    let limit = value.entries().iter().find(|(key, _)| key.name == "max_memory");
+                    spec.run.max_memory_place = limit.map(|(_, value)| value.place.clone()).unwrap_or_default();
+                }
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
 //! Wrong graphs: every problem at once, each with its place and a way out, and nothing is started.
 
-use limen::{Options, Plan, Spec};
+use limen::{Layers, Options, Plan, Spec};
 use limen_tests::{plan, registry};
 
 /// A graph's text and, for each problem in the order of the file, `line:column code` and a part of its text.
@@ -91,6 +91,33 @@ fn capacities_kinds_and_configs() {
     );
 }
 
+/// Wrong values hide nothing: neither each other, nor what is wrong with the graph.
+#[test]
+fn wrong_values_and_what_is_wrong_besides() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("g.yaml");
+    let text = "version: 1\nnodes:\n  a: { kind: numbers, cpu: 1024, config: { count: x, period_ns: -1, unbounded: 2 } }\n  \
+                b: { kind: step, core: 900, from: { from: a, capacity: 0 } }\n  d: { kind: collect, from: d }\n  \
+                e: { kind: collect, cpu: 1000, from: b }\nrun: { stop: 1, strict: 2, telemetry: al }\n";
+    std::fs::write(&file, text).unwrap();
+    let problems = Plan::from_file(&file, &Layers::default(), &registry(), &Options::default()).unwrap_err();
+    let found: Vec<_> = problems.0.iter().map(|p| (p.place.line, p.place.column, p.code)).collect();
+    let expected = [
+        (3, 28, "E0106"),
+        (3, 51, "E0104"),
+        (3, 65, "E0104"),
+        (3, 80, "E0104"),
+        (4, 26, "E0141"),
+        (4, 58, "E0106"),
+        (5, 29, "E0121"),
+        (6, 28, "E0141"),
+        (7, 14, "E0104"),
+        (7, 25, "E0104"),
+        (7, 39, "E0104"),
+    ];
+    assert_eq!(found, expected, "{problems}");
+}
+
 #[test]
 fn cores_and_memory() {
     check(
@@ -102,8 +129,12 @@ fn cores_and_memory() {
         &[("3:29 E0141", "core 900 does not exist"), ("4:28 E0141", "CPU 1000")],
     );
     check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  c: { kind: collect, from: a }\ncores: { 900: { wait: park } }\n",
+        &[("5:15 E0141", "core 900 does not exist")],
+    );
+    check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: { from: a, capacity: 1000000 } }\nrun: { max_memory: 1MiB }\n",
-        &[("- E0136", "the largest pool is `a/out`")],
+        &[("5:20 E0136", "the largest pool is `a/out`")],
     );
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a }\nrun: { stop: 5, stric: true }\n",

@@ -14,6 +14,10 @@ pub(super) struct ReadError {
     pub(super) help: Option<String>,
     /// The field that is missing, where that is what is wrong.
     pub(super) missing: Option<&'static str>,
+    /// It follows from another error, which was reported.
+    pub(super) is_known: bool,
+    /// What it is about was set aside: reading again goes on behind it.
+    pub(super) is_set_aside: bool,
 }
 
 impl fmt::Display for ReadError {
@@ -99,16 +103,42 @@ fn expected_in_words(expected: &dyn de::Expected) -> String {
     }
 }
 
+/// What was found while a tree was read, if need be several times: serde stops at the first value that is wrong, which is then
+/// set aside.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Unknown keys.
+    pub(super) unknown: RefCell<Vec<Problem>>,
+    /// Values that were reported.
+    aside: RefCell<Vec<*const Tree>>,
+}
+
+impl Findings {
+    fn is_aside(&self, tree: &Tree) -> bool {
+        self.aside.borrow().iter().any(|other| std::ptr::eq(*other, tree))
+    }
+
+    /// Whether something in it was set aside.
+    fn is_reduced(&self, tree: &Tree) -> bool {
+        !self.aside.borrow().is_empty()
+            && match &tree.value {
+                Value::List(items) => items.iter().any(|item| self.is_reduced(item)),
+                Value::Map(entries) => entries.iter().any(|(_, value)| self.is_aside(value) || self.is_reduced(value)),
+                _ => false,
+            }
+    }
+}
+
 /// Reads a [`Tree`] as a serde deserializer, remembering the place of what it is at.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     tree: &'a Tree,
-    found: &'a RefCell<Vec<Problem>>,
+    findings: &'a Findings,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(tree: &'a Tree, found: &'a RefCell<Vec<Problem>>) -> Self {
-        Reader { tree, found }
+    pub(super) fn new(tree: &'a Tree, findings: &'a Findings) -> Self {
+        Reader { tree, findings }
     }
 
     fn at(self, tree: &'a Tree) -> Self {
@@ -118,7 +148,13 @@ impl<'a> Reader<'a> {
     /// Puts the place of this value on an error that has none yet.
     fn placed<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
         result.map_err(|mut e| {
-            e.place.get_or_insert_with(|| self.tree.place.clone());
+            if e.place.is_none() {
+                e.is_known = match e.missing {
+                    Some(field) => self.tree.entries().iter().any(|(key, _)| key.name == field),
+                    None => self.findings.is_reduced(self.tree),
+                };
+                e.place = Some(self.tree.place.clone());
+            }
             e
         })
     }
@@ -177,7 +213,10 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
                 for (key, _) in entries.iter().filter(|(key, _)| !fields.contains(&key.name.as_str())) {
                     let problem = Problem::new("E0103", key.place.clone(), format!("unknown key `{}`", key.name))
                         .help(suggest(&key.name, fields.iter().copied()));
-                    self.found.borrow_mut().push(problem);
+                    let mut unknown = self.findings.unknown.borrow_mut();
+                    if unknown.iter().all(|other| other.place != problem.place) {
+                        unknown.push(problem);
+                    }
                 }
                 visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: entries.iter(), value: None })
             }
@@ -282,9 +321,8 @@ impl<'de> de::MapAccess<'de> for Entries<'_> {
 
     fn next_key_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ReadError> {
         for (key, value) in self.entries.by_ref() {
-            if let Some(fields) = self.fields
-                && !fields.contains(&key.name.as_str())
-            {
+            let is_unknown = self.fields.is_some_and(|fields| !fields.contains(&key.name.as_str()));
+            if is_unknown || self.reader.findings.is_aside(value) {
                 continue;
             }
             self.value = Some(value);
@@ -299,7 +337,12 @@ impl<'de> de::MapAccess<'de> for Entries<'_> {
     fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
         let value = self.value.take().expect("serde asks for a key before its value");
         let reader = self.reader.at(value);
-        reader.placed(seed.deserialize(reader))
+        reader.placed(seed.deserialize(reader)).map_err(|mut e| {
+            if !std::mem::replace(&mut e.is_set_aside, true) {
+                reader.findings.aside.borrow_mut().push(value);
+            }
+            e
+        })
     }
 }
 

@@ -313,7 +313,10 @@ impl Planner<'_> {
                 show_bytes(limit as u64),
                 largest.unwrap_or_default()
             );
-            let place = Place { line: 0, ..self.spec.place.clone() };
+            let place = match &self.spec.run.max_memory {
+                Some(_) => self.spec.run.max_memory_place.clone(),
+                None => Place { line: 0, ..self.spec.place.clone() },
+            };
             self.wrong("E0136", &place, message, "lower capacities and sizes, or raise `run.max_memory`");
         }
         memory

@@ -309,7 +309,7 @@ pub(super) const CODES: &[Code] = &[
         code: "E0141",
         title: "a core that does not exist",
         cause: "A node asks for more cores than the run has (under `strict`), or for a CPU that is not among them.",
-        remedy: "Write a core that exists. Without `strict`, `core` is folded onto those there are.",
+        remedy: "Write a core that exists. Without `strict`, a core that the machine has and the run has not (`--cores`) is folded onto those of the run.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter }, cpu: 1023 }\n  b: { kind: \"null\", from: a }\n"
         )),
