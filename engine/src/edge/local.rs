@@ -268,7 +268,13 @@ impl<T: Payload> Local<T> {
             return self.fill_partly(n, into, into_runs);
         }
         std::mem::swap(&mut *self.items.borrow_mut(), into);
-        std::mem::swap(&mut *self.runs.borrow_mut(), into_runs);
+        let mut runs = self.runs.borrow_mut();
+        // A list with less room than this one's would have to grow while messages move.
+        if into_runs.capacity() < runs.capacity() {
+            into_runs.append(&mut runs);
+        } else {
+            std::mem::swap(&mut *runs, into_runs);
+        }
         self.len.set(0);
     }
 

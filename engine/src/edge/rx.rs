@@ -18,7 +18,7 @@ pub(super) enum RxKind<T: Payload> {
 /// The consumer's end.
 pub(crate) struct Rx<T: Payload> {
     params: Params,
-    kind: RxKind<T>,
+    pub(super) kind: RxKind<T>,
     dirty: bool,
 }
 

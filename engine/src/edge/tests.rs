@@ -1,5 +1,6 @@
 //! Every policy in both forms: the same tests run over all of them.
 
+use super::rx::RxKind;
 use super::tx::HYSTERESIS_NS;
 use super::*;
 use crate::clock::Time;
@@ -161,5 +162,21 @@ fn a_partial_take_splits_its_run() {
         let whole = if name.contains("looking") { vec![1; 6] } else { vec![2, 3, 1] };
         assert_eq!(runs.iter().map(|r| r.n).collect::<Vec<_>>(), whole, "{name}");
         assert_eq!(items.iter().map(|m| m.body.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5], "{name}");
+    });
+}
+
+/// What the edge set aside for its runs stays with it, whatever the taker has room for: nothing grows while messages move.
+#[test]
+fn a_taker_with_little_room_leaves_the_edge_its_own() {
+    every_form(&[WhenFull::Block], 64, |name, mut tx, mut rx, _| {
+        for from in [0, 3] {
+            (from..from + 3).for_each(|n| send(&mut tx, n..n + 1).expect("there is room"));
+            let (mut items, mut runs) = (Vec::new(), Vec::with_capacity(3));
+            rx.fill(3, &mut items, &mut runs);
+            assert_eq!((items.len(), runs.len()), (3, 3), "{name}");
+        }
+        if let RxKind::Local(local) = &rx.kind {
+            assert!(local.runs.borrow().capacity() > 64, "{name}");
+        }
     });
 }
