@@ -246,7 +246,7 @@ fn classify(out: &Path, seconds: f64) {
     }
     let paced = graph.replace(", count: 90", "");
     let report = run(&paced, "graphs/classify", out, seconds.max(4.0));
-    let paced = report.paths().next().map(|(.., histogram)| quantiles(histogram));
+    let paced = report.paths().next().map(|(.., path)| quantiles(&path.histogram));
     rows.push(("limen, 30 frames a second", 30.0, paced));
     println!(
         "\nclassify: 640×480 to five classes of a MobileNetV2-shaped model\n\n{:44}{:>10}{:>10}{:>10}",

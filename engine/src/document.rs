@@ -426,6 +426,7 @@ mod tests {
 
     #[derive(Debug, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
+    #[allow(dead_code)]
     enum Mode {
         Fast,
         Exact,

@@ -382,7 +382,7 @@ impl<B: Backend> InferStage<B> {
             streams.settle(flight.headers.iter(), &mut self.lanes, outcome.is_ok());
         }
         self.held.drain(..leave);
-        cx.record(self.sizes, n as u64, 1);
+        cx.record(self.sizes, n as u64, 1, 1);
         self.common.counts.batches.add(1);
         if self.most == 1 {
             return self.land(flight, outcome, ended, cx);
@@ -427,7 +427,7 @@ impl<B: Backend> InferStage<B> {
         // A call that ended when it returned has waited for nothing since.
         let end = if self.most == 1 { ended } else { cx.read() };
         let (compute, rest) = (ended - started, end - ended);
-        cx.record(self.common.compute, compute, flight.n as u32);
+        cx.record(self.common.compute, compute, flight.n as u32, 1);
         self.common.check_budget(compute);
         if let Some(calls) = self.calls.get_mut(flight.n) {
             calls.add(compute);
@@ -447,10 +447,10 @@ impl<B: Backend> InferStage<B> {
                 let waited = cx.record_wait(&self.common, run, *since);
                 let hold = started - since;
                 if let Some(hist) = self.common.hold {
-                    cx.record(hist, hold, weight);
+                    cx.record(hist, hold, 1, weight);
                 }
                 if let (Some(hist), true) = (self.common.blocked, rest > 0) {
-                    cx.record(hist, rest, weight);
+                    cx.record(hist, rest, 1, weight);
                 }
                 accounted = run.accounted + waited + hold + rest;
             }

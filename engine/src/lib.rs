@@ -78,7 +78,7 @@ pub use folders::Folders;
 pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
 pub use intake::{JoinPolicy, OneOf, Picked};
 pub use layers::Layers;
-pub use meter::{Telemetry, Term};
+pub use meter::{Recorded, Telemetry, Term};
 pub use node::{
     Building, Claim, Cost, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning, PortType,
     Ports, Reset, Set, Setting, Sink, Source, Taken, Transform,
@@ -91,7 +91,7 @@ pub use pool::Pool;
 pub use port::{Outputs, Port, PortList};
 pub use registry::{Kind, Registry, Role};
 pub use report::{
-    DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport, quantile,
+    DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
 pub use running::{Drain, NodeStats, Running, Stopper};
 pub use spec::Spec;

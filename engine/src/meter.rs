@@ -29,12 +29,6 @@ impl Run {
     pub(crate) fn is_recorded(&self) -> bool {
         self.sent != 0
     }
-
-    /// Messages counted as many times as the run stands for.
-    #[inline]
-    pub(crate) fn weighted(&self) -> u32 {
-        self.n.saturating_mul(self.weight)
-    }
 }
 
 /// Adds a run to a list, joining runs that are not recorded.
@@ -86,6 +80,24 @@ impl Term {
     }
 }
 
+/// What was recorded of something.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Nanoseconds; of [`Term::Batch`], messages. What was sampled counts for as many as it stands for.
+    pub histogram: Histogram<u64>,
+    /// How many of its counts were measured; the others are what those stand for.
+    pub samples: u64,
+}
+
+impl Recorded {
+    /// The value at a quantile, only where at least ten samples lie beyond it.
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        // 100 samples have ten beyond p90, although 100 × (1 − 0.9) is a little less in binary.
+        let beyond = (self.samples as f64 * (1.0 - q) + 1e-6).floor();
+        (beyond >= 10.0).then(|| self.histogram.value_at_quantile(q))
+    }
+}
+
 /// Longest value told apart; longer ones count as this.
 const MAX_NS: u64 = 60_000_000_000;
 
@@ -107,6 +119,8 @@ pub(crate) struct Hist(u32);
 /// end is what it would have recorded itself, at a fifth of the instructions.
 struct Buckets {
     counts: Vec<u64>,
+    /// How many were recorded, each of which may count for several.
+    samples: u64,
     /// A bucket has two to this power steps of one width; the next one's are twice as wide.
     magnitude: u32,
     /// Values up to here are in the first bucket.
@@ -118,11 +132,19 @@ impl Buckets {
     fn new(digits: u8) -> Self {
         // The least power of two of steps that tells `digits` decimal digits apart, halved, as the library has it.
         let magnitude = if digits <= 2 { 7 } else { 10 };
-        Buckets { counts: vec![0; histogram(digits).distinct_values()], magnitude, mask: (2 << magnitude) - 1, digits }
+        Buckets {
+            counts: vec![0; histogram(digits).distinct_values()],
+            samples: 0,
+            magnitude,
+            mask: (2 << magnitude) - 1,
+            digits,
+        }
     }
 
     #[inline]
-    fn record(&mut self, value: u64, n: u64) {
+    fn record(&mut self, value: u64, n: u32, weight: u32) {
+        self.samples += u64::from(n);
+        let n = u64::from(n) * u64::from(weight);
         let value = value.min(MAX_NS);
         let bucket = (63 - self.magnitude) - (value | self.mask).leading_zeros();
         let at = (u64::from(bucket) << self.magnitude) + (value >> bucket);
@@ -144,10 +166,14 @@ impl Buckets {
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
+    /// The histogram, and above [`HISTS`] for how many each message counts.
     hist: u32,
     n: u32,
     value: u64,
 }
+
+/// Bits of an entry's `hist` that name the histogram.
+const HISTS: u32 = 24;
 
 /// Entries the log holds before it is folded: 16 KiB.
 const LOG: usize = 1024;
@@ -168,19 +194,20 @@ impl Meter {
     /// A new histogram; only while the worker is built.
     pub(crate) fn histogram(&mut self, digits: u8) -> Hist {
         self.hists.push(Buckets::new(digits));
+        assert!(self.hists.len() < 1 << HISTS, "a worker's nodes have less than {} histograms", 1 << HISTS);
         Hist(self.hists.len() as u32 - 1)
     }
 
-    /// Notes `n` messages of one value.
+    /// Notes `n` messages of one value, each of which counts for `weight`, up to 255.
     #[inline]
-    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32) {
+    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
         if self.logged == LOG {
             self.fold_now();
         }
         if let Some(place) = self.log.get_mut(self.logged) {
             // Word by word: an entry put together first and copied would be read in another portion than it was written in,
             // and have to wait for the cache.
-            (place.hist, place.n, place.value) = (hist.0, n, value);
+            (place.hist, place.n, place.value) = (hist.0 | weight << HISTS, n, value);
             self.logged += 1;
         }
     }
@@ -194,7 +221,7 @@ impl Meter {
     /// Moves the log into the histograms.
     pub(crate) fn fold(&mut self) {
         for Entry { hist, n, value } in &self.log[..self.logged] {
-            self.hists[*hist as usize].record(*value, u64::from(*n));
+            self.hists[(*hist & ((1 << HISTS) - 1)) as usize].record(*value, *n, *hist >> HISTS);
         }
         self.logged = 0;
     }
@@ -210,12 +237,14 @@ impl Meter {
         self.logged = 0;
         for hist in &mut self.hists {
             hist.counts.fill(0);
+            hist.samples = 0;
         }
     }
 
-    pub(crate) fn take(&mut self, hist: Hist) -> Histogram<u64> {
+    pub(crate) fn take(&mut self, hist: Hist) -> Recorded {
         self.fold();
-        self.hists[hist.0 as usize].histogram()
+        let buckets = &self.hists[hist.0 as usize];
+        Recorded { histogram: buckets.histogram(), samples: buckets.samples }
     }
 }
 
@@ -223,7 +252,8 @@ impl Meter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Telemetry {
-    /// Sixteen bursts after idleness, then one in sixteen until there is nothing to do again.
+    /// Sixteen bursts after idleness, then one in sixteen until there is nothing to do again; every burst where they follow
+    /// each other by 20 µs or more.
     #[default]
     Auto,
     /// Everything.
@@ -244,21 +274,28 @@ pub(crate) struct Sampler {
     count: u32,
     /// Bursts that are still recorded one and all before `auto` takes one in so many.
     whole: u32,
+    /// When the last burst began.
+    last: u64,
 }
+
+/// Bursts that begin at least so long after each other are all recorded: that costs them next to nothing, ns.
+const APART: u64 = 20_000;
 
 impl Sampler {
     pub(crate) fn new(telemetry: Telemetry) -> Self {
         let whole = if telemetry == Telemetry::Auto { ONE_IN } else { 0 };
-        Sampler { telemetry, count: 0, whole }
+        Sampler { telemetry, count: 0, whole, last: 0 }
     }
 
-    /// The weight of the next burst; 0 where it is not recorded.
+    /// The weight of the burst that began at `now`; 0 where it is not recorded.
     #[inline]
-    pub(crate) fn weight(&mut self, after_idle: bool) -> u32 {
+    pub(crate) fn weight(&mut self, after_idle: bool, now: u64) -> u32 {
+        let is_apart = now.saturating_sub(self.last) >= APART;
+        self.last = now;
         match self.telemetry {
             Telemetry::Full => 1,
             Telemetry::Off => 0,
-            Telemetry::Auto if after_idle => {
+            Telemetry::Auto if after_idle || is_apart => {
                 (self.count, self.whole) = (0, ONE_IN - 1);
                 1
             }
@@ -282,14 +319,21 @@ mod tests {
     #[test]
     fn a_saturated_source_records_one_burst_in_sixteen_for_sixteen() {
         let mut sampler = Sampler::new(Telemetry::Auto);
-        for first in [false, true, true] {
-            let begun: Vec<u32> = (0..16).map(|n| sampler.weight(first && n == 0)).collect();
+        let mut now = 0;
+        for (first, pause) in [(false, 1), (true, 1), (true, 1), (false, APART + 32)] {
+            now += pause;
+            let begun: Vec<u32> = (0..16).map(|n| sampler.weight(first && n == 0, now)).collect();
             assert_eq!(begun, [1; 16]);
-            let weights: Vec<u32> = (0..32).map(|_| sampler.weight(false)).collect();
+            let weights: Vec<u32> = (0..32).map(|n| sampler.weight(false, now + n)).collect();
             assert_eq!(weights.iter().sum::<u32>(), 32);
             assert_eq!(weights.iter().filter(|w| **w > 0).count(), 2);
         }
-        assert_eq!(Sampler::new(Telemetry::Off).weight(true), 0);
+        let slow: Vec<u32> = (1..100).map(|n| sampler.weight(false, now + n * 2 * APART)).collect();
+        assert_eq!(slow, [1; 99]);
+        let mut sampler = Sampler::new(Telemetry::Sampled);
+        let slow: u32 = (1..=160).map(|n| u32::from(sampler.weight(false, n * APART) > 0)).sum();
+        assert_eq!(slow, 10);
+        assert_eq!(Sampler::new(Telemetry::Off).weight(true, 0), 0);
     }
 
     #[test]
@@ -299,7 +343,7 @@ mod tests {
             let values =
                 (0..5000).chain((0..62).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + (3 << bit) / 4]));
             for value in values.chain([MAX_NS - 1, MAX_NS, MAX_NS + 1, u64::MAX]) {
-                buckets.record(value, value % 7 + 1);
+                buckets.record(value, (value % 7 + 1) as u32, 1);
                 expected.saturating_record_n(value.min(MAX_NS), value % 7 + 1);
             }
             let found = buckets.histogram();
@@ -310,12 +354,24 @@ mod tests {
     }
 
     #[test]
+    fn a_quantile_needs_ten_samples_beyond_it() {
+        for weight in [1, 16] {
+            let mut meter = Meter::new();
+            let hist = meter.histogram(3);
+            (1..=100).for_each(|value| meter.record(hist, value, 1, weight));
+            let recorded = meter.take(hist);
+            assert_eq!((recorded.quantile(0.9), recorded.quantile(0.95)), (Some(90), None), "each for {weight}");
+        }
+    }
+
+    #[test]
     fn a_full_log_loses_nothing() {
         let mut meter = Meter::new();
         let hist = meter.histogram(2);
         for _ in 0..3 * LOG + 1 {
-            meter.record(hist, 1000, 2);
+            meter.record(hist, 1000, 2, 16);
         }
-        assert_eq!(meter.take(hist).len(), 2 * (3 * LOG as u64 + 1));
+        let (recorded, samples) = (meter.take(hist), 2 * (3 * LOG as u64 + 1));
+        assert_eq!((recorded.histogram.len(), recorded.samples), (16 * samples, samples));
     }
 }

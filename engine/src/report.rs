@@ -7,12 +7,11 @@ use crate::backend::BackendStatus;
 use crate::cpu::Pinned;
 use crate::edge::{Reason, WhenFull};
 use crate::handle::{HandleReport, Way};
-use crate::meter::Term;
+use crate::meter::{Recorded, Term};
 use crate::node::Metrics;
 use crate::running::Failure;
 use crate::stage::OnMiss;
 use crate::wait::Wait;
-use hdrhistogram::Histogram;
 use std::time::{Duration, SystemTime};
 
 /// How a run ended.
@@ -181,8 +180,8 @@ pub struct HistogramReport {
     pub to: Option<String>,
     /// What is counted.
     pub term: Term,
-    /// Nanoseconds; of [`Term::Batch`], messages.
-    pub histogram: Histogram<u64>,
+    /// What was recorded.
+    pub recorded: Recorded,
 }
 
 impl HistogramReport {
@@ -193,13 +192,6 @@ impl HistogramReport {
             None => format!("{}.{}", self.node, self.term.name()),
         }
     }
-}
-
-/// A value of a histogram at a quantile, only where at least ten samples lie beyond it.
-pub fn quantile(histogram: &Histogram<u64>, q: f64) -> Option<u64> {
-    // 100 samples have ten beyond p90, although 100 × (1 − 0.9) is a little less in binary.
-    let beyond = (histogram.len() as f64 * (1.0 - q) + 1e-6).floor();
-    (beyond >= 10.0).then(|| histogram.value_at_quantile(q))
 }
 
 /// How one call failed.
@@ -290,15 +282,15 @@ impl Report {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// The histogram of a node's term.
-    pub fn histogram(&self, node: &str, term: Term) -> Option<&Histogram<u64>> {
+    /// What was recorded of a node's term.
+    pub fn histogram(&self, node: &str, term: Term) -> Option<&Recorded> {
         let mut all = self.histograms.iter();
-        all.find(|h| h.node == node && h.to.is_none() && h.term == term).map(|h| &h.histogram)
+        all.find(|h| h.node == node && h.to.is_none() && h.term == term).map(|h| &h.recorded)
     }
 
-    /// End-to-end histograms as (source, sink, histogram).
-    pub fn paths(&self) -> impl Iterator<Item = (&str, &str, &Histogram<u64>)> {
-        self.histograms.iter().filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.histogram)))
+    /// End-to-end latencies as (source, sink, what was recorded).
+    pub fn paths(&self) -> impl Iterator<Item = (&str, &str, &Recorded)> {
+        self.histograms.iter().filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.recorded)))
     }
 
     /// Checks both laws; what does not add up is a bug of the engine.
@@ -338,20 +330,5 @@ impl Report {
                 ));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quantile_needs_ten_samples_beyond_it() {
-        let mut histogram = Histogram::new_with_bounds(1, 1_000_000, 3).expect("constant bounds");
-        for value in 1..=100 {
-            histogram.saturating_record(value);
-        }
-        assert_eq!(quantile(&histogram, 0.9), Some(90));
-        assert_eq!(quantile(&histogram, 0.95), None);
     }
 }

@@ -354,13 +354,13 @@ impl Running {
         let name = |i: usize| plan.nodes()[i].name.clone();
         let histograms = histograms
             .into_iter()
-            .filter(|(_, _, h)| !h.is_empty())
-            .map(|(subject, term, histogram)| {
+            .filter(|(_, _, recorded)| recorded.samples > 0)
+            .map(|(subject, term, recorded)| {
                 let (node, to) = match subject {
                     Subject::Node(node) => (name(node), None),
                     Subject::Path(from, to) => (name(from), Some(name(to))),
                 };
-                HistogramReport { node, to, term, histogram }
+                HistogramReport { node, to, term, recorded }
             })
             .collect();
         let deadlines = plan

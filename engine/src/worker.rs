@@ -9,12 +9,11 @@ use crate::clock::{Clock, Watch};
 use crate::cpu::{self, Place};
 use crate::crew::{Crew, Schedule};
 use crate::error::NodeError;
-use crate::meter::{Hist, Meter, Run, Telemetry, Term};
+use crate::meter::{Hist, Meter, Recorded, Run, Telemetry, Term};
 use crate::running::{Command, RunShared};
 use crate::stage::{Common, Ended, Stage, Turn};
 use crate::sync::{Arc, AtomicU64, Ordering, Padded};
 use crate::wait::{Bell, Idle, Patience, Wait};
-use hdrhistogram::Histogram;
 use std::time::Duration;
 
 /// What a histogram is of.
@@ -151,17 +150,18 @@ impl Cx {
         hist
     }
 
+    /// Notes `n` messages of one value, each of which counts for `weight`.
     #[inline]
-    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32) {
+    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
         if self.telemetry != Telemetry::Off {
-            self.meter.record(hist, value, n);
+            self.meter.record(hist, value, n, weight);
         }
     }
 
     /// Records what a run waited for until `started`: partners, room, its turn. The sum of the recorded terms.
     #[inline]
     pub(crate) fn record_wait(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
-        let n = run.weighted();
+        let (n, weight) = (run.n, run.weight);
         let waited = started.saturating_sub(run.sent);
         let hold = run.hold.min(waited);
         let blocked = match common.blocked_since() {
@@ -169,14 +169,14 @@ impl Cx {
             since => started.saturating_sub(since).min(waited - hold),
         };
         if let (Some(hist), true) = (common.hold, hold > 0) {
-            self.record(hist, hold, n);
+            self.record(hist, hold, n, weight);
         }
         if let (Some(hist), true) = (common.blocked, blocked > 0) {
-            self.record(hist, blocked, n);
+            self.record(hist, blocked, n, weight);
         }
         let queue = waited - hold - blocked;
         if let Some(hist) = common.queue {
-            self.record(hist, queue, n);
+            self.record(hist, queue, n, weight);
         }
         hold + blocked + queue
     }
@@ -186,7 +186,7 @@ impl Cx {
     pub(crate) fn record_wait_alone(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
         if let (Some(hist), 0) = (common.queue, common.blocked_since()) {
             let waited = started.saturating_sub(run.sent);
-            self.record(hist, waited, run.weight);
+            self.record(hist, waited, 1, run.weight);
             return waited;
         }
         // A copy: only here the run has to be in memory.
@@ -340,7 +340,7 @@ impl Plan {
 /// What a worker hands back.
 pub(crate) struct Outcome {
     pub(crate) worker: usize,
-    pub(crate) histograms: Vec<(Subject, Term, Histogram<u64>)>,
+    pub(crate) histograms: Vec<(Subject, Term, Recorded)>,
     pub(crate) ended: Vec<Ended>,
     /// A panic outside any node: a bug of the engine.
     pub(crate) bug: Option<String>,

@@ -45,7 +45,7 @@ fn a_soft_mark_turns_away_what_a_hard_one_would_take() {
 fn evicting_from_the_soft_mark_on_keeps_what_waits_fresh() {
     let oldest = |report: &Report| {
         let (_, _, latency) = report.paths().next().unwrap();
-        latency.max()
+        latency.histogram.max()
     };
     let edge = "capacity: 200, soft_capacity: 4, when_full: drop_oldest";
     hurried("", &format!("{edge}, soft_evict: true"), |report, what| {
@@ -83,7 +83,7 @@ fn urgent_messages_have_a_lane_of_their_own() {
     };
     let worst = |report: &Report, source: &str| {
         let (.., latency) = report.paths().find(|(from, ..)| *from == source).unwrap();
-        latency.max()
+        latency.histogram.max()
     };
     // In the order of a worker's passes, so that what an alarm waits for is the queue and not its turn.
     let scheduled =

@@ -93,7 +93,7 @@ fn what_is_sent_in_comes_out_in_order() {
             assert_eq!((*sent, *received, *left), (5_000, 5_000, 0), "{name}");
         }
         assert_eq!((handle(&report, "a").way, handle(&report, "z").way), (Way::In, Way::Out));
-        assert!(report.paths().any(|(from, to, latencies)| from == "a" && to == "z" && !latencies.is_empty()));
+        assert!(report.paths().any(|(from, to, latencies)| from == "a" && to == "z" && latencies.samples > 0));
     }
 }
 

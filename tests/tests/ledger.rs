@@ -20,7 +20,7 @@ const SLOW: &str = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 4
 fn every_slow_call_is_recorded_once() {
     for telemetry in [Telemetry::Auto, Telemetry::Full, Telemetry::Sampled] {
         let report = run(SLOW, telemetry);
-        let calls = report.histogram("b", Term::Compute).map_or(0, |h| h.len());
+        let calls = report.histogram("b", Term::Compute).map_or(0, |recorded| recorded.histogram.len());
         // Before the first calls were timed the node was not known to be slow; a burst that stands for sixteen may then
         // count so often.
         assert!((3900..=4000 + 64 * 15).contains(&calls), "{telemetry:?}: {calls}");
@@ -44,15 +44,17 @@ fn the_terms_of_every_message_add_up_to_its_latency() {
         Telemetry::Full,
     );
     let (_, _, path) = report.paths().next().unwrap();
-    assert_eq!(path.len(), 3000);
+    assert_eq!(path.samples, 3000);
     let closure = report.histogram("d", Term::Closure).unwrap();
-    assert_eq!(closure.len(), 3000);
-    let p99 = closure.value_at_quantile(0.99);
-    assert!(p99 <= 200.max(path.value_at_quantile(0.99) / 100), "closure p99 is {p99} ns");
+    assert_eq!(closure.samples, 3000);
+    let p99 = closure.histogram.value_at_quantile(0.99);
+    assert!(p99 <= 200.max(path.histogram.value_at_quantile(0.99) / 100), "closure p99 is {p99} ns");
     // The means of disjoint terms along the one path sum to the mean of the whole.
-    let mean = |node: &str, term| report.histogram(node, term).map_or(0.0, |h| h.mean() * h.len() as f64 / 3000.0);
+    let mean = |node: &str, term| {
+        report.histogram(node, term).map_or(0.0, |r| r.histogram.mean() * r.histogram.len() as f64 / 3000.0)
+    };
     assert!(mean("b", Term::Compute) >= 5000.0);
-    assert!(mean("d", Term::Queue) < path.mean());
+    assert!(mean("d", Term::Queue) < path.histogram.mean());
 }
 
 /// A sink that skips: what a message took to get there is recorded once for every one it has taken, and for no other.
@@ -65,7 +67,7 @@ fn a_path_counts_what_its_sink_has_taken() {
                  z: {{ kind: fault_sink, config: {{ every: 7, how: {how}{rest} }}, from: a, on_error: skip }}\n{edges}"
             );
             let report = run(&graph, Telemetry::Full);
-            let counts: Vec<u64> = report.paths().map(|(.., histogram)| histogram.len()).collect();
+            let counts: Vec<u64> = report.paths().map(|(.., path)| path.histogram.len()).collect();
             assert_eq!((report.failed_calls, counts), (1000, vec![6000]), "{how}{rest} {edges}");
         }
     }

@@ -148,7 +148,7 @@ fn a_slow_node_shows_in_its_own_line() {
     // In the order of a worker's passes: by chance, a turn can be long in coming.
     let report = plan(graph).unwrap().wire().unwrap().simulate(1).unwrap().run_as_scheduled(100_000).unwrap();
     assert_eq!((report.bugs.len(), count(&report)), (0, 200));
-    let most = |node: &str, term| report.histogram(node, term).map_or(0, |histogram| histogram.max());
+    let most = |node: &str, term| report.histogram(node, term).map_or(0, |recorded| recorded.histogram.max());
     assert!(most("c", Term::Compute) > 50_000_000 && most("c", Term::Queue) > 50_000_000);
     for (node, term) in [("b", Term::Compute), ("d", Term::Compute), ("d", Term::Queue)] {
         assert!(most(node, term) < 1_000_000, "{node} {term:?}: {}", most(node, term));

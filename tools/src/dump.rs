@@ -41,7 +41,7 @@ impl Dump<'_> {
         ];
         for one in &self.report.histograms {
             // Behind the text, because readers expect the headings first and skip what begins with `#` at its end.
-            let text = percentile_text(&one.histogram) + &format!("# {}\n", unit(one));
+            let text = percentile_text(&one.recorded.histogram) + &format!("# {}\n", unit(one));
             files.push((format!("{}.hgrm", file_name(&one.tag())), text.into_bytes()));
         }
         files.iter().map(|(name, bytes)| replace(&folder.join(name), bytes)).collect()

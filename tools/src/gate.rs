@@ -105,19 +105,19 @@ impl Gate {
             Figure::Recorded { stat, of } => (*stat, of),
         };
         let found: Vec<_> = match of {
-            Of::EveryPath => report.paths().map(|(_, _, histogram)| histogram).collect(),
+            Of::EveryPath => report.paths().map(|(_, _, recorded)| recorded).collect(),
             Of::Path(from, to) => {
-                report.paths().filter(|(f, t, _)| f == from && t == to).map(|(_, _, histogram)| histogram).collect()
+                report.paths().filter(|(f, t, _)| f == from && t == to).map(|(_, _, recorded)| recorded).collect()
             }
             Of::Term(node, term) => report.histogram(node, *term).into_iter().collect(),
         };
         let mut worst = None;
-        for histogram in found {
+        for recorded in found {
             let value = match stat {
-                Stat::Max => histogram.max(),
-                Stat::Quantile(q) => limen::quantile(histogram, q).ok_or_else(|| {
+                Stat::Max => recorded.histogram.max(),
+                Stat::Quantile(q) => recorded.quantile(q).ok_or_else(|| {
                     let needed = (10.0 / (1.0 - q)).round();
-                    format!("{} samples were recorded, and {} needs {needed}", histogram.len(), stat.name())
+                    format!("{} samples were recorded, and {} needs {needed}", recorded.samples, stat.name())
                 })?,
             };
             worst = worst.max(Some(value));
@@ -235,7 +235,7 @@ mod tests {
         let mut report = made_up::report();
         let mut second = report.histograms.iter().find(|h| h.to.is_some()).cloned().unwrap();
         second.to = Some("alarm".into());
-        second.histogram.record(30_000_000).unwrap();
+        second.recorded.histogram.record(30_000_000).unwrap();
         report.histograms.insert(0, second);
         let verdict = "max(e2e) > 29ms".parse::<Gate>().unwrap().judge(&report);
         assert!(verdict.tripped, "{}", verdict.text);

@@ -24,7 +24,7 @@ pub fn write_hlog(to: &mut impl io::Write, report: &Report) -> io::Result<()> {
         .begin_log_with(to, &mut serializer)?;
     for one in &report.histograms {
         let tag = clean(&one.tag());
-        log.write_histogram(&one.histogram, Duration::ZERO, report.wall, Tag::new(&tag)).map_err(io_error)?;
+        log.write_histogram(&one.recorded.histogram, Duration::ZERO, report.wall, Tag::new(&tag)).map_err(io_error)?;
     }
     Ok(())
 }
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(read.len(), report.histograms.len());
         for ((tag, histogram), one) in read.iter().zip(&report.histograms) {
             assert_eq!(*tag, one.tag());
-            assert_eq!(*histogram, one.histogram);
+            assert_eq!(*histogram, one.recorded.histogram);
         }
     }
 

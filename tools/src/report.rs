@@ -7,10 +7,9 @@ mod full;
 pub(crate) mod made_up;
 
 use crate::table::{Table, one_line, paragraph};
-use hdrhistogram::Histogram;
 use limen::backend::BackendStatus;
 use limen::unit::{show_bytes, show_ns};
-use limen::{EdgeReport, HandleReport, NodeReport, Outcome, Report, Term, Way, quantile};
+use limen::{EdgeReport, HandleReport, NodeReport, Outcome, Recorded, Report, Term, Way};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -112,11 +111,17 @@ fn headline(text: &mut String, report: &Report) {
 }
 
 /// A quantile for a table; `–` where too few samples lie beyond it.
-fn at(histogram: Option<&Histogram<u64>>, q: f64) -> String {
-    match histogram {
+fn at(recorded: Option<&Recorded>, q: f64) -> String {
+    match recorded {
         None => String::new(),
-        Some(histogram) => quantile(histogram, q).map_or_else(|| "–".into(), show_ns),
+        Some(recorded) => recorded.quantile(q).map_or_else(|| "–".into(), show_ns),
     }
+}
+
+/// What was recorded of a term, unless it never took any time: a node that can hold messages and never did is like one that
+/// cannot.
+fn if_any<'a>(report: &'a Report, node: &str, term: Term) -> Option<&'a Recorded> {
+    report.histogram(node, term).filter(|recorded| recorded.histogram.max() > 0)
 }
 
 fn latencies(text: &mut String, report: &Report) {
@@ -135,8 +140,7 @@ fn latencies(text: &mut String, report: &Report) {
     ]);
     for node in &report.nodes {
         let of = |term| report.histogram(&node.name, term);
-        // A node that can hold messages and never did is like one that cannot.
-        let if_any = |term| of(term).filter(|h| h.max() > 0);
+        let if_any = |term| if_any(report, &node.name, term);
         let failed = if node.failed > 0 { node.failed.to_string() } else { String::new() };
         table.row([
             node.name.clone(),
@@ -149,7 +153,7 @@ fn latencies(text: &mut String, report: &Report) {
             at(if_any(Term::Blocked), 0.99),
             at(of(Term::Compute), 0.5),
             at(of(Term::Compute), 0.99),
-            of(Term::Compute).map_or_else(String::new, |h| show_ns(h.max())),
+            of(Term::Compute).map_or_else(String::new, |r| show_ns(r.histogram.max())),
         ]);
     }
     text.push('\n');
@@ -157,9 +161,9 @@ fn latencies(text: &mut String, report: &Report) {
     // How late a source is belongs to every latency that begins there.
     let mut table = Table::new(["<begun by", "source p50", "p90", "p99", "max"]);
     for source in sources(report) {
-        if let Some(histogram) = report.histogram(&source.name, Term::Source).filter(|h| h.max() > 0) {
-            let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(histogram), q));
-            table.row(std::iter::once(source.name.clone()).chain(quantiles).chain([show_ns(histogram.max())]));
+        if let Some(recorded) = if_any(report, &source.name, Term::Source) {
+            let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
+            table.row(std::iter::once(source.name.clone()).chain(quantiles).chain([show_ns(recorded.histogram.max())]));
         }
     }
     if !table.is_empty() {
@@ -171,21 +175,21 @@ fn latencies(text: &mut String, report: &Report) {
 fn path_latencies(text: &mut String, report: &Report) {
     let mut table =
         Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
-    for (from, to, histogram) in report.paths() {
+    for (from, to, recorded) in report.paths() {
         let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
         let missed = deadline.map(|deadline| match deadline.missed {
             0 => "0".into(),
             // Misses are counted of all messages, not of those whose latency was recorded.
-            missed => format!("{missed} ({})", percent(missed, ended(report, to).max(histogram.len()).max(missed))),
+            missed => format!("{missed} ({})", percent(missed, ended(report, to).max(missed))),
         });
         table.row([
             format!("{from} -> {to}"),
-            histogram.len().to_string(),
-            at(Some(histogram), 0.5),
-            at(Some(histogram), 0.9),
-            at(Some(histogram), 0.99),
-            at(Some(histogram), 0.999),
-            show_ns(histogram.max()),
+            recorded.samples.to_string(),
+            at(Some(recorded), 0.5),
+            at(Some(recorded), 0.9),
+            at(Some(recorded), 0.99),
+            at(Some(recorded), 0.999),
+            show_ns(recorded.histogram.max()),
             at(report.histogram(to, Term::Closure), 0.99),
             deadline.map_or_else(String::new, |d| show_ns(d.deadline)),
             missed.unwrap_or_default(),
@@ -231,17 +235,27 @@ fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// How much of the run the histograms stand for: less than all of it after a warm-up, or where not all was recorded.
-/// Counted where messages end. What was sampled counts as often as it stands for, so that sampling itself does not show.
+/// Of how many messages the latencies were measured: of all, unless there was a warm-up, or bursts followed each other closely.
+/// Counted where messages end.
 fn coverage(text: &mut String, report: &Report) {
     let ends = |node: &&NodeReport| !report.edges.iter().any(|e| node_of(&e.from) == node.name);
     let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
-    let recorded: u64 = report.paths().map(|(_, _, histogram)| histogram.len()).sum();
-    if recorded == 0 && arrived > 0 {
+    let measured: u64 = report.paths().map(|(_, _, recorded)| recorded.samples).sum();
+    let stood_for: u64 = report.paths().map(|(_, _, recorded)| recorded.histogram.len()).sum();
+    if measured == 0 && arrived > 0 {
         text.push_str("\nno end-to-end latency was recorded; `--telemetry full` records every message\n");
-    } else if recorded * 1000 < arrived * 999 {
-        let share = percent(recorded, arrived);
-        let _ = writeln!(text, "\nlatencies were recorded of {share} of the messages; counts and losses are of all");
+    } else if measured < arrived {
+        let share = percent(measured, arrived);
+        let sampled = match stood_for > measured {
+            true => {
+                "; of bursts that follow each other closely one in sixteen is recorded and counts for all, unless `--telemetry full`"
+            }
+            false => "",
+        };
+        let _ = writeln!(
+            text,
+            "\nlatencies were recorded of {share} of the messages{sampled}; counts and losses are of all"
+        );
     }
 }
 

@@ -12,8 +12,8 @@
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
 //! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, left, counted
 //! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
-//! paths[]      from, to, deadline_ns, on_miss (or null), count, late (or null), p50 .. max in ns, closure_p99
-//! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, min, p50, p90, p99, p999, max, mean
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were measured), late (or null), p50 .. max in ns, closure_p99
+//! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, left, failed, and each node's as node.name
 //! failures[]   node, call, number, text, panicked; the first ones
 //! failed_calls all of them
@@ -149,6 +149,7 @@ pub struct PathSummary {
     pub deadline_ns: Option<u64>,
     pub on_miss: Option<&'static str>,
     pub count: u64,
+    pub samples: u64,
     pub late: Option<u64>,
     pub p50: Option<u64>,
     pub p90: Option<u64>,
@@ -168,6 +169,7 @@ pub struct HistogramSummary {
     pub term: &'static str,
     pub unit: &'static str,
     pub count: u64,
+    pub samples: u64,
     pub min: Option<u64>,
     pub p50: Option<u64>,
     pub p90: Option<u64>,
@@ -262,12 +264,12 @@ impl Summary {
 
     /// A row for each histogram, with a heading. Empty where a quantile has too few samples.
     pub fn csv(&self) -> String {
-        let mut text = String::from("tag,unit,count,min,p50,p90,p99,p99.9,max,mean\n");
+        let mut text = String::from("tag,unit,count,min,p50,p90,p99,p99.9,max,mean,samples\n");
         let cell = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
         for h in &self.histograms {
             let numbers = [h.min, h.p50, h.p90, h.p99, h.p999, h.max].map(cell).join(",");
             let mean = h.mean.map_or_else(String::new, |m| format!("{m:.1}"));
-            let _ = writeln!(text, "{},{},{},{numbers},{mean}", quoted(&h.tag), h.unit, h.count);
+            let _ = writeln!(text, "{},{},{},{numbers},{mean},{}", quoted(&h.tag), h.unit, h.count, h.samples);
         }
         text
     }
@@ -326,7 +328,7 @@ mod tests {
         let csv = Summary::new(&made_up::report(), &[]).csv();
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 6, "{csv}");
-        assert_eq!(lines[3], "digit.batch,messages,3,7,,,,,8,7.7");
+        assert_eq!(lines[3], "digit.batch,messages,3,7,,,,,8,7.7,3");
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 

@@ -79,7 +79,7 @@ fn run(micros: u64, seconds: u64) -> Report {
 fn add(report: &Report, to: &mut Histogram<u64>) {
     let paths = report.histograms.iter().filter(|h| h.term == Term::EndToEnd);
     for path in paths.filter(|path| path.to.as_deref().is_some_and(|to| to.starts_with('n'))) {
-        to.add(&path.histogram).expect("one range for all");
+        to.add(&path.recorded.histogram).expect("one range for all");
     }
 }
 

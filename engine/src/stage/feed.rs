@@ -103,7 +103,7 @@ impl Pass {
                     let end = cx.read();
                     let compute = end - self.from;
                     // Every slow call is recorded, so each stands for itself, whatever its run stands for.
-                    cx.record(common.compute, compute, 1);
+                    cx.record(common.compute, compute, 1, 1);
                     common.check_budget(compute);
                     // Later messages of the burst waited for this one: to them that was time in the queue.
                     work.portion(self.accounted + (self.from - self.started), self.weight);
@@ -293,7 +293,7 @@ impl<I: Intake> Feed<I> {
         let end = cx.read();
         let compute = end - started;
         if recorded {
-            cx.record(common.compute, compute, weight);
+            cx.record(common.compute, compute, 1, weight);
         }
         if probed || compute > SLOW_NS {
             common.learn(compute, 1);
@@ -380,7 +380,7 @@ impl<I: Intake> Feed<I> {
             end = cx.read();
             compute = end - pass.started;
             if recorded {
-                cx.record(common.compute, compute, run.weighted());
+                cx.record(common.compute, compute, run.n, run.weight);
             }
             common.learn(compute, all - unfinished);
         } else {
@@ -435,7 +435,7 @@ impl<I: Intake> Feed<I> {
             if !slow {
                 compute = end - pass.started;
                 for run in runs.iter().filter(|run| run.is_recorded()) {
-                    cx.record(common.compute, compute, run.weighted());
+                    cx.record(common.compute, compute, run.n, run.weight);
                 }
             }
             common.learn(end - pass.started, all - unfinished);

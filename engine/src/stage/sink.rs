@@ -78,9 +78,9 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         for (accounted, weight, to) in self.ledgers.drain(..) {
             for (origin, n) in &self.origins[from..to] {
                 if let Some(Some(path)) = self.paths.get(self.source) {
-                    cx.record(*path, sent.saturating_sub(*origin), n * weight);
+                    cx.record(*path, sent.saturating_sub(*origin), *n, weight);
                 }
-                cx.record(self.closure, sent.abs_diff(accounted + compute), n * weight);
+                cx.record(self.closure, sent.abs_diff(accounted + compute), *n, weight);
             }
             from = to;
         }

@@ -141,7 +141,7 @@ impl<N: Source> Stage for SourceStage<N> {
         };
         let done = self.emit.seq - first - failed;
         // A turn that began nothing is idleness, and no burst of those of which one in so many is recorded.
-        let weight = if done > 0 { self.sampler.weight(self.after_idle) } else { 0 };
+        let weight = if done > 0 { self.sampler.weight(self.after_idle, started) } else { 0 };
         self.after_idle = done == 0;
         self.common.turns = self.common.turns.wrapping_add(1);
         let common = &self.common;
@@ -157,8 +157,8 @@ impl<N: Source> Stage for SourceStage<N> {
             self.common.check_budget(end - started);
         }
         if weight > 0 && done > 0 {
-            let n = u32::try_from(done).unwrap_or(u32::MAX) * weight;
-            cx.record(self.common.compute, end - started, n);
+            let n = u32::try_from(done).unwrap_or(u32::MAX);
+            cx.record(self.common.compute, end - started, n, weight);
             self.origins.clear();
             let origins = &mut self.origins;
             // Ports of one call share their origin; the first that has messages stands for all.
@@ -168,7 +168,7 @@ impl<N: Source> Stage for SourceStage<N> {
                 }
             });
             for (origin, n) in self.origins.drain(..) {
-                cx.record(self.term, end.saturating_sub(origin), n * weight);
+                cx.record(self.term, end.saturating_sub(origin), n, weight);
             }
         }
         if self.common.fault.as_mut().is_some_and(|fault| fault.duplicates()) {

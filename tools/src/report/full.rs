@@ -3,7 +3,7 @@
 use super::figure;
 use crate::table::Table;
 use limen::unit::show_ns;
-use limen::{Report, Term, quantile};
+use limen::{Report, Term};
 
 pub(super) fn edges(text: &mut String, report: &Report) {
     let mut table = Table::new(["<edge", "sent", "received", "lost", "left", "capacity", "<when full", "<crosses"]);
@@ -59,13 +59,13 @@ fn cpus(cpus: &[usize]) -> String {
 pub(super) fn histograms(text: &mut String, report: &Report) {
     let mut table = Table::new(["<histogram", "n", "min", "p50", "p90", "p99", "p99.9", "max", "mean"]);
     for one in &report.histograms {
-        let h = &one.histogram;
+        let h = &one.recorded.histogram;
         let show = |value: u64| if one.term == Term::Batch { value.to_string() } else { show_ns(value) };
-        let at = |q| quantile(h, q).map_or_else(|| "–".into(), show);
+        let at = |q| one.recorded.quantile(q).map_or_else(|| "–".into(), show);
         let mean = if one.term == Term::Batch { figure(h.mean()) } else { show_ns(h.mean() as u64) };
         table.row([
             one.tag(),
-            h.len().to_string(),
+            one.recorded.samples.to_string(),
             show(h.min()),
             at(0.5),
             at(0.9),

@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 use limen::{
-    DeadlineReport, EdgeReport, HistogramReport, Metrics, NodeReport, OnMiss, Outcome, Pinned, Reason, Report, Term,
-    Wait, WhenFull, WorkerReport,
+    DeadlineReport, EdgeReport, HistogramReport, Metrics, NodeReport, OnMiss, Outcome, Pinned, Reason, Recorded,
+    Report, Term, Wait, WhenFull, WorkerReport,
 };
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -49,7 +49,8 @@ fn edge(from: &str, to: &str, sent: u64, lost: &[(Reason, u64)]) -> EdgeReport {
 fn histogram(node: &str, to: Option<&str>, term: Term, digits: u8, values: &[u64]) -> HistogramReport {
     let mut histogram = Histogram::new_with_bounds(1, 60_000_000_000, digits).unwrap();
     values.iter().for_each(|value| histogram.record(*value).unwrap());
-    HistogramReport { node: node.into(), to: to.map(String::from), term, histogram }
+    let recorded = Recorded { samples: histogram.len(), histogram };
+    HistogramReport { node: node.into(), to: to.map(String::from), term, recorded }
 }
 
 fn worker(name: &str, cpu: Option<usize>, wait: Wait) -> WorkerReport {

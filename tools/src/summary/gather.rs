@@ -5,9 +5,8 @@ use super::{
     PathSummary, ProblemSummary, WorkerSummary,
 };
 use crate::gate::Verdict;
-use hdrhistogram::Histogram;
 use limen::{
-    EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Problem, Report, Term, WorkerReport, quantile,
+    EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Problem, Recorded, Report, Term, WorkerReport,
 };
 use std::collections::BTreeMap;
 
@@ -89,7 +88,7 @@ pub(super) fn worker(w: &WorkerReport) -> WorkerSummary {
 }
 
 pub(super) fn histogram(one: &HistogramReport) -> HistogramSummary {
-    let h = &one.histogram;
+    let h = &one.recorded.histogram;
     let any = !h.is_empty();
     HistogramSummary {
         tag: one.tag(),
@@ -98,35 +97,37 @@ pub(super) fn histogram(one: &HistogramReport) -> HistogramSummary {
         term: one.term.name(),
         unit: if one.term == Term::Batch { "messages" } else { "ns" },
         count: h.len(),
+        samples: one.recorded.samples,
         min: any.then(|| h.min()),
-        p50: quantile(h, 0.5),
-        p90: quantile(h, 0.9),
-        p99: quantile(h, 0.99),
-        p999: quantile(h, 0.999),
+        p50: one.recorded.quantile(0.5),
+        p90: one.recorded.quantile(0.9),
+        p99: one.recorded.quantile(0.99),
+        p999: one.recorded.quantile(0.999),
         max: any.then(|| h.max()),
         mean: any.then(|| (h.mean() * 10.0).round() / 10.0),
     }
 }
 
 pub(super) fn paths(report: &Report) -> Vec<PathSummary> {
-    let path = |from: &str, to: &str, h: Option<&Histogram<u64>>| {
+    let path = |from: &str, to: &str, recorded: Option<&Recorded>| {
         let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
         PathSummary {
             from: from.into(),
             to: to.into(),
             deadline_ns: deadline.map(|d| d.deadline),
             on_miss: deadline.map(|d| d.on_miss.name()),
-            count: h.map_or(0, Histogram::len),
+            count: recorded.map_or(0, |r| r.histogram.len()),
+            samples: recorded.map_or(0, |r| r.samples),
             late: deadline.map(|d| d.missed),
-            p50: h.and_then(|h| quantile(h, 0.5)),
-            p90: h.and_then(|h| quantile(h, 0.9)),
-            p99: h.and_then(|h| quantile(h, 0.99)),
-            p999: h.and_then(|h| quantile(h, 0.999)),
-            max: h.map(Histogram::max),
-            closure_p99: report.histogram(to, Term::Closure).and_then(|h| quantile(h, 0.99)),
+            p50: recorded.and_then(|r| r.quantile(0.5)),
+            p90: recorded.and_then(|r| r.quantile(0.9)),
+            p99: recorded.and_then(|r| r.quantile(0.99)),
+            p999: recorded.and_then(|r| r.quantile(0.999)),
+            max: recorded.map(|r| r.histogram.max()),
+            closure_p99: report.histogram(to, Term::Closure).and_then(|r| r.quantile(0.99)),
         }
     };
-    let recorded = report.paths().map(|(from, to, h)| path(from, to, Some(h)));
+    let recorded = report.paths().map(|(from, to, recorded)| path(from, to, Some(recorded)));
     let silent = report.deadlines.iter().filter(|p| !report.paths().any(|(from, to, _)| from == p.from && to == p.to));
     recorded.chain(silent.map(|p| path(&p.from, &p.to, None))).collect()
 }
