@@ -258,13 +258,16 @@ impl<B: Backend> InferStage<B> {
         let sides = |specs: &[crate::backend::TensorSpec]| -> Result<Vec<Side>, NodeError> {
             specs.iter().map(|s| Side::new(s, batch.max)).collect()
         };
+        let mut burst = intake.burst();
+        burst.items.reserve(batch.max);
+        burst.runs.reserve(batch.max + 1);
         Ok(InferStage {
             sizes: cx.histogram(common.node, Term::Batch, 2),
             inputs: sides(&signature.inputs)?,
             outputs: sides(&signature.outputs)?,
             common,
             intake,
-            burst: Burst::new(Vec::with_capacity(batch.max), batch.max + 1),
+            burst,
             held: VecDeque::with_capacity(batch.max),
             session: Some(session),
             lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),

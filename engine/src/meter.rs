@@ -119,8 +119,8 @@ pub(crate) struct Hist(u32);
 /// end is what it would have recorded itself, at a fifth of the instructions.
 struct Buckets {
     counts: Vec<u64>,
-    /// How many were recorded, each of which may count for several.
-    samples: u64,
+    /// How many of these are only stood for, by others that count for several.
+    stood_for: u64,
     /// A bucket has two to this power steps of one width; the next one's are twice as wide.
     magnitude: u32,
     /// Values up to here are in the first bucket.
@@ -134,7 +134,7 @@ impl Buckets {
         let magnitude = if digits <= 2 { 7 } else { 10 };
         Buckets {
             counts: vec![0; histogram(digits).distinct_values()],
-            samples: 0,
+            stood_for: 0,
             magnitude,
             mask: (2 << magnitude) - 1,
             digits,
@@ -142,9 +142,7 @@ impl Buckets {
     }
 
     #[inline]
-    fn record(&mut self, value: u64, n: u32, weight: u32) {
-        self.samples += u64::from(n);
-        let n = u64::from(n) * u64::from(weight);
+    fn record(&mut self, value: u64, n: u64) {
         let value = value.min(MAX_NS);
         let bucket = (63 - self.magnitude) - (value | self.mask).leading_zeros();
         let at = (u64::from(bucket) << self.magnitude) + (value >> bucket);
@@ -166,7 +164,7 @@ impl Buckets {
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// The histogram, and above [`HISTS`] for how many each message counts.
+    /// The histogram, and above [`HISTS`] for how many others each message counts.
     hist: u32,
     n: u32,
     value: u64,
@@ -198,7 +196,7 @@ impl Meter {
         Hist(self.hists.len() as u32 - 1)
     }
 
-    /// Notes `n` messages of one value, each of which counts for `weight`, up to 255.
+    /// Notes `n` messages of one value, each of which counts for `weight`, from 1 to 256.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
         if self.logged == LOG {
@@ -207,7 +205,7 @@ impl Meter {
         if let Some(place) = self.log.get_mut(self.logged) {
             // Word by word: an entry put together first and copied would be read in another portion than it was written in,
             // and have to wait for the cache.
-            (place.hist, place.n, place.value) = (hist.0 | weight << HISTS, n, value);
+            (place.hist, place.n, place.value) = (hist.0 | (weight - 1) << HISTS, n, value);
             self.logged += 1;
         }
     }
@@ -221,7 +219,14 @@ impl Meter {
     /// Moves the log into the histograms.
     pub(crate) fn fold(&mut self) {
         for Entry { hist, n, value } in &self.log[..self.logged] {
-            self.hists[(*hist & ((1 << HISTS) - 1)) as usize].record(*value, *n, *hist >> HISTS);
+            let (mut hist, mut n) = (*hist as usize, u64::from(*n));
+            if hist >= 1 << HISTS {
+                let others = (hist >> HISTS) as u64;
+                hist &= (1 << HISTS) - 1;
+                self.hists[hist].stood_for += n * others;
+                n *= others + 1;
+            }
+            self.hists[hist].record(*value, n);
         }
         self.logged = 0;
     }
@@ -237,14 +242,15 @@ impl Meter {
         self.logged = 0;
         for hist in &mut self.hists {
             hist.counts.fill(0);
-            hist.samples = 0;
+            hist.stood_for = 0;
         }
     }
 
     pub(crate) fn take(&mut self, hist: Hist) -> Recorded {
         self.fold();
         let buckets = &self.hists[hist.0 as usize];
-        Recorded { histogram: buckets.histogram(), samples: buckets.samples }
+        let histogram = buckets.histogram();
+        Recorded { samples: histogram.len().saturating_sub(buckets.stood_for), histogram }
     }
 }
 
@@ -343,7 +349,7 @@ mod tests {
             let values =
                 (0..5000).chain((0..62).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + (3 << bit) / 4]));
             for value in values.chain([MAX_NS - 1, MAX_NS, MAX_NS + 1, u64::MAX]) {
-                buckets.record(value, (value % 7 + 1) as u32, 1);
+                buckets.record(value, value % 7 + 1);
                 expected.saturating_record_n(value.min(MAX_NS), value % 7 + 1);
             }
             let found = buckets.histogram();

@@ -150,7 +150,7 @@ impl Cx {
         hist
     }
 
-    /// Notes `n` messages of one value, each of which counts for `weight`.
+    /// Notes `n` messages of one value, each of which counts for `weight`, 1 or more.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
         if self.telemetry != Telemetry::Off {

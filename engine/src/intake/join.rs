@@ -653,7 +653,9 @@ impl<T: Payload> Intake for ZipMany<T> {
         }
     }
     fn burst(&self) -> Burst<Set<T>> {
-        Burst::new(Vec::with_capacity(BURST), BURST + 1)
+        // A sole input's edge changes lists with this one.
+        let buffer = self.sides.iter().map(|side| side.rx.buffer()).max().unwrap_or_default();
+        Burst::new(Vec::with_capacity(BURST), BURST.max(buffer) + 1)
     }
     fn ready(&mut self, limit: usize) -> usize {
         if self.is_sole {
