@@ -225,6 +225,8 @@ struct InferStage<B: Backend> {
     within: u64,
     stride: usize,
     sizes: Hist,
+    /// Messages in all calls, those that stayed for the next call among them.
+    called: u64,
     /// How long calls took, by their number of messages.
     calls: Vec<Tail>,
     gone: Option<Reason>,
@@ -262,6 +264,7 @@ impl<B: Backend> InferStage<B> {
         burst.items.reserve(batch.max);
         burst.runs.reserve(batch.max + 1);
         Ok(InferStage {
+            called: 0,
             sizes: cx.histogram(common.node, Term::Batch, 2),
             inputs: sides(&signature.inputs)?,
             outputs: sides(&signature.outputs)?,
@@ -387,6 +390,7 @@ impl<B: Backend> InferStage<B> {
         self.held.drain(..leave);
         cx.record(self.sizes, n as u64, 1, 1);
         self.common.counts.batches.add(1);
+        self.called += n as u64;
         if self.most == 1 {
             return self.land(flight, outcome, ended, cx);
         }
@@ -664,7 +668,7 @@ impl<B: Backend> Stage for InferStage<B> {
         let counts = &self.common.counts;
         if counts.batches.get() > 0 {
             metrics.set("batches", counts.batches.get() as f64);
-            metrics.set("mean_batch", (counts.done.get() + counts.failed.get()) as f64 / counts.batches.get() as f64);
+            metrics.set("mean_batch", self.called as f64 / counts.batches.get() as f64);
         }
         if self.most > 1 {
             metrics.set("most_in_flight", self.peak as f64);

@@ -49,6 +49,9 @@ fn a_batch_waits_as_long_as_it_may_and_no_longer() {
     assert_eq!(figure(&full, "mean_batch"), 8.0);
     let slow = batched("count: 50, period_ns: 1000000", "max: 8, within: 200us", "", "");
     assert_eq!(figure(&slow, "mean_batch"), 1.0);
+    // What stays as context is in the next call too.
+    let sliding = batched("count: 200, period_ns: 1000", "max: 8, within: 1s, stride: 1", "", "");
+    assert_eq!((figure(&sliding, "batches"), figure(&sliding, "mean_batch")), (193.0, 8.0));
 }
 
 #[test]

@@ -29,7 +29,8 @@ pub struct Config {
     pub backend: Choice,
     /// What the backend shall be able to do beyond what the model asks of it.
     pub require: Option<Require>,
-    /// How messages are put together: `{ max: 8, within: 2ms }`. One at a time by default.
+    /// How messages are put together: `{ max: 8, within: 2ms }`. One at a time by default. With `stride: 2` two messages leave
+    /// after a full batch, and the others are context for the next one.
     #[serde(default)]
     pub batch: Batch,
     /// Numbers of items to which batches are padded, rising: `[1, 4]`. By default the powers of two where the backend
