@@ -15,7 +15,7 @@ use crate::in_flight::{InFlight, InFlightPrepared};
 use crate::inspect::{Inspection, read_manifest};
 use crate::mock::Mock;
 use crate::onnx::{Loaded, Onnx, OnnxModel, OnnxPrepared, Outline, Runtime, State, batch_dims};
-use crate::shadow::{AnySession, Reference, ShadowPlan, compare, measure};
+use crate::shadow::{AnySession, Comparison, Reference, ShadowPlan, compare, measure};
 use crate::verify::{Case, Tolerance};
 use crate::weights::remote;
 use limen::backend::{Backend, BackendError, Prepared};
@@ -252,21 +252,21 @@ pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
         && let Some(against) = verify.against
     {
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
-        let found = reference(against, job, required).and_then(|reference| {
-            let (lines, wrong) = against_reference(&prepared, &reference, tolerance)?;
-            Ok((lines, wrong, itself(&reference)))
-        });
-        match found {
-            Ok((lines, wrong, itself)) => {
-                compared = lines;
-                compared.extend(itself);
-                wrong.into_iter().for_each(|wrong| _ = errors.at("verify.against", wrong));
+        match reference(against, job, required) {
+            Ok(reference) => {
+                compared = against_reference(&prepared, &reference, tolerance, &mut errors);
+                compared.extend(itself(&reference));
+                compared.extend(recorded_of(&reference, job, &mut errors));
             }
             Err(why) => _ = errors.at("verify.against", why),
         }
     }
     if let Some(shadow) = &config.shadow {
-        match reference(shadow.backend, job, required) {
+        let found = reference(shadow.backend, job, required).and_then(|reference| {
+            reference.fits(prepared.signature(), config.batch.max)?;
+            Ok(reference)
+        });
+        match found {
             Ok(reference) => {
                 compared.push(format!("one in {} calls is repeated by `{}`", shadow.every, reference.name));
                 compared.extend(itself(&reference));
@@ -318,46 +318,77 @@ const ADVISED: Duration = Duration::from_millis(5);
 pub(crate) fn reference_onnx<R: Runtime>(job: &Job<'_>) -> Result<Reference, PlanErrors> {
     let prepared = prepare_onnx::<R>(job)?;
     let signature = prepared.signature().clone();
+    let is_stateful = prepared.is_stateful();
     let session = move |max_batch| prepared.session(max_batch).map(|session| Box::new(session) as AnySession);
-    Ok(Reference { name: R::NAME, signature, session: Box::new(session) })
+    Ok(Reference { name: R::NAME, signature, is_stateful, session: Box::new(session) })
 }
 
-/// Asks both the same: lines for the plan, and what is too far apart.
+/// Asks both the same: lines for the plan; what is too far apart is an error, with how long both took beside it.
 fn against_reference<R: Runtime>(
     prepared: &OnnxPrepared<R>,
     reference: &Reference,
     tolerance: Tolerance,
-) -> Result<(Vec<String>, Vec<String>), String> {
+    errors: &mut PlanErrors,
+) -> Vec<String> {
     let signature = prepared.signature();
-    if signature.outputs != reference.signature.outputs {
-        return Err(format!("`{}` gives outputs of other shapes", reference.name));
-    }
     let run = || {
-        let session: AnySession = Box::new(prepared.session(1)?);
-        compare(signature, [session, (reference.session)(1)?], tolerance)
+        reference.fits(signature, 1)?;
+        let session = |wrong: BackendError| wrong.to_string();
+        let sessions = [Box::new(prepared.session(1).map_err(session)?), (reference.session)(1).map_err(session)?];
+        compare(signature, sessions, tolerance).map_err(session)
     };
-    let found = caught(run)?.map_err(|error| error.to_string())?;
-    let (mut lines, mut wrong) = (Vec::new(), Vec::new());
-    let (serving, other) = (micros(found.times.0), micros(found.times.1));
-    let calls = found.calls;
-    lines.push(format!(
-        "against `{}`, {calls} calls: a call takes {serving} µs here and {other} µs there",
-        reference.name
-    ));
-    for (output, found) in found.differences {
-        let (worst, largest) = (found.worst, found.largest);
-        let line = format!(
-            "output `{output}` is at most {worst:.2e} from `{}`'s, whose largest is {largest:.3}",
-            reference.name
-        );
-        if found.over > 0 {
-            let Tolerance { atol, rtol } = tolerance;
-            wrong.push(format!("{line}; {} numbers are further apart than atol {atol}, rtol {rtol} allow", found.over));
-        } else {
-            lines.push(line);
+    match caught(run).and_then(|found| found) {
+        Ok(found) => found.judge(reference.name, tolerance, errors),
+        Err(why) => {
+            errors.at("verify.against", why);
+            Vec::new()
         }
     }
-    Ok((lines, wrong))
+}
+
+impl Comparison {
+    /// Lines for the plan. What is too far apart is an error, and the lines are beside it: nobody sees the plan then.
+    fn judge(self, reference: &str, tolerance: Tolerance, errors: &mut PlanErrors) -> Vec<String> {
+        let (serving, other) = (micros(self.times.0), micros(self.times.1));
+        let calls = self.calls;
+        let mut lines =
+            vec![format!("against `{reference}`, {calls} calls: a call takes {serving} µs here and {other} µs there")];
+        let mut wrong = Vec::new();
+        for (output, found) in self.differences {
+            let (worst, largest) = (found.worst, found.largest);
+            let line =
+                format!("output `{output}` is at most {worst:.2e} from `{reference}`'s, whose largest is {largest:.3}");
+            if found.over > 0 {
+                let Tolerance { atol, rtol } = tolerance;
+                let over = found.over;
+                wrong.push(format!("{line}; {over} numbers are further apart than atol {atol}, rtol {rtol} allow"));
+            } else {
+                lines.push(line);
+            }
+        }
+        let last = wrong.len();
+        for (at, wrong) in wrong.into_iter().enumerate() {
+            let error = errors.at("verify.against", wrong);
+            if at + 1 == last {
+                error.help(format!("{}; allow more, or take another backend", lines.join("; ")));
+            }
+        }
+        lines
+    }
+}
+
+/// Runs the recorded case on the reference too: a line for the plan, where it gives the same there.
+fn recorded_of(reference: &Reference, job: &Job<'_>, errors: &mut PlanErrors) -> Option<String> {
+    let (case, tolerance) = job.case.as_ref()?;
+    let file = job.config.verify.as_ref()?.case.as_ref()?;
+    let (max, name) = (job.config.batch.max, reference.name);
+    match case.check_with(&reference.signature, reference.is_stateful, &reference.session, max, *tolerance) {
+        Ok(_) => Some(format!("`{name}` gives what {file} says too")),
+        Err(wrong) => {
+            wrong.into_iter().for_each(|error| _ = errors.at("verify.case", format!("`{file}` on `{name}`: {error}")));
+            None
+        }
+    }
 }
 
 fn micros(time: Duration) -> String {
@@ -548,6 +579,63 @@ mod tests {
             json!({ "model": "digits.onnx", "verify": verify }),
             &["\"verify.case\"", "`verify.npz`: output `logits` differs from what was recorded: at ["],
         );
+    }
+
+    /// A golden set on two backends, both times with the numbers of the file.
+    #[cfg(feature = "rten")]
+    #[test]
+    fn a_case_is_run_on_the_reference_too() {
+        let config = json!({ "model": "digits.onnx", "verify": { "case": "verify.npz", "against": "rten" } });
+        let planned = plan("digits", config.clone()).unwrap();
+        for part in ["against `rten`, 32 calls: a call takes", "`rten` gives what verify.npz says too"] {
+            assert!(planned.contains(part), "{part}: {planned}");
+        }
+
+        struct Zeros;
+        impl limen::backend::Session for Zeros {
+            type Lane = crate::onnx::OnnxLane;
+            fn infer_batch(
+                &mut self,
+                _: usize,
+                _: &[limen::backend::BatchRef<'_>],
+                outputs: &mut [limen::backend::BatchMut<'_>],
+                _: &mut [Self::Lane],
+            ) -> Result<(), BackendError> {
+                outputs.iter_mut().for_each(|output| output.bytes.fill(0));
+                Ok(())
+            }
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx");
+        let model = OnnxModel { path: path.clone(), ..OnnxModel::default() };
+        let prepared = <Onnx<crate::rten::RtenRuntime> as Backend>::prepare(model).unwrap();
+        let reference = Reference {
+            name: "other",
+            signature: prepared.signature().clone(),
+            is_stateful: false,
+            session: Box::new(|_| Ok(Box::new(Zeros) as AnySession)),
+        };
+        let config: Config = serde_json::from_value(config).unwrap();
+        let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
+        let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
+        let (given, required) = (Given::default(), limen::backend::Requirements::default());
+        let job = Job { config: &config, given: &given, model: "digits.onnx", path: &path, case, required };
+        let mut errors = PlanErrors::default();
+        assert_eq!(recorded_of(&reference, &job, &mut errors), None);
+        let why = errors.messages().next().unwrap();
+        assert!(why.starts_with("`verify.npz` on `other`: output `logits` differs from what was recorded"), "{why}");
+
+        // How long both took is said of outputs that are too far apart as well.
+        let mut errors = PlanErrors::default();
+        against_reference(&prepared, &reference, tolerance, &mut errors);
+        let text = format!("{errors:?}");
+        for part in ["output `logits` is at most", "numbers are further apart", "µs here and", "µs there"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let signature = limen::backend::Signature { outputs: Vec::new(), ..reference.signature.clone() };
+        let mut errors = PlanErrors::default();
+        against_reference(&prepared, &Reference { signature, ..reference }, tolerance, &mut errors);
+        let why = errors.messages().next().unwrap();
+        assert_eq!(why, "output 0 is none by `other`, and `logits` f32[10] here");
     }
 
     #[test]

@@ -15,12 +15,37 @@ pub(crate) type AnySession = Box<dyn Session<Lane = OnnxLane>>;
 pub(crate) struct Reference {
     pub(crate) name: &'static str,
     pub(crate) signature: Signature,
+    pub(crate) is_stateful: bool,
     pub(crate) session: Box<dyn Fn(usize) -> Result<AnySession, BackendError> + Send + Sync>,
 }
 
 impl fmt::Debug for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reference").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Reference {
+    /// Whether it can be asked what a model is asked in calls of so many items: outputs are compared number by number.
+    ///
+    /// # Errors
+    /// The output that is another, or the calls it does not take.
+    pub(crate) fn fits(&self, signature: &Signature, max_batch: usize) -> Result<(), String> {
+        let show = |spec: Option<&TensorSpec>| match spec {
+            Some(spec) => format!("`{}` {}", spec.name, limen::PortSpec::new(spec.dtype, spec.shape.clone())),
+            None => "none".to_string(),
+        };
+        let (ours, theirs) = (&signature.outputs, &self.signature.outputs);
+        if let Some(at) = (0..ours.len().max(theirs.len())).find(|at| ours.get(*at) != theirs.get(*at)) {
+            let (ours, theirs) = (show(ours.get(at)), show(theirs.get(at)));
+            return Err(format!("output {at} is {theirs} by `{}`, and {ours} here", self.name));
+        }
+        match self.signature.max_batch {
+            Some(most) if most < max_batch => {
+                Err(format!("`{}` takes at most {most} in a call, and calls have up to {max_batch} here", self.name))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -183,9 +208,7 @@ impl Difference {
             let distance =
                 if expected == got || (expected.is_nan() && got.is_nan()) { 0.0 } else { (expected - got).abs() };
             found.largest = found.largest.max(expected.abs());
-            if distance.is_nan() || distance > tolerance.allows(expected) {
-                found.over += 1;
-            }
+            found.over += usize::from(tolerance.excess(expected, got) > 0.0);
             found.worst = if distance.is_nan() { f64::INFINITY } else { found.worst.max(distance) };
         }
         found
@@ -297,4 +320,138 @@ pub(crate) fn compare(
     });
     let names = signature.outputs.iter().map(|spec| spec.name.clone());
     Ok(Comparison { differences: names.zip(found).collect(), times: (serving, reference), calls: CALLS })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::{DType, Dim};
+
+    const TOLERANCE: Tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
+
+    /// Gives what it takes, but for the first number of each call, which it makes another.
+    struct Off(Change);
+
+    impl Session for Off {
+        type Lane = OnnxLane;
+        fn infer_batch(
+            &mut self,
+            batch: usize,
+            inputs: &[BatchRef<'_>],
+            outputs: &mut [BatchMut<'_>],
+            _: &mut [OnnxLane],
+        ) -> Result<(), BackendError> {
+            if batch > 2 {
+                return Err(BackendError::Call("more than it takes".into()));
+            }
+            outputs[0].bytes.copy_from_slice(inputs[0].bytes);
+            let first: &mut f32 = &mut bytemuck::cast_slice_mut(outputs[0].bytes)[0];
+            *first = self.0(*first);
+            Ok(())
+        }
+    }
+
+    fn spec(name: &str, length: usize) -> TensorSpec {
+        TensorSpec { name: name.into(), dtype: DType::F32, shape: vec![Dim::Fixed(length)] }
+    }
+
+    /// A reference that is off.
+    fn reference(off: Change) -> Reference {
+        let signature = Signature { inputs: vec![spec("x", 2)], outputs: vec![spec("y", 2)], max_batch: Some(4) };
+        let session = move |_| Ok(Box::new(Off(off)) as AnySession);
+        Reference { name: "other", signature, is_stateful: false, session: Box::new(session) }
+    }
+
+    type Change = fn(f32) -> f32;
+
+    /// A number, what the reference makes of it, and whether that is too far from it.
+    const DRIFTS: [(f32, Change, bool); 11] = [
+        (1.0, |x| x, false),
+        (1.0, |x| x + 1e-4, false),
+        (1.0, |x| x + 2e-3, true),
+        (1.0, |_| f32::NAN, true),
+        (1.0, |_| f32::INFINITY, true),
+        (1.0, |_| f32::NEG_INFINITY, true),
+        (f32::INFINITY, |_| 1.0, true),
+        (f32::INFINITY, |x| x, false),
+        (f32::INFINITY, |x| -x, true),
+        (f32::NAN, |x| x, false),
+        (f32::NAN, |_| 0.0, true),
+    ];
+
+    #[test]
+    fn a_shadow_sees_every_drift() {
+        for (number, off, is_over) in DRIFTS {
+            let plan = ShadowPlan { reference: reference(off), every: 2, tolerance: TOLERANCE };
+            let mut shadow = plan.begin(3).unwrap();
+            let (x, mut y) = ([number; 4], [number; 4]);
+            let input = |items: usize| BatchRef {
+                dtype: DType::F32,
+                shape: &[2],
+                bytes: bytemuck::cast_slice(&x[..2 * items]),
+            };
+            let mut call = |items: usize| {
+                let bytes = bytemuck::cast_slice_mut(&mut y[..2 * items]);
+                let given = BatchMut { dtype: DType::F32, shape: &[2], bytes };
+                if shadow.is_due(&[]) {
+                    shadow.compare(items, &[input(items)], &[given]);
+                }
+            };
+            // The first and the third of these are repeated.
+            (1..=4).for_each(|call_no| call(1 + call_no % 2));
+            let mut metrics = Metrics::default();
+            shadow.figures(&mut metrics);
+            let figure = |name: &str| metrics.iter().find(|(n, _)| *n == name).map(|(_, value)| value);
+            let over = if is_over { 2.0 } else { 0.0 };
+            assert_eq!(
+                (figure("shadow_compared"), figure("shadow_over"), figure("shadow_failed")),
+                (Some(2.0), Some(over), Some(0.0)),
+                "{number} {}",
+                off(number)
+            );
+            assert_eq!(figure("shadow_worst") > Some(1e-3), is_over, "{number} {}", off(number));
+        }
+    }
+
+    #[test]
+    fn a_reference_that_fails_is_counted() {
+        let plan = ShadowPlan { reference: reference(|x| x), every: 1, tolerance: TOLERANCE };
+        let mut shadow = plan.begin(3).unwrap();
+        let (x, mut y) = ([1f32; 6], [1f32; 6]);
+        assert!(shadow.is_due(&[]));
+        let input = BatchRef { dtype: DType::F32, shape: &[2], bytes: bytemuck::cast_slice(&x) };
+        let given = BatchMut { dtype: DType::F32, shape: &[2], bytes: bytemuck::cast_slice_mut(&mut y) };
+        shadow.compare(3, &[input], &[given]);
+        assert_eq!((shadow.seen.compared, shadow.seen.failed), (0, 1));
+    }
+
+    #[test]
+    fn two_backends_are_held_against_each_other() {
+        let signature = reference(|x| x).signature;
+        for (off, over) in
+            [(|x| x, 0), (|x| x + 0.01, CALLS + WARM_UP), (|_| f32::NAN, CALLS + WARM_UP)] as [(Change, usize); 3]
+        {
+            let sessions = [Box::new(Off(|x| x)) as AnySession, Box::new(Off(off))];
+            let found = compare(&signature, sessions, TOLERANCE).unwrap();
+            let (output, difference) = &found.differences[0];
+            assert_eq!((output.as_str(), difference.over, found.calls), ("y", over, CALLS), "{difference:?}");
+            assert_eq!(difference.worst > 0.0, over > 0, "{difference:?}");
+        }
+    }
+
+    #[test]
+    fn a_reference_of_another_shape_is_no_reference() {
+        let other = reference(|x| x);
+        assert_eq!(other.fits(&other.signature, 4), Ok(()));
+        let with = |outputs: Vec<TensorSpec>| Signature { outputs, ..other.signature.clone() };
+        for (signature, max_batch, why) in [
+            (with(vec![spec("y", 3)]), 1, "output 0 is `y` f32[2] by `other`, and `y` f32[3] here"),
+            (with(vec![spec("z", 2)]), 1, "output 0 is `y` f32[2] by `other`, and `z` f32[2] here"),
+            (with(vec![spec("y", 2), spec("z", 2)]), 1, "output 1 is none by `other`, and `z` f32[2] here"),
+            (with(vec![]), 1, "output 0 is `y` f32[2] by `other`, and none here"),
+            (other.signature.clone(), 5, "`other` takes at most 4 in a call, and calls have up to 5 here"),
+        ] {
+            assert_eq!(other.fits(&signature, max_batch), Err(why.to_string()));
+        }
+    }
 }

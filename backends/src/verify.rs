@@ -8,7 +8,7 @@ use crate::element::Access;
 use crate::weights::{Weights, read_npz};
 use crate::{caught, port_name};
 use limen::Dim;
-use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
+use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, Signature, TensorSpec};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -25,12 +25,12 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    pub(crate) fn allows(self, expected: f64) -> f64 {
+    fn allows(self, expected: f64) -> f64 {
         self.atol + self.rtol * expected.abs()
     }
 
     /// By how many times the allowed distance a number is off; at most 1 is right.
-    fn excess(self, expected: f64, got: f64) -> f64 {
+    pub(crate) fn excess(self, expected: f64, got: f64) -> f64 {
         // Equal covers equal infinities, whose distance is not a number.
         if expected == got || (expected.is_nan() && got.is_nan()) {
             return 0.0;
@@ -144,19 +144,31 @@ impl Case {
         max_batch: usize,
         tolerance: Tolerance,
     ) -> Result<usize, Vec<CaseError>> {
-        let items = self.fit(prepared)?;
+        let session = |batch| prepared.session(batch).map(Box::new);
+        self.check_with(prepared.signature(), prepared.is_stateful(), session, max_batch, tolerance)
+    }
+
+    /// The same, of a model whose runtime is not known here.
+    pub(crate) fn check_with<S: Session + ?Sized>(
+        &self,
+        signature: &Signature,
+        is_stateful: bool,
+        session: impl FnOnce(usize) -> Result<Box<S>, BackendError>,
+        max_batch: usize,
+        tolerance: Tolerance,
+    ) -> Result<usize, Vec<CaseError>> {
+        let items = self.fit(signature)?;
         // The items of a model with state are steps of one stream.
-        let most = if prepared.is_stateful() { 1 } else { prepared.signature().max_batch.unwrap_or(usize::MAX) };
+        let most = if is_stateful { 1 } else { signature.max_batch.unwrap_or(usize::MAX) };
         let batch = max_batch.min(most).clamp(1, items);
-        match caught(|| self.run(prepared, items, batch, tolerance)) {
+        match caught(|| self.run(signature, &mut *session(batch)?, items, batch, tolerance)) {
             Ok(result) => result.map(|()| items).map_err(|e| vec![e]),
             Err(panic) => Err(vec![BackendError::Call(panic).into()]),
         }
     }
 
     /// How many items the case has, if its arrays are the model's inputs and outputs.
-    fn fit<P: Prepared>(&self, prepared: &P) -> Result<usize, Vec<CaseError>> {
-        let signature = prepared.signature();
+    fn fit(&self, signature: &Signature) -> Result<usize, Vec<CaseError>> {
         let mut wrong = Vec::new();
         let mut items = None;
         for (side, specs) in [("input", &signature.inputs), ("output", &signature.outputs)] {
@@ -193,16 +205,15 @@ impl Case {
         }
     }
 
-    fn run<P: Prepared>(
+    fn run<S: Session + ?Sized>(
         &self,
-        prepared: &P,
+        signature: &Signature,
+        session: &mut S,
         items: usize,
         batch: usize,
         tolerance: Tolerance,
     ) -> Result<(), CaseError> {
-        let signature = prepared.signature();
-        let mut session = prepared.session(batch)?;
-        let mut lane = <P::Session as Session>::Lane::default();
+        let mut lane = S::Lane::default();
         let shapes = |specs: &[TensorSpec]| -> Vec<Vec<usize>> { specs.iter().map(item_shape).collect() };
         let (in_shapes, out_shapes) = (shapes(&signature.inputs), shapes(&signature.outputs));
         let mut worst: Vec<Worst> = signature.outputs.iter().map(|_| Worst::default()).collect();
