@@ -571,6 +571,29 @@ mod tests {
         fails(json!({ "model": "../detect/detector.onnx" }), &["\"model\"", "leaves the graph's folder"]);
     }
 
+    /// To open a pipe is to wait for whoever writes to it, and nobody does.
+    #[cfg(feature = "rten")]
+    #[test]
+    fn a_pipe_is_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx");
+        std::fs::copy(digits, folder.path().join("digits.onnx")).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap();
+        assert!(made.success());
+        for (config, field) in [
+            (json!({ "model": "pipe" }), "model"),
+            (json!({ "model": "digits.onnx", "verify": { "case": "pipe" } }), "verify.case"),
+            (json!({ "model": "digits.onnx", "manifest": "pipe" }), "manifest"),
+        ] {
+            let graph = folder.path().to_string_lossy().into_owned();
+            let (say, said) = std::sync::mpsc::channel();
+            std::thread::spawn(move || say.send(plan(&graph, config)));
+            let why = said.recv_timeout(Duration::from_secs(20)).expect(field).unwrap_err();
+            assert!(why.contains(&format!("\"{field}\"")) && why.contains("`pipe`"), "{field}: {why}");
+            assert!(why.contains("this is not a file"), "{field}: {why}");
+        }
+    }
+
     #[cfg(feature = "rten")]
     #[test]
     fn other_numbers_than_recorded_stop_the_plan() {

@@ -5,15 +5,15 @@
 //! named as the model's inputs and outputs and shaped as the model shapes them: `[items, …]`.
 
 use crate::element::Access;
-use crate::weights::{Weights, read_npz};
+use crate::weights::{Weights, open, read_npz};
 use crate::{caught, port_name};
 use limen::Dim;
 use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, Signature, TensorSpec};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Larger arrays are refused: a case is a handful of items, and a zip can unpack to far more than it seems.
-const MAX_ARRAY_BYTES: u64 = 256 << 20;
+/// Larger cases are refused: they are a handful of items, and a zip can unpack to far more than it seems.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// How far a number may be from the recorded one: `atol + rtol × |recorded|`, as in NumPy's `allclose`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,16 +91,10 @@ pub enum CaseError {
     Model(#[from] BackendError),
 }
 
-#[derive(Clone, Debug)]
-struct Array {
-    shape: Vec<usize>,
-    values: Vec<f64>,
-}
-
 /// A recorded case: arrays by name.
 #[derive(Clone, Debug)]
 pub struct Case {
-    arrays: BTreeMap<String, Array>,
+    arrays: BTreeMap<String, Weights>,
 }
 
 impl Case {
@@ -117,20 +111,22 @@ impl Case {
     /// The same with one number of an array off by a thousandth.
     #[cfg(test)]
     pub(crate) fn perturbed(mut self, array: &str) -> Case {
-        if let Some(value) = self.arrays.get_mut(array).and_then(|array| array.values.first_mut()) {
-            *value += 1e-3;
+        if let Some(array) = self.arrays.get_mut(array) {
+            let access = Access::to(array.dtype);
+            let first = access.values(&array.bytes).next().unwrap_or_default();
+            access.write([first + 1e-3], &mut array.bytes);
         }
         self
     }
 
     fn read_npz(path: &Path) -> Result<Case, CaseError> {
-        let file = std::io::BufReader::new(std::fs::File::open(path).map_err(CaseError::File)?);
-        let arrays = read_npz(file, MAX_ARRAY_BYTES, |_| true).map_err(|(array, error)| match array {
+        let file = std::io::BufReader::new(open(path).map_err(CaseError::File)?);
+        let arrays = read_npz(file, MAX_BYTES, |_| true).map_err(|(array, error)| match array {
             Some(array) => CaseError::Array { array, why: error.to_string() },
             None => CaseError::File(error),
         })?;
         // Named as the ports of the plan, whatever characters the exporter wrote.
-        Ok(Case { arrays: arrays.into_iter().map(|(name, array)| (port_name(&name), Array::of(array))).collect() })
+        Ok(Case { arrays: arrays.into_iter().map(|(name, array)| (port_name(&name), array)).collect() })
     }
 
     /// Runs the case, at most `max_batch` items a call, and compares; answers how many items it has.
@@ -179,7 +175,7 @@ impl Case {
                     continue;
                 };
                 let found = array.shape.clone();
-                match array.items(spec) {
+                match items_in(&array.shape, spec) {
                     Some(n) if n > 0 && items.is_none_or(|items| items == n) => items = Some(n),
                     Some(0) => wrong.push(CaseError::Array { array: name, why: "has no items".into() }),
                     Some(_) => {
@@ -189,7 +185,10 @@ impl Case {
                     None => wrong.push(CaseError::Shape { array: name, found, expected: shape_text(spec) }),
                 }
                 let access = Access::to(spec.dtype);
-                if let Some(value) = array.values.iter().find(|v| side == "input" && !access.holds(**v)) {
+                if side == "input"
+                    && items_in(&array.shape, spec).is_some()
+                    && let Some(value) = values(array).find(|value| !access.holds(*value))
+                {
                     let why = format!("holds {value}, which the model's {} cannot", spec.dtype);
                     wrong.push(CaseError::Array { array: spec.name.clone(), why });
                 }
@@ -220,15 +219,19 @@ impl Case {
         for start in (0..items).step_by(batch) {
             let n = batch.min(items - start);
             // The part of an array that these items have; only whole-shaped arrays have a single item.
-            let part = |name: &str, len: usize| &self.arrays[name].values[start * len..(start + n) * len];
+            let part = |name: &str, len: usize| {
+                let array = &self.arrays[name];
+                let size = array.dtype.size();
+                Access::to(array.dtype).values(&array.bytes[start * len * size..(start + n) * len * size])
+            };
             let in_bytes: Vec<Vec<u8>> = signature
                 .inputs
                 .iter()
                 .zip(&in_shapes)
                 .map(|(spec, shape)| {
-                    let values = part(&spec.name, shape.iter().product());
-                    let mut bytes = vec![0; values.len() * spec.dtype.size()];
-                    Access::to(spec.dtype).write(values.iter().copied(), &mut bytes);
+                    let len = shape.iter().product();
+                    let mut bytes = vec![0; n * len * spec.dtype.size()];
+                    Access::to(spec.dtype).write(part(&spec.name, len), &mut bytes);
                     bytes
                 })
                 .collect();
@@ -259,8 +262,8 @@ impl Case {
                 let len = shape.iter().product();
                 let expected = part(&spec.name, len);
                 let got = Access::to(spec.dtype).values(bytes);
-                for (i, (expected, got)) in expected.iter().zip(got).enumerate() {
-                    worst.see(start * len + i, *expected, got, tolerance);
+                for (i, (expected, got)) in expected.zip(got).enumerate() {
+                    worst.see(start * len + i, expected, got, tolerance);
                 }
             }
         }
@@ -273,18 +276,17 @@ impl Case {
     }
 }
 
-impl Array {
-    fn of(Weights { dtype, shape, bytes, .. }: Weights) -> Array {
-        Array { shape, values: Access::to(dtype).values(&bytes).collect() }
-    }
+/// The numbers of an array.
+fn values(array: &Weights) -> impl Iterator<Item = f64> {
+    Access::to(array.dtype).values(&array.bytes)
+}
 
-    /// How many items of a spec the array holds: as many as its first dim says, or one when it has none.
-    fn items(&self, spec: &TensorSpec) -> Option<usize> {
-        let item = item_shape(spec);
-        match self.shape.split_first() {
-            Some((n, rest)) if rest == item => Some(*n),
-            _ => (self.shape == item).then_some(1),
-        }
+/// How many items of a spec an array holds: as many as its first dim says, or one when it has none.
+fn items_in(shape: &[usize], spec: &TensorSpec) -> Option<usize> {
+    let item = item_shape(spec);
+    match shape.split_first() {
+        Some((n, rest)) if rest == item => Some(*n),
+        _ => (shape == item).then_some(1),
     }
 }
 
@@ -356,10 +358,6 @@ mod tests {
     use crate::weights::parse_npy;
     use limen::backend::Backend;
     use std::io::Write;
-
-    fn parsed(bytes: &[u8]) -> Result<Array, String> {
-        parse_npy(bytes).map(Array::of)
-    }
 
     /// The bytes of an `.npy`.
     fn npy(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
@@ -476,7 +474,8 @@ mod tests {
             ("'<u2'", vec![0, 1], [256.0]),
             ("'|b1'", vec![1], [1.0]),
         ] {
-            assert_eq!(parsed(&npy(descr, "False", "(1,)", &data)).unwrap().values, values, "{descr}");
+            let array = parse_npy(&npy(descr, "False", "(1,)", &data)).unwrap();
+            assert_eq!(super::values(&array).collect::<Vec<_>>(), values, "{descr}");
         }
     }
 
@@ -487,8 +486,13 @@ mod tests {
             (npy("'<f4'", "True", "(1, 1)", &[0; 4]), "is in Fortran order"),
             (npy("'<c8'", "False", "(1,)", &[0; 8]), "elements are '<c8'"),
             (npy("[('a', '<f4')]", "False", "(1,)", &[0; 4]), "has fields"),
-            (npy("'<f4'", "False", "(2,)", &[0; 4]), ""),
-            (npy("'<f4'", "False", "(99999999999, 99999999999)", &[0; 4]), ""),
+            (npy("'<f4'", "False", "(2,)", &[0; 4]), "array `a`: has 4 bytes of numbers; f32[2] takes 8"),
+            (npy("'<f4'", "False", "(1,)", &[0; 8]), "array `a`: has 8 bytes of numbers; f32[1] takes 4"),
+            (
+                npy("'<f4'", "False", "(99999999999,)", &[0; 4]),
+                "array `a`: takes 373 GiB; the arrays of a file may take 64.0 MiB",
+            ),
+            (npy("'<f4'", "False", "(99999999999, 99999999999)", &[0; 4]), "array `a`: "),
             (npy("'<f4'", "False", &deep, &[]), "a header that NumPy does not write"),
             (b"\x93NUMPY\x02\x00\xff\xff".to_vec(), "is not an .npy"),
             (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec(), "cut short or far too long"),

@@ -168,12 +168,17 @@ pub(crate) fn tensors(ending: &str, bytes: &[u8], wanted: Option<&str>) -> Resul
     }
 }
 
+/// Opens what is a plain file. It is looked at first: to open a pipe is to wait for whoever writes to it.
+pub(crate) fn open(path: &Path) -> std::io::Result<File> {
+    if !path.metadata()?.is_file() {
+        return Err(std::io::Error::other("this is not a file"));
+    }
+    File::open(path)
+}
+
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-    let file = File::open(path).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err("is not a file".into());
-    }
+    let file = open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -302,7 +307,7 @@ mod tests {
             (json!({ "file": "hf://user/model/w.npy" }), "nothing is fetched over `hf://`"),
             (json!({ "file": "../w.npy" }), "file: `../w.npy` leaves the graph's folder"),
             (json!({ "file": "none.npy" }), "file: `none.npy` cannot be read: No such file"),
-            (json!({ "file": "." }), "file: `.` is not a file"),
+            (json!({ "file": "." }), "file: `.` cannot be read: this is not a file"),
             (json!({ "file": "w.bin" }), "dtype: `w.bin` holds plain numbers: say their `dtype` and `shape`"),
             (json!({ "file": "w.bin", "dtype": "f32" }), "shape: `w.bin` holds plain numbers"),
             (

@@ -1,7 +1,7 @@
 //! A model's file and the files of its weights, read and checked before any runtime sees them.
 
 use super::outline::{External, Outline};
-use crate::weights::sha256;
+use crate::weights::{open, sha256};
 use limen::backend::BackendError;
 use limen::unit::show_bytes;
 use prost::bytes::Bytes;
@@ -50,11 +50,8 @@ pub(super) struct Opened {
 
 impl Opened {
     pub(super) fn new(path: &Path) -> Result<Self, BackendError> {
-        let file = File::open(path).map_err(unreadable)?;
+        let file = open(path).map_err(unreadable)?;
         let about = file.metadata().map_err(unreadable)?;
-        if !about.is_file() {
-            return Err(BackendError::Model("this is not a file".into()));
-        }
         if about.len() > MAX_MODEL_BYTES {
             let (size, most) = (show_bytes(about.len()), show_bytes(MAX_MODEL_BYTES));
             return Err(BackendError::Model(format!("the file has {size}; at most {most} are loaded")));
@@ -164,11 +161,8 @@ fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<Dat
         if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
             return Err(wrong("which is a link that leaves the model's folder".into()));
         }
-        if !path.metadata().map_err(unreadable)?.is_file() {
-            return Err(wrong("which is not a file".into()));
-        }
         let mut bytes = Vec::new();
-        File::open(&path).map_err(unreadable)?.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        open(&path).map_err(unreadable)?.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         let size = bytes.len() as u64;
         most = most
             .checked_sub(size)

@@ -1,92 +1,146 @@
 //! Arrays as NumPy writes them: `.npy`, and `.npz`, which is a zip of those.
 
 use super::Weights;
-use limen::{DType, Element};
-use npyz::{NpyFile, Order, TypeChar};
+use crate::caught;
+use limen::DType;
+use npyz::{Endianness, NpyHeader, Order, TypeChar};
 use std::io::{Read, Seek};
+
+/// What comes before the numbers: a header of at most so many bytes, and what says how long it is.
+const MAX_HEAD: usize = 12 + 4096;
+
+/// What a header says.
+struct Head {
+    dtype: DType,
+    shape: Vec<usize>,
+    is_bool: bool,
+    is_big_endian: bool,
+    /// Where the numbers begin.
+    at: usize,
+    /// How many bytes they take.
+    takes: u64,
+}
+
+impl Head {
+    /// Reads the header of an array from its first bytes.
+    fn read(bytes: &[u8]) -> Result<Self, String> {
+        // The header is a Python literal that is parsed recursively; a deep one would overflow the stack, which cannot
+        // be caught. NumPy's own are a few brackets and some hundred characters.
+        let (from, length) = match bytes {
+            [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
+            [0x93, b'N', b'U', b'M', b'P', b'Y', _, _, a, b, c, d, ..] => {
+                (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize)
+            }
+            _ => return Err("is not an .npy".into()),
+        };
+        let text = Some(length).filter(|length| *length <= 4096).and_then(|length| bytes.get(from..from + length));
+        let text = text.ok_or("has a header that is cut short or far too long")?;
+        if text.iter().filter(|b| matches!(b, b'(' | b'[' | b'{')).count() > 64 {
+            return Err("has a header that NumPy does not write".into());
+        }
+        let header = caught(|| NpyHeader::from_reader(bytes).map_err(|e| e.to_string())).and_then(|header| header);
+        let header = header.map_err(|why| format!("has a header that cannot be read: {why}"))?;
+        if header.order() == Order::Fortran && header.shape().len() > 1 {
+            return Err("is in Fortran order; save it with `numpy.ascontiguousarray`".into());
+        }
+        let found = header.dtype();
+        let npyz::DType::Plain(kind) = &found else {
+            return Err("has fields; save each as an array of its own".into());
+        };
+        let dtype = match (kind.type_char(), kind.size_field()) {
+            (TypeChar::Float, 2) => DType::F16,
+            (TypeChar::Float, 4) => DType::F32,
+            (TypeChar::Float, 8) => DType::F64,
+            (TypeChar::Int, 1) => DType::I8,
+            (TypeChar::Int, 2) => DType::I16,
+            (TypeChar::Int, 4) => DType::I32,
+            (TypeChar::Int, 8) => DType::I64,
+            // Models take and give bools as numbers.
+            (TypeChar::Uint, 1) | (TypeChar::Bool, _) => DType::U8,
+            (TypeChar::Uint, 2) => DType::U16,
+            (TypeChar::Uint, 4) => DType::U32,
+            (TypeChar::Uint, 8) => DType::U64,
+            _ => return Err(format!("elements are {}; numbers and bools can be read", found.descr())),
+        };
+        let shape: Option<Vec<usize>> = header.shape().iter().map(|n| usize::try_from(*n).ok()).collect();
+        let shape = shape.ok_or("its shape does not fit in memory")?;
+        let takes = header.shape().iter().try_fold(dtype.size() as u64, |n, dim| n.checked_mul(*dim));
+        let takes = takes.ok_or_else(|| format!("has the shape {shape:?}, which no memory holds"))?;
+        let is_bool = kind.type_char() == TypeChar::Bool;
+        let is_big_endian = kind.endianness() == Endianness::Big;
+        Ok(Head { dtype, shape, is_bool, is_big_endian, at: from + length, takes })
+    }
+
+    /// Whether so many bytes behind it are its numbers: neither less nor more.
+    fn check(&self, bytes: u64) -> Result<(), String> {
+        let Head { dtype, shape, takes, .. } = self;
+        if bytes == *takes {
+            Ok(())
+        } else {
+            Err(format!("has {bytes} bytes of numbers; {dtype}{shape:?} takes {takes}"))
+        }
+    }
+
+    fn weights(self, mut numbers: Vec<u8>) -> Result<Weights, String> {
+        self.check(numbers.len() as u64)?;
+        if self.is_big_endian {
+            numbers.chunks_exact_mut(self.dtype.size()).for_each(<[u8]>::reverse);
+        }
+        if self.is_bool {
+            numbers.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        Weights::new(self.dtype, self.shape, numbers)
+    }
+}
 
 /// Reads an `.npy`.
 ///
 /// # Errors
 /// A sentence that continues "it …".
 pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Weights, String> {
-    // The header is a Python literal that is parsed recursively; a deep one would overflow the stack, which cannot
-    // be caught. NumPy's own are a few brackets and some hundred characters.
-    let header = match bytes {
-        [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, a, b, rest @ ..] => {
-            rest.get(..usize::from(u16::from_le_bytes([*a, *b])))
-        }
-        [0x93, b'N', b'U', b'M', b'P', b'Y', _, _, a, b, c, d, rest @ ..] => {
-            rest.get(..u32::from_le_bytes([*a, *b, *c, *d]) as usize)
-        }
-        _ => return Err("is not an .npy".into()),
-    };
-    let header = header.filter(|h| h.len() <= 4096).ok_or("has a header that is cut short or far too long")?;
-    if header.iter().filter(|b| matches!(b, b'(' | b'[' | b'{')).count() > 64 {
-        return Err("has a header that NumPy does not write".into());
-    }
-    let npy = NpyFile::new(bytes).map_err(|e| e.to_string())?;
-    if npy.order() == Order::Fortran && npy.shape().len() > 1 {
-        return Err("is in Fortran order; save it with `numpy.ascontiguousarray`".into());
-    }
-    let shape: Option<Vec<usize>> = npy.shape().iter().map(|n| usize::try_from(*n).ok()).collect();
-    let shape = shape.ok_or("its shape does not fit in memory")?;
-    let npyz::DType::Plain(kind) = npy.dtype() else {
-        return Err("has fields; save each as an array of its own".into());
-    };
-    let found = npy.dtype().descr();
-    fn plain<T: Element + npyz::Deserialize>(npy: NpyFile<&[u8]>) -> std::io::Result<(DType, Vec<u8>)> {
-        Ok((T::DTYPE, bytemuck::cast_slice(&npy.into_vec::<T>()?).to_vec()))
-    }
-    let read = match (kind.type_char(), kind.size_field()) {
-        (TypeChar::Float, 2) => plain::<half::f16>(npy),
-        (TypeChar::Float, 4) => plain::<f32>(npy),
-        (TypeChar::Float, 8) => plain::<f64>(npy),
-        (TypeChar::Int, 1) => plain::<i8>(npy),
-        (TypeChar::Int, 2) => plain::<i16>(npy),
-        (TypeChar::Int, 4) => plain::<i32>(npy),
-        (TypeChar::Int, 8) => plain::<i64>(npy),
-        (TypeChar::Uint, 1) => plain::<u8>(npy),
-        (TypeChar::Uint, 2) => plain::<u16>(npy),
-        (TypeChar::Uint, 4) => plain::<u32>(npy),
-        (TypeChar::Uint, 8) => plain::<u64>(npy),
-        // Models take and give bools as numbers.
-        (TypeChar::Bool, _) => npy.into_vec::<bool>().map(|all| (DType::U8, all.into_iter().map(u8::from).collect())),
-        _ => return Err(format!("elements are {found}; numbers and bools can be read")),
-    };
-    let (dtype, bytes) = read.map_err(|e| e.to_string())?;
-    Weights::new(dtype, shape, bytes)
+    let head = Head::read(bytes)?;
+    let numbers = bytes.get(head.at..).unwrap_or_default();
+    head.check(numbers.len() as u64)?;
+    head.weights(numbers.to_vec())
 }
 
 /// What is wrong with an archive, or with the array of that name in it.
 pub(crate) type NpzError = (Option<String>, std::io::Error);
 
-/// Reads the arrays of an `.npz`, of at most so many bytes together; `wanted` says which.
+/// Reads the arrays of an `.npz`, of at most so many bytes together; `wanted` says which. Their headers are read first: what
+/// they say is held against the archive's own figures and against what may be, before anything is unpacked.
 ///
 /// # Errors
 /// The array's name, where one is wrong and not the archive itself, and a sentence.
 pub(crate) fn read_npz(
     file: impl Read + Seek,
-    mut most: u64,
+    most: u64,
     mut wanted: impl FnMut(&str) -> bool,
 ) -> Result<Vec<(String, Weights)>, NpzError> {
     let whole = |e: zip::result::ZipError| (None, std::io::Error::from(e));
     let mut archive = zip::ZipArchive::new(file).map_err(whole)?;
-    let mut arrays = Vec::new();
+    let (mut arrays, mut left) = (Vec::new(), most);
     for index in 0..archive.len() {
-        let file = archive.by_index(index).map_err(whole)?;
+        let mut file = archive.by_index(index).map_err(whole)?;
         let name = file.name().map_err(|e| (None, e.into()))?.trim_end_matches(".npy").to_string();
         if !wanted(&name) {
             continue;
         }
         let wrong = |why: String| (Some(name.clone()), std::io::Error::new(std::io::ErrorKind::InvalidData, why));
         let mut bytes = Vec::new();
-        file.take(most + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
-        if bytes.len() as u64 > most {
-            return Err(wrong(format!("is larger than {} MiB", most >> 20)));
-        }
-        most -= bytes.len() as u64;
-        let array = parse_npy(&bytes).map_err(wrong)?;
+        let unreadable = |e: std::io::Error| wrong(format!("cannot be unpacked: {e}"));
+        (&mut file).take(MAX_HEAD as u64).read_to_end(&mut bytes).map_err(unreadable)?;
+        let head = Head::read(&bytes).map_err(wrong)?;
+        left = left.checked_sub(head.takes).ok_or_else(|| {
+            let (takes, most) = (limen::unit::show_bytes(head.takes), limen::unit::show_bytes(most));
+            wrong(format!("takes {takes}; the arrays of a file may take {most} together"))
+        })?;
+        head.check(file.size().saturating_sub(head.at as u64)).map_err(wrong)?;
+        bytes.drain(..head.at);
+        // The archive's figure may be wrong as well: what comes is counted, and one byte more is seen.
+        let rest = (head.takes + 1).saturating_sub(bytes.len() as u64);
+        file.take(rest).read_to_end(&mut bytes).map_err(unreadable)?;
+        let array = head.weights(bytes).map_err(wrong)?;
         arrays.push((name, array));
     }
     Ok(arrays)
