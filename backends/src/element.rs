@@ -125,11 +125,12 @@ pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Cow<'_, [T]>, Backend
 /// What a model computes as `i64`, as it travels.
 ///
 /// # Errors
-/// When a value does not fit.
-#[cfg(any(feature = "tract", feature = "ort"))]
-pub(crate) fn narrow(values: &[i64]) -> Result<Vec<i32>, BackendError> {
+/// When a value of this output does not fit.
+#[cfg(any(feature = "tract", feature = "ort", test))]
+pub(crate) fn narrow(output: &str, values: &[i64]) -> Result<Vec<i32>, BackendError> {
     let narrow = |value: &i64| {
-        i32::try_from(*value).map_err(|_| BackendError::Call(format!("an output holds {value}, which no i32 can")))
+        i32::try_from(*value)
+            .map_err(|_| BackendError::Call(format!("output `{output}` holds {value}, which no i32 can")))
     };
     values.iter().map(narrow).collect()
 }
@@ -154,5 +155,12 @@ mod tests {
         let u8s = Access::to(DType::U8);
         assert!(u8s.holds(255.0) && !u8s.holds(256.0) && !u8s.holds(-1.0) && !u8s.holds(0.5) && !u8s.holds(f64::NAN));
         assert!(Access::to(DType::F32).holds(0.1));
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_is_named_with_its_output() {
+        assert_eq!(narrow("y", &[1, i64::from(i32::MIN)]), Ok(vec![1, i32::MIN]));
+        let error = narrow("y", &[1, 1 << 31]).unwrap_err().to_string();
+        assert_eq!(error, "inference failed: output `y` holds 2147483648, which no i32 can");
     }
 }

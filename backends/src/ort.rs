@@ -143,7 +143,8 @@ impl Runtime for OrtRuntime {
         if inputs.iter().enumerate().any(|(at, (found, _))| at != *found) || inputs.len() != session.inputs().len() {
             return Err(BackendError::Model("ONNX Runtime finds other inputs".into()));
         }
-        let outputs = call.outputs.iter().map(|name| find(name, session.outputs())).collect::<Result<_, _>>()?;
+        let outputs = call.outputs.iter().map(|name| Ok((name.clone(), find(name, session.outputs())?)));
+        let outputs = outputs.collect::<Result<_, BackendError>>()?;
         let elems = inputs.into_iter().map(|(_, elem)| elem).collect();
         Ok(OrtRunner { session: Some(session), home: shared.clone(), elems, outputs, threads: call.threads })
     }
@@ -208,8 +209,8 @@ pub struct OrtRunner {
     session: Option<Session>,
     home: Arc<Mutex<Option<Session>>>,
     elems: Vec<Elem>,
-    /// Where each output is among those of the session.
-    outputs: Vec<usize>,
+    /// The name of each output in the model, and where it is among those of the session.
+    outputs: Vec<(String, usize)>,
     threads: usize,
 }
 
@@ -225,8 +226,8 @@ impl Runner for OrtRunner {
             std::iter::zip(inputs, &self.elems).map(|(input, elem)| value(input, *elem)).collect::<Result<_, _>>()?;
         let session = self.session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
         let outputs = session.run(&values[..]).map_err(BackendError::call)?;
-        for (at, found) in self.outputs.iter().enumerate() {
-            give(at, &outputs[*found], take)?;
+        for (at, (name, found)) in self.outputs.iter().enumerate() {
+            give(at, name, &outputs[*found], take)?;
         }
         Ok(())
     }
@@ -280,7 +281,7 @@ where
     Tensor::from_array((input.shape, wide)).map(Into::into).map_err(BackendError::call)
 }
 
-fn give(at: usize, value: &DynValue, take: &mut Take<'_>) -> Result<(), BackendError> {
+fn give(at: usize, name: &str, value: &DynValue, take: &mut Take<'_>) -> Result<(), BackendError> {
     let ValueType::Tensor { ty, shape, .. } = value.dtype() else { return Ok(()) };
     let shape: Vec<usize> = shape.iter().map(|n| usize::try_from(*n).unwrap_or(0)).collect();
     fn read<T: PrimitiveTensorElementType>(value: &DynValue) -> Result<&[T], BackendError> {
@@ -293,7 +294,7 @@ fn give(at: usize, value: &DynValue, take: &mut Take<'_>) -> Result<(), BackendE
     }
     let mut converted = |dtype: DType, bytes: &[u8]| take(at, BatchRef { dtype, shape: &shape, bytes });
     match ty {
-        TensorElementType::Int64 => converted(DType::I32, bytemuck::cast_slice(&narrow(read(value)?)?)),
+        TensorElementType::Int64 => converted(DType::I32, bytemuck::cast_slice(&narrow(name, read(value)?)?)),
         TensorElementType::Bool => {
             let numbers: Vec<i32> = read::<bool>(value)?.iter().map(|v| i32::from(*v)).collect();
             converted(DType::I32, bytemuck::cast_slice(&numbers))

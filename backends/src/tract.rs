@@ -124,7 +124,8 @@ impl Runtime for TractRuntime {
             let plan = self.compile(call, *batch).map_err(|error| BackendError::Unsupported(text(&error)))?;
             plans.insert(*batch, plan);
         }
-        Ok(TractRunner { plans, elems: call.inputs.iter().map(|input| input.elem).collect() })
+        let elems = call.inputs.iter().map(|input| input.elem).collect();
+        Ok(TractRunner { plans, elems, outputs: call.outputs.clone() })
     }
 
     fn compiled(&self) -> Option<Compiled> {
@@ -200,6 +201,8 @@ fn text(error: &TractError) -> String {
 pub struct TractRunner {
     plans: BTreeMap<usize, TypedSimpleState>,
     elems: Vec<Elem>,
+    /// Their names in the model.
+    outputs: Vec<String>,
 }
 
 impl std::fmt::Debug for TractRunner {
@@ -215,7 +218,8 @@ impl Runner for TractRunner {
         let values: TVec<TValue> =
             std::iter::zip(inputs, &self.elems).map(|(input, elem)| value(input, *elem)).collect::<Result<_, _>>()?;
         let outputs = state.run(values).map_err(|error| BackendError::Call(text(&error)))?;
-        outputs.iter().enumerate().try_for_each(|(at, output)| give(at, output, take))
+        let mut all = std::iter::zip(&self.outputs, outputs.iter()).enumerate();
+        all.try_for_each(|(at, (name, output))| give(at, name, output, take))
     }
 
     fn metadata(&self) -> SessionMetadata {
@@ -247,7 +251,7 @@ fn convert<T: Element, U>(bytes: &[u8], wider: impl Fn(T) -> U) -> Result<Vec<U>
     Ok(elements::<T>(bytes)?.iter().map(|value| wider(*value)).collect())
 }
 
-fn give(at: usize, tensor: &Tensor, take: &mut Take<'_>) -> Result<(), BackendError> {
+fn give(at: usize, name: &str, tensor: &Tensor, take: &mut Take<'_>) -> Result<(), BackendError> {
     let failed = |error: TractError| BackendError::Call(text(&error));
     let shape = tensor.shape();
     let mut plain = |dtype: DType| take(at, BatchRef { dtype, shape, bytes: tensor.as_bytes() });
@@ -264,13 +268,13 @@ fn give(at: usize, tensor: &Tensor, take: &mut Take<'_>) -> Result<(), BackendEr
         DatumType::F64 | DatumType::Bool => {
             let to = if tensor.datum_type() == DatumType::F64 { DatumType::F32 } else { DatumType::I32 };
             let narrow = tensor.cast_to_dt(to).map_err(failed)?;
-            give(at, &narrow, take)
+            give(at, name, &narrow, take)
         }
         // Lengths that a model computes are of a type of their own.
         DatumType::I64 | DatumType::TDim => {
             let wide = tensor.cast_to::<i64>().map_err(failed)?;
             let plain = wide.try_as_plain_ram().map_err(failed)?;
-            let narrow = narrow(plain.as_slice().map_err(failed)?)?;
+            let narrow = narrow(name, plain.as_slice().map_err(failed)?)?;
             take(at, BatchRef { dtype: DType::I32, shape, bytes: bytemuck::cast_slice(&narrow) })
         }
         // What no port can carry is missed by whoever counts.

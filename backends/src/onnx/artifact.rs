@@ -19,7 +19,9 @@ const MAX_MODEL_BYTES: u64 = 1 << 30;
 pub struct Artifact {
     /// The folder it lies in.
     pub folder: PathBuf,
-    /// Its file.
+    /// What its file is called there.
+    pub file: String,
+    /// Its content.
     pub bytes: Vec<u8>,
     /// The files that hold its weights.
     pub data: Vec<DataFile>,
@@ -91,7 +93,8 @@ impl Artifact {
         let data = data_files(folder, &outline, most)?;
         outline.files = data.iter().map(|file| (file.name.clone(), sha256(&file.bytes))).collect();
         // Nobody else holds the bytes any more, so this is no copy.
-        Ok(Artifact { folder: folder.to_path_buf(), bytes: Vec::from(bytes), data, outline })
+        let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Artifact { folder: folder.to_path_buf(), file, bytes: Vec::from(bytes), data, outline })
     }
 
     /// Bytes of all its files.

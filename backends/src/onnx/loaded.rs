@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub(crate) struct Loaded<R> {
     pub(crate) outline: Outline,
     pub(crate) bytes: u64,
+    /// What its file is called, for errors.
+    pub(super) file: String,
     pub(super) runtime: R,
 }
 
@@ -41,10 +43,10 @@ impl<R: Runtime> Loaded<R> {
     }
 
     pub(super) fn of(artifact: Artifact) -> Result<Self, BackendError> {
-        let (outline, bytes) = (artifact.outline.clone(), artifact.size());
+        let (outline, bytes, file) = (artifact.outline.clone(), artifact.size(), artifact.file.clone());
         let runtime = caught(|| R::load(artifact))
             .map_err(|panic| BackendError::Model(format!("{} cannot load it, {panic}", R::NAME)))??;
-        Ok(Loaded { outline, bytes, runtime })
+        Ok(Loaded { outline, bytes, file, runtime })
     }
 
     pub(super) fn runner(&self, shared: &R::Shared, call: &Call) -> Result<Guarded<R::Runner>, BackendError> {

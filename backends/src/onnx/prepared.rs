@@ -284,7 +284,8 @@ fn try_out<R: Runtime>(
     for (input, shape) in std::iter::zip(&call.inputs, &shapes) {
         let bytes = shape.iter().try_fold(input.elem.dtype().size(), |n, d| n.checked_mul(*d));
         let bytes = bytes.filter(|n| *n <= isize::MAX as usize / 8);
-        let bytes = bytes.ok_or_else(|| BackendError::Unsupported(format!("an input of shape {shape:?}")))?;
+        let wrong = || format!("input `{}` has the shape {shape:?}, which no memory holds", input.name);
+        let bytes = bytes.ok_or_else(|| BackendError::Unsupported(wrong()))?;
         zeros.push((buffer(bytes), bytes));
     }
     let inputs: Vec<BatchRef<'_>> = std::iter::zip(&call.inputs, &shapes)

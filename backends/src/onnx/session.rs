@@ -105,6 +105,56 @@ impl<R: Runtime> Session for OnnxSession<R> {
         outputs: &mut [BatchMut<'_>],
         lanes: &mut [OnnxLane],
     ) -> Result<(), BackendError> {
+        let result = self.call(batch, inputs, outputs, lanes);
+        result.map_err(|error| match error {
+            BackendError::Call(why) => BackendError::Call(format!("`{}`: {why}", self.loaded.file)),
+            other => other,
+        })
+    }
+
+    fn figures(&self, metrics: &mut Metrics) {
+        if let Some(first) = self.first_call {
+            metrics.set("first_call_ms", first.as_secs_f64() * 1e3);
+        }
+        if let Some(compiled) = self.loaded.runtime.compiled() {
+            metrics.set("compiled", compiled.compiled as f64);
+            metrics.set("compile_ms", compiled.compile_ns as f64 / 1e6);
+            metrics.set("compile_hits", compiled.hits as f64);
+            metrics.set("compile_from_disk", compiled.from_disk as f64);
+            metrics.set("compile_evicted", compiled.evicted as f64);
+        }
+        if let Some(shadow) = &self.shadow {
+            shadow.figures(metrics);
+        }
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        let copied_out = self.outputs.iter().map(|(side, _)| side.item_bytes()).sum();
+        let buffers =
+            self.inputs.iter().map(|input| input.buffer.len()).chain(self.next.iter().map(Vec::len)).sum::<usize>();
+        let memory = self.loaded.bytes + 8 * buffers as u64;
+        match &self.runner {
+            Some(runner) => SessionMetadata { copied_out, memory, ..runner.runner.metadata() },
+            // What is not loaded yet runs where all runtimes here do.
+            None => SessionMetadata {
+                copied_out,
+                memory,
+                device: "cpu".into(),
+                threads: self.call.threads,
+                ..SessionMetadata::default()
+            },
+        }
+    }
+}
+
+impl<R: Runtime> OnnxSession<R> {
+    fn call(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        lanes: &mut [OnnxLane],
+    ) -> Result<(), BackendError> {
         let states = self.next.len();
         if inputs.len() + states != self.inputs.len() || outputs.len() + states != self.outputs.len() {
             let (i, o) = (inputs.len(), outputs.len());
@@ -124,7 +174,7 @@ impl<R: Runtime> Session for OnnxSession<R> {
                 self.runner = Some(self.loaded.runner(&self.shared, &self.call)?);
             }
             self.first_call = Some(Duration::ZERO);
-            let result = self.infer_batch(batch, inputs, outputs, lanes);
+            let result = self.call(batch, inputs, outputs, lanes);
             self.first_call = Some(started.elapsed());
             return result;
         }
@@ -143,7 +193,7 @@ impl<R: Runtime> Session for OnnxSession<R> {
             match input.state {
                 Some(state) => gather(input, state, size, lanes),
                 None => {
-                    let given = given.next().map_or(&[][..], |given| given.bytes);
+                    let given = taken(input, given.next())?;
                     if self.finite {
                         // An input's batch comes first.
                         guard(("input", &input.port), input.dtype, (input.item_bytes, batch, batch), given)?;
@@ -198,39 +248,18 @@ impl<R: Runtime> Session for OnnxSession<R> {
         }
         Ok(())
     }
+}
 
-    fn figures(&self, metrics: &mut Metrics) {
-        if let Some(first) = self.first_call {
-            metrics.set("first_call_ms", first.as_secs_f64() * 1e3);
+/// The bytes of an input, if it is what was planned: it could be as long and still be something else.
+fn taken<'a>(input: &Whole, given: Option<&BatchRef<'a>>) -> Result<&'a [u8], BackendError> {
+    let item = &input.shape[usize::from(input.batch_dim.is_some())..];
+    match given {
+        Some(given) if given.dtype == input.dtype && given.shape == item => Ok(given.bytes),
+        Some(BatchRef { dtype, shape, .. }) => {
+            let (port, planned) = (&input.port, input.dtype);
+            Err(BackendError::Call(format!("input `{port}` came as {dtype}{shape:?}; {planned}{item:?} was planned")))
         }
-        if let Some(compiled) = self.loaded.runtime.compiled() {
-            metrics.set("compiled", compiled.compiled as f64);
-            metrics.set("compile_ms", compiled.compile_ns as f64 / 1e6);
-            metrics.set("compile_hits", compiled.hits as f64);
-            metrics.set("compile_from_disk", compiled.from_disk as f64);
-            metrics.set("compile_evicted", compiled.evicted as f64);
-        }
-        if let Some(shadow) = &self.shadow {
-            shadow.figures(metrics);
-        }
-    }
-
-    fn metadata(&self) -> SessionMetadata {
-        let copied_out = self.outputs.iter().map(|(side, _)| side.item_bytes()).sum();
-        let buffers =
-            self.inputs.iter().map(|input| input.buffer.len()).chain(self.next.iter().map(Vec::len)).sum::<usize>();
-        let memory = self.loaded.bytes + 8 * buffers as u64;
-        match &self.runner {
-            Some(runner) => SessionMetadata { copied_out, memory, ..runner.runner.metadata() },
-            // What is not loaded yet runs where all runtimes here do.
-            None => SessionMetadata {
-                copied_out,
-                memory,
-                device: "cpu".into(),
-                threads: self.call.threads,
-                ..SessionMetadata::default()
-            },
-        }
+        None => Err(BackendError::Call(format!("input `{}` did not come", input.port))),
     }
 }
 
@@ -310,18 +339,18 @@ fn guard(
 
 /// Whether an output is what was planned.
 fn check(side: &Side, size: usize, output: BatchRef<'_>) -> Result<(), BackendError> {
-    if output.dtype != side.dtype {
-        return Err(BackendError::Call(format!("an output came as {}, not {}", output.dtype, side.dtype)));
-    }
     // Dim by dim: this is done for every call, and allocates only what it says when it fails.
     let (before, behind) = side.item.split_at(side.batch_dim.unwrap_or_default());
     let batch = side.batch_dim.is_some().then_some(&size);
     let items = if side.batch_dim.is_some() { size } else { 1 };
-    if !output.shape.iter().eq(before.iter().chain(batch).chain(behind))
+    if output.dtype != side.dtype
+        || !output.shape.iter().eq(before.iter().chain(batch).chain(behind))
         || output.bytes.len() != items * side.item_bytes()
     {
-        let (shape, planned) = (output.shape, whole(&side.item, side.batch_dim, size));
-        return Err(BackendError::Call(format!("an output came out as {shape:?}; {planned:?} was planned")));
+        let (came, shape, planned) = (output.dtype, output.shape, whole(&side.item, side.batch_dim, size));
+        let Side { port, dtype, .. } = side;
+        let why = format!("output `{port}` came out as {came}{shape:?}; {dtype}{planned:?} was planned");
+        return Err(BackendError::Call(why));
     }
     Ok(())
 }
@@ -330,8 +359,10 @@ fn check(side: &Side, size: usize, output: BatchRef<'_>) -> Result<(), BackendEr
 fn copy(side: &Side, batch: usize, output: BatchRef<'_>, into: &mut BatchMut<'_>) -> Result<(), BackendError> {
     let used = if side.batch_dim.is_some() { batch } else { 1 } * side.item_bytes();
     if into.dtype != side.dtype || into.bytes.len() != used {
-        let (has, dtype) = (into.bytes.len(), into.dtype);
-        return Err(BackendError::Call(format!("{used} bytes of {} came, for {has} of {dtype}", side.dtype)));
+        let (has, dtype, Side { port, dtype: came, .. }) = (into.bytes.len(), into.dtype, side);
+        return Err(BackendError::Call(format!(
+            "{used} bytes of {came} came of output `{port}`, for {has} of {dtype}"
+        )));
     }
     into.bytes.copy_from_slice(&output.bytes[..used]);
     Ok(())

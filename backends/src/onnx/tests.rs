@@ -545,6 +545,33 @@ fn states_go_with_their_streams<R: Runtime>() {
     }
 }
 
+/// Only rten: what a runtime that compiles makes of a shape that depends on values is its own business.
+#[cfg(feature = "rten")]
+#[test]
+fn what_was_not_planned_is_named_with_file_and_tensor() {
+    let bytes = model(
+        &[("x", D::FLOAT, &["n", "2"])],
+        &[("y", D::INT64, &["2", "k"])],
+        &[floats("zero", &[1], &[0.0])],
+        &["is_zero = Equal x zero", "y = NonZero is_zero"],
+    );
+    let mut session = prepare_bytes::<crate::rten::RtenRuntime>(bytes, &[]).unwrap().session(1).unwrap();
+    let mut run = |dtype, shape: &[usize], x: [f32; 2]| {
+        let input = BatchRef { dtype, shape, bytes: bytemuck::cast_slice(&x) };
+        let mut y = [0i32; 4];
+        let output = BatchMut { dtype: DType::I32, shape: &[2, 2], bytes: bytemuck::cast_slice_mut(&mut y) };
+        session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).map_err(|error| error.to_string())
+    };
+    assert_eq!(run(DType::F32, &[2], [0.0, 0.0]), Ok(()));
+    for (dtype, shape, x, why) in [
+        (DType::F32, &[2][..], [0.0, 1.0], "`model.onnx`: output `y` came out as i32[2, 1]; i32[2, 2] was planned"),
+        (DType::I32, &[2], [0.0, 0.0], "`model.onnx`: input `x` came as i32[2]; f32[2] was planned"),
+        (DType::F32, &[1, 2], [0.0, 0.0], "`model.onnx`: input `x` came as f32[1, 2]; f32[2] was planned"),
+    ] {
+        assert_eq!(run(dtype, shape, x), Err(format!("inference failed: {why}")));
+    }
+}
+
 fn what_is_no_finite_number_is_found_under_guard<R: Runtime>() {
     let bytes = model(&[("x", D::FLOAT, &["n", "2"])], &[("y", D::FLOAT, &["n", "2"])], &[], &["y = Log x"]);
     for (finite, x, expected) in [
