@@ -116,6 +116,18 @@ pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result
     moved
 }
 
+/// A file of its own for what is being made, in a folder that is there now and can be written to.
+///
+/// # Errors
+/// What the system said.
+#[cfg(any(feature = "ort", test))]
+pub(crate) fn room(folder: &Path) -> std::io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let room = beside(folder);
+    fs::File::create_new(&room)?;
+    Ok(room)
+}
+
 /// A name that no other process or thread uses.
 pub(crate) fn beside(folder: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -135,7 +147,7 @@ pub struct Compiled {
     pub from_disk: u64,
     /// Put out of memory for others.
     pub evicted: u64,
-    /// What was found on disk and could not be used, or could not be written there.
+    /// What was found on disk and could not be used, or could not be written there: sentences.
     pub warnings: Vec<String>,
 }
 
@@ -168,6 +180,9 @@ mod tests {
             fs::write(key.path(folder), &changed).unwrap();
             assert!(matches!(read(folder, &key), Found::Damaged(_)), "{at}");
         }
+        let room = room(&folder.join("made/now")).unwrap();
+        assert!(room.is_file());
+        assert!(super::room(&room).is_err(), "a file is no folder");
         fs::write(other.path(folder), &whole).unwrap();
         let Found::Damaged(why) = read(folder, &other) else { panic!("another's entry was taken") };
         assert!(why.ends_with("was made from something else"), "{why}");

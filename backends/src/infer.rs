@@ -288,7 +288,9 @@ pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
     if let Some(found) = prepared.compiled() {
         let ms = found.compile_ns as f64 / 1e6;
         compared.push(format!("compiled {} in {ms:.0} ms, {} from disk", found.compiled, found.from_disk));
-        compared.extend(found.warnings.iter().map(|why| format!("compiled again: {why}")));
+        compared.extend(found.warnings);
+    } else if cache::folder().is_some() {
+        compared.push(format!("`{}` compiles nothing, so nothing of it is kept", R::NAME));
     }
     let single = prepared.single().map(str::to_string);
     match plan::<Onnx<R>>(config, prepared, single.as_deref(), job.case.as_ref()) {

@@ -17,14 +17,14 @@ use crate::onnx::{Artifact, Call, Elem, Onnx, Runner, Runtime, Take};
 use crate::weights::sha256;
 use ::ort::environment::Environment;
 use ::ort::logging::LogLevel;
-use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights};
+use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
 use ::ort::session::{Session, SessionInputValue};
 use ::ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef, ValueType};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::{DType, Element};
 use std::borrow::Cow;
 use std::fmt::{Debug, Display};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -70,18 +70,20 @@ fn unsupported(error: impl Display) -> BackendError {
 
 /// A model for ONNX Runtime. Each thread has a session of its own; packed weights are shared.
 pub struct OrtRuntime {
-    model: Source,
+    model: Vec<u8>,
     data: Vec<(String, Arc<[u8]>)>,
     packed: PrepackedWeights,
-    compiled: Mutex<Compiled>,
+    made: Mutex<Made>,
     /// Under which name the optimised model is kept on disk.
     key: Key,
 }
 
-/// The model's file, or what ONNX Runtime made of it on another day.
-enum Source {
-    Plain(Vec<u8>),
-    Optimized(Vec<u8>),
+/// What was made of a model.
+#[derive(Default)]
+struct Made {
+    /// On another day, and found on disk.
+    optimized: Option<Vec<u8>>,
+    compiled: Compiled,
 }
 
 impl Debug for OrtRuntime {
@@ -111,17 +113,15 @@ impl Runtime for OrtRuntime {
         let version = caught(::ort::info).unwrap_or_default();
         let sums = artifact.data.iter().map(|file| sha256(&file.bytes)).collect::<Vec<_>>().join(" ");
         let key = Key::of(&[&artifact.outline.sha256, &sums, Self::NAME, version, "cpu"]);
-        let mut compiled = Compiled::default();
-        let model = match cache::folder().map(|folder| cache::read(folder, &key)) {
-            Some(Found::Entry(bytes)) => Source::Optimized(bytes),
-            Some(Found::Damaged(why)) => {
-                compiled.warnings.push(why);
-                Source::Plain(artifact.bytes)
-            }
-            Some(Found::Nothing) | None => Source::Plain(artifact.bytes),
-        };
+        let mut made = Made::default();
+        match cache::folder().map(|folder| cache::read(folder, &key)) {
+            Some(Found::Entry(bytes)) => made.optimized = Some(bytes),
+            Some(Found::Damaged(why)) => made.compiled.warnings.push(format!("compiled again: {why}")),
+            Some(Found::Nothing) | None => {}
+        }
+        let model = artifact.bytes;
         let data = artifact.data.into_iter().map(|file| (file.name, file.bytes.into())).collect();
-        Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), compiled: Mutex::new(compiled), key })
+        Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), made: Mutex::new(made), key })
     }
 
     fn share(&self, threads: usize) -> Result<Self::Shared, BackendError> {
@@ -150,19 +150,12 @@ impl Runtime for OrtRuntime {
     }
 
     fn compiled(&self) -> Option<Compiled> {
-        Some(self.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Some(self.made.lock().unwrap_or_else(PoisonError::into_inner).compiled.clone())
     }
 }
 
 impl OrtRuntime {
-    fn session(&self, threads: usize) -> Result<Session, BackendError> {
-        #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
-        let begun = Instant::now();
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        let (bytes, level) = match &self.model {
-            Source::Plain(bytes) => (bytes, GraphOptimizationLevel::All),
-            Source::Optimized(bytes) => (bytes, GraphOptimizationLevel::Disable),
-        };
+    fn builder(&self, threads: usize, level: GraphOptimizationLevel) -> Result<SessionBuilder, BackendError> {
         let mut builder = Session::builder(environment()?)
             .map_err(unsupported)?
             .with_intra_threads(threads)
@@ -178,29 +171,67 @@ impl OrtRuntime {
         for (name, bytes) in &self.data {
             builder = builder.with_external_initializer_file_in_memory(name, bytes.clone()).map_err(unsupported)?;
         }
-        if let Source::Optimized(_) = self.model {
-            let session = builder.commit_from_memory(bytes).map_err(unsupported)?;
-            compiled.from_disk += 1;
-            return Ok(session);
-        }
-        // The first one is kept; weights that lie beside a model would have to be kept beside it too.
-        let folder = cache::folder().filter(|_| compiled.compiled == 0 && self.data.is_empty());
-        let made = folder.and_then(|folder| std::fs::create_dir_all(folder).ok().map(|()| cache::beside(folder)));
-        if let Some(made) = &made {
-            builder = builder.with_optimized_model_path(made).map_err(unsupported)?;
-        }
-        let session = builder.commit_from_memory(bytes).map_err(unsupported)?;
-        compiled.compiled += 1;
-        compiled.compile_ns += begun.elapsed().as_nanos() as u64;
-        if let (Some(folder), Some(made)) = (folder, made) {
-            let kept = std::fs::read(&made).and_then(|bytes| cache::write(folder, &self.key, &bytes));
-            let _ = std::fs::remove_file(&made);
-            if let Err(error) = kept {
-                compiled.warnings.push(format!("it cannot be kept in {}: {error}", folder.display()));
+        Ok(builder)
+    }
+
+    fn session(&self, threads: usize) -> Result<Session, BackendError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let Made { optimized, compiled } = &mut *made;
+        if let Some(bytes) = optimized {
+            match self.builder(threads, GraphOptimizationLevel::Disable)?.commit_from_memory(bytes) {
+                Ok(session) => {
+                    compiled.from_disk += 1;
+                    return Ok(session);
+                }
+                Err(error) => {
+                    let why = format!("compiled again: ONNX Runtime does not take what was kept of it: {error}");
+                    compiled.warnings.push(why);
+                    *optimized = None;
+                }
             }
         }
+        #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
+        let begun = Instant::now();
+        let mut builder = self.builder(threads, GraphOptimizationLevel::All)?;
+        // The first one is kept.
+        let kept = match cache::folder().filter(|_| compiled.compiled == 0) {
+            // They would have to be kept beside what was made, and be found there.
+            Some(_) if !self.data.is_empty() => {
+                compiled.warnings.push("what was compiled is not kept: the model's weights are in other files".into());
+                None
+            }
+            Some(folder) => match cache::room(folder) {
+                Ok(room) => Some((folder, room)),
+                Err(error) => {
+                    compiled.warnings.push(not_kept(folder, &error));
+                    None
+                }
+            },
+            None => None,
+        };
+        if let Some((_, room)) = &kept {
+            builder = builder.with_optimized_model_path(room).map_err(unsupported)?;
+        }
+        let session = builder.commit_from_memory(&self.model).map_err(unsupported);
+        if let Some((folder, room)) = kept {
+            let written = std::fs::read(&room).and_then(|bytes| match &session {
+                Ok(_) => cache::write(folder, &self.key, &bytes),
+                Err(_) => Ok(()),
+            });
+            let _ = std::fs::remove_file(&room);
+            if let Err(error) = written {
+                compiled.warnings.push(not_kept(folder, &error));
+            }
+        }
+        let session = session?;
+        compiled.compiled += 1;
+        compiled.compile_ns += begun.elapsed().as_nanos() as u64;
         Ok(session)
     }
+}
+
+fn not_kept(folder: &Path, error: &std::io::Error) -> String {
+    format!("what was compiled cannot be kept in {}: {error}", folder.display())
 }
 
 /// A model on one thread, through ONNX Runtime.
@@ -314,5 +345,31 @@ fn give(at: usize, name: &str, value: &DynValue, take: &mut Take<'_>) -> Result<
         TensorElementType::Uint64 => plain!(u64),
         // What no port can carry is missed by whoever counts.
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::tests::graphs;
+
+    #[test]
+    fn what_was_kept_and_is_not_taken_is_compiled_again() {
+        let path = graphs("digits/digits.onnx");
+        let artifact = || Artifact::parse(&path, std::fs::read(&path).unwrap()).unwrap();
+        let runtime = OrtRuntime::load(artifact()).unwrap();
+        runtime.made.lock().unwrap().optimized = Some(b"no model of this version".to_vec());
+        drop(runtime.session(1).unwrap());
+        let found = runtime.compiled().unwrap();
+        assert_eq!((found.compiled, found.from_disk, found.warnings.len()), (1, 0, 1), "{found:?}");
+        assert!(found.warnings[0].starts_with("compiled again: ONNX Runtime does not take what was kept"), "{found:?}");
+        drop(runtime.session(1).unwrap());
+        assert_eq!(runtime.compiled().unwrap().warnings.len(), 1, "said once");
+
+        let runtime = OrtRuntime::load(artifact()).unwrap();
+        runtime.made.lock().unwrap().optimized = Some(artifact().bytes);
+        drop(runtime.session(1).unwrap());
+        let found = runtime.compiled().unwrap();
+        assert_eq!((found.compiled, found.from_disk, found.warnings.len()), (0, 1, 0), "{found:?}");
     }
 }

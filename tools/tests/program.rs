@@ -326,6 +326,58 @@ fn models_are_looked_at_and_compared_from_the_command_line() {
 }
 
 #[test]
+fn what_compiles_nothing_says_so() {
+    let folder = Folder::with("compile", MODEL);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    folder.run("compile graph.yaml").expect(2, "", "needs a folder: add `--cache DIR`");
+    let ran = folder.run("compile graph.yaml --cache kept");
+    ran.expect(0, "digit\n", "").expect(0, "`rten` compiles nothing, so nothing of it is kept\n", "");
+    assert!(!folder.0.join("kept").exists());
+}
+
+/// The counters prove it, whatever state the folder is in.
+#[cfg(feature = "ort")]
+#[test]
+fn the_second_start_compiles_nothing() {
+    let folder = Folder::with("second-start", &MODEL.replace("digits.onnx", "digits.onnx, backend: ort"));
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    let counters = |words: &str| {
+        let report = folder.run(&format!("graph.yaml --json {words}")).json();
+        let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64().unwrap();
+        (figure("compiled") > 0.0, figure("compile_from_disk") > 0.0)
+    };
+    let kept = || -> Vec<PathBuf> {
+        fs::read_dir(folder.0.join("kept")).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    assert_eq!(counters(""), (true, false), "nothing is kept where no folder is named");
+    folder.run("compile graph.yaml --cache kept").expect(0, "compiled 1 in ", "");
+    let [entry] = &kept()[..] else { panic!("{:?}", kept()) };
+    assert_eq!(counters("--cache kept"), (false, true));
+
+    let whole = fs::read(entry).unwrap();
+    let mut changed = whole.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    for (damaged, why) in [
+        (&whole[..whole.len() / 2], "is cut short or changed"),
+        (&changed, "is cut short or changed"),
+        (b"limen cache 0\n", "is no compiled model, or of another version"),
+    ] {
+        fs::write(entry, damaged).unwrap();
+        let said = format!("{}: {why}", entry.file_name().unwrap().to_string_lossy());
+        folder.run("plan graph.yaml --cache kept").expect(0, "compiled again: ", "").expect(0, &said, "");
+        assert_eq!(fs::read(entry).unwrap().len(), whole.len(), "what was compiled again is kept again");
+        assert_eq!(counters("--cache kept"), (false, true));
+    }
+
+    // A folder that cannot be one is no reason not to run, and no reason to say nothing.
+    fs::write(folder.0.join("file"), "").unwrap();
+    folder.run("plan graph.yaml --cache file").expect(0, "what was compiled cannot be kept in ", "");
+    assert_eq!(counters("--cache file"), (true, false));
+}
+
+#[test]
 fn memory_is_locked_or_the_refusal_is_said() {
     let folder = Folder::with("mlock", &format!("{COUNTING}run: {{ mlock: true }}\n"));
     let ran = folder.run("graph.yaml --json");
