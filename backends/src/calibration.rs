@@ -2,6 +2,7 @@
 //! `backend: auto` goes by from then on.
 
 use crate::cache;
+use limen::Given;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,12 +25,30 @@ pub(crate) fn is_asked() -> bool {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Calibration(BTreeMap<String, u64>);
 
-fn path(folder: &Path) -> PathBuf {
-    folder.join(format!("{}.json", cache::Key::of(&["calibration"]).name()))
+/// What a time depends on, besides the backend and its version: the model, what is connected to it, and how it is called.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    model: String,
+    batch: usize,
 }
 
-fn key(model: &str, backend: &str, batch: usize) -> String {
-    format!("{model} {backend} {batch}")
+impl Measured {
+    /// A model with this checksum, of inputs of these shapes, on so many threads, in calls of so many items.
+    pub(crate) fn new(sha256: &str, given: &Given, threads: usize, batch: usize) -> Self {
+        let mut model = format!("{sha256} {threads} threads");
+        for (_, spec) in given.inputs() {
+            model.push_str(&spec.map_or_else(|| " ?".to_string(), |spec| format!(" {spec}")));
+        }
+        Measured { model, batch }
+    }
+
+    fn key(&self, backend: &str, version: &str, batch: usize) -> String {
+        format!("{} {backend} ({version}) {batch}", self.model)
+    }
+}
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join(format!("{}.json", cache::Key::of(&["calibration"]).name()))
 }
 
 impl Calibration {
@@ -39,12 +58,14 @@ impl Calibration {
         Calibration(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    pub(crate) fn get(&self, model: &str, backend: &str, batch: usize) -> Option<u64> {
-        self.0.get(&key(model, backend, batch)).copied()
+    pub(crate) fn get(&self, of: &Measured, backend: &str, version: &str) -> Option<u64> {
+        self.0.get(&of.key(backend, version, of.batch)).copied()
     }
 
-    pub(crate) fn set(&mut self, model: &str, backend: &str, batch: usize, ns: u64) {
-        self.0.insert(key(model, backend, batch), ns);
+    /// Keeps how long an item takes alone, and in a batch.
+    pub(crate) fn set(&mut self, of: &Measured, backend: &str, version: &str, [alone, together]: [u64; 2]) {
+        self.0.insert(of.key(backend, version, 1), alone);
+        self.0.insert(of.key(backend, version, of.batch), together);
     }
 
     /// Writes the table beside its place and moves it there.
@@ -67,14 +88,23 @@ mod tests {
     fn what_was_measured_is_found_again() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Calibration::read(folder.path()), Calibration::default());
+        let given = Given::default();
+        let of = |model: &str, threads, batch| Measured::new(model, &given, threads, batch);
         let mut table = Calibration::default();
-        table.set("model", "ort", 8, 17);
+        table.set(&of("model", 1, 8), "ort", "1.22", [30, 17]);
         table.write(folder.path()).unwrap();
         let read = Calibration::read(folder.path());
-        assert_eq!(
-            (read.get("model", "ort", 8), read.get("model", "ort", 1), read.get("other", "ort", 8)),
-            (Some(17), None, None)
-        );
+        for (of, backend, version, expected) in [
+            (of("model", 1, 8), "ort", "1.22", Some(17)),
+            (of("model", 1, 1), "ort", "1.22", Some(30)),
+            (of("model", 1, 4), "ort", "1.22", None),
+            (of("other", 1, 8), "ort", "1.22", None),
+            (of("model", 2, 8), "ort", "1.22", None),
+            (of("model", 1, 8), "ort", "1.23", None),
+            (of("model", 1, 8), "rten", "1.22", None),
+        ] {
+            assert_eq!(read.get(&of, backend, version), expected, "{of:?} {backend} {version}");
+        }
         fs::write(path(folder.path()), "{").unwrap();
         assert_eq!(Calibration::read(folder.path()), Calibration::default());
     }

@@ -1,11 +1,13 @@
 //! The runtimes that a model may be given to, and why each fits or does not.
 
+use crate::calibration::{Calibration, Measured};
 use crate::infer::{Choice, Config};
 use crate::onnx::{Outline, Runtime};
 use crate::shadow::{Reference, measure};
 use crate::verify::{Case, Tolerance};
 use limen::backend::{BackendError, Capabilities, Lack, Ops, Requirements};
 use limen::infer::InferPlan;
+use limen::unit::show_ns;
 use limen::{Given, PlanErrors};
 use std::fmt;
 use std::path::Path;
@@ -84,6 +86,11 @@ impl Candidate {
         }
     }
 
+    /// The version of the runtime; none where it is not there.
+    pub(crate) fn version(&self) -> String {
+        self.built.and_then(|built| (built.probe)().ok()).map(|found| found.version).unwrap_or_default()
+    }
+
     /// What it says of operators.
     pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>) -> Dispatch {
         let Some(built) = &self.built else { return Dispatch::NotThere(Verdict::NotBuilt(self.name).to_string()) };
@@ -118,6 +125,20 @@ impl Candidate {
             None => Err(PlanErrors::default()),
         }
     }
+}
+
+/// Puts the backend that was measured as the fastest first; what was never measured comes last, in the order it had. Says by
+/// what the order goes.
+pub(crate) fn order(verdicts: &mut [(Candidate, Verdict)], table: &Calibration, of: &Measured) -> String {
+    let measured = |candidate: &Candidate| table.get(of, candidate.name, &candidate.version());
+    verdicts.sort_by_cached_key(|(candidate, _)| measured(candidate).unwrap_or(u64::MAX));
+    let known = verdicts.iter().filter_map(|(candidate, _)| Some((candidate.name, measured(candidate)?)));
+    let known: Vec<String> = known.map(|(name, ns)| format!("`{name}` {}", show_ns(ns))).collect();
+    if known.is_empty() {
+        let names: Vec<&str> = verdicts.iter().map(|(candidate, _)| candidate.name).collect();
+        return format!("`auto` goes by its usual order, {}: nothing was measured", names.join(", "));
+    }
+    format!("`auto` goes by what was measured: {} an item", known.join(", "))
 }
 
 /// The backend that another is compared with, with the model loaded.
@@ -224,4 +245,82 @@ pub(crate) fn required(config: &Config, outline: &Outline) -> Requirements {
     }
     required.ops.extend(outline.ops.iter().map(|op| (op.id.clone(), op.node.clone())));
     required
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infer::{Require, RequireMemory};
+    use limen::{DType, Memory};
+
+    fn verdicts() -> Vec<(Candidate, Verdict)> {
+        Candidate::all().into_iter().map(|candidate| (candidate, Verdict::Fits)).collect()
+    }
+
+    #[test]
+    fn auto_takes_the_fastest_that_was_measured() {
+        let of = Measured::new("model", &Given::default(), 1, 1);
+        let version =
+            |name: &str| Candidate::all().into_iter().find(|candidate| candidate.name == name).unwrap().version();
+        for (measured, order_of, said) in [
+            (&[][..], ["ort", "rten", "tract"], "its usual order, ort, rten, tract: nothing was measured"),
+            (&[("tract", 20)], ["tract", "ort", "rten"], "what was measured: `tract` 20 ns an item"),
+            (
+                &[("ort", 30), ("rten", 10), ("tract", 20)],
+                ["rten", "tract", "ort"],
+                "what was measured: `rten` 10 ns, `tract` 20 ns, `ort` 30 ns an item",
+            ),
+        ] {
+            let mut table = Calibration::default();
+            measured.iter().for_each(|(name, ns)| table.set(&of, name, &version(name), [*ns, *ns]));
+            let mut verdicts = verdicts();
+            let line = order(&mut verdicts, &table, &of);
+            let names: Vec<_> = verdicts.iter().map(|(candidate, _)| candidate.name).collect();
+            assert_eq!((&names[..], line), (&order_of[..], format!("`auto` goes by {said}")));
+        }
+    }
+
+    #[test]
+    fn every_requirement_of_a_graph_is_compared() {
+        let all = Require {
+            device: Some("gpu".into()),
+            dtypes: vec![DType::F64],
+            max_batch: 9,
+            max_rank: 10,
+            ops: vec!["Frobnicate".into()],
+            memory: Some(RequireMemory::Pinned),
+            streams: true,
+            graph_capture: true,
+        };
+        let required = all.requirements();
+        let mut can = Capabilities::cpu("1", [DType::F32], Ops::Listed(["Conv".to_string()].into()));
+        can.max_batch = Some(8);
+        let lacks: Vec<String> = can.lacks(&required).iter().map(ToString::to_string).collect();
+        let pinned = Memory::Pinned;
+        assert_eq!(
+            lacks,
+            [
+                "no device `gpu`, only cpu",
+                "no elements of type f64 (required)",
+                "no batches of 9, at most 8",
+                "no tensors of 10 dims, at most 6",
+                &format!("no inputs or outputs in {pinned}"),
+                "no operator Frobnicate",
+                "no calls that finish later",
+                "no calls that are recorded and replayed",
+            ]
+        );
+        assert_eq!(can.lacks(&Require::default().requirements()), []);
+    }
+
+    #[test]
+    fn an_operator_that_is_missing_at_many_nodes_is_said_once() {
+        let lack = |op: &str, node: &str| Lack::Op { op: op.into(), node: node.into() };
+        let lacks = vec![lack("Foo", "a"), lack("Bar", "b/c"), lack("Foo", "d"), lack("Foo", "e")];
+        let said = Verdict::Lacks(lacks).to_string();
+        let expected =
+            "has no operator Foo (node `a` of the model), no operator Bar (node `b/c` of the model) and 2 more of them";
+        assert_eq!(said, expected);
+        assert_eq!(Verdict::NotBuilt("ort").to_string(), "is not built in (cargo feature `ort`)");
+    }
 }

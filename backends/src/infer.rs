@@ -8,8 +8,8 @@ use config::MAX_THREADS;
 pub use config::{Choice, Config, Guard, Load, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
 
 use crate::cache;
-use crate::calibration::{self, Calibration};
-use crate::candidate::{Candidate, Job, Verdict, reference, required};
+use crate::calibration::{self, Calibration, Measured};
+use crate::candidate::{Candidate, Job, Verdict, order, reference, required};
 use crate::caught;
 use crate::in_flight::{InFlight, InFlightPrepared};
 use crate::inspect::{Inspection, read_manifest};
@@ -125,18 +125,17 @@ fn choose(
         .collect();
     let job = Job { config, given, model, path: &path, case, required };
     let mut notes = Vec::new();
-    if let Some(folder) = cache::folder() {
-        let mut table = Calibration::read(folder);
-        if calibration::is_asked() {
-            calibrate(&mut table, &verdicts, &job, &outline.sha256, &mut notes);
-            if let Err(error) = table.write(folder) {
-                notes.push(format!("what was measured cannot be kept in {}: {error}", folder.display()));
-            }
+    let mut table = cache::folder().map(Calibration::read).unwrap_or_default();
+    let measured = Measured::new(&outline.sha256, given, config.threads, config.batch.max);
+    if let Some(folder) = cache::folder().filter(|_| calibration::is_asked()) {
+        calibrate(&mut table, &verdicts, &job, &measured, &mut notes);
+        if let Err(error) = table.write(folder) {
+            notes.push(format!("what was measured cannot be kept in {}: {error}", folder.display()));
         }
-        // What was never measured comes last, in the order it had.
-        verdicts.sort_by_key(|(candidate, _)| {
-            table.get(&outline.sha256, candidate.name, config.batch.max).unwrap_or(u64::MAX)
-        });
+    }
+    let goes_by = order(&mut verdicts, &table, &measured);
+    if config.backend == Choice::Auto {
+        notes.push(goes_by);
     }
     let operators = Inspection::of(&outline).operators;
     let mut planned = None;
@@ -171,6 +170,11 @@ fn choose(
     }
     let fitting = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits).map(|(candidate, _)| candidate.name);
     let fitting: Vec<String> = fitting.map(|name| format!("`backend: {name}`")).collect();
+    let others = |name: &str| {
+        let others = verdicts.iter().filter(|(other, verdict)| other.name != name && *verdict != Verdict::Fits);
+        let others: Vec<String> = others.map(|(other, verdict)| format!("`{}` {verdict}", other.name)).collect();
+        if others.is_empty() { String::new() } else { format!("; of the others {}", others.join(", and ")) }
+    };
     match verdicts.iter().find(|(candidate, _)| candidate.choice == config.backend) {
         Some((candidate, Verdict::NotBuilt(name))) => {
             let message = format!("this program was built without the backend `{}`", candidate.name);
@@ -180,22 +184,20 @@ fn choose(
             if !fitting.is_empty() {
                 help = format!("{help}, or write {}", fitting.join(" or "));
             }
-            errors.at("backend", message).help(help);
+            errors.at("backend", message).help(help + &others(name));
         }
         Some((candidate, verdict)) => {
             // What the graph itself requires is said where it does.
             let asked = config.require.clone().map(|require| candidate.verdict(&require.requirements()));
             let is_asked = matches!(asked, Some(Verdict::Lacks(_)));
             let field = if is_asked { "require" } else { "backend" };
-            let error = errors.at(field, format!("for `{model}`, `{}` {verdict}", candidate.name));
-            if fitting.is_empty() {
-                let others = said.iter().filter(|line| !line.starts_with(&format!("`{}` ", candidate.name)));
-                let others: Vec<&str> = others.map(String::as_str).collect();
-                let or = if is_asked { "require less, or take another backend" } else { "take another backend" };
-                error.help(format!("{or}; the others: {}", others.join("; ")));
-            } else {
-                error.help(format!("write {}", fitting.join(" or ")));
-            }
+            let instead = match (fitting.is_empty(), is_asked) {
+                (false, _) => format!("write {}", fitting.join(" or ")),
+                (true, true) => "require less, or take another backend".into(),
+                (true, false) => "take another backend".into(),
+            };
+            let name = candidate.name;
+            errors.at(field, format!("for `{model}`, `{name}` {verdict}")).help(instead + &others(name));
         }
         None => {
             let message = format!("nothing here runs `{model}`: {}", said.join("; "));
@@ -212,14 +214,13 @@ fn calibrate(
     table: &mut Calibration,
     verdicts: &[(Candidate, Verdict)],
     job: &Job<'_>,
-    model: &str,
+    of: &Measured,
     notes: &mut Vec<String>,
 ) {
     for (candidate, _) in verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits) {
         let Some([alone, together]) = candidate.measure(job) else { continue };
         let (name, max) = (candidate.name, job.config.batch.max);
-        table.set(model, name, 1, alone);
-        table.set(model, name, max, together);
+        table.set(of, name, &candidate.version(), [alone, together]);
         let mut note = format!("`{name}`: {} an item alone", show_ns(alone));
         if max > 1 {
             note.push_str(&format!(", {} in a batch of {max}", show_ns(together)));
@@ -676,6 +677,42 @@ mod tests {
         fails(json!({ "backend": "mock" }), &["\"mock\"), message: \"backend `mock` needs to be told"]);
         let wrong = json!({ "inputs": { "x": "f32[?]" }, "outputs": {} });
         fails(json!({ "backend": "mock", "mock": wrong }), &["\"mock.inputs.x\"", "\"mock.outputs\""]);
+    }
+
+    /// Whichever are there: it takes the first of its order.
+    #[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
+    #[test]
+    fn auto_takes_the_first_that_can() {
+        let planned = plan("digits", json!({ "model": "digits.onnx", "backend": "auto" })).unwrap();
+        let usual = "`auto` goes by its usual order, ort, rten, tract: nothing was measured";
+        assert!(planned.contains(usual), "{planned}");
+        let first = ["ort", "rten", "tract"].into_iter().find(|name| planned.contains(&format!("`{name}` fits")));
+        assert!(planned.contains(&format!("\"backend {}\"", first.unwrap())), "{planned}");
+        for name in ["ort", "rten", "tract"] {
+            assert!(planned.contains(&format!("`{name}` ")), "{name}: {planned}");
+        }
+        let config = json!({ "model": "digits.onnx", "backend": "auto", "require": { "device": "npu" } });
+        fails(config, &["\"backend\"), message: \"nothing here runs `digits.onnx`: `", "no device `npu`, only cpu"]);
+    }
+
+    /// An operator is looked for inside of branches and loops as well, and named with the nodes it is in.
+    #[cfg(all(feature = "rten", not(feature = "ort")))]
+    #[test]
+    fn an_operator_inside_of_a_subgraph_is_missed() {
+        use crate::onnx::tests::{branches, model};
+        use rten_onnx::onnx::DataType;
+        let folder = tempfile::tempdir().unwrap();
+        let io = |name| (name, DataType::FLOAT, &["n"][..]);
+        let inner = model(&[], &[io("z")], &[], &["z = Frobnicate x"]);
+        let file = branches(model(&[io("x")], &[io("y")], &[], &["y = Relu x"]), &inner);
+        std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+        let why = plan(&folder.path().to_string_lossy(), json!({ "model": "m.onnx" })).unwrap_err();
+        for part in [
+            "for `m.onnx`, `rten` has no operator Frobnicate (node `both/z` of the model)",
+            "take another backend; of the others `ort` is not built in",
+        ] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
     }
 
     #[test]

@@ -253,6 +253,45 @@ mod tests {
         assert_eq!(prepared.session(1).unwrap().metadata().threads, 2);
     }
 
+    /// Loading tells, whatever else an operator needs and does not get here.
+    #[test]
+    fn the_list_of_operators_is_that_of_rten() {
+        use rten_onnx::onnx;
+        let offer = |id: &str| {
+            let (domain, op) = id.rsplit_once('.').unwrap_or(("", id));
+            let node = onnx::NodeProto {
+                name: Some("y".into()),
+                op_type: Some(op.into()),
+                domain: Some(domain.into()),
+                input: vec!["x".into()],
+                output: vec!["y".into()],
+                ..Default::default()
+            };
+            let value = |name: &str| onnx::ValueInfoProto { name: Some(name.into()), ..Default::default() };
+            let (input, output) = (vec![value("x")], vec![value("y")]);
+            let graph = onnx::GraphProto { node: vec![node], input, output, ..Default::default() };
+            let opset = |domain: &str, version| onnx::OperatorSetIdProto {
+                domain: Some(domain.into()),
+                version: Some(version),
+            };
+            let opset_import = vec![opset("", 21), opset("com.microsoft", 1)];
+            let model =
+                onnx::ModelProto { ir_version: Some(8), graph: Some(graph), opset_import, ..Default::default() };
+            let loaded = caught(|| ModelOptions::with_all_ops().load(model.write_buf().unwrap()).map(drop));
+            let why = loaded.unwrap().err().map(|error| error.to_string()).unwrap_or_default();
+            !why.contains("not supported or not enabled") && !why.contains("not enabled because")
+        };
+        for op in OPS.split_whitespace() {
+            assert!(offer(op), "{op} is listed, and rten does not have it");
+        }
+        for op in "Frobnicate RandomNormal Dropout DFT STFT LRN LpPool Hardmax BitShift Compress MaxRoiPool \
+                   com.microsoft.Conv com.microsoft.QLinearAdd"
+            .split_whitespace()
+        {
+            assert!(!OPS.split_whitespace().any(|listed| listed == op) && !offer(op), "{op} is not listed");
+        }
+    }
+
     #[test]
     fn rten_is_always_there() {
         assert_eq!(Rten::probe().unwrap().max_batch, None);

@@ -336,6 +336,47 @@ fn what_compiles_nothing_says_so() {
     assert!(!folder.0.join("kept").exists());
 }
 
+#[test]
+fn what_a_graph_requires_is_compared_before_anything_starts() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    for (require, why) in [
+        ("device: npu", "no device `npu`, only cpu"),
+        ("dtypes: [f32, f64]", "no elements of type f64 (required)"),
+        ("max_rank: 99", "no tensors of 99 dims, at most 6"),
+        ("ops: [Conv, com.microsoft.Frobnicate]", "no operator com.microsoft.Frobnicate"),
+        ("memory: pinned", "no inputs or outputs in "),
+        ("memory: device", "no inputs or outputs in "),
+        ("streams: true", "no calls that finish later"),
+        ("graph_capture: true", "no calls that are recorded and replayed"),
+    ] {
+        let name = format!("require-{}", require.split(':').next().unwrap());
+        let graph = MODEL.replace("digits.onnx", &format!("digits.onnx, require: {{ {require} }}"));
+        let folder = Folder::with(&name, &graph);
+        fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+        let ran = folder.run("check graph.yaml");
+        ran.expect(2, "", "for `digits.onnx`, `rten` has ").expect(2, "", why).expect(2, "", "help: ");
+    }
+    let all = "{ device: cpu, dtypes: [f32], max_batch: 64, max_rank: 4, ops: [Conv] }";
+    let folder = Folder::with("require", &MODEL.replace("digits.onnx", &format!("digits.onnx, require: {all}")));
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    folder.run("check graph.yaml").expect(0, "ok", "");
+}
+
+#[test]
+fn auto_goes_by_what_was_measured() {
+    let folder = Folder::with("calibrate", &MODEL.replace("digits.onnx", "digits.onnx, backend: auto"));
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    folder.run("plan graph.yaml --cache kept").expect(0, "`auto` goes by its usual order, ort, rten, tract", "");
+    folder.run("calibrate graph.yaml --cache kept").expect(0, "`rten`: ", "").expect(0, " an item alone", "");
+    folder.run("plan graph.yaml --cache kept").expect(0, "`auto` goes by what was measured: ", "");
+    // It was measured with one thread, and messages one by one.
+    for other in ["threads=2", "batch.max=2"] {
+        let words = format!("plan graph.yaml --cache kept --set nodes.digit.config.{other}");
+        folder.run(&words).expect(0, "nothing was measured", "");
+    }
+}
+
 /// The counters prove it, whatever state the folder is in.
 #[cfg(feature = "ort")]
 #[test]

@@ -131,6 +131,36 @@ pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::Tens
     model.write_buf().unwrap()
 }
 
+/// A model with one node more: an `If` whose branches are the graph of another.
+#[cfg(feature = "rten")]
+pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
+    let parse = |bytes: &[u8]| onnx::ModelProto::parse_buf(bytes).unwrap();
+    let (mut model, inner) = (parse(&outer), parse(inner).graph);
+    let branch = |name: &str| onnx::AttributeProto {
+        name: Some(name.into()),
+        g: inner.clone(),
+        r#type: Some(onnx::AttributeType::GRAPH),
+        ..Default::default()
+    };
+    let node = onnx::NodeProto {
+        name: Some("both".into()),
+        output: vec!["both".into()],
+        op_type: Some("If".into()),
+        input: vec!["condition".into()],
+        attribute: vec![branch("then_branch"), branch("else_branch")],
+        ..Default::default()
+    };
+    let graph = model.graph.as_mut().unwrap();
+    graph.node.push(node);
+    graph.initializer.push(onnx::TensorProto {
+        name: Some("condition".into()),
+        data_type: Some(onnx::DataType::BOOL),
+        raw_data: Some(vec![1].into()),
+        ..Default::default()
+    });
+    model.write_buf().unwrap()
+}
+
 /// Runs a session with one f32 input and one f32 output.
 fn call<R: Runtime>(
     session: &mut OnnxSession<R>,
