@@ -14,7 +14,9 @@
 //!
 //! Planning loads the model, checks its shapes by a trial run and, with `verify:`, compares its numbers with recorded
 //! ones, so that a graph whose model is missing, cut short or wrong never starts. Model files are input: nothing in one
-//! makes this crate panic. They can still ask for any amount of memory and time, once a runtime computes with them.
+//! makes this crate panic, and what its constants and attributes make larger than fits is refused before any runtime sees
+//! it. A model is still a program: it can compute a length that no memory holds, which has the process aborted, or loop for
+//! ever.
 //!
 //! ```
 //! let registry = limen::Registry::new().with(limen_backends::register);

@@ -20,6 +20,7 @@ mod outline;
 mod prepared;
 mod runtime;
 mod session;
+mod sizes;
 #[cfg(all(test, any(feature = "rten", feature = "tract", feature = "ort")))]
 pub(crate) mod tests;
 mod wire;

@@ -1,6 +1,7 @@
 //! A model's file and the files of its weights, read and checked before any runtime sees them.
 
 use super::outline::{External, Outline};
+use super::sizes;
 use crate::weights::{open, sha256};
 use limen::backend::BackendError;
 use limen::unit::show_bytes;
@@ -87,11 +88,16 @@ impl Artifact {
             return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
         }
         let bytes = Bytes::from(bytes);
-        let mut outline = Outline::read(&bytes)?;
+        let (mut outline, graph) = Outline::read(&bytes)?;
         let most = MAX_MODEL_BYTES.saturating_sub(bytes.len() as u64);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let data = data_files(folder, &outline, most)?;
         outline.files = data.iter().map(|file| (file.name.clone(), sha256(&file.bytes))).collect();
+        let wrong = sizes::check(&graph, &data);
+        if !wrong.is_empty() {
+            return Err(BackendError::Model(wrong.join("; ")));
+        }
+        drop(graph);
         // Nobody else holds the bytes any more, so this is no copy.
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Ok(Artifact { folder: folder.to_path_buf(), file, bytes: Vec::from(bytes), data, outline })

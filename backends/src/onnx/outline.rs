@@ -201,11 +201,11 @@ fn elem_of(code: i32) -> (&'static str, u64) {
 }
 
 impl Outline {
-    /// Reads the form of a file.
+    /// Reads the form of a file; its graph comes along for who looks further.
     ///
     /// # Errors
     /// What is wrong with it, naming tensor or node.
-    pub(super) fn read(file: &Bytes) -> Result<Outline, BackendError> {
+    pub(super) fn read(file: &Bytes) -> Result<(Outline, wire::Graph), BackendError> {
         let model = match wire::Model::decode(file.clone()) {
             Ok(model) if model.ir_version.is_some() && model.graph.is_some() => model,
             other => {
@@ -219,10 +219,11 @@ impl Outline {
                 return Err(BackendError::Model(why));
             }
         };
-        let Some(graph) = &model.graph else { return Err(BackendError::Model("it holds no graph".into())) };
+        let wire::Model { graph, opsets, .. } = model;
+        let Some(graph) = graph else { return Err(BackendError::Model("it holds no graph".into())) };
         let mut reader =
             Reader { file_bytes: file.len() as u64, ops: Vec::new(), weights: Vec::new(), wrong: Vec::new() };
-        reader.graph(graph, &[], &BTreeSet::new());
+        reader.graph(&graph, &[], &BTreeSet::new());
         if !reader.wrong.is_empty() {
             return Err(BackendError::Model(reader.wrong.join("; ")));
         }
@@ -242,13 +243,13 @@ impl Outline {
                 .collect(),
             ops: reader.ops,
             weights: reader.weights,
-            opset: model.opsets.iter().find(opset).map_or(0, |o| o.version),
+            opset: opsets.iter().find(opset).map_or(0, |o| o.version),
             sha256: sha256(file),
             files: BTreeMap::new(),
         };
         distinct(outline.inputs.iter().map(|input| &input.port))?;
         distinct(outline.outputs.iter().map(|output| &output.port))?;
-        Ok(outline)
+        Ok((outline, graph))
     }
 
     /// Compares the SHA-256 of the file with what it must be.
@@ -461,7 +462,7 @@ impl Reader {
                 self.wrong.push(format!("the output `{}` is nowhere in the model", output.name));
             }
         }
-        if let Some(node) = circle(graph, &made) {
+        if let Err(node) = order(graph) {
             self.wrong.push(format!("{} waits for itself: the graph is a circle", name_of(node)));
         }
         seen.extend(made.keys().copied());
@@ -532,33 +533,48 @@ impl Reader {
 }
 
 /// What a node is called.
-fn label(node: &wire::Node) -> &str {
+pub(super) fn label(node: &wire::Node) -> &str {
     match (node.name.as_str(), node.outputs.first()) {
         ("", Some(output)) => output,
         (name, _) => name,
     }
 }
 
-fn name_of(node: &wire::Node) -> String {
+pub(super) fn name_of(node: &wire::Node) -> String {
     format!("node `{}` ({})", label(node), node.op)
 }
 
+/// The nodes of a graph, each behind those that make what it takes.
+///
+/// # Errors
 /// A node that needs what is made from its own outputs.
-fn circle<'a>(graph: &'a wire::Graph, made: &BTreeMap<&str, usize>) -> Option<&'a wire::Node> {
-    let sources = |node: &'a wire::Node| node.inputs.iter().filter_map(|input| made.get(input.as_str()).copied());
-    let mut waits: Vec<usize> = graph.nodes.iter().map(|node| sources(node).count()).collect();
+pub(super) fn order(graph: &wire::Graph) -> Result<Vec<usize>, &wire::Node> {
+    let outputs =
+        graph.nodes.iter().enumerate().flat_map(|(at, node)| node.outputs.iter().map(move |o| (o.as_str(), at)));
+    let made: BTreeMap<&str, usize> = outputs.filter(|(output, _)| !output.is_empty()).collect();
+    let sources = |node: &wire::Node| -> Vec<usize> {
+        node.inputs.iter().filter_map(|input| made.get(input.as_str()).copied()).collect()
+    };
+    let mut waits = vec![0; graph.nodes.len()];
     let mut takers = vec![Vec::new(); graph.nodes.len()];
     for (at, node) in graph.nodes.iter().enumerate() {
-        sources(node).for_each(|source| takers[source].push(at));
+        let sources = sources(node);
+        waits[at] = sources.len();
+        sources.into_iter().for_each(|source| takers[source].push(at));
     }
-    let mut free: Vec<usize> = (0..waits.len()).filter(|at| waits[*at] == 0).collect();
-    while let Some(at) = free.pop() {
+    let mut order: Vec<usize> = (0..waits.len()).filter(|at| waits[*at] == 0).collect();
+    let mut next = 0;
+    while let Some(at) = order.get(next).copied() {
+        next += 1;
         for taker in &takers[at] {
             waits[*taker] -= 1;
             if waits[*taker] == 0 {
-                free.push(*taker);
+                order.push(*taker);
             }
         }
     }
-    waits.iter().position(|waits| *waits > 0).map(|at| &graph.nodes[at])
+    match waits.iter().position(|waits| *waits > 0) {
+        Some(at) => Err(&graph.nodes[at]),
+        None => Ok(order),
+    }
 }

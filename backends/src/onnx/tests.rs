@@ -79,7 +79,7 @@ fn io((name, dtype, dims): &Io<'_>) -> onnx::ValueInfoProto {
     onnx::ValueInfoProto { name: Some(name.to_string()), r#type: Some(kind) }
 }
 
-fn floats(name: &str, dims: &[i64], data: &[f32]) -> onnx::TensorProto {
+pub(crate) fn floats(name: &str, dims: &[i64], data: &[f32]) -> onnx::TensorProto {
     onnx::TensorProto {
         name: Some(name.into()),
         dims: dims.to_vec(),
@@ -89,7 +89,7 @@ fn floats(name: &str, dims: &[i64], data: &[f32]) -> onnx::TensorProto {
     }
 }
 
-fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
+pub(crate) fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
     onnx::TensorProto {
         name: Some(name.into()),
         dims: vec![data.len() as i64],

@@ -60,10 +60,20 @@ pub(super) struct Node {
 pub(super) struct Attribute {
     #[prost(string, tag = "1")]
     pub(super) name: String,
+    #[prost(float, optional, tag = "2")]
+    pub(super) float: Option<f32>,
+    #[prost(int64, optional, tag = "3")]
+    pub(super) int: Option<i64>,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub(super) text: Bytes,
     #[prost(message, optional, tag = "5")]
     pub(super) tensor: Option<Tensor>,
     #[prost(message, optional, boxed, tag = "6")]
     pub(super) graph: Option<Box<Graph>>,
+    #[prost(float, repeated, tag = "7")]
+    pub(super) floats: Vec<f32>,
+    #[prost(int64, repeated, tag = "8")]
+    pub(super) ints: Vec<i64>,
     #[prost(message, repeated, tag = "10")]
     pub(super) tensors: Vec<Tensor>,
     #[prost(message, repeated, tag = "11")]
@@ -76,11 +86,19 @@ pub(super) struct Tensor {
     pub(super) dims: Vec<i64>,
     #[prost(int32, tag = "2")]
     pub(super) elem: i32,
+    #[prost(float, repeated, tag = "4")]
+    pub(super) floats: Vec<f32>,
+    #[prost(int32, repeated, tag = "5")]
+    pub(super) ints: Vec<i32>,
+    #[prost(int64, repeated, tag = "7")]
+    pub(super) longs: Vec<i64>,
     #[prost(string, tag = "8")]
     pub(super) name: String,
     /// A part of the file itself, not a copy.
     #[prost(bytes = "bytes", optional, tag = "9")]
     pub(super) raw: Option<Bytes>,
+    #[prost(double, repeated, tag = "10")]
+    pub(super) doubles: Vec<f64>,
     #[prost(message, repeated, tag = "13")]
     pub(super) external: Vec<Entry>,
     #[prost(int32, tag = "14")]
