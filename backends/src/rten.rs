@@ -51,6 +51,10 @@ const OPS: &str = "\
     com.microsoft.MatMulNBits com.microsoft.MultiHeadAttention com.microsoft.QuickGelu \
     com.microsoft.SkipLayerNormalization";
 
+/// rten follows a chain of operators by recursion, when it loads a model and in its first call, and a stack that overflows
+/// cannot be caught. Its frames take some 400 bytes as debug code, and a thread has 2 MiB.
+const MAX_DEPTH: usize = 4096;
+
 /// A model that rten has read.
 pub struct RtenRuntime {
     model: Arc<Model>,
@@ -85,6 +89,12 @@ impl Runtime for RtenRuntime {
             return Err(BackendError::Unsupported(format!(
                 "rten takes weights only from files right beside the model that end in `.data` or `.onnx_data`, and these are in `{}`",
                 file.name
+            )));
+        }
+        if artifact.outline.depth > MAX_DEPTH {
+            let depth = artifact.outline.depth;
+            return Err(BackendError::Unsupported(format!(
+                "it is a chain of {depth} operators, one behind the other, and rten takes at most {MAX_DEPTH}; take another backend"
             )));
         }
         let mut options = ModelOptions::with_all_ops();
@@ -290,6 +300,26 @@ mod tests {
         {
             assert!(!OPS.split_whitespace().any(|listed| listed == op) && !offer(op), "{op} is not listed");
         }
+    }
+
+    /// The longest that is taken is run as well, on a test's thread of 2 MiB: an overflow would end the process.
+    #[test]
+    fn a_chain_that_is_too_long_is_an_error() {
+        use rten_onnx::onnx::DataType;
+        let prepare = |length: usize| {
+            let between = (1..length - 1).map(|at| format!("a{} = Neg a{at}", at + 1));
+            let nodes: Vec<String> = std::iter::once("a1 = Neg x".to_string()).chain(between).collect();
+            let last = format!("y = Neg a{}", length - 1);
+            // Backwards: the order in the file need not be the one in which they run.
+            let nodes: Vec<&str> = nodes.iter().chain([&last]).rev().map(String::as_str).collect();
+            let io = |name| (name, DataType::FLOAT, &["n"][..]);
+            let bytes = Some(shared::model(&[io("x")], &[io("y")], &[], &nodes));
+            Rten::prepare(OnnxModel { path: "m.onnx".into(), bytes, ..OnnxModel::default() })
+        };
+        assert_eq!(prepare(MAX_DEPTH).map(drop), Ok(()));
+        let error = prepare(MAX_DEPTH + 1).unwrap_err().to_string();
+        assert!(error.contains("it is a chain of 4097 operators, one behind the other"), "{error}");
+        assert!(prepare(20_000).is_err());
     }
 
     #[test]

@@ -18,6 +18,9 @@ use std::fmt;
 /// One item of an input may have so many bytes; larger ones are taken for damage.
 const MAX_ITEM_BYTES: u64 = 1 << 30;
 
+/// Models of more nodes are refused: what runtimes do with a graph grows with the square of it.
+const MAX_NODES: usize = 1 << 15;
+
 /// What an ONNX file says of itself.
 #[derive(Clone, Debug)]
 pub struct Outline {
@@ -27,6 +30,8 @@ pub struct Outline {
     pub outputs: Vec<Output>,
     /// Operators, also those of subgraphs.
     pub ops: Vec<Op>,
+    /// How many operators are one behind the other at most.
+    pub depth: usize,
     /// Weights.
     pub weights: Vec<Weight>,
     /// The version of ONNX's own operators.
@@ -221,9 +226,13 @@ impl Outline {
         };
         let wire::Model { graph, opsets, .. } = model;
         let Some(graph) = graph else { return Err(BackendError::Model("it holds no graph".into())) };
+        let nodes = nodes(&graph);
+        if nodes > MAX_NODES {
+            return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are taken")));
+        }
         let mut reader =
-            Reader { file_bytes: file.len() as u64, ops: Vec::new(), weights: Vec::new(), wrong: Vec::new() };
-        reader.graph(&graph, &[], &BTreeSet::new());
+            Reader { file_bytes: file.len() as u64, ops: Vec::new(), depth: 0, weights: Vec::new(), wrong: Vec::new() };
+        reader.graph(&graph, &[], None);
         if !reader.wrong.is_empty() {
             return Err(BackendError::Model(reader.wrong.join("; ")));
         }
@@ -242,6 +251,7 @@ impl Outline {
                 })
                 .collect(),
             ops: reader.ops,
+            depth: reader.depth,
             weights: reader.weights,
             opset: opsets.iter().find(opset).map_or(0, |o| o.version),
             sha256: sha256(file),
@@ -428,20 +438,44 @@ fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), BackendEr
 struct Reader {
     file_bytes: u64,
     ops: Vec<Op>,
+    depth: usize,
     weights: Vec<Weight>,
     wrong: Vec<String>,
 }
 
+/// The names of a graph's tensors, and of those of the graphs around it.
+struct Seen<'a> {
+    names: BTreeSet<&'a str>,
+    outer: Option<&'a Seen<'a>>,
+}
+
+impl Seen<'_> {
+    fn contains(&self, name: &str) -> bool {
+        self.names.contains(name) || self.outer.is_some_and(|outer| outer.contains(name))
+    }
+}
+
+/// Nodes of a graph and of those inside it.
+fn nodes(graph: &wire::Graph) -> usize {
+    let inner = |node: &wire::Node| graphs_of(node).map(nodes).sum::<usize>();
+    graph.nodes.len() + graph.nodes.iter().map(inner).sum::<usize>()
+}
+
+/// The graphs inside a node.
+pub(super) fn graphs_of(node: &wire::Node) -> impl Iterator<Item = &wire::Graph> {
+    node.attributes.iter().flat_map(|attribute| attribute.graph.as_deref().into_iter().chain(&attribute.graphs))
+}
+
 impl Reader {
     /// A graph inside nodes of these names, which sees these tensors of theirs.
-    fn graph(&mut self, graph: &wire::Graph, within: &[&str], outer: &BTreeSet<&str>) {
-        let mut seen = outer.clone();
+    fn graph(&mut self, graph: &wire::Graph, within: &[&str], outer: Option<&Seen<'_>>) {
+        let mut seen = Seen { names: BTreeSet::new(), outer };
         for tensor in &graph.initializers {
             self.tensor(tensor, &tensor.name);
-            seen.insert(&tensor.name);
+            seen.names.insert(&tensor.name);
         }
-        seen.extend(graph.sparse_initializers.iter().filter_map(|s| s.values.as_ref()).map(|t| t.name.as_str()));
-        seen.extend(graph.inputs.iter().map(|input| input.name.as_str()));
+        seen.names.extend(graph.sparse_initializers.iter().filter_map(|s| s.values.as_ref()).map(|t| t.name.as_str()));
+        seen.names.extend(graph.inputs.iter().map(|input| input.name.as_str()));
         let mut made: BTreeMap<&str, usize> = BTreeMap::new();
         for (at, node) in graph.nodes.iter().enumerate() {
             for output in node.outputs.iter().filter(|output| !output.is_empty()) {
@@ -452,20 +486,28 @@ impl Reader {
         }
         for node in &graph.nodes {
             for input in node.inputs.iter().filter(|input| !input.is_empty()) {
-                if !seen.contains(input.as_str()) && !made.contains_key(input.as_str()) {
+                if !seen.contains(input) && !made.contains_key(input.as_str()) {
                     self.wrong.push(format!("{} takes `{input}`, which is nowhere in the model", name_of(node)));
                 }
             }
         }
         for output in &graph.outputs {
-            if !seen.contains(output.name.as_str()) && !made.contains_key(output.name.as_str()) {
+            if !seen.contains(&output.name) && !made.contains_key(output.name.as_str()) {
                 self.wrong.push(format!("the output `{}` is nowhere in the model", output.name));
             }
         }
-        if let Err(node) = order(graph) {
-            self.wrong.push(format!("{} waits for itself: the graph is a circle", name_of(node)));
+        match order(graph) {
+            Err(node) => self.wrong.push(format!("{} waits for itself: the graph is a circle", name_of(node))),
+            Ok(order) => {
+                let mut depths = vec![1; graph.nodes.len()];
+                for at in order {
+                    let before = graph.nodes[at].inputs.iter().filter_map(|input| made.get(input.as_str()));
+                    depths[at] = 1 + before.map(|before| depths[*before]).max().unwrap_or(0);
+                    self.depth = self.depth.max(depths[at]);
+                }
+            }
         }
-        seen.extend(made.keys().copied());
+        seen.names.extend(made.keys().copied());
         for node in &graph.nodes {
             let path = [within, &[label(node)]].concat();
             let id = match node.domain.as_str() {
@@ -477,10 +519,8 @@ impl Reader {
                 for tensor in attribute.tensor.iter().chain(&attribute.tensors) {
                     self.tensor(tensor, label(node));
                 }
-                for inner in attribute.graph.as_deref().into_iter().chain(&attribute.graphs) {
-                    self.graph(inner, &path, &seen);
-                }
             }
+            graphs_of(node).for_each(|inner| self.graph(inner, &path, Some(&seen)));
         }
     }
 

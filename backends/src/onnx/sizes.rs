@@ -7,7 +7,7 @@
 //! model computes while it runs are not seen.
 
 use super::artifact::DataFile;
-use super::outline::{label, name_of, order};
+use super::outline::{graphs_of, label, name_of, order};
 use super::wire;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ impl<'a> Scope<'a> {
         }
         for at in order(graph).unwrap_or_default() {
             let node = &graph.nodes[at];
-            for inner in node.attributes.iter().flat_map(|a| a.graph.as_deref().into_iter().chain(&a.graphs)) {
+            for inner in graphs_of(node) {
                 let scope =
                     Scope { data: self.data, outer: Some(&self), shapes: BTreeMap::new(), numbers: BTreeMap::new() };
                 scope.graph(inner, wrong);

@@ -349,6 +349,10 @@ fn models_that_contradict_themselves_are_refused<R: Runtime>() {
         let error = prepare_bytes::<R>(model(inputs, &[y], &[weight], nodes), &[]).unwrap_err().to_string();
         assert!(error.contains(what), "{what}: {error}");
     }
+    let many: Vec<String> = (0..40_000).map(|at| format!("a{at} = Relu x")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).chain(["y = Relu x"]).collect();
+    let error = prepare_bytes::<R>(model(&[x], &[y], &[], &many), &[]).unwrap_err().to_string();
+    assert!(error.contains("it has 40001 nodes; at most 32768 are taken"), "{error}");
     let error = prepare_bytes::<R>(model(&[x], &[("z", D::FLOAT, &["n"])], &[], &["y = Relu x"]), &[]);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("the output `z` is nowhere in the model"), "{error}");
