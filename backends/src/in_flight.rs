@@ -55,7 +55,7 @@ impl<P: Prepared> Prepared for InFlightPrepared<P> {
     fn session(&self, max_batch: usize) -> Result<InFlightSession<P>, BackendError> {
         let prepared = self.prepared.clone();
         let (threads, own) = (Vec::new(), None);
-        Ok(InFlightSession { prepared, max_batch, most: self.most, threads, next: 0, about: None, own })
+        Ok(InFlightSession { prepared, max_batch, most: self.most, threads, next: 0, about: None, carried: 0, own })
     }
 }
 
@@ -173,6 +173,8 @@ pub(crate) struct InFlightSession<P: Prepared> {
     /// How many batches were submitted.
     next: u64,
     about: Option<SessionMetadata>,
+    /// Bytes of the job of one thread.
+    carried: u64,
     /// For calls that are made one by one, where there are no threads.
     own: Option<(P::Session, <P::Session as Session>::Lane)>,
 }
@@ -265,7 +267,9 @@ impl<P: Prepared> Session for InFlightSession<P> {
             let gone = || BackendError::Unavailable("the thread for a call has ended".into());
             let about = is_ready.recv().map_err(|_| gone())??;
             self.about.get_or_insert(about);
-            let here = Some(Job::new(self.prepared.signature(), self.max_batch)?);
+            let job = Job::new(self.prepared.signature(), self.max_batch)?;
+            self.carried = job.inputs.iter().chain(&job.outputs).map(|side| 8 * side.words.len() as u64).sum();
+            let here = Some(job);
             self.threads.push(Thread { tasks: Some(tasks), handle, done, here, is_under_way: false });
         }
         Ok(true)
@@ -304,7 +308,14 @@ impl<P: Prepared> Session for InFlightSession<P> {
 
     fn metadata(&self) -> SessionMetadata {
         match (&self.about, &self.own) {
-            (Some(about), _) => SessionMetadata { threads: about.threads * self.most, ..about.clone() },
+            (Some(about), _) => {
+                let SessionMetadata { threads, memory, shared, .. } = *about;
+                // Each has buffers of its own, and the bytes that go to its thread and back; the weights are there once.
+                let most = self.most as u64;
+                let own = memory.saturating_sub(shared).saturating_add(self.carried);
+                let memory = shared.saturating_add(own.saturating_mul(most));
+                SessionMetadata { threads: threads * self.most, memory, ..about.clone() }
+            }
             (None, Some((own, _))) => own.metadata(),
             (None, None) => SessionMetadata { device: "cpu".into(), threads: 1, ..SessionMetadata::default() },
         }

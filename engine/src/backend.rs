@@ -423,6 +423,8 @@ pub struct SessionMetadata {
     pub threads: usize,
     /// Bytes of weights and buffers, as far as the backend knows; what is shared with others counts whole.
     pub memory: u64,
+    /// How many of them all sessions of the model share.
+    pub shared: u64,
     /// Bytes copied into the runtime per item.
     pub copied_in: usize,
     /// Bytes copied out of the runtime per item.

@@ -304,8 +304,10 @@ fn backends(text: &mut String, report: &Report) {
             text.push('\n');
         }
         let BackendStatus { backend, device, threads, memory, calls, failed, .. } = status;
+        let ready = if status.ready { "ready" } else { "not ready" };
         let (threads, calls) = (count(*threads, "thread"), count(*calls as usize, "call"));
-        let mut line = format!("{backend} on {device}, {threads}, {}, {calls}, {failed} failed", show_bytes(*memory));
+        let mut line =
+            format!("{backend} on {device}, {ready}, {threads}, {}, {calls}, {failed} failed", show_bytes(*memory));
         if let Some(error) = &status.last_error {
             line.push_str(&format!("; the last one: {}", one_line(error)));
         }

@@ -8,7 +8,7 @@
 //! started      seconds since 1970, or null where nothing was started
 //! wall_s       seconds
 //! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
-//!              backend (or null) {name, device, threads, memory in bytes, calls, failed, last_error (or null)}, metrics {name: number}
+//!              backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
 //! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, left, counted
 //! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
@@ -93,6 +93,7 @@ pub struct BackendSummary {
     pub device: String,
     pub threads: usize,
     pub memory: u64,
+    pub ready: bool,
     pub calls: u64,
     pub failed: u64,
     pub last_error: Option<String>,

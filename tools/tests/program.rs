@@ -326,6 +326,42 @@ fn models_are_looked_at_and_compared_from_the_command_line() {
 }
 
 #[test]
+fn a_backend_says_how_it_stands() {
+    let folder = Folder::with("status", MODEL);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    let status = |words: &str| folder.run(&format!("graph.yaml --json {words}")).json()["nodes"][1]["backend"].clone();
+    let alone = status("");
+    assert_eq!(
+        (&alone["ready"], &alone["calls"], &alone["failed"], &alone["last_error"]),
+        (&true.into(), &40.into(), &0.into(), &Value::Null),
+        "{alone}"
+    );
+    folder.run("graph.yaml -v").expect(0, "digit: rten on cpu, ready, 1 thread, ", "");
+    // Of four calls at once the buffers are there four times, and the weights once.
+    let (four, memory) = (status("--set nodes.digit.config.in_flight=4"), alone["memory"].as_u64().unwrap());
+    let more = four["memory"].as_u64().unwrap() - memory;
+    assert!(more > 0 && more < memory && more.is_multiple_of(4), "{alone} {four}");
+
+    for (on_error, ready, calls) in [("stop", false, 3), ("skip", true, 40)] {
+        let graph = SLOW.replace("latency: 800ms", "fail_at: 3").replace("shape: [1] }", "shape: [1], count: 40 }");
+        let graph = graph.replace(
+            "    from: { from: numbers, capacity: 1 }",
+            &format!("    on_error: {on_error}\n    from: numbers"),
+        );
+        let ran = Folder::with("status-failed", &graph).run("graph.yaml --json");
+        let json = ran.json();
+        let status = &json["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "slow").unwrap()["backend"];
+        assert_eq!(
+            (&status["ready"], &status["calls"], &status["failed"]),
+            (&ready.into(), &calls.into(), &1.into()),
+            "{on_error}: {status}"
+        );
+        assert!(status["last_error"].as_str().unwrap().contains("call 3 fails"), "{status}");
+    }
+}
+
+#[test]
 fn what_compiles_nothing_says_so() {
     let folder = Folder::with("compile", MODEL);
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");

@@ -132,13 +132,15 @@ impl<R: Runtime> Session for OnnxSession<R> {
         let copied_out = self.outputs.iter().map(|(side, _)| side.item_bytes()).sum();
         let buffers =
             self.inputs.iter().map(|input| input.buffer.len()).chain(self.next.iter().map(Vec::len)).sum::<usize>();
-        let memory = self.loaded.bytes + 8 * buffers as u64;
+        let shared = self.loaded.bytes;
+        let memory = shared + 8 * buffers as u64;
         match &self.runner {
-            Some(runner) => SessionMetadata { copied_out, memory, ..runner.runner.metadata() },
+            Some(runner) => SessionMetadata { copied_out, memory, shared, ..runner.runner.metadata() },
             // What is not loaded yet runs where all runtimes here do.
             None => SessionMetadata {
                 copied_out,
                 memory,
+                shared,
                 device: "cpu".into(),
                 threads: self.call.threads,
                 ..SessionMetadata::default()

@@ -31,6 +31,7 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
             device: backend.device.clone(),
             threads: backend.threads,
             memory: backend.memory,
+            ready: backend.ready,
             calls: backend.calls,
             failed: backend.failed,
             last_error: backend.last_error.clone(),
