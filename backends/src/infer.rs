@@ -97,9 +97,8 @@ fn choose(
         return Err(errors);
     }
     if let Some(manifest) = &config.manifest {
-        let read = cx
-            .folders
-            .input(manifest)
+        let read = remote(manifest)
+            .and_then(|()| cx.folders.input(manifest))
             .and_then(|path| read_manifest(&path).map_err(|why| format!("`{manifest}` {why}")));
         match read {
             Ok(expected) => {
@@ -572,6 +571,22 @@ mod tests {
         fails(json!({ "model": "train.py" }), &["`train.py`: not a readable model: this is text, not an ONNX model"]);
         fails(json!({ "model": "data/0000-7.png" }), &["\"model\""]);
         fails(json!({ "model": "../detect/detector.onnx" }), &["\"model\"", "leaves the graph's folder"]);
+    }
+
+    #[cfg(feature = "rten")]
+    #[test]
+    fn nothing_is_fetched() {
+        for scheme in ["http", "https", "s3", "gs", "hf"] {
+            let file = format!("{scheme}://a.b/c.onnx");
+            for (field, config) in [
+                ("model", json!({ "model": file })),
+                ("manifest", json!({ "model": "digits.onnx", "manifest": file })),
+                ("verify.case", json!({ "model": "digits.onnx", "verify": { "case": file } })),
+            ] {
+                let why = format!("\"{field}\"), message: \"`{file}`: nothing is fetched over `{scheme}://`");
+                fails(config, &[&why]);
+            }
+        }
     }
 
     /// To open a pipe is to wait for whoever writes to it, and nobody does.

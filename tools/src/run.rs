@@ -121,6 +121,13 @@ impl<'a> Run<'a> {
         if let Some(library) = &self.arguments.onnxruntime {
             limen_backends::find_onnxruntime(library);
         }
+        #[cfg(not(feature = "ort"))]
+        if let Some(library) = &self.arguments.onnxruntime {
+            let library = one_line(&library.display().to_string());
+            complain(&format!(
+                "limen-run: --onnxruntime {library} is not looked at: this program was built without the backend `ort` (cargo feature `ort`)"
+            ));
+        }
     }
 
     /// Plans the graph, which compiles or measures its models and keeps what came of it, and prints that.

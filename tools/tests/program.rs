@@ -361,6 +361,15 @@ fn a_backend_says_how_it_stands() {
     }
 }
 
+#[cfg(not(feature = "ort"))]
+#[test]
+fn a_library_that_nothing_here_loads_is_said() {
+    let folder = Folder::with("library", COUNTING);
+    for words in ["graph.yaml --onnxruntime lib.so", "compile graph.yaml --cache kept --onnxruntime lib.so"] {
+        folder.run(words).expect(0, "", "--onnxruntime lib.so is not looked at: this program was built without");
+    }
+}
+
 #[test]
 fn what_compiles_nothing_says_so() {
     let folder = Folder::with("compile", MODEL);

@@ -2,6 +2,7 @@
 
 use crate::mock::MockConfig;
 use crate::verify::{Case, Tolerance};
+use crate::weights::remote;
 use limen::backend::Requirements;
 use limen::infer::{Batch, OnSkip};
 use limen::{DType, Memory, PlanErrors, Planning};
@@ -331,7 +332,8 @@ impl Config {
         let verify = self.verify.as_ref()?;
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
         let case = verify.case.as_ref()?;
-        let path = cx.folders.input(case).map_err(|why| _ = errors.at("verify.case", why)).ok()?;
+        let path =
+            remote(case).and_then(|()| cx.folders.input(case)).map_err(|why| _ = errors.at("verify.case", why)).ok()?;
         let wrong = |e| _ = errors.at("verify.case", format!("`{case}` {e}"));
         Some((Case::read(&path).map_err(wrong).ok()?, tolerance))
     }
