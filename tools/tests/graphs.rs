@@ -150,14 +150,12 @@ fn listen_hears_what_onnxruntime_hears() {
     }
 }
 
-/// A second time through the sound the state is that of its end, so what is heard first is something else; with `repeat`
-/// the same memory serves any length.
+/// A second time through the sound the state is that of its end, so what is heard first is something else. That the same
+/// memory serves any length is seen from outside of the process, in `.ci/graphs`.
 #[test]
-fn sound_of_any_length_is_heard_in_the_same_memory() {
-    let memory = |report: &Value| report["nodes"][1]["backend"]["memory"].as_u64().unwrap();
-    let (short, first) = run("listen", &[]);
-    let (long, second) = run("listen", &["nodes.sound.config.repeat=20"]);
-    let rows = rows(&second.join("out/heard.csv"));
+fn the_state_goes_on_where_sound_is_repeated() {
+    let (_, out) = run("listen", &["nodes.sound.config.repeat=20"]);
+    let rows = rows(&out.join("out/heard.csv"));
     assert_eq!(rows.len(), 1 + 20 * 301);
     let score = |at: usize| rows[at][2].parse::<f64>().unwrap();
     assert!((score(1) - score(1 + 301)).abs() > 0.1, "it began with nothing, and goes on with the end of the sound");
@@ -165,9 +163,7 @@ fn sound_of_any_length_is_heard_in_the_same_memory() {
         (score(1 + 301) - score(1 + 2 * 301)).abs() < 1e-4,
         "two seconds of silence later that is the same each time"
     );
-    assert_eq!(memory(&short), memory(&long));
-    std::fs::remove_dir_all(first).unwrap();
-    std::fs::remove_dir_all(second).unwrap();
+    std::fs::remove_dir_all(out).unwrap();
 }
 
 /// Two streams through one model, in batches: each is heard as it is alone. A stream that misses messages begins anew with
