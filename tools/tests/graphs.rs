@@ -211,3 +211,42 @@ fn streams_that_share_a_model_do_not_share_its_state() {
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// Each message comes after a silence that is longer than it may be, so each begins with nothing, as it does where the one
+/// before it is missing. On a clock of its own, where no scheduler hides a silence.
+#[test]
+fn a_silent_input_begins_its_streams_anew() {
+    let listen = graphs().join("listen").canonicalize().unwrap();
+    let folder = std::env::temp_dir().join(format!("limen-silence-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let heard = |between: &str, from: &str, config: &str| {
+        let listen = listen.display();
+        let text = format!(
+            "version: 1\nnodes:\n  one: {{ kind: wav, config: {{ path: {listen}/sound.wav, frames: 80, tail: pad, real_time: true }} }}\n\
+             {between}  ear: {{ kind: infer, config: {{ model: {listen}/listener.onnx, \
+             state: [{{ input: state, output: next_state }}]{config} }}, from: {from} }}\n  best: {{ kind: argmax, from: ear }}\n  \
+             table: {{ kind: csv, config: {{ path: {}/heard.csv }}, inputs: {{ class: best/index, score: best/value }} }}\n",
+            folder.display()
+        );
+        let allowed = vec![listen.to_string().into(), folder.clone()];
+        let layers = limen::Layers { allowed, ..limen::Layers::default() };
+        let spec = limen::Spec::from_text_with(&text, "silence.yaml", &layers).unwrap();
+        let plan = limen::Plan::new(spec, &limen_run::registry()).unwrap();
+        let report = plan.wire().unwrap().simulate(1).unwrap().run_as_scheduled(1_000_000).unwrap();
+        assert_eq!(report.exit_code(), 0);
+        (rows(&folder.join("heard.csv")), report.node("ear").unwrap().gaps)
+    };
+    let silent = |may_be: &str| heard("", &format!("{{ from: one, expect_every: {may_be}, on_gap: reset }}"), "");
+    let (anew, gaps) = silent("4ms");
+    assert_eq!((anew.len(), gaps), (1 + 301, 300));
+    let (missing, _) =
+        heard("  half: { kind: decimate, config: { keep_every: 2 }, from: one }\n", "half", ", on_skip: reset");
+    for row in &missing[1..] {
+        let seq: usize = row[0].parse().unwrap();
+        assert_eq!(anew[1 + seq], *row, "message {seq} begins with nothing");
+    }
+    let (kept, gaps) = silent("15ms");
+    assert_eq!(gaps, 0);
+    assert_ne!(kept[100], anew[100], "without a silence the state stays");
+    std::fs::remove_dir_all(folder).unwrap();
+}
