@@ -190,7 +190,6 @@ impl OrtRuntime {
                 }
             }
         }
-        #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
         let begun = Instant::now();
         let mut builder = self.builder(threads, GraphOptimizationLevel::All)?;
         // The first one is kept.

@@ -250,7 +250,6 @@ fn measure_batch(
     let mut lanes = vec![OnnxLane::default(); batch];
     let given: Vec<BatchRef<'_>> = inputs.0.iter().map(|input| input.batch(batch)).collect();
     let mut times = Vec::new();
-    #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
     let now = Instant::now;
     // The first call finds cold caches.
     outputs.run(session, batch, &given, &mut lanes)?;
@@ -299,7 +298,6 @@ pub(crate) fn compare(
         for ((session, outputs), (lanes, times)) in
             sessions.iter_mut().zip(&mut outputs).zip(lanes.iter_mut().zip(&mut times))
         {
-            #[allow(clippy::disallowed_methods, reason = "nothing runs yet that has a clock")]
             let begun = Instant::now();
             outputs.run(session, 1, &given, lanes)?;
             if call >= WARM_UP {

@@ -170,7 +170,6 @@ impl<R: Runtime> OnnxSession<R> {
             return Err(BackendError::Call(format!("{batch} items of {lanes} streams; a state goes with one each")));
         }
         if self.first_call.is_none() {
-            #[allow(clippy::disallowed_methods, reason = "a figure for the report, measured once")]
             let started = Instant::now();
             if self.runner.is_none() {
                 self.runner = Some(self.loaded.runner(&self.shared, &self.call)?);
