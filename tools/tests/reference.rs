@@ -40,25 +40,29 @@ fn kinds() {
 
 #[test]
 fn command_line() {
-    let mut text = String::from("# The command line\n");
-    for verb in
-        ["", "run", "check", "plan", "dot", "expand", "schema", "completions", "new", "doctor", "explain", "kinds"]
-    {
-        // What takes the same options as `run` is not printed again.
-        let words: &[&str] = match verb {
-            "" => &["--help"],
-            "check" | "plan" | "dot" | "expand" => &[verb, "-h"],
-            verb => &[verb, "--help"],
-        };
+    let help = |words: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_limen-run")).args(words).output().unwrap();
-        let help = String::from_utf8(output.stdout).unwrap();
-        let help = if matches!(verb, "check" | "plan" | "dot" | "expand") {
-            let first = help.lines().next().unwrap_or_default();
-            format!("{first}\n\nOptions are those of `run`.")
-        } else {
-            help
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut text = String::from("# The command line\n");
+    let all = help(&["-h"]);
+    let verbs = all.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let run = help(&["run", "-h"]);
+    for verb in std::iter::once("").chain(verbs.filter_map(|line| line.split_whitespace().next())) {
+        let short = help(&[verb, "-h"]);
+        let about = match verb {
+            "" => help(&["--help"]),
+            // What takes the same options as `run` prints only those that are its own.
+            _ if verb != "run" && short.contains("--overlay") => {
+                let mut own: Vec<&str> =
+                    short.lines().filter(|line| line.is_empty() || !run.lines().any(|o| o == *line)).collect();
+                own.retain(|line| !line.trim_start().starts_with("-h, --help"));
+                own.dedup_by(|line, before| line.is_empty() && before.is_empty());
+                format!("{}\n\nThe other options are those of `run`.", own.join("\n").trim_end())
+            }
+            verb => help(&[verb, "--help"]),
         };
-        let _ = write!(text, "\n## limen-run {verb}\n\n```text\n{}\n```\n", help.trim_end());
+        let _ = write!(text, "\n## limen-run {verb}\n\n```text\n{}\n```\n", about.trim_end());
     }
     check("command-line.md", &text.replace("## limen-run \n", "## limen-run\n"));
 }
