@@ -1,8 +1,8 @@
 //! The chain on every placement, beside the raw floor, in one run: throughput and latency, medians over interleaved
 //! repetitions with their spread, telemetry on and off.
 //!
-//! `cargo bench -p limen-benches --bench chain [-- quick | long]`. `long` paces its latency rows for two minutes (at 1 kHz one), so that those at
-//! 10 kHz rest on a million messages. Figures are messages per second at the sink, and ns from just
+//! `cargo bench -p limen-benches --bench chain [-- quick | long]`. `long` paces its latency rows for two minutes in all (at 1 kHz one), so that
+//! those at 10 kHz rest on a million messages. Figures are messages per second at the sink, and ns from just
 //! before the send to just after the receipt. The machine should be idle; what disturbs it shows in the spread.
 
 use limen::Telemetry;
@@ -18,7 +18,7 @@ fn throughput(reps: usize, seconds: f64) {
     type Row = (&'static str, fn(Chain) -> Chain);
     // Edges of one message, so that every message takes every step alone.
     const SINGLY: Chain = Chain { bytes: Some(64), capacity: Some(1), ..Chain::DEFAULT };
-    let rows: [Row; 13] = [
+    let rows: [Row; 17] = [
         ("64 B by value, one core", |c| c),
         ("64 B by value, one core, telemetry off", |c| Chain { telemetry: Telemetry::Off, ..c }),
         ("64 B by value, one core, telemetry full", |c| Chain { telemetry: Telemetry::Full, ..c }),
@@ -41,7 +41,23 @@ fn throughput(reps: usize, seconds: f64) {
         ("1 MiB by handle, one core", |c| Chain { bytes: Some(1 << 20), capacity: Some(16), ..c }),
         ("64 B by value, two cores, awake", |c| Chain { cores: 2, wait: "spin", ..c }),
         ("64 B by handle, two cores, awake", |c| Chain { bytes: Some(64), cores: 2, wait: "spin", ..c }),
+        ("64 B by handle, two cores, awake, telemetry off", |c| Chain {
+            bytes: Some(64),
+            cores: 2,
+            wait: "spin",
+            telemetry: Telemetry::Off,
+            ..c
+        }),
         ("64 B by handle, two cores, adaptive", |c| Chain { bytes: Some(64), cores: 2, ..c }),
+        ("64 B by handle, two cores, asleep", |c| Chain { bytes: Some(64), cores: 2, wait: "park", ..c }),
+        ("4 KiB by handle, two cores, awake", |c| Chain { bytes: Some(4096), cores: 2, wait: "spin", ..c }),
+        ("1 MiB by handle, two cores, awake", |c| Chain {
+            bytes: Some(1 << 20),
+            capacity: Some(16),
+            cores: 2,
+            wait: "spin",
+            ..c
+        }),
     ];
     let (mut figures, mut floors): (Table, Table) = Default::default();
     for _ in 0..reps {
@@ -92,34 +108,42 @@ fn throughput(reps: usize, seconds: f64) {
 
 fn latency(reps: usize, seconds: f64) {
     type Row = (&'static str, f64, fn(Chain) -> Chain);
-    let rows: [Row; 6] = [
+    let rows: [Row; 7] = [
         ("one core, asleep, 10 kHz", 10_000.0, |c| c),
+        ("one core, asleep, 10 kHz, by value", 10_000.0, |c| Chain { bytes: None, ..c }),
         ("one core, asleep, 10 kHz, telemetry off", 10_000.0, |c| Chain { telemetry: Telemetry::Off, ..c }),
         ("two cores, awake, 10 kHz", 10_000.0, |c| Chain { cores: 2, wait: "spin", ..c }),
         ("two cores, adaptive, 10 kHz", 10_000.0, |c| Chain { cores: 2, ..c }),
         ("two cores, asleep, 1 kHz", 1_000.0, |c| Chain { cores: 2, wait: "park", ..c }),
         ("two cores, adaptive, 1 kHz", 1_000.0, |c| Chain { cores: 2, ..c }),
     ];
-    println!("\nLatency of 64 B by handle, µs; samples; CPU % of a core\n");
     println!(
-        "{:<40} {:>2} {:>8} {:>8} {:>8} {:>9} {:>8} {:>5}",
+        "\nLatency of 64 B, by handle unless said, µs: medians over {reps} interleaved repetitions, the worst max/min of"
+    );
+    println!("p50 in brackets; samples in all; CPU % of a core\n");
+    println!(
+        "{:<40} {:>2} {:>14} {:>8} {:>8} {:>9} {:>8} {:>5}",
         "", "K", "p50", "p99", "p99.9", "max", "samples", "CPU"
     );
     for (name, rate, make) in rows {
-        let seconds = if rate < 10_000.0 && seconds > 60.0 { seconds / 2.0 } else { seconds };
-        for k in [1, 8] {
-            let (mut quantiles, mut cpu, mut samples) = ([const { Vec::new() }; 4], Vec::new(), 0);
-            for _ in 0..reps {
-                let figures = make(Chain { k, rate, bytes: Some(64), seconds, ..Chain::default() }).run();
+        let seconds = if rate < 10_000.0 && seconds > 20.0 { seconds / 2.0 } else { seconds };
+        let mut found = [1, 8].map(|k| (k, [const { Vec::new() }; 4], Vec::new(), 0));
+        for _ in 0..reps {
+            for (k, quantiles, cpu, samples) in &mut found {
+                let figures = make(Chain { k: *k, rate, bytes: Some(64), seconds, ..Chain::default() }).run();
                 for (to, ns) in quantiles.iter_mut().zip(figures.latency.unwrap_or_default()) {
                     to.push(ns / 1e3);
                 }
                 cpu.push(figures.cpu * 100.0);
-                samples += figures.n * 9 / 10;
+                *samples += figures.n * 9 / 10;
             }
-            let [p50, p99, p999, max] = quantiles.map(|q| median(q).0);
+        }
+        for (k, quantiles, cpu, samples) in found {
+            let [(p50, spread), (p99, _), (p999, _), (max, _)] = quantiles.map(median);
             let cpu = median(cpu).0;
-            println!("{name:<40} {k:>2} {p50:>8.2} {p99:>8.2} {p999:>8.1} {max:>9.0} {samples:>8} {cpu:>4.0}%");
+            println!(
+                "{name:<40} {k:>2} {p50:>8.2} ({spread:.1}) {p99:>8.2} {p999:>8.1} {max:>9.0} {samples:>8} {cpu:>4.0}%"
+            );
         }
     }
     let mut times = floor::ring_latency(if seconds < 0.2 { 10_000 } else { 1_000_000 });
@@ -164,7 +188,7 @@ fn main() {
     let (paced_reps, paced) = match (quick, long) {
         (true, _) => (1, 0.1),
         (false, false) => (3, 2.0),
-        (false, true) => (1, 112.0),
+        (false, true) => (5, 22.4),
     };
     println!("{}; {reps} repetitions of {seconds} s", host());
     throughput(reps, seconds);

@@ -211,17 +211,18 @@ def table(files):
             print(f"\n**{size} at {rate} messages/s: p50 / p99 / p99.9 / max, us**\n")
         else:
             print(f"\n**{size}, saturated, messages/s**\n")
-        last = "CPU %" if rate else "worst max/min | ns CPU a message | peak MiB"
+        last = "worst max/min of p50 | CPU %" if rate else "worst max/min | ns CPU a message | peak MiB"
         print(f"| engine | travels by | " + " | ".join(f"K={k}" for k in KS) + f" | {last} |")
         print("|" + "---|" * (2 + len(KS) + last.count("|") + 1))
         for (_, _, engine, form), by_k in some.items():
             most = by_k.get(8) or list(by_k.values())[-1]
+            what = "p50_ns" if rate else "msgs_per_s"
+            spread = max(max(r[what] for r in runs) / min(r[what] for r in runs) for runs in by_k.values())
             if rate:
                 cell = lambda runs: " / ".join(us(median(runs, q)) for q in ("p50_ns", "p99_ns", "p999_ns", "max_ns"))
-                tail = f"{median(most, 'cpu_pct'):.1f}"
+                tail = f"{spread:.2f} | {median(most, 'cpu_pct'):.1f}"
             else:
-                cell = lambda runs: si(median(runs, "msgs_per_s"))
-                spread = max(max(r["msgs_per_s"] for r in runs) / min(r["msgs_per_s"] for r in runs) for runs in by_k.values())
+                cell = lambda runs: si(median(runs, what))
                 tail = f"{spread:.2f} | {median(most, 'cpu_ns_per_msg'):.3g} | {median(most, 'peak_kib') / 1024:.1f}"
             cells = [cell(by_k[k]) if k in by_k else "" for k in KS]
             print(f"| {engine} | {form} | " + " | ".join(cells) + f" | {tail} |")

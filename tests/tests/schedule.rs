@@ -133,3 +133,21 @@ fn a_hundred_nodes_on_one_core_all_get_their_turn_in_fifty_milliseconds() {
         assert!(longest <= 50_000_000, "{schedule}: no turn for {longest} ns");
     }
 }
+
+#[test]
+fn a_call_that_takes_most_of_a_deadline_is_said_before_the_run() {
+    let notes = |budget: &str, deadline: &str| {
+        let text = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0 }}\n  b: {{ kind: collect, core: 0, from: a }}\n  \
+             slow: {{ kind: step, core: 0, budget: {budget}, from: a }}\n  c: {{ kind: collect, core: 0, from: slow }}\n\
+             paths: [{{ from: a, to: b, deadline: {deadline} }}]\n"
+        );
+        plan(&text).unwrap_or_else(|problems| panic!("{problems}")).notes().join("\n")
+    };
+    let said = notes("3ms", "5ms");
+    assert!(
+        said.contains("`slow` may take 3.00 ms a call, more than half of the 5.00 ms that a path through `a`"),
+        "{said}"
+    );
+    assert_eq!(notes("2ms", "5ms"), "");
+}

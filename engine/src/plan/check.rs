@@ -8,6 +8,7 @@ use crate::node::{Claim, Cost, Ports};
 use crate::place::WorkerPlan;
 use crate::spec::NodeSpec;
 use crate::tensor::Dim;
+use crate::unit::show_ns;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Planner<'_> {
@@ -83,6 +84,26 @@ impl Planner<'_> {
                      `when_full: latest` on one of them keeps it fresh",
                     node.name, slow.name
                 ));
+            }
+        }
+    }
+
+    /// A call that takes up much of what a path on the same thread may take at most.
+    pub(super) fn note_budgets(&self, nodes: &[NodePlan], workers: &[WorkerPlan], notes: &mut Vec<String>) {
+        for worker in workers {
+            let soonest = |at: usize| Some((nodes[at].urgency.iter().flatten().min()?, at));
+            let Some((deadline, hasty)) = worker.nodes.iter().filter_map(|at| soonest(*at)).min() else { continue };
+            for slow in worker.nodes.iter().map(|at| &nodes[*at]) {
+                if let Some(budget) = slow.budget.filter(|budget| budget.saturating_mul(2) > *deadline) {
+                    notes.push(format!(
+                        "`{}` may take {} a call, more than half of the {} that a path through `{}`, on the same thread, may \
+                         take: `core:` puts them on two",
+                        slow.name,
+                        show_ns(budget),
+                        show_ns(*deadline),
+                        nodes[hasty].name
+                    ));
+                }
             }
         }
     }

@@ -73,6 +73,7 @@ impl Planner<'_> {
         let paths = self.paths(&nodes, is_whole);
         // What a deadline makes nodes give up is one of the losses that a join is held against.
         rules(&mut nodes, &edges, &paths);
+        self.note_budgets(&nodes, &workers, &mut notes);
         if is_whole {
             self.check_waits(&nodes, &edges);
             self.check_gathers(&nodes, &edges, &specs);
