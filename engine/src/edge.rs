@@ -329,30 +329,55 @@ mod loom_tests {
         });
     }
 
-    /// A producer that sleeps because its edge is full, and a consumer whose node has died: it becomes a drain, frees the
-    /// slot and rings; the producer always goes on.
+    /// A producer that sleeps while its edge of one message is full, and a consumer whose node dies with the first: it becomes
+    /// a drain, which frees the place, rings, and counts what it takes as lost. The producer always goes on, the drain always ends,
+    /// and the law holds.
     #[test]
     fn loom_a_dead_consumer_releases_a_waiting_producer() {
         loom::model(|| {
-            let edge = Arc::new((Bell::default(), AtomicU32::new(0)));
-            edge.0.answer_here();
+            let (sent, taken) = (AtomicU32::new(0), AtomicU32::new(0));
+            let edge = Arc::new((Shared::default(), Bell::default(), sent, taken));
+            edge.1.answer_here();
             let consumer = {
                 let edge = edge.clone();
                 thread::spawn(move || {
-                    edge.1.store(1, Ordering::Release);
-                    edge.0.ring();
+                    let (shared, bell, sent, taken) = &*edge;
+                    let mut n = 0;
+                    loop {
+                        while sent.load(Ordering::Acquire) > n {
+                            n += 1;
+                            match n {
+                                1 => shared.consumer.moved.add(1),
+                                _ => shared.consumer.lost[Reason::ConsumerGone as usize].add(1),
+                            }
+                            taken.store(n, Ordering::Release);
+                            bell.ring();
+                        }
+                        if shared.state(|| sent.load(Ordering::Acquire) == n) == State::Finished {
+                            return;
+                        }
+                        thread::yield_now();
+                    }
                 })
             };
-            let room = || edge.1.load(Ordering::Acquire) == 1;
-            while !room() {
-                edge.0.arm();
-                if room() {
-                    edge.0.disarm();
-                    break;
+            let (shared, bell, sent, taken) = &*edge;
+            for n in 1..=2 {
+                let room = || taken.load(Ordering::Acquire) + 1 == n;
+                while !room() {
+                    bell.arm();
+                    if room() {
+                        bell.disarm();
+                        break;
+                    }
+                    bell.sleep(None);
                 }
-                edge.0.sleep(None);
+                sent.store(n, Ordering::Release);
+                shared.producer.moved.add(1);
             }
+            shared.close(false);
             consumer.join().unwrap();
+            let (sent, received) = (shared.producer.moved.get(), shared.consumer.moved.get());
+            assert_eq!((sent, received, shared.lost(Reason::ConsumerGone)), (2, 1, 1));
         });
     }
 }
