@@ -452,7 +452,10 @@ fn the_second_start_compiles_nothing() {
     ] {
         fs::write(entry, damaged).unwrap();
         let said = format!("{}: {why}", entry.file_name().unwrap().to_string_lossy());
-        folder.run("plan graph.yaml --cache kept").expect(0, "compiled again: ", "").expect(0, &said, "");
+        let mut planned = folder.run("plan graph.yaml --cache kept");
+        // The plan breaks its lines where they are full.
+        planned.out = planned.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        planned.expect(0, &format!("compiled again: kept/{said}"), "");
         assert_eq!(fs::read(entry).unwrap().len(), whole.len(), "what was compiled again is kept again");
         assert_eq!(counters("--cache kept"), (false, true));
     }
