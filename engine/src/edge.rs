@@ -28,7 +28,7 @@ pub(crate) use tx::{EdgeFull, Tx};
 
 use crate::meter::Run;
 use crate::payload::{Message, Payload};
-use crate::sync::{Arc, AtomicU8, Counter, Ordering, Padded};
+use crate::sync::{Arc, AtomicBool, AtomicU8, Counter, Ordering, Padded, fence};
 use crate::wait::Bell;
 use crossbeam_queue::ArrayQueue;
 use std::any::Any;
@@ -149,6 +149,8 @@ pub(crate) struct Shared {
     pub(crate) producer: Padded<Half>,
     pub(crate) consumer: Padded<Half>,
     state: AtomicU8,
+    /// The producer waits for room.
+    asked: AtomicBool,
 }
 
 impl Shared {
@@ -168,6 +170,29 @@ impl Shared {
             State::Failed
         } else {
             State::Finished
+        }
+    }
+
+    /// The producer found no room, and will sleep. Where this is true it has not said so before, and looks once more.
+    fn ask(&self) -> bool {
+        let is_new = !self.asked.swap(true, Ordering::Relaxed);
+        // Pairs with the fence of `made_room`: either the consumer sees that it was asked, or the next look sees the room.
+        fence(Ordering::SeqCst);
+        is_new
+    }
+
+    /// The producer goes on.
+    fn ask_no_more(&self) {
+        self.asked.store(false, Ordering::Relaxed);
+    }
+
+    /// Room was made: wakes the producer where it waits for it. One that waits for something else is left asleep, because a
+    /// wake costs the consumer more than its messages.
+    #[inline]
+    fn made_room(&self, producer: &Bell) {
+        fence(Ordering::SeqCst);
+        if self.asked.load(Ordering::Relaxed) {
+            producer.ring();
         }
     }
 
@@ -351,7 +376,7 @@ mod loom_tests {
                                 _ => shared.consumer.lost[Reason::ConsumerGone as usize].add(1),
                             }
                             taken.store(n, Ordering::Release);
-                            bell.ring();
+                            shared.made_room(bell);
                         }
                         if shared.state(|| sent.load(Ordering::Acquire) == n) == State::Finished {
                             return;
@@ -364,6 +389,9 @@ mod loom_tests {
             for n in 1..=2 {
                 let room = || taken.load(Ordering::Acquire) + 1 == n;
                 while !room() {
+                    if shared.ask() {
+                        continue;
+                    }
                     bell.arm();
                     if room() {
                         bell.disarm();
@@ -371,6 +399,7 @@ mod loom_tests {
                     }
                     bell.sleep(None);
                 }
+                shared.ask_no_more();
                 sent.store(n, Ordering::Release);
                 shared.producer.moved.add(1);
             }

@@ -98,6 +98,8 @@ pub trait PortSet: Sized + 'static {
 pub trait AnyPort {
     fn close(&mut self, failed: bool);
     fn is_settling(&self) -> bool;
+    /// The node will sleep until there is room. True where it must look once more before.
+    fn ask(&mut self) -> bool;
     fn origins(&self, into: &mut Vec<(u64, u32)>);
     fn pool_is_empty(&mut self) -> bool;
     /// Whether an edge is at its soft mark, or full.
@@ -343,6 +345,9 @@ impl<T: Payload> AnyPort for Port<T> {
     }
     fn is_settling(&self) -> bool {
         self.edges.iter().any(Tx::is_settling)
+    }
+    fn ask(&mut self) -> bool {
+        self.edges.iter_mut().fold(false, |is_new, edge| edge.ask() | is_new)
     }
     fn origins(&self, into: &mut Vec<(u64, u32)>) {
         for message in &self.staged.items {

@@ -548,7 +548,8 @@ fn build_again<N>(
 pub(crate) fn blocked(ports: &mut impl PortSet, counts: &Counts) -> Turn {
     let (mut settling, mut empty) = (false, false);
     ports.each(&mut |port| {
-        settling |= port.is_settling();
+        // Whoever says for the first time that it waits looks once more, or it would miss what came free meanwhile.
+        settling |= port.is_settling() | port.ask();
         empty |= port.pool_is_empty();
     });
     if empty {

@@ -174,13 +174,13 @@ impl<T: Payload> Rx<T> {
         self.params.shared.consumer.lose(reason, n);
     }
 
-    /// Wakes the producer's worker if slots were freed since the last time and it sleeps. Says whether any were.
+    /// Wakes the producer's worker if slots were freed since the last time and it sleeps for want of them. Says whether any were.
     #[inline]
     pub(crate) fn ring(&mut self) -> bool {
         let freed = std::mem::take(&mut self.dirty);
         // Inside a worker nobody sleeps who could be woken.
         if freed && !matches!(self.kind, RxKind::Local(_)) {
-            self.params.producer_bell.ring();
+            self.params.shared.made_room(&self.params.producer_bell);
         }
         freed
     }

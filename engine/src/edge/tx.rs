@@ -127,7 +127,18 @@ impl<T: Payload> Tx<T> {
             }
         }
         self.stalled = None;
+        self.params.shared.ask_no_more();
         free
+    }
+
+    /// The producer will sleep until there is more room, here or in a pool whose slots go this way. True where it must look once
+    /// more before.
+    pub(crate) fn ask(&mut self) -> bool {
+        if matches!(self.kind, TxKind::Local(_)) {
+            return false;
+        }
+        self.stalled.get_or_insert(0);
+        self.params.shared.ask()
     }
 
     /// The edge itself, where it is within a worker. A message that finds it empty may go there without another look: what this
