@@ -293,7 +293,7 @@ impl Tree {
                         problem.help = error.help.or_else(|| error.missing.map(missing));
                         wrong.push(problem);
                     }
-                    if !goes_on {
+                    if !goes_on || wrong.len() == MOST_WRONG {
                         break None;
                     }
                 }
@@ -305,6 +305,9 @@ impl Tree {
         value
     }
 }
+
+/// Wrong values of one config that are reported: each takes another reading of it.
+const MOST_WRONG: usize = 20;
 
 /// What the YAML library gives, before the file's name is put into every place.
 struct Raw(Spanned<RawValue>);
@@ -516,6 +519,19 @@ mod tests {
             "{problems}"
         );
         assert!(problems.to_string().contains("`first` is missing"), "{problems}");
+    }
+
+    /// Each is read again behind what is wrong, and there may be a hundred thousand of them.
+    #[test]
+    fn a_config_that_is_wrong_throughout_is_not_read_for_ever() {
+        let wrong: String = (0..100_000).map(|n| format!("k{n}: x\n")).collect();
+        let tree = Tree::parse(&wrong, "g.yaml").unwrap();
+        let mut problems = Problems::default();
+        assert!(tree.read::<std::collections::BTreeMap<String, u32>>(&mut problems).is_none());
+        assert_eq!(problems.0.len(), MOST_WRONG);
+        let mut problems = Problems::default();
+        assert!(tree.read::<Batch>(&mut problems).is_none());
+        assert_eq!(problems.0.len(), 100_001);
     }
 
     #[test]

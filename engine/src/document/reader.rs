@@ -4,6 +4,7 @@ use super::{Key, Tree, Value, Word};
 use crate::error::{Place, Problem, suggest};
 use serde::de::{self, IntoDeserializer};
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
 
 /// Why a tree cannot be read as a type.
@@ -109,13 +110,15 @@ fn expected_in_words(expected: &dyn de::Expected) -> String {
 pub(super) struct Findings {
     /// Unknown keys.
     pub(super) unknown: RefCell<Vec<Problem>>,
+    /// Maps whose unknown keys were reported.
+    looked_at: RefCell<HashSet<*const Tree>>,
     /// Values that were reported.
-    aside: RefCell<Vec<*const Tree>>,
+    aside: RefCell<HashSet<*const Tree>>,
 }
 
 impl Findings {
     fn is_aside(&self, tree: &Tree) -> bool {
-        self.aside.borrow().iter().any(|other| std::ptr::eq(*other, tree))
+        self.aside.borrow().contains(&std::ptr::from_ref(tree))
     }
 
     /// Whether something in it was set aside.
@@ -210,13 +213,11 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
         let result = match &self.tree.value {
             Value::Map(entries) => {
                 // All of them now: the first wrong value would end the reading.
-                for (key, _) in entries.iter().filter(|(key, _)| !fields.contains(&key.name.as_str())) {
+                let is_new = self.findings.looked_at.borrow_mut().insert(self.tree);
+                for (key, _) in entries.iter().filter(|(key, _)| is_new && !fields.contains(&key.name.as_str())) {
                     let problem = Problem::new("E0103", key.place.clone(), format!("unknown key `{}`", key.name))
                         .help(suggest(&key.name, fields.iter().copied()));
-                    let mut unknown = self.findings.unknown.borrow_mut();
-                    if unknown.iter().all(|other| other.place != problem.place) {
-                        unknown.push(problem);
-                    }
+                    self.findings.unknown.borrow_mut().push(problem);
                 }
                 visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: entries.iter(), value: None })
             }
@@ -339,7 +340,7 @@ impl<'de> de::MapAccess<'de> for Entries<'_> {
         let reader = self.reader.at(value);
         reader.placed(seed.deserialize(reader)).map_err(|mut e| {
             if !std::mem::replace(&mut e.is_set_aside, true) {
-                reader.findings.aside.borrow_mut().push(value);
+                reader.findings.aside.borrow_mut().insert(value);
             }
             e
         })
