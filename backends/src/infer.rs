@@ -301,7 +301,7 @@ pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
         Ok(planned) => {
             let s = if threads == 1 { "" } else { "s" };
             let about = format!("{model}: {}, {parameters} parameters, {threads} thread{s}", show_bytes(bytes));
-            let planned = planned.on_skip(config.on_skip).note(about);
+            let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);
             errors.into_result(compared.into_iter().fold(planned, InferPlan::note))
         }
     }

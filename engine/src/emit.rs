@@ -123,6 +123,12 @@ impl<O: Outputs> Emit<O> {
         header
     }
 
+    /// Begins another segment: what this source emits from now on does not go on from what it has emitted. A source that
+    /// reads a file again begins one, and the engine does when it builds a source again.
+    pub fn begin_segment(&mut self) {
+        self.begun.segment = self.begun.segment.wrapping_add(1);
+    }
+
     /// Asks for a call of `wake` at a time; the last call counts.
     pub fn wake_at(&mut self, time: Time) {
         self.wake = time;

@@ -19,7 +19,7 @@ use crate::emit::Emit;
 use crate::error::{NodeError, PlanErrors};
 use crate::infer::flight::Flight;
 use crate::infer::side::{Side, batches, emit_rows};
-use crate::infer::streams::Streams;
+use crate::infer::streams::{Anew, Streams};
 use crate::intake::{Burst, Intake, ZipMany};
 use crate::meter::Run;
 use crate::meter::{Hist, Term};
@@ -87,6 +87,18 @@ pub enum OnSkip {
     Reset,
 }
 
+/// What becomes of a stream's state where the stream ends and another begins: a file that is read again, a source that was
+/// built again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnEnd {
+    /// It begins anew.
+    #[default]
+    Reset,
+    /// It stays.
+    Keep,
+}
+
 impl InferPlan {
     /// Plans a loaded model with the batching it shall get. Its ports are the model's inputs and outputs.
     pub fn new<B: Backend>(prepared: Arc<B::Prepared>, batch: Batch) -> Self {
@@ -107,13 +119,20 @@ impl InferPlan {
             });
         }
         let ports = ports.note(format!("backend {}", B::NAME));
-        InferPlan { ports, make: Box::new(Make::<B> { prepared, on_skip: OnSkip::Keep }), batch }
+        InferPlan { ports, make: Box::new(Make::<B> { prepared, anew: Anew::default() }), batch }
     }
 
     /// What becomes of a stream's state when a message of it is missing: its number is not the one after the last.
     #[must_use]
     pub fn on_skip(mut self, on_skip: OnSkip) -> Self {
-        self.make.on_skip(on_skip);
+        self.make.anew().on_skip = on_skip;
+        self
+    }
+
+    /// What becomes of a stream's state where another begins: its segment is not that of the last message.
+    #[must_use]
+    pub fn on_end(mut self, on_end: OnEnd) -> Self {
+        self.make.anew().on_end = on_end;
         self
     }
 
@@ -140,12 +159,12 @@ impl std::fmt::Debug for InferPlan {
 
 struct Make<B: Backend> {
     prepared: Arc<B::Prepared>,
-    on_skip: OnSkip,
+    anew: Anew,
 }
 
 /// Makes the monomorphic stage of one backend.
 pub(crate) trait MakeInfer: Send {
-    fn on_skip(&mut self, on_skip: OnSkip);
+    fn anew(&mut self) -> &mut Anew;
     fn make(
         self: Box<Self>,
         batch: Batch,
@@ -157,8 +176,8 @@ pub(crate) trait MakeInfer: Send {
 }
 
 impl<B: Backend> MakeInfer for Make<B> {
-    fn on_skip(&mut self, on_skip: OnSkip) {
-        self.on_skip = on_skip;
+    fn anew(&mut self) -> &mut Anew {
+        &mut self.anew
     }
 
     fn make(
@@ -235,7 +254,7 @@ struct InferStage<B: Backend> {
 
 impl<B: Backend> InferStage<B> {
     fn new(
-        Make { prepared, on_skip }: Make<B>,
+        Make { prepared, anew }: Make<B>,
         batch: Batch,
         mut common: Common,
         intake: ZipMany<Tensor>,
@@ -274,7 +293,7 @@ impl<B: Backend> InferStage<B> {
             held: VecDeque::with_capacity(batch.max),
             session: Some(session),
             lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),
-            streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), on_skip)),
+            streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), anew)),
             flights: VecDeque::with_capacity(most),
             most,
             peak: 0,

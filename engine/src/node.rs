@@ -51,7 +51,7 @@ pub trait Node: Sized + 'static {
         Err(crate::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
     }
 
-    /// Forgets what was seen: a gap, a new stream, a restart.
+    /// Forgets what was seen before a gap.
     fn reset(&mut self, why: Reset) {
         let _ = why;
     }
@@ -68,10 +68,6 @@ pub trait Node: Sized + 'static {
 pub enum Reset {
     /// Messages are missing.
     Gap,
-    /// Another stream begins.
-    NewStream,
-    /// The node failed and was built again.
-    Restart,
 }
 
 /// A node that begins messages.

@@ -53,7 +53,10 @@ pub struct Header {
     pub flags: u8,
     /// Index of the source in the plan.
     pub source: u16,
-    pub(crate) reserved: u32,
+    /// Which stretch of its source's stream this belongs to: another one where a file begins again, or the source. A model's
+    /// state begins anew there.
+    pub segment: u16,
+    pub(crate) reserved: u16,
 }
 
 impl Header {
@@ -69,6 +72,7 @@ impl Header {
             qos: Qos::Normal,
             flags: 0,
             source: 0,
+            segment: 0,
             reserved: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Every stock kind in a graph that runs: what goes in, what comes out, and how a wrong graph is refused.
 
-use limen::{Drain, Plan, Registry, Report, Spec};
+use limen::{Drain, Plan, Registry, Report, Spec, Tensor};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -60,6 +60,36 @@ fn a_counter_counts() {
   b: { kind: pass, from: a }
   c: { kind: jsonl, config: { path: out.txt }, inputs: { n: b } }";
     check(&[], graph, "{\"seq\":0,\"n\":0}\n{\"seq\":1,\"n\":1}\n{\"seq\":2,\"n\":2}");
+}
+
+/// A program that takes what they send sees another segment at each pass over what they read.
+#[test]
+fn a_source_that_repeats_begins_another_segment() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("t.csv"), "x\n1\noops\n2\n").unwrap();
+    fs::write(folder.path().join("t.txt"), "one\ntwo").unwrap();
+    (0..2).for_each(|n| fs::write(folder.path().join(format!("{n}.png")), png([n, n])).unwrap());
+    let make = "  a: { kind: synthetic, config: { pattern: noise, shape: [4, 1], dtype: f32, count: 2 } }
+  b: { kind: npy, config: { path: t.npy }, from: a }
+  c: { kind: wav, config: { path: t.wav, sample_rate: 8kHz }, from: a }";
+    run(folder.path(), make);
+    for (source, port) in [
+        ("kind: csv, config: { path: t.csv, columns: [x], repeat: 3 }, on_error: skip", "a"),
+        ("kind: file, config: { path: t.txt, framing: lines, repeat: 3 }", "a"),
+        ("kind: image_files, config: { path: \"*.png\", repeat: 3 }", "a/image"),
+        ("kind: npy, config: { path: t.npy, repeat: 3 }", "a"),
+        ("kind: wav, config: { path: t.wav, frames: 4, repeat: 3 }", "a"),
+    ] {
+        let graph = format!("  a: {{ {source} }}\n  z: {{ kind: outlet, from: {port} }}");
+        let mut wired = plan(folder.path(), &graph).unwrap_or_else(|problems| panic!("{problems}")).wire().unwrap();
+        let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+        let running = wired.start().unwrap();
+        let mut segments = Vec::new();
+        while let Ok(message) = outlet.recv() {
+            segments.push(message.header().segment);
+        }
+        assert_eq!(segments, [0, 0, 1, 1, 2, 2], "{source}: {:?}", running.wait().failures);
+    }
 }
 
 #[test]

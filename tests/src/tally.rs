@@ -3,7 +3,7 @@
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
 };
-use limen::infer::{Batch, Infer, InferPlan, OnSkip};
+use limen::infer::{Batch, Infer, InferPlan, OnEnd, OnSkip};
 use limen::{DType, Given, PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -18,6 +18,9 @@ pub(crate) struct TallyConfig {
     /// What becomes of a stream whose message is missing.
     #[serde(default)]
     pub on_skip: OnSkip,
+    /// What becomes of a stream where another begins.
+    #[serde(default)]
+    pub on_end: OnEnd,
     /// The call that panics, counted from 1.
     pub panic_at: Option<u64>,
     /// The call that fails.
@@ -32,7 +35,7 @@ impl Infer for Tally {
         let port = |name: &str| TensorSpec { name: name.into(), dtype: DType::U64, shape: Vec::new() };
         let signature = Signature { inputs: vec![port("in")], outputs: vec![port("sum")], max_batch: None };
         let plan = InferPlan::new::<Sums>(Arc::new(Ready { signature, config }), config.batch);
-        Ok(plan.on_skip(config.on_skip))
+        Ok(plan.on_skip(config.on_skip).on_end(config.on_end))
     }
 }
 

@@ -89,6 +89,21 @@ fn a_call_that_fails_leaves_the_state_as_it_was() {
 }
 
 #[test]
+fn a_source_that_begins_again_begins_another_stream() {
+    // Each time it sends 0 to 3 and fails. The sums of that are 10, and go on to 102 where the state stays.
+    for (on_end, total) in [("", 30.0), (", on_end: keep", 102.0)] {
+        let report = turn(
+            &format!(
+                "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ fail_at: 4 }}, on_error: {{ restart: {{ max: 2, backoff: 1ms }} }} }}\n  \
+                 t: {{ kind: tally, config: {{ batch: {{ max: 1 }}{on_end} }}, from: a }}\n  c: {{ kind: collect, from: t }}\n"
+            ),
+            1,
+        );
+        assert_eq!((figure(&report, "count"), figure(&report, "sum_in")), (12.0, total), "{on_end}");
+    }
+}
+
+#[test]
 fn streams_in_one_batch_keep_their_states_apart() {
     let report = turn(
         "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 10 } }\n  b: { kind: numbers, config: { count: 10 } }\n  \

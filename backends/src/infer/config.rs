@@ -4,7 +4,7 @@ use crate::mock::MockConfig;
 use crate::verify::{Case, Tolerance};
 use crate::weights::remote;
 use limen::backend::Requirements;
-use limen::infer::{Batch, OnSkip};
+use limen::infer::{Batch, OnEnd, OnSkip};
 use limen::{DType, Memory, PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -56,6 +56,9 @@ pub struct Config {
     /// What becomes of a stream's state when a message of it is missing: `keep`, or `reset`.
     #[serde(default)]
     pub on_skip: OnSkip,
+    /// What becomes of a stream's state where the stream ends and another begins, as where a file is repeated: `reset`, or `keep`.
+    #[serde(default)]
+    pub on_end: OnEnd,
     /// `finite` fails a call whose inputs or outputs hold what is no finite number.
     #[serde(default)]
     pub guard: Guard,
@@ -250,6 +253,9 @@ impl Config {
         }
         if self.state.is_empty() && self.on_skip == OnSkip::Reset {
             errors.at("on_skip", "is for models with `state:`").help("leave it out");
+        }
+        if self.state.is_empty() && self.on_end == OnEnd::Keep {
+            errors.at("on_end", "is for models with `state:`").help("leave it out");
         }
         if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.first() == Some(&0) {
             errors.at("buckets", "the numbers rise from 1 up").help("write, for example, `[1, 2, 4]`");

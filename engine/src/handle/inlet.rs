@@ -168,7 +168,7 @@ struct InletNode<T: Payload> {
 }
 
 /// In `Header::reserved`: the origin is of the run's own clock, not of a device's.
-const OWN_CLOCK: u32 = 1;
+const OWN_CLOCK: u16 = 1;
 
 impl<T: Payload> Node for InletNode<T> {
     type Config = InletConfig;
@@ -197,6 +197,7 @@ impl<T: Payload> Source for InletNode<T> {
         let header = Header {
             deadline: given.deadline,
             flags: given.flags,
+            segment: given.segment,
             qos: if given.qos == Qos::default() { begun.qos } else { given.qos },
             trace: if given.trace == 0 { begun.trace } else { given.trace },
             ..begun
@@ -296,7 +297,7 @@ pub struct Inlet<T: Payload> {
 }
 
 impl<T: Payload> Inlet<T> {
-    /// The header of a message that begins now, by the clock of the run. Deadline, class and trace may be changed; sequence
+    /// The header of a message that begins now, by the clock of the run. Deadline, class, trace and segment may be changed; sequence
     /// and source are the graph's to say.
     pub fn header(&self) -> Header {
         Header { reserved: OWN_CLOCK, ..self.header_at(self.dock.now()) }

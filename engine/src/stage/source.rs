@@ -81,6 +81,7 @@ impl<N: Source> Stage for SourceStage<N> {
             Life::Open => {}
             Life::Resting(_) if cx.is_stopping() => return self.finish(true),
             Life::Resting(due) => {
+                self.emit.begin_segment();
                 return build_again(&mut self.node, &mut self.again, due, &mut self.common, cx).unwrap_or_else(
                     |trouble| {
                         self.common.report(cx, trouble);

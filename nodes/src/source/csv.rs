@@ -145,6 +145,15 @@ impl Csv {
             };
         }
     }
+
+    /// Finds what is to be sent next. Where that is the first of another pass, it begins a segment.
+    fn move_on(&mut self, out: &mut Emit<Tensor>) {
+        let passes = self.passes;
+        self.advance();
+        if self.passes != passes {
+            out.begin_segment();
+        }
+    }
 }
 
 impl Node for Csv {
@@ -191,7 +200,7 @@ impl Source for Csv {
             Some(Err(error)) => {
                 // A file that cannot be read does not become readable by asking again; a bad row is passed over.
                 if !matches!(error.kind(), limen::NodeErrorKind::File { .. }) {
-                    self.advance();
+                    self.move_on(out);
                 }
                 return Err(error);
             }
@@ -203,7 +212,7 @@ impl Source for Csv {
             }
             _ => {}
         }
-        self.advance();
+        self.move_on(out);
         Ok(if self.ahead.is_none() { Next::Done } else { self.pace.then(out.now()) })
     }
 }

@@ -150,6 +150,15 @@ impl File {
         }
         Ok(())
     }
+
+    /// Finds what is to be sent next. Where that is the first of another pass, it begins a segment.
+    fn move_on(&mut self, out: &mut Emit<Tensor>) {
+        let passes = self.passes;
+        self.advance();
+        if self.passes != passes {
+            out.begin_segment();
+        }
+    }
 }
 
 /// What a source says of itself while planning that reads a file in messages.
@@ -193,12 +202,12 @@ impl Source for File {
         match self.ahead.take() {
             Some(Ok(message)) => {
                 stream::send(self.deframer.bytes(message), origin, out)?;
-                self.advance();
+                self.move_on(out);
             }
             Some(Err(error)) => {
                 // A file that cannot be read does not become readable by asking again; a bad message is passed over.
                 if !matches!(error.kind(), NodeErrorKind::File { .. }) {
-                    self.advance();
+                    self.move_on(out);
                 }
                 return Err(error);
             }

@@ -149,6 +149,9 @@ impl Source for ImageFiles {
         let at = self.at;
         self.left -= 1;
         self.at = (at + 1) % self.files.len();
+        if self.at == 0 {
+            out.begin_segment();
+        }
         let path = &self.files[at];
         if out.0.is_connected() {
             picture::read(path, self.size, &mut self.bytes)?;

@@ -257,6 +257,9 @@ impl Source for Npy {
             self.unseen = unseen;
             read?;
         }
+        if self.at == 0 {
+            out.begin_segment();
+        }
         Ok(if self.is_done() { Next::Done } else { self.pace.then(out.now()) })
     }
 }

@@ -248,6 +248,9 @@ impl Source for Wav {
             self.sound.read(&mut self.unseen)
         };
         self.sound.advance(read, frames)?;
+        if self.sound.at == 0 {
+            out.begin_segment();
+        }
         if read == 0 {
             return Err(self.sound.end_early());
         }
