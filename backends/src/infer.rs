@@ -435,7 +435,8 @@ fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors
     let threads = config.threads.clamp(1, MAX_THREADS);
     let finite = config.guard == Guard::Finite;
     let lazy = config.load == Load::Lazy;
-    let how = OnnxModel { threads, buckets: config.buckets.clone(), states, finite, lazy, ..OnnxModel::default() };
+    let (buckets, one_item) = (config.buckets.clone(), config.batch.max == 1);
+    let how = OnnxModel { threads, buckets, states, finite, lazy, one_item, ..OnnxModel::default() };
     OnnxPrepared::<R>::new(loaded, items, &how).map_err(|error| unreadable(model, &error))
 }
 

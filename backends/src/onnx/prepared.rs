@@ -43,6 +43,8 @@ pub struct OnnxModel {
     pub finite: bool,
     /// Whether a session is made ready by its first call, and not before.
     pub lazy: bool,
+    /// Whether every call has one item: the model then is not tried out on two, and is loaded sooner by as much.
+    pub one_item: bool,
 }
 
 /// An output that is an input of the next call of the same stream. It is no port; the first call gets zeros.
@@ -194,6 +196,8 @@ impl<R: Runtime> OnnxPrepared<R> {
         };
         let single = if let Some(at) = (0..in_ports.len()).find(|at| has_no_batch(*at)) {
             Some(format!("its input `{}` has no batch dim of its own", in_ports[at]))
+        } else if model.one_item {
+            Some("it was loaded for calls with one item".into())
         } else {
             // A model can declare a batch that it does not compute with, by a reshape to [1, …] somewhere inside.
             match trial(2) {

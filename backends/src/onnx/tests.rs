@@ -46,6 +46,7 @@ on_every_runtime! {
     more_threads_give_the_same_numbers
     states_go_with_their_streams
     what_is_loaded_lazily_is_made_ready_by_its_first_call
+    what_takes_one_item_is_not_tried_out_on_two
     what_is_no_finite_number_is_found_under_guard
 }
 
@@ -294,6 +295,21 @@ fn what_is_loaded_lazily_is_made_ready_by_its_first_call<R: Runtime>() {
     assert!(session.runner.is_some() && session.first_call.is_some_and(|took| !took.is_zero()));
     assert_eq!(session.metadata().threads, 1);
     assert!(case.check(&prepared, 5, STRICT).is_ok());
+}
+
+fn what_takes_one_item_is_not_tried_out_on_two<R: Runtime>() {
+    // From its content, so that no other test has it loaded already.
+    let bytes = std::fs::read(graphs("digits/digits.onnx")).unwrap();
+    let model = |one_item| OnnxModel { bytes: Some(bytes.clone()), one_item, ..OnnxModel::default() };
+    let (one, any) = (Onnx::<R>::prepare(model(true)).unwrap(), Onnx::<R>::prepare(model(false)).unwrap());
+    assert_eq!((one.signature().max_batch, any.signature().max_batch), (Some(1), None));
+    let compiled = |prepared: &OnnxPrepared<R>| prepared.compiled().map_or(0, |found| found.compiled);
+    if R::NAME == "tract" {
+        assert_eq!((compiled(&one), compiled(&any)), (1, 2));
+    }
+    assert!(case_of("digits/digits.onnx").check(&one, 1, STRICT).is_ok());
+    let error = one.session(2).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("the model takes 1, it was loaded for calls with one item"), "{error}");
 }
 
 fn open<R: Runtime>(path: &Path) -> Result<Arc<Loaded<R>>, String> {

@@ -15,7 +15,7 @@ fn run<R: Runtime>(path: &str, batch: usize, threads: usize, seconds: f64) {
     let state = State { input: "state".into(), output: "next_state".into(), batch_dim: None };
     let states = if has_state { vec![state] } else { Vec::new() };
     let begun = Instant::now();
-    let model = OnnxModel { path: path.into(), threads, states, ..OnnxModel::default() };
+    let model = OnnxModel { path: path.into(), threads, states, one_item: batch == 1, ..OnnxModel::default() };
     let prepared = Onnx::<R>::prepare(model).unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut session = prepared.session(batch).unwrap_or_else(|error| panic!("{path}: {error}"));
     let load = begun.elapsed();

@@ -5,9 +5,9 @@ use crate::payload::Header;
 
 /// Where a stream's state begins anew.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Anew {
-    pub(super) on_skip: OnSkip,
-    pub(super) on_end: OnEnd,
+pub(crate) struct Anew {
+    pub(crate) on_skip: OnSkip,
+    pub(crate) on_end: OnEnd,
 }
 
 /// The states of all streams, where a model has any.
