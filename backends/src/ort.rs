@@ -7,8 +7,8 @@
 //! Models run on the CPU and nowhere else; there is no other provider to fall back from.
 //!
 //! # Threads
-//! With one thread a call runs on the thread that makes it. More are made while planning, before anything is pinned, and do
-//! not spin between calls.
+//! With one thread a call runs on the thread that makes it. More are made while planning, before anything is pinned. They
+//! spin from one operator of a call to the next, which is a third of a call of some milliseconds, and sleep between calls.
 
 use crate::cache::{self, Compiled, Found, Key};
 use crate::caught;
@@ -160,7 +160,7 @@ impl OrtRuntime {
             .map_err(unsupported)?
             .with_intra_threads(threads)
             .map_err(unsupported)?
-            .with_intra_op_spinning(false)
+            .with_config_entry("session.force_spinning_stop", "1")
             .map_err(unsupported)?
             .with_optimization_level(level)
             .map_err(unsupported)?
