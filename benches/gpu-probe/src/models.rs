@@ -3,6 +3,7 @@
 //! The reference is tract's own CPU runtime on the same file and inputs. Each model has a process of its own: tract-cuda
 //! keeps one context for the whole process, and panics where it cannot.
 
+#[cfg(not(feature = "tract"))]
 use crate::Options;
 
 /// The files that are looked for in the folder given with `--models`, with the shape of their input for one item.
