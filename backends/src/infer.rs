@@ -385,7 +385,7 @@ fn recorded_of(reference: &Reference, job: &Job<'_>, errors: &mut PlanErrors) ->
     let file = job.config.verify.as_ref()?.case.as_ref()?;
     let (max, name) = (job.config.batch.max, reference.name);
     match case.check_with(&reference.signature, reference.is_stateful, &reference.session, max, *tolerance) {
-        Ok(_) => Some(format!("`{name}` gives what {file} says too")),
+        Ok(tried) => Some(format!("`{name}` gives what {file} says too: {tried}")),
         Err(wrong) => {
             wrong.into_iter().for_each(|error| _ = errors.at("verify.case", format!("`{file}` on `{name}`: {error}")));
             None
@@ -457,9 +457,9 @@ fn plan<B: Backend>(
     let mut verified = None;
     let file = config.verify.as_ref().and_then(|verify| verify.case.as_ref());
     if let (Some((case, tolerance)), Some(file)) = (case, file) {
-        match case.check(&prepared, config.batch.max, *tolerance) {
-            Ok(1) => verified = Some(format!("verified with the item of {file}")),
-            Ok(items) => verified = Some(format!("verified with the {items} items of {file}")),
+        match case.try_on(&prepared, config.batch.max, *tolerance) {
+            Ok(tried) if tried.items == 1 => verified = Some(format!("verified with the item of {file}: {tried}")),
+            Ok(tried) => verified = Some(format!("verified with the {} items of {file}: {tried}", tried.items)),
             Err(wrong) => {
                 wrong.into_iter().for_each(|error| _ = errors.at("verify.case", format!("`{file}`: {error}")))
             }
@@ -690,6 +690,13 @@ mod tests {
             json!({ "backend": "mock", "mock": mock, "model": "digits.onnx", "batch": { "max": 3 } }),
             &["backend `mock` runs no model", "\"batch.max\"), message: \"the model takes at most 2 in a call"],
         );
+        let mock = json!({ "inputs": { "x": "f32" }, "outputs": { "y": "f32" } });
+        let all = json!({ "backend": "mock", "mock": mock, "guard": "finite", "buckets": [1], "load": "lazy",
+            "state": [{ "input": "x", "output": "y" }], "batch": { "max": 100_000_000 } });
+        fails(
+            all,
+            &["\"guard\"", "\"buckets\"", "\"load\"", "\"state\"", "100000000 messages in one call; at most 65536"],
+        );
         fails(json!({ "backend": "mock" }), &["\"mock\"), message: \"backend `mock` needs to be told"]);
         let wrong = json!({ "inputs": { "x": "f32[?]" }, "outputs": {} });
         fails(json!({ "backend": "mock", "mock": wrong }), &["\"mock.inputs.x\"", "\"mock.outputs\""]);
@@ -709,6 +716,26 @@ mod tests {
         }
         let config = json!({ "model": "digits.onnx", "backend": "auto", "require": { "device": "npu" } });
         fails(config, &["\"backend\"), message: \"nothing here runs `digits.onnx`: `", "no device `npu`, only cpu"]);
+    }
+
+    /// Determinants are ONNX Runtime's alone: the plan is good, and says why it is not one of the others.
+    #[cfg(all(feature = "rten", feature = "tract", feature = "ort"))]
+    #[test]
+    fn what_only_one_backend_can_run_is_planned_with_the_others_reasons() {
+        use crate::onnx::tests::model;
+        use rten_onnx::onnx::DataType;
+        let folder = tempfile::tempdir().unwrap();
+        let x = ("x", DataType::FLOAT, &["n", "2", "2"][..]);
+        let file = model(&[x], &[("y", DataType::FLOAT, &["n"][..])], &[], &["y = Det x"]);
+        std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+        for backend in ["auto", "ort"] {
+            let config = json!({ "model": "m.onnx", "backend": backend });
+            let planned = plan(&folder.path().to_string_lossy(), config).unwrap();
+            let others = ["`rten` has no operator Det (node `y`", "`tract` has no operator Det (node `y`"];
+            for part in ["\"backend ort\"", "`ort` fits"].into_iter().chain(others) {
+                assert!(planned.contains(part), "{backend}, {part}: {planned}");
+            }
+        }
     }
 
     /// An operator is looked for inside of branches and loops as well, and named with the nodes it is in.

@@ -5,6 +5,7 @@ use crate::onnx::OnnxLane;
 use crate::verify::Tolerance;
 use limen::Metrics;
 use limen::backend::{BackendError, BatchMut, BatchRef, Session, Signature, TensorSpec};
+use limen::unit::show_bytes;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -138,6 +139,16 @@ impl Shadow {
         metrics.set("shadow_failed", self.seen.failed as f64);
         metrics.set("shadow_worst", self.seen.worst);
     }
+
+    /// Goes on from what a session before this one has seen.
+    pub(crate) fn resume(&mut self, figures: &Metrics) {
+        let figure = |name: &str| figures.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, value)| value);
+        let seen = &mut self.seen;
+        seen.compared += figure("shadow_compared") as u64;
+        seen.over += figure("shadow_over") as u64;
+        seen.failed += figure("shadow_failed") as u64;
+        seen.worst = seen.worst.max(figure("shadow_worst"));
+    }
 }
 
 /// Room for the outputs of a model.
@@ -233,6 +244,9 @@ pub(crate) struct Comparison {
     pub(crate) calls: usize,
 }
 
+/// The most bytes of inputs and outputs for which a batch is measured.
+const MAX_TRIED: usize = 256 << 20;
+
 /// How long an item takes in calls of so many, ns: the median of as many calls as fit in the time, at least three.
 fn measure_batch(
     signature: &Signature,
@@ -240,6 +254,12 @@ fn measure_batch(
     batch: usize,
     time: Duration,
 ) -> Result<u64, BackendError> {
+    let bytes = |specs: &[TensorSpec]| Buffers::new(specs, 1).0.iter().map(|b| b.item_bytes).sum::<usize>();
+    let bytes = (bytes(&signature.inputs) + bytes(&signature.outputs)).saturating_mul(batch);
+    if bytes > MAX_TRIED {
+        let why = format!("{batch} items are too much to be tried out: {}", show_bytes(bytes as u64));
+        return Err(BackendError::Call(why));
+    }
     let mut inputs = Buffers::new(&signature.inputs, batch);
     inputs.0.iter_mut().for_each(|input| {
         let access = Access::to(input.spec.dtype);
@@ -397,8 +417,13 @@ mod tests {
             };
             // The first and the third of these are repeated.
             (1..=4).for_each(|call_no| call(1 + call_no % 2));
+            let mut before = Metrics::default();
+            shadow.figures(&mut before);
+            // Its node is built again: what was seen stays.
+            let mut again = plan.begin(3).unwrap();
+            again.resume(&before);
             let mut metrics = Metrics::default();
-            shadow.figures(&mut metrics);
+            again.figures(&mut metrics);
             let figure = |name: &str| metrics.iter().find(|(n, _)| *n == name).map(|(_, value)| value);
             let over = if is_over { 2.0 } else { 0.0 };
             assert_eq!(

@@ -10,7 +10,9 @@ use crate::{caught, port_name};
 use limen::Dim;
 use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, Signature, TensorSpec};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Larger cases are refused: they are a handful of items, and a zip can unpack to far more than it seems.
 const MAX_BYTES: u64 = 64 << 20;
@@ -97,6 +99,25 @@ pub struct Case {
     arrays: BTreeMap<String, Weights>,
 }
 
+/// What a case came to that a model gives as it was recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tried {
+    pub(crate) items: usize,
+    /// The largest distance to what was recorded, by output.
+    off: Vec<(String, f64)>,
+    /// How long an item took.
+    an_item: Duration,
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (output, off) in &self.off {
+            write!(f, "`{output}` at most {} off, ", show(*off))?;
+        }
+        write!(f, "{:.1} µs an item", self.an_item.as_secs_f64() * 1e6)
+    }
+}
+
 impl Case {
     /// Reads an `.npz`.
     ///
@@ -140,6 +161,16 @@ impl Case {
         max_batch: usize,
         tolerance: Tolerance,
     ) -> Result<usize, Vec<CaseError>> {
+        self.try_on(prepared, max_batch, tolerance).map(|tried| tried.items)
+    }
+
+    /// The same, and how far each output was off.
+    pub(crate) fn try_on<P: Prepared>(
+        &self,
+        prepared: &P,
+        max_batch: usize,
+        tolerance: Tolerance,
+    ) -> Result<Tried, Vec<CaseError>> {
         let session = |batch| prepared.session(batch).map(Box::new);
         self.check_with(prepared.signature(), prepared.is_stateful(), session, max_batch, tolerance)
     }
@@ -152,13 +183,13 @@ impl Case {
         session: impl FnOnce(usize) -> Result<Box<S>, BackendError>,
         max_batch: usize,
         tolerance: Tolerance,
-    ) -> Result<usize, Vec<CaseError>> {
+    ) -> Result<Tried, Vec<CaseError>> {
         let items = self.fit(signature)?;
         // The items of a model with state are steps of one stream.
         let most = if is_stateful { 1 } else { signature.max_batch.unwrap_or(usize::MAX) };
         let batch = max_batch.min(most).clamp(1, items);
         match caught(|| self.run(signature, &mut *session(batch)?, items, batch, tolerance)) {
-            Ok(result) => result.map(|()| items).map_err(|e| vec![e]),
+            Ok(result) => result.map_err(|e| vec![e]),
             Err(panic) => Err(vec![BackendError::Call(panic).into()]),
         }
     }
@@ -211,7 +242,8 @@ impl Case {
         items: usize,
         batch: usize,
         tolerance: Tolerance,
-    ) -> Result<(), CaseError> {
+    ) -> Result<Tried, CaseError> {
+        let mut took = Duration::ZERO;
         let mut lane = S::Lane::default();
         let shapes = |specs: &[TensorSpec]| -> Vec<Vec<usize>> { specs.iter().map(item_shape).collect() };
         let (in_shapes, out_shapes) = (shapes(&signature.inputs), shapes(&signature.outputs));
@@ -255,7 +287,9 @@ impl Case {
                 .zip(&mut out_bytes)
                 .map(|((spec, shape), bytes)| BatchMut { dtype: spec.dtype, shape, bytes })
                 .collect();
+            let begun = Instant::now();
             session.infer_batch(n, &inputs, &mut outputs, std::slice::from_mut(&mut lane))?;
+            took += begun.elapsed();
             for (((spec, shape), bytes), worst) in
                 signature.outputs.iter().zip(&out_shapes).zip(&out_bytes).zip(&mut worst)
             {
@@ -267,12 +301,14 @@ impl Case {
                 }
             }
         }
+        let mut off = Vec::new();
         for (spec, worst) in signature.outputs.iter().zip(worst) {
             if let Some(difference) = worst.difference(&self.arrays[&spec.name].shape, tolerance) {
                 return Err(BackendError::Verify { output: spec.name.clone(), difference }.into());
             }
+            off.push((spec.name.clone(), worst.distance));
         }
-        Ok(())
+        Ok(Tried { items, off, an_item: took / u32::try_from(items).unwrap_or(u32::MAX) })
     }
 }
 
@@ -299,6 +335,8 @@ struct Worst {
     excess: f64,
     wrong: usize,
     seen: usize,
+    /// The largest distance of two numbers.
+    distance: f64,
 }
 
 impl Worst {
@@ -306,6 +344,9 @@ impl Worst {
         let excess = tolerance.excess(expected, got);
         self.seen += 1;
         self.wrong += usize::from(excess > 0.0);
+        if expected != got {
+            self.distance = self.distance.max((expected - got).abs());
+        }
         if excess > self.excess {
             *self = Worst { at, expected, got, excess, ..*self };
         }

@@ -340,12 +340,17 @@ pub trait Session: 'static {
         Err(BackendError::Unsupported("calls that finish later".into()))
     }
 
-    /// Forgets all state: a gap or a new stream.
+    /// Forgets all state: its input was silent for too long.
     fn reset(&mut self) {}
 
     /// Figures for the report, when the session ends.
     fn figures(&self, metrics: &mut Metrics) {
         let _ = metrics;
+    }
+
+    /// Goes on from the figures of the session that failed before it in the same node, so that what was counted stays.
+    fn resume(&mut self, figures: &Metrics) {
+        let _ = figures;
     }
 
     /// What the plan and the report say of this session.

@@ -223,6 +223,8 @@ struct InferStage<B: Backend> {
     held: VecDeque<Held>,
     prepared: Arc<B::Prepared>,
     session: Option<SessionOf<B>>,
+    /// Those of the session that was dropped last.
+    figures: Metrics,
     /// One for each message of a call, where the model has state; else one.
     lanes: Vec<LaneOf<B>>,
     streams: Option<Streams<LaneOf<B>>>,
@@ -292,6 +294,7 @@ impl<B: Backend> InferStage<B> {
             burst,
             held: VecDeque::with_capacity(batch.max),
             session: Some(session),
+            figures: Metrics::default(),
             lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),
             streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), anew)),
             flights: VecDeque::with_capacity(most),
@@ -548,7 +551,8 @@ impl<B: Backend> InferStage<B> {
             return Turn::Idle(due);
         }
         match guarded("build", || Ok(begin::<B>(&self.prepared, self.max, cx)?)) {
-            Ok((session, wakes)) => {
+            Ok((mut session, wakes)) => {
+                session.resume(&self.figures);
                 (self.session, self.wakes) = (Some(session), wakes);
                 cx.shared.backend(self.common.node, |status| status.ready = true);
                 self.forget();
@@ -569,8 +573,18 @@ impl<B: Backend> InferStage<B> {
         }
     }
 
+    /// Its figures stay.
     fn drop_session(&mut self, cx: &Cx) {
         let session = self.session.take();
+        if let Some(session) = &session
+            && let Err(trouble) = guarded("figures", || {
+                self.figures = Metrics::default();
+                session.figures(&mut self.figures);
+                Ok(())
+            })
+        {
+            self.common.report(cx, trouble);
+        }
         if let Err(trouble) = guarded("drop", || {
             drop(session);
             Ok(())
@@ -674,16 +688,8 @@ impl<B: Backend> Stage for InferStage<B> {
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
-        let mut metrics = Metrics::default();
-        if let Some(session) = &self.session
-            && let Err(trouble) = guarded("figures", || {
-                session.figures(&mut metrics);
-                Ok(())
-            })
-        {
-            self.common.report(cx, trouble);
-        }
         self.drop_session(cx);
+        let mut metrics = std::mem::take(&mut self.figures);
         let counts = &self.common.counts;
         if counts.batches.get() > 0 {
             metrics.set("batches", counts.batches.get() as f64);

@@ -4,7 +4,7 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
 };
 use limen::infer::{Batch, Infer, InferPlan, OnEnd, OnSkip};
-use limen::{DType, Given, PlanErrors, Planning};
+use limen::{DType, Given, Metrics, PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -67,13 +67,15 @@ impl Prepared for Ready {
         true
     }
     fn session(&self, _: usize) -> Result<Adding, BackendError> {
-        Ok(Adding { config: self.config, calls: 0 })
+        Ok(Adding { config: self.config, calls: 0, done: 0 })
     }
 }
 
 struct Adding {
     config: TallyConfig,
     calls: u64,
+    /// Calls that ended well, of all sessions of the node.
+    done: u64,
 }
 
 impl Session for Adding {
@@ -96,6 +98,13 @@ impl Session for Adding {
             *lane += item.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
             sum.copy_from_slice(&lane.to_le_bytes());
         }
+        self.done += 1;
         Ok(())
+    }
+    fn figures(&self, metrics: &mut Metrics) {
+        metrics.set("tallied", self.done as f64);
+    }
+    fn resume(&mut self, figures: &Metrics) {
+        self.done = figures.iter().find(|(name, _)| *name == "tallied").map_or(0, |(_, value)| value as u64);
     }
 }

@@ -88,6 +88,24 @@ fn a_call_that_fails_leaves_the_state_as_it_was() {
     }
 }
 
+/// Each session does three calls and fails in the fourth.
+#[test]
+fn what_a_session_has_counted_outlives_it() {
+    for (on_error, calls) in [("{ restart: { max: 2, backoff: 1ms } }", 9.0), ("detach", 3.0), ("stop", 3.0)] {
+        for fails in ["panic_at", "fail_at"] {
+            let report = turn(
+                &format!(
+                    "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 40 }} }}\n  \
+                     t: {{ kind: tally, config: {{ {fails}: 4 }}, from: a, on_error: {on_error} }}\n  \
+                     c: {{ kind: collect, from: t }}\n"
+                ),
+                1,
+            );
+            assert_eq!(figure(&report, "tallied"), calls, "{on_error}, {fails}: {:?}", report.failures);
+        }
+    }
+}
+
 #[test]
 fn a_source_that_begins_again_begins_another_stream() {
     // Each time it sends 0 to 3 and fails. The sums of that are 10, and go on to 102 where the state stays.

@@ -12,6 +12,9 @@ use serde::Deserialize;
 /// More threads than this inside one call are refused as a mistake: no CPU has a use for them.
 pub(super) const MAX_THREADS: usize = 256;
 
+/// More messages in one call than anything gains from.
+const MAX_BATCH: usize = 1 << 16;
+
 /// Runs a model on the messages of its inputs, one at a time or in batches.
 ///
 /// The ports are the model's inputs and outputs by name, in lower case and with `_` for whatever a graph file cannot
@@ -232,6 +235,10 @@ impl Config {
         if self.batch.max == 0 {
             errors.at("batch.max", "a batch has at least one message");
         }
+        if self.batch.max > MAX_BATCH {
+            let message = format!("{} messages in one call; at most {MAX_BATCH} are taken", self.batch.max);
+            errors.at("batch.max", message).help(format!("write a number from 1 to {MAX_BATCH}"));
+        }
         if self.batch.max == 1 && self.batch.within.is_some() {
             errors
                 .at("batch.within", "a batch of one message waits for no other")
@@ -326,6 +333,18 @@ impl Config {
             }
             if self.manifest.is_some() {
                 errors.at("manifest", "backend `mock` has no model to compare with").help("leave `manifest:` out");
+            }
+            if !self.state.is_empty() {
+                errors.at("state", "backend `mock` remembers nothing").help("leave `state:` out");
+            }
+            if self.guard == Guard::Finite {
+                errors.at("guard", "backend `mock` has no numbers to look at").help("leave `guard:` out");
+            }
+            if !self.buckets.is_empty() {
+                errors.at("buckets", "backend `mock` compiles nothing").help("leave `buckets:` out");
+            }
+            if self.load == Load::Lazy {
+                errors.at("load", "backend `mock` loads nothing").help("leave `load:` out");
             }
             if self.require.is_some() {
                 errors.at("require", "backend `mock` can do what it is told").help("leave `require:` out");

@@ -224,7 +224,15 @@ impl Outline {
                 return Err(BackendError::Model(why));
             }
         };
-        let wire::Model { graph, opsets, .. } = model;
+        let wire::Model { graph, opsets, functions, .. } = model;
+        if let Some(first) = functions.first() {
+            let why = format!(
+                "it has functions of its own, {} of them, first `{}`; `onnx.inliner.inline_local_functions` puts what they do in their place",
+                functions.len(),
+                first.name
+            );
+            return Err(BackendError::Unsupported(why));
+        }
         let Some(graph) = graph else { return Err(BackendError::Model("it holds no graph".into())) };
         let nodes = nodes(&graph);
         if nodes > MAX_NODES {
@@ -455,6 +463,11 @@ impl Seen<'_> {
     }
 }
 
+/// Its dims could say anything, and a runtime makes it dense.
+fn sparse(name: &str) -> String {
+    format!("tensor `{name}` is sparse; export it with all its elements")
+}
+
 /// Nodes of a graph and of those inside it.
 fn nodes(graph: &wire::Graph) -> usize {
     let inner = |node: &wire::Node| graphs_of(node).map(nodes).sum::<usize>();
@@ -475,6 +488,9 @@ impl Reader {
             seen.names.insert(&tensor.name);
         }
         seen.names.extend(graph.sparse_initializers.iter().filter_map(|s| s.values.as_ref()).map(|t| t.name.as_str()));
+        for tensor in graph.sparse_initializers.iter().filter_map(|sparse| sparse.values.as_ref()) {
+            self.wrong.push(sparse(&tensor.name));
+        }
         seen.names.extend(graph.inputs.iter().map(|input| input.name.as_str()));
         let mut made: BTreeMap<&str, usize> = BTreeMap::new();
         for (at, node) in graph.nodes.iter().enumerate() {
@@ -516,6 +532,9 @@ impl Reader {
             };
             self.ops.push(Op { id, node: path.join("/") });
             for attribute in &node.attributes {
+                if attribute.sparse.is_some() || !attribute.sparses.is_empty() {
+                    self.wrong.push(sparse(label(node)));
+                }
                 for tensor in attribute.tensor.iter().chain(&attribute.tensors) {
                     self.tensor(tensor, label(node));
                 }

@@ -128,6 +128,12 @@ impl<R: Runtime> Session for OnnxSession<R> {
         }
     }
 
+    fn resume(&mut self, figures: &Metrics) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.resume(figures);
+        }
+    }
+
     fn metadata(&self) -> SessionMetadata {
         let copied_out = self.outputs.iter().map(|(side, _)| side.item_bytes()).sum();
         let buffers =

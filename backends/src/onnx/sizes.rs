@@ -258,7 +258,15 @@ impl<'n> Made<'n, '_> {
             "TopK" => {
                 let attribute = || find(self.node, "k").and_then(|a| a.int).map(|k| k as f64);
                 let k = self.given(1).and_then(|k| k.first().copied()).or_else(attribute)?;
-                Some(vec![length(k)])
+                let mut whole = self.of(0).cloned().unwrap_or_default();
+                let axis = self.int("axis", -1);
+                let axis = usize::try_from(if axis < 0 { axis + whole.len() as i64 } else { axis });
+                match axis.ok().and_then(|axis| whole.get_mut(axis)) {
+                    Some(dim) => *dim = length(k),
+                    // Of a shape that is not known only this much is.
+                    None => return Some(vec![length(k)]).filter(|_| self.of(0).is_none()),
+                }
+                Some(whole)
             }
             "Concat" => {
                 let parts: Option<Vec<&Shape>> = (0..self.node.inputs.len()).map(|at| self.of(at)).collect();

@@ -369,6 +369,24 @@ fn models_that_contradict_themselves_are_refused<R: Runtime>() {
     let many: Vec<&str> = many.iter().map(String::as_str).chain(["y = Relu x"]).collect();
     let error = prepare_bytes::<R>(model(&[x], &[y], &[], &many), &[]).unwrap_err().to_string();
     assert!(error.contains("it has 40001 nodes; at most 32768 are taken"), "{error}");
+    let plain = model(&[x], &[y], &[floats("w", &[2], &[1.0, 2.0])], add);
+    // A message behind the others: functions of a model, sparse weights of its graph.
+    let behind = |field: u32, content: &[u8]| {
+        let mut bytes = Vec::new();
+        prost::encoding::encode_key(field, prost::encoding::WireType::LengthDelimited, &mut bytes);
+        prost::encoding::encode_varint(content.len() as u64, &mut bytes);
+        [&bytes, content].concat()
+    };
+    let sparse = behind(15, &behind(1, &behind(8, b"s")));
+    for (more, what) in [
+        (behind(25, &behind(1, b"twice")), "it has functions of its own, 1 of them, first `twice`"),
+        // A second graph is merged into the first.
+        (behind(7, &sparse), "tensor `s` is sparse; export it with all its elements"),
+        (behind(7, &behind(1, &behind(5, &behind(22, &[])))), "is sparse; export it with all its elements"),
+    ] {
+        let error = prepare_bytes::<R>([&plain[..], &more].concat(), &[]).unwrap_err().to_string();
+        assert!(error.contains(what), "{what}: {error}");
+    }
     let error = prepare_bytes::<R>(model(&[x], &[("z", D::FLOAT, &["n"])], &[], &["y = Relu x"]), &[]);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("the output `z` is nowhere in the model"), "{error}");

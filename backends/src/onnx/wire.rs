@@ -13,6 +13,15 @@ pub(super) struct Model {
     pub(super) graph: Option<Graph>,
     #[prost(message, repeated, tag = "8")]
     pub(super) opsets: Vec<OpSet>,
+    /// Only named: what they hold is not taken.
+    #[prost(message, repeated, tag = "25")]
+    pub(super) functions: Vec<Function>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Function {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -78,6 +87,10 @@ pub(super) struct Attribute {
     pub(super) tensors: Vec<Tensor>,
     #[prost(message, repeated, tag = "11")]
     pub(super) graphs: Vec<Graph>,
+    #[prost(message, optional, tag = "22")]
+    pub(super) sparse: Option<SparseTensor>,
+    #[prost(message, repeated, tag = "23")]
+    pub(super) sparses: Vec<SparseTensor>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

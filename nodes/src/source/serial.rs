@@ -141,6 +141,9 @@ impl Source for Serial {
             }
             if self.due <= now {
                 self.port = self.tty.open().ok();
+                if self.port.is_some() {
+                    out.begin_segment();
+                }
                 self.due = if self.port.is_some() { now } else { self.backoff.after(now) };
             }
             return Ok(Next::At(self.due));

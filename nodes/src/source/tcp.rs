@@ -106,6 +106,8 @@ pub struct Tcp {
     at: usize,
     received: u64,
     is_unsent: bool,
+    /// Connections there had been when the last message was sent.
+    connections: u64,
 }
 
 impl Tcp {
@@ -122,6 +124,12 @@ impl Tcp {
                     self.at += 1;
                     self.received += 1;
                     self.is_unsent = true;
+                    // All connections are one stream, which does not go on from one to the next.
+                    if std::mem::replace(&mut self.connections, self.links.counts.connections)
+                        != self.links.counts.connections
+                    {
+                        out.begin_segment();
+                    }
                     stream::send(peer.deframer.bytes(message), peer.heard, out)?;
                     return Ok(true);
                 }
@@ -161,7 +169,7 @@ impl Node for Tcp {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let Config { listen, connect, framing, max_bytes, max_connections, on_close } = config;
         let links = open(listen, connect, max_connections, framing, max_bytes.0 as usize, cx)?;
-        Ok(Tcp { links, framing, on_close, at: 0, received: 0, is_unsent: false })
+        Ok(Tcp { links, framing, on_close, at: 0, received: 0, is_unsent: false, connections: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {

@@ -1,6 +1,7 @@
 //! Datagrams and connections, on the loopback interface.
 
 use super::{Graph, end, figures, stop};
+use limen::Tensor;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -325,6 +326,28 @@ fn a_connection_that_is_lost_is_made_again() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     figures(&report, &[("a.received", 3.0), ("a.connections", 3.0), ("a.disconnects", 2.0), ("a.partial", 1.0)]);
     assert_eq!(report.exit_code(), 0);
+}
+
+/// A stream does not go on from one connection to the next.
+#[test]
+fn another_connection_begins_another_segment() {
+    let graph = Graph::new();
+    let far = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = far.local_addr().unwrap().port();
+    let nodes = format!("  a: {{ kind: tcp, config: {{ connect: {port} }} }}\n  z: {{ kind: outlet, from: a }}\n");
+    let mut wired = graph.plan(&nodes).unwrap().wire().unwrap();
+    let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+    let running = wired.start().unwrap();
+    let mut segments = Vec::new();
+    for _ in 0..2 {
+        let mut peer = accept(&far);
+        peer.write_all(b"one\ntwo\n").unwrap();
+        for _ in 0..2 {
+            segments.push(outlet.recv_timeout(PATIENCE.unwrap()).unwrap().header().segment);
+        }
+    }
+    assert!(segments[0] == segments[1] && segments[2] == segments[3] && segments[1] != segments[2], "{segments:?}");
+    stop(running);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Serial devices, over a pseudo-terminal.
 
 use super::{Graph, end, figures, stop};
+use limen::Tensor;
 use nix::pty::{OpenptyResult, openpty};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -96,8 +96,6 @@ fn a_device_that_is_gone_is_counted() {
 fn a_device_that_comes_back_is_heard_again() {
     let _alone = alone();
     let mut graph = Graph::new();
-    let out = UdpSocket::bind("127.0.0.1:0").unwrap();
-    out.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let link = graph.path().join("device");
     let plug = |graph: &mut Graph| {
         let (far, near, device) = line(graph);
@@ -106,27 +104,27 @@ fn a_device_that_comes_back_is_heard_again() {
         (far, near)
     };
     let (mut far, near) = plug(&mut graph);
-    let running = graph.start(&format!(
-        "  a: {{ kind: serial, config: {{ device: device, baud: 9600 }} }}\n  \
-         b: {{ kind: udp, config: {{ to: {} }}, from: a }}\n",
-        out.local_addr().unwrap().port()
-    ));
+    let nodes = "  a: { kind: serial, config: { device: device, baud: 9600 } }\n  z: { kind: outlet, from: a }\n";
+    let mut wired = graph.plan(nodes).unwrap().wire().unwrap();
+    let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+    let running = wired.start().unwrap();
     // What comes before the device is open again is nobody's, so that it is said until it is heard.
-    let hears = |far: &mut File, text: &str| {
+    let mut hears = |far: &mut File, text: &str| {
         let end = Instant::now() + Duration::from_secs(20);
-        let mut heard = [0; 16];
         loop {
             far.write_all(format!("{text}\n").as_bytes()).unwrap();
-            if out.recv(&mut heard).is_ok_and(|n| &heard[..n] == text.as_bytes()) {
-                return;
+            if let Ok(heard) = outlet.recv_timeout(Duration::from_millis(100))
+                && heard.body.bytes() == text.as_bytes()
+            {
+                return heard.header().segment;
             }
             assert!(Instant::now() < end, "{text} is never heard");
         }
     };
-    hears(&mut far, "one");
+    let before = hears(&mut far, "one");
     drop((far, near));
     let (mut far, near) = plug(&mut graph);
-    hears(&mut far, "two");
+    assert_ne!(hears(&mut far, "two"), before, "what it says now does not go on from what it said then");
     let report = stop(running);
     figures(&report, &[("a.disconnects", 1.0), ("a.partial", 0.0)]);
     drop((far, near));
