@@ -112,7 +112,7 @@ pub(crate) struct Tried {
 impl fmt::Display for Tried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (output, off) in &self.off {
-            write!(f, "`{output}` at most {} off, ", show(*off))?;
+            write!(f, "`{output}` at most {off:.2e} off, ")?;
         }
         write!(f, "{:.1} µs an item", self.an_item.as_secs_f64() * 1e6)
     }
