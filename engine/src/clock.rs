@@ -122,6 +122,10 @@ impl Watch {
 
 /// The shortest time from which the counter's rate is taken, ns.
 const FIRST_LOOK_NS: u64 = 20_000_000;
+/// The most ticks between two readings of the counter that have one of the clock between them: 2 to 4 µs, where it takes
+/// 50 ns as a rule.
+const TOGETHER: u64 = 8_192;
+const TRIES: usize = 4;
 /// The longest time between two looks at the clock, ns.
 const LOOK_NS: u64 = 1_000_000_000;
 
@@ -155,7 +159,32 @@ impl Counter {
     /// an error of a reading grows to no more than twice its size until the next.
     #[cold]
     fn look(&mut self) -> u64 {
-        let (ticks, ns) = (ticks(), monotonic().0);
+        self.hold_against(|| {
+            let before = ticks();
+            let ns = monotonic().0;
+            (before, ns, ticks())
+        })
+    }
+
+    /// Takes readings of the counter, the clock, and the counter again. A thread that is put aside between them has a pair
+    /// that does not belong together: its times would be off by as long as it was away. Such a pair is not taken, and where
+    /// a few in a row are like that, the next reading looks again.
+    fn hold_against(&mut self, mut readings: impl FnMut() -> (u64, u64, u64)) -> u64 {
+        let mut ns = 0;
+        let pair = (0..TRIES).find_map(|_| {
+            let (before, at, after) = readings();
+            ns = at;
+            let between = after.wrapping_sub(before);
+            (between <= TOGETHER).then(|| (before.wrapping_add(between / 2), at))
+        });
+        if let Some((ticks, ns)) = pair {
+            self.take(ticks, ns);
+        }
+        self.last = self.last.max(ns);
+        self.last
+    }
+
+    fn take(&mut self, ticks: u64, ns: u64) {
         let (ticks_passed, ns_passed) = (ticks.wrapping_sub(self.ticks), ns.saturating_sub(self.ns));
         if self.ns == 0 || ticks_passed > u64::MAX / 2 {
             // The first look, or the counter was set back.
@@ -167,8 +196,6 @@ impl Counter {
             self.valid = (u128::from(ticks_passed) * u128::from(next) / u128::from(ns_passed)) as u64;
             (self.ticks, self.ns) = (ticks, ns);
         }
-        self.last = self.last.max(ns);
-        self.last
     }
 }
 
@@ -278,6 +305,28 @@ mod tests {
             (last, readings) = (now, readings + 1);
         }
         assert!(readings > 100);
+    }
+
+    /// A thread that was put aside for 30 ms between its readings keeps the time all the same.
+    #[test]
+    fn readings_that_were_torn_apart_are_not_taken() {
+        const AWAY: u64 = 30_000_000;
+        let mut counter = Counter::default();
+        let begin = 1_000_000_000u64;
+        for (after, torn) in [(0, 1), (25_000_000, TRIES), (80_000_000, TRIES - 1)] {
+            let mut left = torn;
+            let mut now = begin + after;
+            let said = counter.hold_against(|| {
+                let before = now;
+                now += if left > 0 { AWAY } else { 100 };
+                left = left.saturating_sub(1);
+                (before, now, now)
+            });
+            assert_eq!(said, now, "it says what the clock said");
+        }
+        // A tick is a nanosecond here, and the counter is as far as the clock.
+        assert!(counter.rate.abs_diff(1 << 32) < 100, "{}", counter.rate);
+        assert!(counter.ns.abs_diff(counter.ticks) <= 100, "{} {}", counter.ns, counter.ticks);
     }
 
     /// Set by an hour and back, by a leap second, and to before 1970: each is noticed once, and drift is not.
