@@ -487,9 +487,10 @@ impl Reader {
             self.tensor(tensor, &tensor.name);
             seen.names.insert(&tensor.name);
         }
-        seen.names.extend(graph.sparse_initializers.iter().filter_map(|s| s.values.as_ref()).map(|t| t.name.as_str()));
-        for tensor in graph.sparse_initializers.iter().filter_map(|sparse| sparse.values.as_ref()) {
-            self.wrong.push(sparse(&tensor.name));
+        for tensor in &graph.sparse_initializers {
+            let name = tensor.values.as_ref().map_or("", |values| &values.name);
+            self.wrong.push(sparse(name));
+            seen.names.insert(name);
         }
         seen.names.extend(graph.inputs.iter().map(|input| input.name.as_str()));
         let mut made: BTreeMap<&str, usize> = BTreeMap::new();

@@ -194,6 +194,12 @@ impl<'n> Made<'n, '_> {
         find(self.node, attribute).and_then(|a| a.int).unwrap_or(default)
     }
 
+    /// The node's `axis`, which may be counted from the end of so many dims.
+    fn axis(&self, default: i64, rank: usize) -> Option<usize> {
+        let axis = self.int("axis", default);
+        usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok()
+    }
+
     /// A constant input, or the attribute that it was in older opsets.
     fn either(&self, at: usize, attribute: &str) -> Option<Vec<f64>> {
         self.given(at).map(<[f64]>::to_vec).or_else(|| self.ints(attribute))
@@ -258,22 +264,17 @@ impl<'n> Made<'n, '_> {
             "TopK" => {
                 let attribute = || find(self.node, "k").and_then(|a| a.int).map(|k| k as f64);
                 let k = self.given(1).and_then(|k| k.first().copied()).or_else(attribute)?;
-                let mut whole = self.of(0).cloned().unwrap_or_default();
-                let axis = self.int("axis", -1);
-                let axis = usize::try_from(if axis < 0 { axis + whole.len() as i64 } else { axis });
-                match axis.ok().and_then(|axis| whole.get_mut(axis)) {
-                    Some(dim) => *dim = length(k),
-                    // Of a shape that is not known only this much is.
-                    None => return Some(vec![length(k)]).filter(|_| self.of(0).is_none()),
-                }
+                // Of a shape that is not known only this much is.
+                let Some(mut whole) = self.of(0).cloned() else { return Some(vec![length(k)]) };
+                let axis = self.axis(-1, whole.len())?;
+                *whole.get_mut(axis)? = length(k);
                 Some(whole)
             }
             "Concat" => {
                 let parts: Option<Vec<&Shape>> = (0..self.node.inputs.len()).map(|at| self.of(at)).collect();
                 let parts = parts?;
                 let mut whole = (*parts.first()?).clone();
-                let axis = self.int("axis", 0);
-                let axis = usize::try_from(if axis < 0 { axis + whole.len() as i64 } else { axis }).ok()?;
+                let axis = self.axis(0, whole.len())?;
                 *whole.get_mut(axis)? =
                     parts.iter().map(|p| p.get(axis).copied().unwrap_or(1)).fold(0, u64::saturating_add);
                 Some(whole)
@@ -294,8 +295,7 @@ impl<'n> Made<'n, '_> {
             "Einsum" => self.einsum(),
             "Gather" => {
                 let (x, indices) = (self.of(0)?, self.of(1)?);
-                let axis = self.int("axis", 0);
-                let axis = usize::try_from(if axis < 0 { axis + x.len() as i64 } else { axis }).ok()?;
+                let axis = self.axis(0, x.len())?;
                 let (before, behind) = (x.get(..axis)?, x.get(axis + 1..)?);
                 Some([before, indices, behind].concat())
             }
@@ -412,6 +412,7 @@ const AS_IT_IS: &str = "\
 
 #[cfg(all(test, any(feature = "rten", feature = "tract", feature = "ort")))]
 mod tests {
+    use super::{check, wire};
     use crate::onnx::Artifact;
     use crate::onnx::tests::{floats, ints, model};
     use rten_onnx::onnx::DataType as D;
@@ -513,6 +514,34 @@ mod tests {
             (&[], &["a = Shape x", "y = ConstantOfShape a"]),
         ] {
             assert_eq!(read(weights, nodes), Ok(()), "{nodes:?}");
+        }
+    }
+
+    /// `k` is the length of the axis that it is taken of, and of no other.
+    #[test]
+    fn the_best_of_an_axis_are_as_many_along_it() {
+        let weight = |name: &str, dims: &[i64], longs: Vec<i64>| {
+            let elem = if longs.is_empty() { 1 } else { 7 };
+            wire::Tensor { name: name.into(), dims: dims.to_vec(), elem, longs, ..Default::default() }
+        };
+        let node = |op: &str, inputs: [&str; 2], output: &str, axis: i64| wire::Node {
+            op: op.into(),
+            inputs: inputs.map(String::from).to_vec(),
+            outputs: vec![output.into()],
+            attributes: vec![wire::Attribute { name: "axis".into(), int: Some(axis), ..Default::default() }],
+            ..Default::default()
+        };
+        for (axis, is_large) in [(0, false), (-2, false), (1, true), (-1, true)] {
+            let graph = wire::Graph {
+                initializers: vec![
+                    weight("r", &[40_000, 3], vec![]),
+                    weight("c", &[40_000, 1], vec![]),
+                    weight("k", &[1], vec![40_000]),
+                ],
+                nodes: vec![node("TopK", ["r", "k"], "a", axis), node("Add", ["a", "c"], "y", 0)],
+                ..Default::default()
+            };
+            assert_eq!(check(&graph, &[]).is_empty(), !is_large, "{axis}");
         }
     }
 }

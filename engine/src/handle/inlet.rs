@@ -297,8 +297,8 @@ pub struct Inlet<T: Payload> {
 }
 
 impl<T: Payload> Inlet<T> {
-    /// The header of a message that begins now, by the clock of the run. Deadline, class, trace and segment may be changed; sequence
-    /// and source are the graph's to say.
+    /// The header of a message that begins now, by the clock of the run. Deadline, class, trace and segment may be
+    /// changed; sequence and source are the graph's to say.
     pub fn header(&self) -> Header {
         Header { reserved: OWN_CLOCK, ..self.header_at(self.dock.now()) }
     }

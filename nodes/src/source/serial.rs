@@ -141,10 +141,13 @@ impl Source for Serial {
             }
             if self.due <= now {
                 self.port = self.tty.open().ok();
-                if self.port.is_some() {
-                    out.begin_segment();
-                }
-                self.due = if self.port.is_some() { now } else { self.backoff.after(now) };
+                self.due = match self.port {
+                    Some(_) => {
+                        out.begin_segment();
+                        now
+                    }
+                    None => self.backoff.after(now),
+                };
             }
             return Ok(Next::At(self.due));
         };
