@@ -25,7 +25,7 @@ use crate::meter::Run;
 use crate::meter::{Hist, Term};
 use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
 use crate::port::PortSet;
-use crate::stage::{Common, Ended, OnError, Stage, Standing, Tail, Trouble, Turn, blocked, guarded, sift};
+use crate::stage::{Common, Ended, OnError, Stage, Standing, Tail, Trouble, Turn, blocked, guarded, note_skew, sift};
 use crate::sync::Arc;
 use crate::tensor::{PortSpec, Tensor};
 use crate::unit::Span;
@@ -267,6 +267,7 @@ impl<B: Backend> InferStage<B> {
         common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
+        common.note_joins(cx);
         let (session, wakes) = begin::<B>(&prepared, batch.max, cx)?;
         // Each call of a stream with state needs what the one before has left; and who turns a graph by hand, by a clock of
         // his own perhaps, is given no threads.
@@ -370,6 +371,9 @@ impl<B: Backend> InferStage<B> {
                 run = runs.next().unwrap_or_default();
             }
             run.n = run.n.saturating_sub(1);
+            if run.is_recorded() {
+                note_skew::<ZipMany<Tensor>>(self.common.skew, &set, run.weight, cx);
+            }
             self.held.push_back(Held { set, run: Run { n: 1, ..run }, since: now });
         }
         self.intake.received(ready as u64);

@@ -6,7 +6,7 @@
 mod join;
 mod merge;
 
-pub use join::JoinPolicy;
+pub use join::{JoinPolicy, Pick};
 pub(crate) use join::{JoinRule, Lead, ZipMany};
 pub use merge::{OneOf, Picked};
 
@@ -68,6 +68,8 @@ impl fmt::Debug for Left {
 #[allow(private_interfaces)]
 pub trait Intake: Sized + 'static {
     type Taken;
+    /// Whether a call may be given messages of several inputs.
+    const JOINS: bool = false;
     fn build(parts: IntakeParts) -> Self;
     /// An empty burst that never has to grow.
     fn burst(&self) -> Burst<Self::Taken>;
@@ -140,6 +142,16 @@ pub trait Intake: Sized + 'static {
         see(0, Self::header(taken, Lead::Oldest));
     }
     fn left(self) -> Vec<Left>;
+}
+
+/// How far apart the messages of one call began, ns.
+pub(crate) fn skew_of<I: Intake>(taken: &I::Taken) -> u64 {
+    let (mut first, mut last) = (u64::MAX, 0);
+    I::each_header(taken, &mut |_, header| {
+        first = first.min(header.origin.0);
+        last = last.max(header.origin.0);
+    });
+    last.saturating_sub(first)
 }
 
 fn left_of<T: Payload>(rx: Rx<T>, queued: u64) -> Left {

@@ -76,7 +76,7 @@ pub use error::{
 };
 pub use folders::Folders;
 pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
-pub use intake::{JoinPolicy, OneOf, Picked};
+pub use intake::{JoinPolicy, OneOf, Pick, Picked};
 pub use layers::Layers;
 pub use meter::{Recorded, Telemetry, Term};
 pub use node::{

@@ -61,6 +61,8 @@ pub enum Term {
     Closure,
     /// Messages in one call of a model.
     Batch,
+    /// How far apart the messages that a join took together began.
+    Skew,
 }
 
 impl Term {
@@ -76,6 +78,7 @@ impl Term {
             Term::EndToEnd => "e2e",
             Term::Closure => "closure",
             Term::Batch => "batch",
+            Term::Skew => "skew",
         }
     }
 }

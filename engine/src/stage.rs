@@ -25,7 +25,7 @@ pub(crate) use transform::TransformStage;
 
 use crate::edge::{Reason, State};
 use crate::error::NodeError;
-use crate::intake::{Intake, Lead, Left};
+use crate::intake::{Intake, Lead, Left, skew_of};
 use crate::meter::{Hist, Term};
 use crate::node::{Metrics, Node};
 use crate::payload::Header;
@@ -194,6 +194,10 @@ pub(crate) struct Common {
     pub(crate) queue: Option<Hist>,
     pub(crate) hold: Option<Hist>,
     pub(crate) blocked: Option<Hist>,
+    /// How far apart the messages of a join began.
+    pub(crate) skew: Option<Hist>,
+    /// Whether a call takes messages of several inputs together.
+    pub(crate) joins: bool,
     life: Life,
     /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`, `fault`
     /// and `budget` in one question, asked once a turn.
@@ -236,6 +240,8 @@ impl Common {
             queue: None,
             hold: None,
             blocked: None,
+            skew: None,
+            joins: false,
             life: Life::Open,
             special: false,
             call_ns: 0,
@@ -261,6 +267,14 @@ impl Common {
         self.queue = Some(cx.histogram(self.node, Term::Queue, 2));
         if inputs > 1 {
             self.hold = Some(cx.histogram(self.node, Term::Hold, 2));
+        }
+        self.note_joins(cx);
+    }
+
+    /// Prepares what only a join records.
+    pub(crate) fn note_joins(&mut self, cx: &mut Cx) {
+        if self.joins {
+            self.skew = Some(cx.histogram(self.node, Term::Skew, 2));
         }
     }
 
@@ -471,6 +485,13 @@ pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, No
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(Trouble::error(name, &error)),
         Err(panic) => Err(Trouble::panic(name, &*panic)),
+    }
+}
+
+/// Records how far apart the messages of a call began, where it takes several together.
+pub(crate) fn note_skew<I: Intake>(skew: Option<Hist>, taken: &I::Taken, weight: u32, cx: &mut Cx) {
+    if let Some(skew) = skew {
+        cx.record(skew, skew_of::<I>(taken), 1, weight);
     }
 }
 

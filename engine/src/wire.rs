@@ -274,6 +274,7 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         let intake = IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, rule };
         let mut common = Common::new(node, kit.on_error, kit.counts, cx);
         common.lead = lead;
+        common.joins = kit.in_edges.len() > 1 && !kit.planned.merges();
         common.budget = kit.budget;
         common.live = kit.live;
         common.urgency = kit.urgency;

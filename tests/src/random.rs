@@ -100,6 +100,7 @@ fn join(rng: &mut fastrand::Rng, policy: &str, patience: bool) -> String {
             if rng.bool() {
                 let _ = write!(join, ", hold: {}us", rng.u8(1..30));
             }
+            join += pick(rng, &["", "", ", pick: oldest", ", pick: newest", ", anchor: a", ", anchor: b"]);
         }
         "sample" if rng.bool() => join += ", trigger: a",
         _ => {}

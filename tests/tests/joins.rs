@@ -1,6 +1,6 @@
 //! What is taken together, what is taken next, what is let go. Turned by hand, so that time is exact.
 
-use limen::{Reason, Report};
+use limen::{Reason, Report, Term};
 use limen_tests::turn;
 
 fn figure(report: &Report, name: &str) -> f64 {
@@ -43,6 +43,76 @@ fn by_time_pairs_what_began_within_a_time() {
     let report = joined(&every(10, 100), &every(30, 33), "policy: by_time, within: 2ms");
     assert_eq!((figure(&report, "count"), lost(&report, Reason::Unmatched)), (33.0, 67));
     assert_eq!(figure(&report, "sum_x"), (0..33).map(|n| f64::from(3 * n)).sum::<f64>());
+}
+
+/// `count` numbers, one each `period`, begun so much later, us.
+fn stream(count: u64, period: u64, later: i64) -> String {
+    let origins: Vec<String> = (0..count).map(|n| (((n * period) as i64 + later) * 1_000).to_string()).collect();
+    format!("count: {count}, period_ns: {}, origins: [{}]", period * 1_000, origins.join(", "))
+}
+
+/// The greatest skew, us, as the report has it.
+fn skew(report: &Report) -> u64 {
+    report.histogram("c", Term::Skew).map_or(0, |recorded| recorded.histogram.max() / 1_000)
+}
+
+#[test]
+fn by_time_pairs_the_nearest() {
+    // A fast sensor and a slow one, and how far the fast one is ahead, us; pairs, the greatest skew, and the fast one's numbers.
+    let slow = stream(40, 50_000, 0);
+    let ends = |first: u64| (0..40).map(|n| (first + 50 * n) as f64).sum::<f64>();
+    for (join, later, pairs, most, numbers) in [
+        ("within: 5ms", 0, 40.0, 0..=0, ends(0)),
+        ("within: 5ms", 300, 40.0, 300..=303, ends(0)),
+        ("within: 5ms", 700, 40.0, 300..=703, ends(0) - 39.0),
+        ("within: 5ms, anchor: y", 0, 40.0, 0..=0, ends(0)),
+        ("within: 5ms, pick: nearest, anchor: y", 300, 40.0, 300..=303, ends(0)),
+        // The first there is begins a moment, and 5 ms is as far as it may be.
+        ("within: 5ms, pick: oldest, anchor: y", 0, 40.0, 4990..=5050, ends(0) - 39.0 * 5.0),
+        ("within: 5ms, pick: newest, anchor: y", 0, 40.0, 4990..=5050, ends(5)),
+        ("within: 5ms, hold: 10ms", 0, 40.0, 0..=0, ends(0)),
+        ("within: 200us, anchor: y", 300, 0.0, 0..=0, 0.0),
+    ] {
+        let report = joined(&stream(2_000, 1_000, later), &slow, &format!("policy: by_time, {join}"));
+        let found = (figure(&report, "count"), figure(&report, "sum_x"));
+        assert_eq!(found, (pairs, numbers), "{join}, {later} us later");
+        assert!(most.contains(&skew(&report)), "{join}, {later} us later: {} us", skew(&report));
+        let unmatched = |to: &str| report.edges.iter().find(|edge| edge.to == to).map_or(0, |edge| edge.lost_total());
+        assert_eq!((unmatched("c/x"), unmatched("c/y")), (2_000 - pairs as u64, 40 - pairs as u64), "{join}");
+    }
+}
+
+#[test]
+fn a_better_partner_is_waited_for_no_longer_than_one_can_come() {
+    // Two sensors of one rate, 4 ms apart: what a stream's own pace rules out is not waited for.
+    let report = joined(&stream(30, 33_000, 0), &stream(30, 33_000, 4_000), "policy: by_time, within: 10ms");
+    let held = &report.histogram("c", Term::Hold).expect("recorded").histogram;
+    // Until the pace is known the next message decides, 33 ms after this one came.
+    let long = held.count_between(5_000_000, 40_000_000);
+    assert_eq!((long, held.max() / 10_000_000), (8, 3), "held longer than 5 ms, and the longest in 10 ms");
+    assert_eq!((figure(&report, "count"), skew(&report) / 100), (30.0, 40));
+}
+
+#[test]
+fn three_inputs_meet_at_the_anchor() {
+    let sources = |anchor: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {} }} }}\n  b: {{ kind: numbers, config: {{ {} }} }}\n  \
+             d: {{ kind: numbers, config: {{ {} }} }}\n  c: {{ kind: collect, inputs: {{ x: a, y: b, z: d }}, \
+             join: {{ policy: by_time, within: 6ms{anchor} }} }}\n",
+            stream(1_000, 1_000, 0),
+            stream(20, 50_000, 0),
+            stream(10, 100_000, 2_400),
+        )
+    };
+    for (anchor, numbers) in [("", 20..=20), (", anchor: y", 0..=0), (", anchor: z", 20..=20)] {
+        let report = turn(&sources(anchor), 3);
+        assert_eq!((report.bugs.len(), figure(&report, "count")), (0, 10.0), "{anchor}");
+        assert_eq!(figure(&report, "sum_y"), (0..10).map(|n| f64::from(2 * n)).sum::<f64>(), "{anchor}");
+        // The fast one goes with the input that sets the moment: 0, 100, .. or 2, 102, ..
+        let ahead = figure(&report, "sum_x") as i64 - (0..10).map(|n| 100 * n).sum::<i64>();
+        assert!(numbers.contains(&ahead), "{anchor}: {ahead}");
+    }
 }
 
 #[test]

@@ -234,6 +234,16 @@ fn joins_that_cannot_be_meant() {
             "5:50 E0139",
             "`trigger: c`",
         ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { pick: newest } }",
+            "5:50 E0139",
+            "belong to `policy: by_time`",
+        ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, anchor: c } }",
+            "5:50 E0139",
+            "`anchor: c` is none of its inputs",
+        ),
         ("m: { kind: step, from: a, join: { patience: 1 } }", "5:35 E0139", "`join` with one input"),
         (
             "m: { kind: merge, inputs: { x: a, y: a }, join: { policy: in_turn } }",

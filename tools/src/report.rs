@@ -37,6 +37,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
     }
     if detail != Detail::Problems {
         latencies(&mut text, report);
+        joins(&mut text, report);
         path_latencies(&mut text, report);
         coverage(&mut text, report);
         losses(&mut text, report);
@@ -165,6 +166,30 @@ fn latencies(text: &mut String, report: &Report) {
             let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
             table.row(std::iter::once(source.name.clone()).chain(quantiles).chain([show_ns(recorded.histogram.max())]));
         }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+/// How far apart the messages that joins took together began, where they did not begin together, and how long the first to
+/// come waited for the others.
+fn joins(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<join", "n", "skew p50", "p99", "max", "hold p50", "p99", "max"]);
+    for node in &report.nodes {
+        let Some(skew) = if_any(report, &node.name, Term::Skew) else { continue };
+        let hold = report.histogram(&node.name, Term::Hold);
+        table.row([
+            node.name.clone(),
+            skew.samples.to_string(),
+            at(Some(skew), 0.5),
+            at(Some(skew), 0.99),
+            show_ns(skew.histogram.max()),
+            at(hold, 0.5),
+            at(hold, 0.99),
+            hold.map_or_else(String::new, |hold| show_ns(hold.histogram.max())),
+        ]);
     }
     if !table.is_empty() {
         text.push('\n');

@@ -11,6 +11,7 @@ use crate::node::{Inputs, MAX_PORTS, Many, PortType, Set};
 use crate::payload::{Header, Message, Payload};
 use crate::stage::BURST;
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -52,13 +53,41 @@ impl JoinPolicy {
     }
 }
 
+/// Which message of an input is taken for a moment, of a join by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Pick {
+    /// The one that began nearest to it.
+    #[default]
+    Nearest,
+    /// The first within the window, as soon as there is one.
+    Oldest,
+    /// The last within the window.
+    Newest,
+}
+
+impl Pick {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pick::Nearest => "nearest",
+            Pick::Oldest => "oldest",
+            Pick::Newest => "newest",
+        }
+    }
+}
+
 /// `join:` of a node, at work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JoinRule {
     pub(crate) policy: JoinPolicy,
+    /// By time: which message of an input is taken for a moment.
+    pub(crate) pick: Pick,
+    /// By time: the input whose messages set the moments; whichever has the newest head without.
+    pub(crate) anchor: Option<usize>,
     /// Unmatched messages one input may pile up while a partner is missing.
     pub(crate) patience: Option<usize>,
-    /// How far apart messages that belong together began, ns.
+    /// By time: how far from the moment a message may have begun, ns.
     pub(crate) within: u64,
     /// How long a message that others may still overtake is held back, ns.
     pub(crate) hold: u64,
@@ -100,6 +129,7 @@ pub(super) struct Side<T: Payload> {
     items: Vec<Message<T>>,
     runs: Vec<Run>,
     order: Order,
+    interval: Interval,
     /// What is taken with messages of other inputs until something newer comes, and whether it has been already.
     newest: Option<(Message<T>, Run, bool)>,
 }
@@ -113,12 +143,54 @@ enum Order {
     Begun { taken: u64 },
 }
 
+/// The least time between two messages of a side that began one after the other, as far as its last ones tell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    /// When the last one began, ns; 0 before the first.
+    last: u64,
+    gaps: [u64; Interval::KEPT],
+    n: usize,
+}
+
+impl Interval {
+    /// Intervals kept, and needed before anything is concluded.
+    const KEPT: usize = 8;
+
+    fn note(&mut self, begun: u64) {
+        if self.last != 0 {
+            self.gaps[self.n % Self::KEPT] = begun.saturating_sub(self.last);
+            self.n += 1;
+        }
+        self.last = begun;
+    }
+
+    /// Before when no message will begin that follows one which began at a time: half of the shortest interval seen leaves room
+    /// for jitter. Goes by what the messages say, not by when they came, so that a recorded stream is joined the same again.
+    fn next_after(&self, begun: u64) -> u64 {
+        let shortest = if self.n < Self::KEPT { 0 } else { self.gaps.iter().copied().min().unwrap_or(0) };
+        begun.saturating_add(shortest / 2)
+    }
+}
+
+/// What a side has for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The message behind so many others, and when it was known to be the one, by the clock of runs.
+    Found { behind: usize, known: u64 },
+    /// A better one may still come.
+    Open,
+    /// None began near enough, and none will.
+    Nothing,
+}
+
 /// What matching needs of a side, whatever its payload.
 pub(super) trait AnySide {
     /// Sequence and part of the oldest message, looking at the edge if need be.
     fn head(&mut self) -> Option<(u64, u32)>;
     /// When the oldest message began, after sorting in what has come by now.
     fn begun(&mut self, now: u64) -> Option<u64>;
+    /// What it has for a moment; loses what can be of no use to it nor to a later one. `is_final`: nothing better is waited for.
+    fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice;
     /// Goes on to the newest message there is; true where that is another than before.
     fn renew(&mut self) -> bool;
     fn has_newest(&self) -> bool;
@@ -126,6 +198,8 @@ pub(super) trait AnySide {
     fn waiting(&self) -> usize;
     /// Whether the producer waits for room that only this side can make.
     fn is_full(&self) -> bool;
+    /// Whether more may come than has been taken off the edge.
+    fn may_grow(&self) -> bool;
     fn is_open(&self) -> bool;
 }
 
@@ -138,6 +212,7 @@ impl<T: Payload> Side<T> {
             items: rx.list(),
             runs: Vec::with_capacity(buffer + 1),
             order: if policy == JoinPolicy::ByTime { Order::Begun { taken: 0 } } else { Order::Sent },
+            interval: Interval::default(),
             newest: None,
             rx,
         }
@@ -208,6 +283,7 @@ impl<T: Payload> AnySide for Side<T> {
     fn begun(&mut self, now: u64) -> Option<u64> {
         let Order::Begun { taken } = self.order else { return None };
         if self.queue.len() < BURST {
+            let mut interval = self.interval;
             self.take(BURST, |queue, rx, message, run| {
                 let begun = message.header().origin.0;
                 if begun == 0 || begun > now.saturating_add(FUTURE_NS) {
@@ -215,13 +291,57 @@ impl<T: Payload> AnySide for Side<T> {
                 } else if begun < taken {
                     rx.lose(Reason::Unmatched, 1);
                 } else {
+                    interval.note(begun);
                     // Nearly always the last.
                     let behind = queue.iter().rev().take_while(|(other, _)| other.header().origin.0 > begun).count();
                     queue.insert(queue.len() - behind, (message, run));
                 }
             });
+            self.interval = interval;
         }
         self.queue.front().map(|(message, _)| message.header().origin.0)
+    }
+    fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice {
+        let last = moment.saturating_add(rule.within);
+        // A message is of no use when the next one is at least as good for this moment and for every later one.
+        let serves = match rule.pick {
+            Pick::Nearest => moment,
+            Pick::Oldest => 0,
+            Pick::Newest => last,
+        };
+        let (head, later) = loop {
+            let Some(head) = self.begun(now) else {
+                return if self.may_grow() { Choice::Open } else { Choice::Nothing };
+            };
+            // Parts of one message began together: they are as good as each other.
+            let begun = |(message, _): &(Message<T>, Run)| message.header().origin.0;
+            let later = self.queue.iter().position(|other| begun(other) > head).map(|at| (at, begun(&self.queue[at])));
+            let is_early = head.saturating_add(rule.within) < moment;
+            if !is_early && (head >= serves || later.is_none_or(|(_, next)| next > serves)) {
+                break (head, later);
+            }
+            self.lose_head(Reason::Unmatched);
+        };
+        if head > last {
+            return Choice::Nothing;
+        }
+        let found = |behind, known| Choice::Found { behind, known };
+        let is_final = is_final || !self.may_grow();
+        match (rule.pick, later) {
+            (Pick::Oldest, _) => found(0, 0),
+            (Pick::Nearest, _) if head >= moment => found(0, 0),
+            (Pick::Newest, _) if head >= last => found(0, 0),
+            (pick, Some((at, next))) => {
+                // The first beyond what serves shows that nothing better comes.
+                let is_nearer = pick == Pick::Nearest && next - moment < moment - head;
+                found(if is_nearer { at } else { 0 }, self.queue[at].1.sent)
+            }
+            (pick, None) => {
+                // What could be better begins between the head and as far behind the moment, or at the window's end.
+                let end = if pick == Pick::Nearest { moment + (moment - head) } else { last };
+                if is_final || self.interval.next_after(head) >= end { found(0, 0) } else { Choice::Open }
+            }
+        }
     }
     fn renew(&mut self) -> bool {
         let mut newer = false;
@@ -252,17 +372,20 @@ impl<T: Payload> AnySide for Side<T> {
     fn is_full(&self) -> bool {
         self.rx.is_full()
     }
+    fn may_grow(&self) -> bool {
+        self.rx.state() == State::Open
+    }
     fn is_open(&self) -> bool {
-        !self.queue.is_empty() || self.rx.state() == State::Open
+        !self.queue.is_empty() || self.may_grow()
     }
 }
 
-/// Brings every side to what belongs together, losing what cannot be matched. True when there is a match; otherwise `due` is
-/// when to look again although nothing comes.
-fn align(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64) -> bool {
-    *due = u64::MAX;
+/// Brings every side to what belongs together, losing what cannot be matched. True when there is a match, and `known` is when
+/// that was clear, where it was later than the last of it came; otherwise `due` is when to look again although nothing comes.
+fn align(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
+    (*due, *known) = (u64::MAX, 0);
     match rule.policy {
-        JoinPolicy::ByTime => align_by_time(sides, rule, due),
+        JoinPolicy::ByTime => align_by_time(sides, rule, due, known),
         JoinPolicy::Sample => align_newest(sides, rule.trigger),
         _ => align_by_sequence(sides, rule.patience),
     }
@@ -287,38 +410,71 @@ fn give_up(
     true
 }
 
-fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64) -> bool {
+/// By time: each input gives the message that `pick` names for a moment, which an input's head sets. Goes by when messages
+/// began; only `hold`, and an edge that is full, end the wait for a better one by the clock.
+fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     let now = rule.clock.now().0;
     loop {
         let (mut newest, mut complete) = (None, true);
-        for side in sides.iter_mut() {
+        for (at, side) in sides.iter_mut().enumerate() {
             let begun = side.begun(now);
             complete &= begun.is_some();
-            newest = newest.max(begun);
+            // Of those that began together the first.
+            newest = newest.max(begun.map(|begun| (begun, Reverse(at))));
         }
-        let Some(newest) = newest else { return false };
+        let moment = match rule.anchor {
+            Some(anchor) => sides[anchor].begun(now).map(|begun| (begun, Reverse(anchor))),
+            None => newest,
+        };
+        let Some((moment, Reverse(anchor))) = moment else {
+            if newest.is_some() && give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
+                continue;
+            }
+            return false;
+        };
         // Something earlier may still come to any side: what is held back is not yet decided on.
-        let held_until = newest.saturating_add(rule.hold);
-        if now < held_until && sides.iter().any(|side| side.is_open()) && !sides.iter().any(|side| side.is_full()) {
+        let held_until = moment.saturating_add(rule.hold);
+        let is_full = sides.iter().any(|side| side.is_full());
+        if now < held_until && sides.iter().any(|side| side.is_open()) && !is_full {
             *due = held_until;
             return false;
         }
-        let mut lost = false;
-        for side in sides.iter_mut() {
-            while side.begun(now).is_some_and(|begun| begun.saturating_add(rule.within) < newest) {
-                side.lose_head(Reason::Unmatched);
-                lost = true;
+        let longest = sides.iter().map(|side| side.waiting()).max().unwrap_or(0);
+        let is_final = rule.hold > 0 || is_full || rule.patience.is_some_and(|patience| longest > patience);
+        *known = if rule.hold > 0 { held_until } else { 0 };
+        let (mut chosen, mut has_open, mut has_nothing, mut has_passed) = ([0usize; MAX_PORTS], false, false, false);
+        for (at, side) in sides.iter_mut().enumerate().filter(|(at, _)| *at != anchor) {
+            match side.choose(moment, rule, now, is_final) {
+                Choice::Found { behind, known: at_once } => {
+                    chosen[at] = behind;
+                    *known = (*known).max(at_once);
+                    // What was lost as too early uncovered one that is newer still: it sets the moment.
+                    has_passed |= rule.anchor.is_none() && behind == 0 && side.begun(now).is_some_and(|b| b > moment);
+                }
+                Choice::Open => has_open = true,
+                Choice::Nothing => has_nothing = true,
             }
         }
-        if lost {
+        if has_passed {
             continue;
         }
-        if complete {
-            return true;
+        if has_nothing && sides.iter().all(|side| side.is_open()) {
+            // Without an anchor the input that has gone past the moment sets the next.
+            sides[anchor].lose_head(Reason::Unmatched);
+            continue;
         }
-        if !give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
-            return false;
+        if has_open || has_nothing {
+            complete = sides.iter_mut().all(|side| side.begun(now).is_some());
+            if complete || !give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
+                return false;
+            }
+            continue;
         }
+        debug_assert!(complete, "a side without a head has nothing to choose");
+        for (side, behind) in sides.iter_mut().zip(chosen) {
+            (0..behind).for_each(|_| side.lose_head(Reason::Unmatched));
+        }
+        return true;
     }
 }
 
@@ -387,7 +543,7 @@ impl JoinRule {
         match (self.policy, self.trigger) {
             (JoinPolicy::Sample, Some(trigger)) => Lead::Input(trigger),
             (JoinPolicy::Sample, None) => Lead::Newest,
-            _ => Lead::Oldest,
+            _ => self.anchor.map_or(Lead::Oldest, Lead::Input),
         }
     }
 
@@ -457,10 +613,10 @@ impl Fresh {
     }
 }
 
-/// The ledger of a set: that of its oldest message, which waited for the newest.
-fn combine<'a>(parts: impl Iterator<Item = (&'a Header, Run)>) -> Run {
+/// The ledger of a set: that of its oldest message, which waited for the newest, or until it was `known` to belong to it.
+fn combine<'a>(known: u64, parts: impl Iterator<Item = (&'a Header, Run)>) -> Run {
     let mut oldest: Option<(u64, Run)> = None;
-    let mut complete = 0;
+    let mut complete = known;
     let mut recorded = true;
     for (header, run) in parts.filter(|(_, run)| run.n > 0) {
         recorded &= run.is_recorded();
@@ -496,6 +652,7 @@ macro_rules! tuple_inputs {
             fresh: Fresh,
             rule: JoinRule,
             due: u64,
+            known: u64,
         }
 
         impl<$($t: Payload),+> fmt::Debug for $name<$($t),+> {
@@ -507,6 +664,7 @@ macro_rules! tuple_inputs {
         #[allow(private_interfaces)]
         impl<$($t: Payload),+> Intake for $name<$($t),+> {
             type Taken = ($(Message<$t>,)+);
+            const JOINS: bool = true;
             fn build(parts: IntakeParts) -> Self {
                 let mut edges = parts.edges.into_iter();
                 let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
@@ -516,15 +674,16 @@ macro_rules! tuple_inputs {
                     fresh: Fresh::new(parts.rule.policy),
                     rule: parts.rule,
                     due: u64::MAX,
+                    known: 0,
                 }
             }
             fn burst(&self) -> Burst<Self::Taken> {
                 Burst::new(Vec::with_capacity(BURST), BURST + 1)
             }
             fn ready(&mut self, limit: usize) -> usize {
-                while self.sets.len() < limit && align(&mut [$(&mut self.$s),+], &self.rule, &mut self.due) {
+                while self.sets.len() < limit && align(&mut [$(&mut self.$s),+], &self.rule, &mut self.due, &mut self.known) {
                     $(let $s = self.$s.pop();)+
-                    let run = combine([$(($s.0.header(), $s.1)),+].into_iter());
+                    let run = combine(self.known, [$(($s.0.header(), $s.1)),+].into_iter());
                     self.fresh.push([$($s.2),+].into_iter());
                     self.sets.push_back((($($s.0,)+), run));
                 }
@@ -621,6 +780,7 @@ pub struct ZipMany<T: Payload> {
     fresh: Fresh,
     rule: JoinRule,
     due: u64,
+    known: u64,
 }
 
 impl<T: Payload> fmt::Debug for ZipMany<T> {
@@ -634,13 +794,14 @@ impl<T: Payload> ZipMany<T> {
         // At most `MAX_PORTS` sides, so the list of borrows needs no allocation.
         let mut sides: arrayvec::ArrayVec<&mut dyn AnySide, MAX_PORTS> =
             self.sides.iter_mut().map(|s| s as &mut dyn AnySide).collect();
-        align(&mut sides, &self.rule, &mut self.due)
+        align(&mut sides, &self.rule, &mut self.due, &mut self.known)
     }
 }
 
 #[allow(private_interfaces)]
 impl<T: Payload> Intake for ZipMany<T> {
     type Taken = Set<T>;
+    const JOINS: bool = true;
     fn build(parts: IntakeParts) -> Self {
         let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
         ZipMany {
@@ -650,6 +811,7 @@ impl<T: Payload> Intake for ZipMany<T> {
             fresh: Fresh::new(parts.rule.policy),
             rule: parts.rule,
             due: u64::MAX,
+            known: 0,
         }
     }
     fn burst(&self) -> Burst<Set<T>> {
@@ -672,7 +834,7 @@ impl<T: Payload> Intake for ZipMany<T> {
                 fresh.push(is_fresh);
             }
             self.fresh.push(fresh.into_iter());
-            let run = combine(set.iter().map(Message::header).zip(runs));
+            let run = combine(self.known, set.iter().map(Message::header).zip(runs));
             self.sets.push_back((set, run));
         }
         self.sets.len().min(limit)

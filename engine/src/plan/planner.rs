@@ -385,7 +385,7 @@ impl Planner<'_> {
     /// What of several inputs is taken together.
     fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool) {
         let Some(join) = &node.join else { return };
-        let JoinSpec { policy, patience, within, hold, trigger } = &join.value;
+        let JoinSpec { policy, patience, within, hold, trigger, pick, anchor } = &join.value;
         let mut wrong = |message: &str, help: &str| {
             self.wrong("E0139", &join.place, format!("`{}`: {message}", node.name), help);
         };
@@ -411,12 +411,25 @@ impl Planner<'_> {
             let message = format!("`trigger: {port}` is not an input that `policy: sample` could wait for");
             wrong(&message, "name an input, with `policy: sample`");
         }
+        let input = |name: &Option<String>| plan.inputs.iter().position(|(port, _)| Some(port) == name.as_ref());
+        if (pick.is_some() || anchor.is_some()) && !by_time {
+            wrong(
+                "`pick` and `anchor` belong to `policy: by_time`",
+                "write `join: { policy: by_time, within: 5ms, .. }`",
+            );
+        } else if let (Some(name), None) = (anchor, input(anchor)) {
+            let names: Vec<String> = plan.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
+            wrong(&format!("`anchor: {name}` is none of its inputs"), &format!("name one of {}", names.join(", ")));
+        }
+        let anchor = input(anchor);
         plan.rule = JoinRule {
             policy: *policy,
             patience: *patience,
             within: within.map_or(0, crate::unit::Span::as_nanos),
             hold: hold.map_or(0, crate::unit::Span::as_nanos),
             trigger: at,
+            pick: pick.unwrap_or_default(),
+            anchor,
             ..JoinRule::default()
         };
     }

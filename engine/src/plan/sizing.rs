@@ -291,7 +291,8 @@ impl Planner<'_> {
         let path = histogram_bytes(3);
         let mut histograms = 0usize;
         for node in nodes {
-            histograms = histograms.saturating_add(4 * hop);
+            let joins = node.in_edges.len() > 1 && !node.merges();
+            histograms = histograms.saturating_add((4 + usize::from(joins)) * hop);
             if node.outputs.is_empty() {
                 histograms = histograms.saturating_add(node.reached_by.len() * path);
             }

@@ -16,8 +16,8 @@ pub(super) trait Work<T> {
     fn give(&mut self, items: &mut std::vec::Drain<'_, T>) -> Result<(), NodeError>;
     /// Gives the node one item.
     fn give_one(&mut self, item: T) -> Result<(), NodeError>;
-    /// Looks at a message that is recorded, before it is given away.
-    fn note(&mut self, item: &T);
+    /// Looks at a message that is recorded and counts for `weight`, before it is given away.
+    fn note(&mut self, item: &T, weight: u32, cx: &mut Cx);
     /// The last `n` messages noted failed, or were not given.
     fn forget(&mut self, n: usize);
     /// Takes back what a call that did not return had emitted.
@@ -93,7 +93,7 @@ impl Pass {
             while items.len() > self.behind {
                 let Some(item) = items.next() else { break };
                 if self.weight > 0 {
-                    work.note(&item);
+                    work.note(&item, self.weight, cx);
                 }
                 match &mut common.fault {
                     None => work.give_one(item)?,
@@ -284,7 +284,7 @@ impl<I: Intake> Feed<I> {
         if recorded {
             weight = run.weight;
             accounted = run.accounted + cx.record_wait_alone(common, &run, started);
-            work.note(&item);
+            work.note(&item, weight, cx);
         }
         self.intake.received(1);
         common.calling = true;
@@ -360,7 +360,7 @@ impl<I: Intake> Feed<I> {
         if recorded {
             pass.weight = run.weight;
             pass.accounted = run.accounted + cx.record_wait(common, &run, pass.started);
-            items.iter().for_each(|item| work.note(item));
+            items.iter().for_each(|item| work.note(item, run.weight, cx));
         }
         let (mut failed, mut result) = (0, Ok(()));
         // A block, so that the iterator is dropped where it is: moved into `drop`, it would be copied right behind the

@@ -2,7 +2,8 @@
 
 use super::feed::{Feed, Work, drop_item};
 use super::{
-    Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, reset_node,
+    Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, note_skew,
+    reset_node,
 };
 use crate::edge::State;
 use crate::error::NodeError;
@@ -27,6 +28,7 @@ struct SinkWork<N: Sink> {
     /// End-to-end histogram by source.
     paths: Vec<Option<Hist>>,
     closure: Hist,
+    skew: Option<Hist>,
     origins: Vec<(u64, u32)>,
     lead: Lead,
     source: usize,
@@ -49,7 +51,10 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         node.take(item)
     }
     #[inline]
-    fn note(&mut self, item: &<N::In as Inputs>::Taken) {
+    fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
+        if <N::In as Inputs>::Intake::JOINS {
+            note_skew::<<N::In as Inputs>::Intake>(self.skew, item, weight, cx);
+        }
         let header = <N::In as Inputs>::Intake::header(item, self.lead);
         self.source = header.source as usize;
         push_origin(&mut self.origins, header.origin);
@@ -124,6 +129,7 @@ impl<N: Sink> SinkStage<N> {
             node: Some(node),
             paths,
             closure: cx.histogram(common.node, Term::Closure, 2),
+            skew: common.skew,
             origins: Vec::with_capacity(BURST),
             lead: common.lead,
             source: 0,

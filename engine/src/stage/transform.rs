@@ -3,14 +3,14 @@
 use super::feed::{Feed, Work, drop_item};
 use super::{
     Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
-    reset_node,
+    note_skew, reset_node,
 };
 use crate::clock::Time;
 use crate::edge::State;
 use crate::emit::Emit;
 use crate::error::NodeError;
 use crate::intake::Intake;
-use crate::meter::Term;
+use crate::meter::{Hist, Term};
 use crate::node::{Inputs, Reset, Transform};
 use crate::port::PortSet;
 use crate::worker::Cx;
@@ -27,6 +27,7 @@ pub(crate) struct TransformStage<N: Transform> {
 struct TransformWork<N: Transform> {
     node: Option<N>,
     emit: Emit<N::Out>,
+    skew: Option<Hist>,
 }
 
 impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
@@ -49,7 +50,11 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
         emit.ports.commit()
     }
     #[inline]
-    fn note(&mut self, _: &<N::In as Inputs>::Taken) {}
+    fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
+        if <N::In as Inputs>::Intake::JOINS {
+            note_skew::<<N::In as Inputs>::Intake>(self.skew, item, weight, cx);
+        }
+    }
     fn forget(&mut self, _: usize) {}
     fn rollback(&mut self) {
         self.emit.ports.rollback();
@@ -90,7 +95,8 @@ impl<N: Transform> TransformStage<N> {
     ) -> Self {
         common.takes(inputs, cx);
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
-        TransformStage { common, feed: Feed::new(intake), work: TransformWork { node: Some(node), emit }, again }
+        let work = TransformWork { node: Some(node), emit, skew: common.skew };
+        TransformStage { common, feed: Feed::new(intake), work, again }
     }
 
     /// Calls `finish` or `wake`, whose outputs have no ledger: they descend from no single message.

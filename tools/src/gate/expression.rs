@@ -62,8 +62,17 @@ const STATS: [(&str, Stat); 5] = [
     ("max", Stat::Max),
 ];
 
-const TERMS: [Term; 8] =
-    [Term::Source, Term::Queue, Term::Hold, Term::Blocked, Term::Compute, Term::Emit, Term::Closure, Term::Batch];
+const TERMS: [Term; 9] = [
+    Term::Source,
+    Term::Queue,
+    Term::Hold,
+    Term::Blocked,
+    Term::Compute,
+    Term::Emit,
+    Term::Closure,
+    Term::Batch,
+    Term::Skew,
+];
 
 /// What is wrong with a `--fail-on` expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
