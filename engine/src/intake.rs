@@ -13,6 +13,7 @@ pub use merge::{OneOf, Picked};
 use crate::edge::{Reason, Remains, Rx, State, rx};
 use crate::meter::Run;
 use crate::node::{Inputs, PortType};
+use crate::origins::{Origin, Trace};
 use crate::payload::{Header, Message, Payload};
 use crate::pool::Pool;
 use crate::tensor::{Tensor, TensorMut};
@@ -141,7 +142,23 @@ pub trait Intake: Sized + 'static {
     fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
         see(0, Self::header(taken, Lead::Oldest));
     }
+    /// When each source that is behind what a call takes began it. `fresh` has a bit for each input whose message was in no call
+    /// before.
+    fn each_origin(taken: &Self::Taken, fresh: u16, see: &mut dyn FnMut(Origin));
+    /// Which messages of the call that is `at` others after the first not yet counted were in no call before.
+    fn fresh_at(&self, at: usize) -> u16 {
+        let _ = at;
+        u16::MAX
+    }
     fn left(self) -> Vec<Left>;
+}
+
+/// A call begins that takes these messages.
+pub(crate) fn trace_call<I: Intake>(trace: &mut Trace, taken: &I::Taken, fresh: u16) {
+    trace.begin();
+    I::each_header(taken, &mut |_, header| trace.takes(header.source, header.seq));
+    I::each_origin(taken, fresh, &mut |origin| trace.now.add(origin));
+    trace.keep();
 }
 
 /// How far apart the messages of one call began, ns.
@@ -242,6 +259,9 @@ impl<T: Payload> Intake for Single<T> {
     fn header(taken: &Message<T>, _: Lead) -> &Header {
         taken.header()
     }
+    fn each_origin(taken: &Message<T>, _: u16, see: &mut dyn FnMut(Origin)) {
+        T::each_origin(taken, see);
+    }
     fn left(self) -> Vec<Left> {
         vec![left_of(self.rx, 0)]
     }
@@ -334,6 +354,9 @@ impl Intake for Mutable {
     }
     fn header(taken: &TensorMut, _: Lead) -> &Header {
         taken.header()
+    }
+    fn each_origin(taken: &TensorMut, _: u16, see: &mut dyn FnMut(Origin)) {
+        taken.0.each_origin(see);
     }
     fn left(self) -> Vec<Left> {
         self.single.left()

@@ -43,6 +43,7 @@ mod intake;
 mod layers;
 mod meter;
 mod node;
+mod origins;
 mod panic;
 mod payload;
 mod place;

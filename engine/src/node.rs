@@ -323,6 +323,7 @@ pub struct Ports {
     pub(crate) scatters: bool,
     pub(crate) gathers: bool,
     pub(crate) waits: u64,
+    pub(crate) spans: usize,
     pub(crate) claims: Vec<Claim>,
     pub(crate) notes: Vec<String>,
     pub(crate) notices: Vec<String>,
@@ -458,6 +459,14 @@ impl Ports {
     #[must_use]
     pub fn gathers(mut self) -> Self {
         self.gathers = true;
+        self
+    }
+
+    /// What a call sends may be made from messages of so many calls before it, and then has the header of one of those: its
+    /// latency is counted from theirs, also where several sources are behind them.
+    #[must_use]
+    pub fn spans(mut self, calls: usize) -> Self {
+        self.spans = calls;
         self
     }
 

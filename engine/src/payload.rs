@@ -4,6 +4,7 @@
 //! program that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
 
 use crate::clock::Time;
+use crate::origins::{Origin, fresh};
 use crate::pool::Pool;
 
 /// How much a message matters beside others. Only edges with marks or lanes ask.
@@ -115,6 +116,13 @@ pub trait Payload: Send + Sized + 'static {
     type Head: Send + std::fmt::Debug + 'static;
     #[doc(hidden)]
     fn header(message: &Message<Self>) -> &Header;
+    /// When each source that is behind it began it.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "implemented here only")]
+    fn each_origin(message: &Message<Self>, see: &mut dyn FnMut(Origin)) {
+        let header = Self::header(message);
+        see(fresh(header.source, header.origin));
+    }
     #[doc(hidden)]
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
     #[doc(hidden)]

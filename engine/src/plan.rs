@@ -5,6 +5,7 @@
 
 mod check;
 mod connection;
+mod lineage;
 mod path;
 mod planner;
 mod sizing;
@@ -25,6 +26,7 @@ use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
 use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};
 use crate::tensor::PortSpec;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -114,6 +116,12 @@ pub struct NodePlan {
     /// How long a call may take, ns.
     pub(crate) budget: Option<u64>,
     pub(crate) rules: Rules,
+    /// Whether the origins of what it takes are followed.
+    pub(crate) traced: bool,
+    /// The sources behind what it takes whose origins are told, and whether their messages may have been in others before.
+    pub(crate) sources: Vec<(u16, bool)>,
+    /// The others, and the node from which on nothing tells them.
+    pub(crate) untold: BTreeMap<u16, usize>,
 }
 
 /// An output port of a plan.
@@ -132,6 +140,8 @@ pub struct OutputPlan {
     /// Its buffers never leave the node's thread.
     pub(crate) stays: bool,
     pub(crate) edges: Vec<usize>,
+    /// The sources whose origins are kept beside each message; none where its header says it all.
+    pub(crate) origins: Vec<u16>,
 }
 
 /// An edge of a plan.
@@ -175,6 +185,9 @@ pub struct PathPlan {
     pub deadline: Option<u64>,
     /// What becomes of a message that misses it.
     pub on_miss: OnMiss,
+    /// The node behind which nothing tells any more when the source began a message: the path is not measured, and its
+    /// deadline not judged.
+    pub untold_behind: Option<String>,
 }
 
 /// Bytes the engine will take, known before anything starts.

@@ -152,8 +152,12 @@ pub struct DeadlineReport {
     pub deadline: u64,
     /// What became of messages that missed it.
     pub on_miss: OnMiss,
-    /// Messages whose call at the sink ended after it. Those that never got there are among the lost, as `expired`.
+    /// Messages of the source that were held against it, at the sink.
+    pub judged: u64,
+    /// Those of them whose call at the sink ended after it. Those that never got there are among the lost, as `expired`.
     pub missed: u64,
+    /// The node behind which nothing tells any more when the source began a message: then none is judged.
+    pub untold_behind: Option<String>,
 }
 
 /// One thread.
@@ -290,7 +294,18 @@ impl Report {
 
     /// End-to-end latencies as (source, sink, what was recorded).
     pub fn paths(&self) -> impl Iterator<Item = (&str, &str, &Recorded)> {
-        self.histograms.iter().filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.recorded)))
+        self.of_paths(Term::EndToEnd)
+    }
+
+    /// How old messages were at a sink that had been in others before, which a join sampled, as (source, sink, what was
+    /// recorded). Their latency was that of the message they were in first.
+    pub fn ages(&self) -> impl Iterator<Item = (&str, &str, &Recorded)> {
+        self.of_paths(Term::Age)
+    }
+
+    fn of_paths(&self, term: Term) -> impl Iterator<Item = (&str, &str, &Recorded)> {
+        let paths = self.histograms.iter().filter(move |h| h.term == term);
+        paths.filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.recorded)))
     }
 
     /// Checks both laws; what does not add up is a bug of the engine.

@@ -18,7 +18,7 @@ pub(crate) use liveness::Liveness;
 pub use liveness::OnGap;
 pub(crate) use restart::{Again, Blueprint, Restart, RestartSpec};
 pub use sieve::OnMiss;
-pub(crate) use sieve::{Rules, Sieve, Tail, count_misses, sift};
+pub(crate) use sieve::{Judged, Rules, Sieve, Tail, count_misses, sift};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
@@ -198,9 +198,15 @@ pub(crate) struct Common {
     pub(crate) skew: Option<Hist>,
     /// Whether a call takes messages of several inputs together.
     pub(crate) joins: bool,
+    /// Whether the origins of what it takes are followed.
+    pub(crate) traced: bool,
+    /// Most messages of a turn.
+    pub(crate) most: usize,
+    /// Of the turn's calls: which messages were in no call before, a bit for each input.
+    fresh: Vec<u16>,
     life: Life,
-    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`, `fault`
-    /// and `budget` in one question, asked once a turn.
+    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`, `fault`,
+    /// `budget` and `traced` in one question, asked once a turn.
     special: bool,
     /// Mean time of a call, ns; 0 before the first was timed.
     call_ns: u64,
@@ -242,6 +248,9 @@ impl Common {
             blocked: None,
             skew: None,
             joins: false,
+            traced: false,
+            most: BURST,
+            fresh: Vec::new(),
             life: Life::Open,
             special: false,
             call_ns: 0,
@@ -263,7 +272,10 @@ impl Common {
     }
 
     fn takes(&mut self, inputs: usize, cx: &mut Cx) {
-        self.special = self.sieve.is_some() || self.is_singled();
+        self.special = self.sieve.is_some() || self.is_singled() || self.traced;
+        if self.traced {
+            self.fresh.reserve(self.most);
+        }
         self.queue = Some(cx.histogram(self.node, Term::Queue, 2));
         if inputs > 1 {
             self.hold = Some(cx.histogram(self.node, Term::Hold, 2));

@@ -3,6 +3,7 @@
 
 mod parse;
 
+use crate::origins::{Origin, Origins, fresh};
 use crate::payload::{Header, Message, Payload};
 use crate::pool::{Inner, MAX_DYNAMIC, Pool, Row};
 use schemars::JsonSchema;
@@ -391,10 +392,34 @@ impl Tensor {
         unsafe { Row::header(self.row) }
     }
 
+    /// When each source that is behind this message began it.
+    pub(crate) fn each_origin(&self, see: &mut dyn FnMut(Origin)) {
+        let (inner, header) = (self.inner(), self.header());
+        let mut has_own = false;
+        if inner.has_origins() {
+            // SAFETY: this handle is a counted reference; origins are written only while the slot is uniquely held.
+            unsafe {
+                inner.each_origin(self.row, &mut |origin| {
+                    has_own |= origin.source == header.source;
+                    see(origin);
+                });
+            }
+        }
+        if !has_own {
+            see(fresh(header.source, header.origin));
+        }
+    }
+
     /// The same content in a slot of a pool that was made for it; none where the pool has no room.
     pub(crate) fn copy_to(&self, pool: &mut Pool) -> Option<TensorMut> {
-        let mut copy = pool.take_slot()?;
+        let mut copy = pool.take_any()?;
         *copy.header_mut() = *self.header();
+        if copy.0.inner().has_origins() {
+            let mut origins = Origins::default();
+            self.each_origin(&mut |origin| origins.add(origin));
+            // SAFETY: `copy` is the only handle to its slot.
+            unsafe { copy.0.inner().set_origins(copy.0.row, &origins) };
+        }
         for (dim, length) in self.shape().iter().enumerate() {
             copy.set_len(dim, *length).ok()?;
         }
@@ -437,6 +462,10 @@ impl Payload for Tensor {
     #[inline]
     fn header(message: &Message<Self>) -> &Header {
         message.body.header()
+    }
+    #[allow(private_interfaces, reason = "hidden, and implemented in this crate only")]
+    fn each_origin(message: &Message<Self>, see: &mut dyn FnMut(Origin)) {
+        message.body.each_origin(see);
     }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
         if message.body.is_unique() {

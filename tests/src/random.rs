@@ -285,6 +285,17 @@ pub fn wrong(drawn: &Drawn, report: &Report) -> Vec<String> {
             wrong.push(format!("{} saw messages out of order", node.name));
         }
     }
+    for path in &report.deadlines {
+        let taken = report.node(&path.to).map_or(0, |sink| sink.taken);
+        // Of a message each source behind it is judged once, and only what reached the sink.
+        if path.missed > path.judged || path.judged > taken {
+            wrong.push(format!("{} -> {}: {} missed of {} judged", path.from, path.to, path.missed, path.judged));
+        }
+        let samples = report.paths().find(|(from, to, _)| (*from, *to) == (&path.from, &path.to));
+        if path.untold_behind.is_some() && (path.judged > 0 || samples.is_some()) {
+            wrong.push(format!("{} -> {} is judged, and nothing tells of it", path.from, path.to));
+        }
+    }
     // A failure that does not stop the run stops nobody else: every source gets to its end.
     if report.outcome == Outcome::Finished {
         for (name, count) in &drawn.counts {

@@ -8,6 +8,7 @@ mod handles;
 mod joins;
 mod layers;
 mod ledger;
+mod lineage;
 mod load;
 mod moving;
 mod overload;

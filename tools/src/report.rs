@@ -9,7 +9,7 @@ pub(crate) mod made_up;
 use crate::table::{Table, one_line, paragraph};
 use limen::backend::BackendStatus;
 use limen::unit::{show_bytes, show_ns};
-use limen::{EdgeReport, HandleReport, NodeReport, Outcome, Recorded, Report, Term, Way};
+use limen::{DeadlineReport, EdgeReport, HandleReport, NodeReport, Outcome, Recorded, Report, Term, Way};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -202,11 +202,6 @@ fn path_latencies(text: &mut String, report: &Report) {
         Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
     for (from, to, recorded) in report.paths() {
         let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
-        let missed = deadline.map(|deadline| match deadline.missed {
-            0 => "0".into(),
-            // Misses are counted of all messages, not of those whose latency was recorded.
-            missed => format!("{missed} ({})", percent(missed, ended(report, to).max(missed))),
-        });
         table.row([
             format!("{from} -> {to}"),
             recorded.samples.to_string(),
@@ -217,16 +212,25 @@ fn path_latencies(text: &mut String, report: &Report) {
             show_ns(recorded.histogram.max()),
             at(report.histogram(to, Term::Closure), 0.99),
             deadline.map_or_else(String::new, |d| show_ns(d.deadline)),
-            missed.unwrap_or_default(),
+            deadline.map_or_else(String::new, misses),
         ]);
     }
     for path in &report.deadlines {
         if !report.paths().any(|(from, to, _)| from == path.from && to == path.to) {
-            let limit = show_ns(path.deadline);
             let none = std::iter::repeat_n(String::new(), 6);
-            let row = [format!("{} -> {}", path.from, path.to), "0".into()].into_iter().chain(none).chain([limit]);
-            table.row(row);
+            let begin = [format!("{} -> {}", path.from, path.to), "0".into()];
+            table.row(begin.into_iter().chain(none).chain([show_ns(path.deadline), misses(path)]));
         }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+    let mut table = Table::new(["<age where used again", "n", "p50", "p90", "p99", "max"]);
+    for (from, to, recorded) in report.ages() {
+        let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
+        let begin = [format!("{from} -> {to}"), recorded.samples.to_string()];
+        table.row(begin.into_iter().chain(quantiles).chain([show_ns(recorded.histogram.max())]));
     }
     if !table.is_empty() {
         text.push('\n');
@@ -237,11 +241,14 @@ fn path_latencies(text: &mut String, report: &Report) {
     }
 }
 
-/// Messages that came to their end at a node, or would have.
-fn ended(report: &Report, node: &str) -> u64 {
-    let came = |e: &&EdgeReport| node_of(&e.to) == node;
-    let lost = report.edges.iter().filter(came).map(EdgeReport::lost_total).max().unwrap_or(0);
-    report.node(node).map_or(0, |node| node.done + node.failed) + lost
+/// How many messages missed a path's deadline, of those that were held against it.
+fn misses(path: &DeadlineReport) -> String {
+    match (&path.untold_behind, path.judged, path.missed) {
+        (Some(_), ..) => "not judged".into(),
+        (None, 0, _) => "none judged".into(),
+        (None, _, 0) => "0".into(),
+        (None, judged, missed) => format!("{missed} ({})", percent(missed, judged.max(missed))),
+    }
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -265,8 +272,10 @@ fn percent(part: u64, whole: u64) -> String {
 fn coverage(text: &mut String, report: &Report) {
     let ends = |node: &&NodeReport| !report.edges.iter().any(|e| node_of(&e.from) == node.name);
     let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
-    let measured: u64 = report.paths().map(|(_, _, recorded)| recorded.samples).sum();
-    let stood_for: u64 = report.paths().map(|(_, _, recorded)| recorded.histogram.len()).sum();
+    // A ledger is closed once a message, however many paths end with it.
+    let closed = || report.histograms.iter().filter(|one| one.term == Term::Closure).map(|one| &one.recorded);
+    let measured: u64 = closed().map(|recorded| recorded.samples).sum();
+    let stood_for: u64 = closed().map(|recorded| recorded.histogram.len()).sum();
     if measured == 0 && arrived > 0 {
         text.push_str("\nno end-to-end latency was recorded; `--telemetry full` records every message\n");
     } else if measured < arrived {
@@ -417,7 +426,7 @@ labels    100
 
 path                n      p50      p90  p99  p99.9      max  closure p99  deadline       missed
 camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms       100 ns   4.00 ms  20 (20.0 %)
-camera -> score     0                                                       4.00 ms
+camera -> score     0                                                       4.00 ms   none judged
 
 –: fewer than ten samples lie beyond it
 

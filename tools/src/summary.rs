@@ -12,7 +12,7 @@
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
 //! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, left, counted
 //! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
-//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were measured), late (or null), p50 .. max in ns, closure_p99
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were measured), late and judged (or null), untold_behind (a node, or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, left, failed, and each node's as node.name
 //! failures[]   node, call, number, text, panicked; the first ones
@@ -152,6 +152,8 @@ pub struct PathSummary {
     pub count: u64,
     pub samples: u64,
     pub late: Option<u64>,
+    pub judged: Option<u64>,
+    pub untold_behind: Option<String>,
     pub p50: Option<u64>,
     pub p90: Option<u64>,
     pub p99: Option<u64>,

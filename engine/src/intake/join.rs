@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::edge::{Reason, Rx, State, rx};
 use crate::meter::{Run, push_run};
 use crate::node::{Inputs, MAX_PORTS, Many, PortType, Set};
+use crate::origins::Origin;
 use crate::payload::{Header, Message, Payload};
 use crate::stage::BURST;
 use std::any::Any;
@@ -582,6 +583,11 @@ impl Fresh {
         counts
     }
 
+    /// Which messages of the set that `before` others were put together before are new.
+    fn at(&self, before: usize) -> u16 {
+        self.0.as_ref().and_then(|sets| sets.get(before).copied()).unwrap_or(u16::MAX)
+    }
+
     /// Of the `n` sets put together first, how many messages were new on each input.
     fn pop(&mut self, n: u64) -> [u64; MAX_PORTS] {
         match &mut self.0 {
@@ -611,6 +617,11 @@ impl Fresh {
             }
         }
     }
+}
+
+/// An origin of an input's message, which was in a set before where its bit is not set.
+fn used(origin: Origin, fresh: u16, input: usize) -> Origin {
+    Origin { reused: origin.reused || fresh >> input & 1 == 0, ..origin }
 }
 
 /// The ledger of a set: that of its oldest message, which waited for the newest, or until it was `known` to belong to it.
@@ -744,6 +755,12 @@ macro_rules! tuple_inputs {
             }
             fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
                 $(see($i, taken.$i.header());)+
+            }
+            fn each_origin(taken: &Self::Taken, fresh: u16, see: &mut dyn FnMut(Origin)) {
+                $($t::each_origin(&taken.$i, &mut |origin| see(used(origin, fresh, $i)));)+
+            }
+            fn fresh_at(&self, at: usize) -> u16 {
+                self.fresh.at(at)
             }
             fn left(mut self) -> Vec<Left> {
                 let sets = self.sets.len() as u64;
@@ -901,6 +918,14 @@ impl<T: Payload> Intake for ZipMany<T> {
     }
     fn each_header(taken: &Set<T>, see: &mut dyn FnMut(usize, &Header)) {
         taken.iter().enumerate().for_each(|(input, message)| see(input, message.header()));
+    }
+    fn each_origin(taken: &Set<T>, fresh: u16, see: &mut dyn FnMut(Origin)) {
+        for (input, message) in taken.iter().enumerate() {
+            T::each_origin(message, &mut |origin| see(used(origin, fresh, input)));
+        }
+    }
+    fn fresh_at(&self, at: usize) -> u16 {
+        self.fresh.at(at)
     }
     fn left(mut self) -> Vec<Left> {
         let fresh = self.fresh.pop_last(self.sets.len() as u64);

@@ -1,6 +1,7 @@
 //! The pass over a spec that makes a plan, or every problem.
 
 use super::connection::largest;
+use super::lineage::follow;
 use super::path::rules;
 use super::{EdgePlan, NodePlan, Options, OutputPlan, Plan};
 use crate::emit::{Begin, Skew};
@@ -62,8 +63,12 @@ impl Planner<'_> {
         self.check_real_time(&nodes, &mut workers, &cpus, strict, &mut notes);
         self.size_edges(&mut nodes, &mut edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
-        self.size_pools(&mut nodes, &edges, &specs);
         let sources = self.number_sources(&mut nodes, &edges);
+        let wanted = nodes.iter().filter(|node| node.role == Role::Source);
+        let wanted = wanted.filter(|node| self.spec.paths.iter().any(|path| path.from == node.name));
+        let wanted = wanted.map(|node| node.begin.source).collect();
+        follow(&mut nodes, &edges, &wanted);
+        self.size_pools(&mut nodes, &edges, &specs);
         let memory = self.memory(&nodes, &edges, &sources);
         self.warn(&nodes, &edges, &mut notes);
         self.note_latest(&mut nodes, &edges);
@@ -71,6 +76,14 @@ impl Planner<'_> {
             notes.extend(node.notices.iter().map(|notice| format!("`{}` {notice}", node.name)));
         }
         let paths = self.paths(&nodes, is_whole);
+        for path in &paths {
+            if let Some(node) = &path.untold_behind {
+                notes.push(format!(
+                    "the path `{}` to `{}` is not judged: what `{node}` sends does not tell when `{}` began it",
+                    path.from, path.to, path.from
+                ));
+            }
+        }
         // What a deadline makes nodes give up is one of the losses that a join is held against.
         rules(&mut nodes, &edges, &paths);
         self.note_budgets(&nodes, &workers, &mut notes);
@@ -236,6 +249,9 @@ impl Planner<'_> {
                 fault: None,
                 budget: node.budget.map(crate::unit::Span::as_nanos),
                 rules: Rules::default(),
+                traced: false,
+                sources: Vec::new(),
+                untold: BTreeMap::new(),
             };
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
@@ -372,6 +388,7 @@ impl Planner<'_> {
                 rows: o.rows.max(1),
                 stays: true,
                 edges: Vec::new(),
+                origins: Vec::new(),
             })
             .collect();
         plan.role = match (ports.inputs.is_empty(), ports.outputs.is_empty()) {

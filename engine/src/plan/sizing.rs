@@ -242,7 +242,7 @@ impl Planner<'_> {
     ) {
         let out = &mut nodes[at].outputs[port];
         let dynamic = spec.shape.iter().filter(|d| matches!(d, Dim::AtMost(_))).count();
-        match pool_bytes(spec, slots, out.rows) {
+        match pool_bytes(spec, slots, out.rows, out.origins.len()) {
             Some(bytes) if dynamic <= crate::pool::MAX_DYNAMIC && spec.shape.len() <= crate::tensor::MAX_RANK => {
                 (out.slots, out.bytes) = (slots, bytes);
             }
@@ -280,6 +280,10 @@ impl Planner<'_> {
 
     pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], sources: &[usize]) -> Memory {
         let pools = nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.bytes));
+        // The origins of earlier calls, where a node sends what is made from several.
+        let kept = |n: &NodePlan| if n.traced { n.planned.as_ref().map_or(0, |p| p.ports().spans) } else { 0 };
+        let kept = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(kept(n) * 8 * (n.sources.len() + 2)));
+        let pools = pools.saturating_add(kept);
         let message = |e: &EdgePlan| if e.spec.is_some() { 16usize } else { 112 };
         let edge_bytes = edges.iter().fold(0usize, |sum, e| {
             // A ring, or two swapped buffers and the stages' own; stamps beside them.
@@ -294,7 +298,8 @@ impl Planner<'_> {
             let joins = node.in_edges.len() > 1 && !node.merges();
             histograms = histograms.saturating_add((4 + usize::from(joins)) * hop);
             if node.outputs.is_empty() {
-                histograms = histograms.saturating_add(node.reached_by.len() * path);
+                let ages = node.sources.iter().filter(|(_, is_reused)| *is_reused).count();
+                histograms = histograms.saturating_add(node.sources.len() * path + ages * hop);
             }
         }
         let _ = sources;

@@ -9,8 +9,8 @@ use crate::clock::Time;
 use crate::edge::State;
 use crate::emit::Emit;
 use crate::error::NodeError;
-use crate::intake::Intake;
-use crate::meter::{Hist, Term};
+use crate::intake::{Intake, trace_call};
+use crate::meter::{Hist, Telemetry, Term};
 use crate::node::{Inputs, Reset, Transform};
 use crate::port::PortSet;
 use crate::worker::Cx;
@@ -48,6 +48,11 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
         let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return drop_item(item) };
         node.apply(item, emit)?;
         emit.ports.commit()
+    }
+    fn trace(&mut self, item: &<N::In as Inputs>::Taken, fresh: u16) {
+        if let Some(trace) = &self.emit.trace {
+            trace_call::<<N::In as Inputs>::Intake>(&mut trace.borrow_mut(), item, fresh);
+        }
     }
     #[inline]
     fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
@@ -99,9 +104,13 @@ impl<N: Transform> TransformStage<N> {
         TransformStage { common, feed: Feed::new(intake), work, again }
     }
 
-    /// Calls `finish` or `wake`, whose outputs have no ledger: they descend from no single message.
+    /// Calls `finish` or `wake`. What those send was made from messages of earlier calls, whose terms are not known any more:
+    /// its ledger begins here, its latency with its origin.
     fn extra(&mut self, cx: &mut Cx, what: &'static str) -> Result<(), ()> {
         let work = &mut self.work;
+        if let Some(trace) = &work.emit.trace {
+            trace.borrow_mut().begin();
+        }
         let outcome = guarded(what, || {
             let Some(node) = &mut work.node else { return Ok(()) };
             match what {
@@ -112,8 +121,9 @@ impl<N: Transform> TransformStage<N> {
         });
         let outcome = match outcome {
             Ok(()) => {
-                work.emit.ports.portion(0, 0);
-                work.emit.ports.publish(0, 0).map_err(|e| Trouble::error("emit", &e))
+                let (now, weight) = (cx.read(), u32::from(cx.telemetry() != Telemetry::Off));
+                work.emit.ports.portion(now, weight);
+                work.emit.ports.publish(now, 0).map_err(|e| Trouble::error("emit", &e))
             }
             Err(trouble) => {
                 work.emit.ports.rollback();

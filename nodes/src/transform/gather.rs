@@ -134,7 +134,8 @@ impl Node for Gather {
         // A part may complete one message when another was given up for it; at the end all are.
         let emits = config.open + 1;
         let out = OutPort { name: "out".into(), spec: whole, emits, rows: 1, forwards: Vec::new() };
-        errors.into_result(shape::takes(spec).out_port(out).selective().gathers())
+        let spans = config.open.saturating_mul(config.max).min(4096);
+        errors.into_result(shape::takes(spec).out_port(out).selective().gathers().spans(spans))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {

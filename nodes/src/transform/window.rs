@@ -90,7 +90,7 @@ impl Node for Window {
             let shape = std::iter::once(first).chain(spec.shape.iter().cloned());
             Some(limen::PortSpec::new(spec.dtype, shape))
         });
-        errors.into_result(shape::gives(shape::takes(spec), out).selective())
+        errors.into_result(shape::gives(shape::takes(spec), out).selective().spans(config.length))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {

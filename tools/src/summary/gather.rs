@@ -120,6 +120,8 @@ pub(super) fn paths(report: &Report) -> Vec<PathSummary> {
             count: recorded.map_or(0, |r| r.histogram.len()),
             samples: recorded.map_or(0, |r| r.samples),
             late: deadline.map(|d| d.missed),
+            judged: deadline.map(|d| d.judged),
+            untold_behind: deadline.and_then(|d| d.untold_behind.clone()),
             p50: recorded.and_then(|r| r.quantile(0.5)),
             p90: recorded.and_then(|r| r.quantile(0.9)),
             p99: recorded.and_then(|r| r.quantile(0.99)),
