@@ -596,16 +596,24 @@ pub(crate) struct PlannedPorts {
 
 /// Figures a node gives when it has ended.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Metrics(pub(crate) BTreeMap<String, f64>);
+pub struct Metrics {
+    figures: BTreeMap<String, f64>,
+    pub(crate) notes: Vec<String>,
+}
 
 impl Metrics {
     /// Sets a figure.
     pub fn set(&mut self, name: impl Into<String>, value: f64) {
-        self.0.insert(name.into(), value);
+        self.figures.insert(name.into(), value);
+    }
+
+    /// Adds a sentence to the report's notes, below the node's name: what a figure alone does not say.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
     }
 
     /// The figures by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.0.iter().map(|(k, v)| (k.as_str(), *v))
+        self.figures.iter().map(|(k, v)| (k.as_str(), *v))
     }
 }

@@ -544,6 +544,9 @@ fn metrics_of<N: Node>(node: &N, common: &Common, cx: &Cx) -> Metrics {
     }) {
         common.report(cx, trouble);
     }
+    for note in metrics.notes.drain(..) {
+        cx.shared.note_of(common.node, &note);
+    }
     metrics
 }
 

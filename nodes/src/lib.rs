@@ -42,6 +42,7 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::argmax::Argmax>("argmax")
         .transform::<transform::top_k::TopK>("top_k")
         .transform::<transform::softmax::Softmax>("softmax")
+        .transform::<transform::decode::Decode>("decode")
         .transform::<transform::decode_boxes::DecodeBoxes>("decode_boxes")
         .transform::<transform::nms::Nms>("nms")
         .transform::<transform::pass::Pass>("pass")

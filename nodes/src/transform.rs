@@ -4,6 +4,7 @@ pub mod argmax;
 pub mod cast;
 pub mod debounce;
 pub mod decimate;
+pub mod decode;
 pub mod decode_boxes;
 pub mod delay;
 pub mod gate;

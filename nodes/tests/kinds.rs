@@ -149,6 +149,66 @@ fn images_come_with_names_and_labels_and_a_bad_one_is_skipped() {
 }
 
 #[test]
+fn packets_are_decoded() {
+    // Sequence, time, two numbers, of which the second message lacks the last.
+    let packet = |seq: u32, time: u64, x: f32, y: f32| {
+        [&seq.to_be_bytes()[..], &time.to_be_bytes(), &x.to_le_bytes(), &y.to_le_bytes()].concat()
+    };
+    let packets = [packet(7, 1 << 40, 0.5, -1.0), packet(8, 2, 3.0, 4.0)[..16].to_vec(), packet(9, 3, 5.0, 6.0)];
+    let framed: Vec<u8> = packets.iter().flat_map(|p| [&(p.len() as u32).to_be_bytes()[..], p].concat()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.bin"), framed).unwrap();
+    let graph = "
+  a: { kind: file, config: { path: in.bin, framing: length, max_bytes: 64B } }
+  d:
+    kind: decode
+    config:
+      format: struct
+      endian: big
+      fields:
+        - { name: number, type: u32 }
+        - { name: time, type: u64 }
+        - { name: x, type: f32, endian: little, to: at }
+        - { name: y, type: f32, endian: little, to: at }
+        - { name: low, type: u8, offset: 3 }
+    from: a
+  z: { kind: csv, config: { path: out.txt }, inputs: { n: d/number, t: d/time, at: d/at } }";
+    let report = run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    assert_eq!(text, "seq,n,t,at_0,at_1\n0,7,1099511627776,0.5,-1\n2,9,3,5,6\n");
+    assert_eq!((report.metric("d.malformed"), report.failed_calls), (Some(1.0), 0));
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("`d`: 1 malformed; the first had 16 bytes")),
+        "{:?}",
+        report.notes
+    );
+    for (from, to, expected) in [
+        (
+            "max_bytes: 64B",
+            "max_bytes: 16B",
+            &["graph.yaml:15:19", "`y` ends with byte 20, and what arrives has 16"][..],
+        ),
+        ("offset: 3", "offset: 64", &["`low` ends with byte 65"]),
+        ("type: u32", "type: u33", &["u33"]),
+        ("format: struct", "format: json", &["`json`", "struct"]),
+        ("offset: 3", "offest: 3", &["offest"]),
+        ("inputs: { n: d/number", "inputs: { n: d/nmber", &["has no output `nmber`", "number"]),
+    ] {
+        let Err(problems) = plan(folder.path(), &graph.replace(from, to)) else { panic!("not refused: {to}") };
+        for text in expected {
+            assert!(problems.contains(text), "`{text}` is not in:\n{problems}");
+        }
+    }
+    let source = "\n  s: { kind: synthetic, config: { pattern: noise, shape: [4], dtype: f32 } }\n  ";
+    refused(
+        &format!(
+            "{source}d: {{ kind: decode, config: {{ format: struct, fields: [{{ name: a, type: u8 }}] }}, from: s }}"
+        ),
+        &["f32[4] is no packet", "`udp`"],
+    );
+}
+
+#[test]
 fn the_truth_scores_1_against_itself() {
     let graph = "
   a: { kind: synthetic, config: { pattern: scenes, width: 256, height: 192, count: 20, seed: 7 } }
