@@ -54,6 +54,7 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::merge::Merge>("merge")
         .transform::<transform::router::Router>("router")
         .transform::<transform::scatter::Scatter>("scatter")
+        .transform::<transform::synchronize::Synchronize>("synchronize")
         .transform::<transform::threshold::Threshold>("threshold")
         .transform::<transform::throttle::Throttle>("throttle")
         .transform::<transform::window::Window>("window")

@@ -17,6 +17,7 @@ pub mod resize;
 pub mod router;
 pub mod scatter;
 pub mod softmax;
+pub mod synchronize;
 pub mod threshold;
 pub mod throttle;
 pub mod to_tensor;

@@ -164,7 +164,8 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
         let mut behind = Behind::default();
         let input = connection(rng, &outputs, &mut behind);
         let (mut emits, mut tail) = (1, format!("from: {input}"));
-        let (kind, config) = match rng.u8(..9) {
+        let mut ports = [""].as_slice();
+        let (kind, config) = match rng.u8(..10) {
             0..=2 => ("step", format!("{{ forward: {}, blocking: {} }}", rng.bool(), rng.u8(..8) == 0)),
             3 => ("add", "{ n: 1 }".to_string()),
             4 => {
@@ -182,11 +183,13 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
                 tail = format!("inputs: {{ a: {input}, b: {other} }}{}", join(rng, policy, patience));
                 ("merge", "{}".to_string())
             }
-            _ => {
+            n => {
                 let other = connection(rng, &outputs, &mut behind);
                 let policy = pick(rng, &["zip", "zip", "by_time", "sample"]);
                 tail = format!("inputs: {{ a: {input}, b: {other} }}{}", join(rng, policy, patience));
-                ("pair", "{}".to_string())
+                // Its outputs are its inputs' own messages.
+                ports = if n == 8 { ports } else { &["/a", "/b"] };
+                (if n == 8 { "pair" } else { "synchronize" }, "{}".to_string())
             }
         };
         let planted = fault(rng, true, Some(&mut emits));
@@ -197,7 +200,9 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
             place(rng)
         );
         let in_order = kind != "merge" && !behind.out_of_order;
-        outputs.push(Output { name, emits, sources: behind.sources, in_order });
+        for port in ports {
+            outputs.push(Output { name: format!("{name}{port}"), emits, sources: behind.sources.clone(), in_order });
+        }
     }
     let (mut paths, mut unordered) = (Vec::new(), Vec::new());
     for i in 0..1 + rng.usize(..3) {

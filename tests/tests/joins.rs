@@ -383,3 +383,91 @@ fn what_is_held_back_and_goes_together_is_not_taken_for_parts() {
     );
     assert_eq!((report.bugs.len(), figure(&report, "count"), report.metric("lost")), (0, 60.0, Some(0.0)));
 }
+
+#[test]
+fn what_is_synchronized_goes_on_by_an_output_of_its_own() {
+    // Two streams a millisecond apart, one of them ten times as fast.
+    let graph = |rest: &str| {
+        let origins: Vec<String> = (0..10).map(|n| ((n * 10 + 1) * 1_000_000).to_string()).collect();
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 10, period_ns: 10000000, origins: [{}] }} }}\n  \
+             b: {{ kind: numbers, config: {{ count: 100, period_ns: 1000000 }} }}\n  \
+             s: {{ kind: synchronize, inputs: {{ x: a, y: b }}, join: {{ policy: by_time, within: 2500us }} }}\n{rest}",
+            origins.join(", ")
+        )
+    };
+    let report = turn(&graph("  p: { kind: trail, from: s/x }\n  q: { kind: trail, from: s/y }\n"), 1);
+    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    let of = |node: &str, what: &str, at: usize| -> u64 {
+        let name = format!("{what}_{at}");
+        let node = report.node(node).unwrap();
+        node.metrics.iter().find(|(found, _)| *found == name).unwrap_or_else(|| panic!("no {name}")).1 as u64
+    };
+    assert_eq!((report.node("p").unwrap().done, report.node("q").unwrap().done), (10, 10));
+    for n in 0..10 {
+        // Each has its own number and its own source; what went together began together.
+        assert_eq!((of("p", "number", n), of("p", "source", n) + of("q", "source", n)), (n as u64, 1));
+        assert!(of("q", "number", n).abs_diff(10 * n as u64 + 1) <= 2, "{n}: {}", of("q", "number", n));
+    }
+    assert_eq!(lost(&report, Reason::Unmatched), 90);
+}
+
+#[test]
+fn what_writes_behind_a_synchronize_shows_nowhere_else() {
+    let sum = |from: u64| (from * 50 + 50 * 49 / 2) as f64;
+    // Alone with the buffer: moved. Beside others that have it, before the node or behind it, or that may get it again: copied.
+    for (inputs, rest, copies, plain) in [
+        ("x: a, y: b", "", false, &[][..]),
+        ("x: a, y: b", "  d: { kind: collect, from: a }\n", true, &["d"]),
+        ("x: a, y: b", "  d: { kind: collect, from: s/x }\n", true, &["d"]),
+        ("x: a, y: a", "  d: { kind: collect, from: s/y }\n", true, &["d"]),
+        ("x: a, y: b", "  d: { kind: collect, from: s/y }\n", false, &["d"]),
+    ] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 50, period_ns: 1000 }} }}\n  \
+             b: {{ kind: numbers, config: {{ count: 50, period_ns: 1000 }} }}\n  \
+             s: {{ kind: synchronize, inputs: {{ {inputs} }} }}\n  w: {{ kind: add, config: {{ n: 7 }}, from: s/x }}\n  \
+             c: {{ kind: collect, from: w }}\n{rest}"
+        );
+        let plan = limen_tests::plan(&graph).unwrap_or_else(|problems| panic!("{problems}"));
+        let notes = plan.nodes().iter().flat_map(|node| &node.notes).filter(|note| note.contains("copies its input"));
+        assert_eq!(notes.count() == 1, copies, "{inputs}\n{rest}");
+        for seed in 0..20 {
+            let report = turn(&graph, seed);
+            assert_eq!(report.bugs, Vec::<String>::new());
+            let sum_of = |node: &str| {
+                let metrics = &report.node(node).unwrap().metrics;
+                metrics.iter().find(|(name, _)| *name == "sum_in").map(|(_, value)| value)
+            };
+            assert_eq!(sum_of("c"), Some(sum(7)), "{inputs}\n{rest}");
+            plain.iter().for_each(|node| assert_eq!(sum_of(node), Some(sum(0)), "{inputs}\n{rest}"));
+        }
+    }
+    // With `sample` the newest is taken again and again.
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 50, period_ns: 1000 } }\n  \
+                 b: { kind: numbers, config: { count: 5, period_ns: 10000 } }\n  \
+                 s: { kind: synchronize, inputs: { x: a, y: b }, join: { policy: sample, trigger: x } }\n  \
+                 w: { kind: add, config: { n: 100 }, from: s/y }\n  c: { kind: trail, from: w }\n";
+    let report = turn(graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+    assert!(report.node("c").unwrap().done > 40 && numbers(&report).iter().all(|n| (100..105).contains(n)));
+}
+
+#[test]
+fn what_cannot_be_synchronized_is_refused() {
+    let graph = |inputs: &str, join: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 10 }} }}\n  b: {{ kind: gate, from: a }}\n  \
+             s: {{ kind: synchronize, {inputs}{join} }}\n  z: {{ kind: \"null\", from: s/x }}\n"
+        )
+    };
+    for (inputs, join, expected) in [
+        ("inputs: { x: a }", "", "one input has nothing"),
+        ("inputs: { x: a, y: b }", "", "`b` may let messages go"),
+        ("inputs: { x: a, y: a }", ", join: { policy: in_turn }", "takes messages of all its inputs together"),
+        ("inputs: { y: a, v: a }", "", "has no output `x`"),
+    ] {
+        let problems = limen_tests::plan(&graph(inputs, join)).expect_err("refused").to_string();
+        assert!(problems.contains(expected), "{problems}");
+    }
+}
