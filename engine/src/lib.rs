@@ -97,6 +97,8 @@ pub use report::{
 pub use running::{Drain, NodeStats, Running, Stopper};
 pub use spec::Spec;
 pub use stage::{OnError, OnGap, OnMiss};
-pub use tensor::{DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};
+pub use tensor::{
+    Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
+};
 pub use wait::Wait;
 pub use wire::Wired;

@@ -127,6 +127,19 @@ pub enum Layout {
     Chw,
 }
 
+/// What the elements of a tensor are, where a sink or a hint has to know: the same `u8[≤n]` may be a line, a packet or a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Content {
+    /// Numbers, each for itself.
+    #[default]
+    Numbers,
+    /// The bytes of something else: a packet, a part of a file.
+    Bytes,
+    /// The bytes of text in UTF-8: a line, a name.
+    Text,
+}
+
 /// Where a buffer lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Memory {
@@ -149,7 +162,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// What a port carries: element type, shape of one message, layout and memory.
+/// What a port carries: element type, shape of one message, layout, content and memory.
 ///
 /// ```
 /// use limen::{DType, Dim, PortSpec};
@@ -164,6 +177,8 @@ pub struct PortSpec {
     pub shape: Vec<Dim>,
     /// Order of an image's dims, where it matters.
     pub layout: Option<Layout>,
+    /// What the elements are. Any content may enter any port whose type and shape fit.
+    pub content: Content,
     /// Where the buffer lies.
     pub memory: Memory,
 }
@@ -171,7 +186,8 @@ pub struct PortSpec {
 impl PortSpec {
     /// A spec in host memory.
     pub fn new(dtype: DType, shape: impl IntoIterator<Item = Dim>) -> Self {
-        PortSpec { dtype, shape: shape.into_iter().collect(), layout: None, memory: Memory::Host }
+        let shape = shape.into_iter().collect();
+        PortSpec { dtype, shape, layout: None, content: Content::default(), memory: Memory::Host }
     }
 
     /// A spec with fixed dims in host memory.
@@ -189,6 +205,18 @@ impl PortSpec {
     pub fn with_layout(mut self, layout: Layout) -> Self {
         self.layout = Some(layout);
         self
+    }
+
+    /// The same with a content.
+    #[must_use]
+    pub fn with_content(mut self, content: Content) -> Self {
+        self.content = content;
+        self
+    }
+
+    /// Whether a message is a piece of text, to be shown as such.
+    pub fn is_text(&self) -> bool {
+        self.content == Content::Text && self.dtype == DType::U8 && self.shape.len() == 1
     }
 
     /// Elements of the largest message; `None` where a dim is not bound or the product does not fit.

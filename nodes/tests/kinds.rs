@@ -148,6 +148,37 @@ fn images_come_with_names_and_labels_and_a_bad_one_is_skipped() {
     assert_eq!(rows, ["name,label,p_0,p_1", "a-7.png,7,1,2", "c_-9.png,9,3,4"]);
 }
 
+/// Bytes are written as text only where their port says that they are text.
+#[test]
+fn bytes_are_text_only_where_the_port_says_so() {
+    let mask = "
+  a: { kind: synthetic, config: { pattern: counter, dtype: f32, count: 4 } }
+  w: { kind: window, config: { length: 3 }, from: a }
+  t: { kind: threshold, config: { at: 2 }, from: w }
+  p: { kind: pass, from: t }
+  z: { kind: jsonl, config: { path: out.txt }, inputs: { mask: p } }";
+    check(&[], mask, "{\"seq\":0,\"mask\":[0,0,1]}\n{\"seq\":3,\"mask\":[1]}");
+    let lines = |keys: &str, kind: &str| {
+        format!(
+            "\n  a: {{ kind: file, config: {{ path: in.txt{keys} }} }}\n  p: {{ kind: pass, from: a }}\n  \
+             z: {{ kind: {kind}, config: {{ path: out.txt }}, inputs: {{ x: p }} }}"
+        )
+    };
+    for (keys, kind, expected) in [
+        ("", "jsonl", "{\"seq\":0,\"x\":\"hi\"}\n{\"seq\":1,\"x\":\"ho\"}"),
+        ("", "csv", "seq,x\n0,hi\n1,ho"),
+        (", content: bytes", "jsonl", "{\"seq\":0,\"x\":[104,105]}\n{\"seq\":1,\"x\":[104,111]}"),
+        (", framing: raw", "jsonl", "{\"seq\":0,\"x\":[104,105,10,104,111]}"),
+        (", framing: raw, content: text", "csv", "seq,x\n0,\"hi\nho\""),
+    ] {
+        check(&[("in.txt", b"hi\nho")], &lines(keys, kind), expected);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.txt"), "hi").unwrap();
+    let Err(problems) = plan(folder.path(), &lines(", framing: raw", "csv")) else { panic!("not refused") };
+    assert!(problems.contains("content: text") && problems.contains("decode"), "{problems}");
+}
+
 #[test]
 fn packets_are_decoded() {
     // Sequence, time, two numbers, of which the second message lacks the last.

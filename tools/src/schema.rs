@@ -124,7 +124,10 @@ fn parts() -> Vec<(&'static str, Value)> {
         &["from"],
         json!({
             "from": text(PORT, "`node` or `node/port`."),
-            "capacity": count(1, "Messages it holds."),
+            "capacity": count(
+                1,
+                "Messages it holds; by default 64 within a core and 256 between two, fewer large ones, and at least 4.",
+            ),
             "when_full": when_full,
             "soft_capacity": count(1, "Messages from which it is under pressure."),
             "max_bytes": bytes("Bytes it holds."),

@@ -26,6 +26,13 @@ pub struct Config {
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
+    /// What a datagram holds: `bytes` by default, or `text`, which tables and JSON write as text.
+    #[serde(default = "bytes")]
+    pub content: limen::Content,
+}
+
+fn bytes() -> limen::Content {
+    limen::Content::Bytes
 }
 
 /// The node.
@@ -87,7 +94,7 @@ impl Node for Udp {
 
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let spec = stream::spec(config.max_bytes, &mut errors);
+        let spec = stream::spec(config.max_bytes, config.content, &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live().endless();
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));
         if config.listen.is_elsewhere() {
