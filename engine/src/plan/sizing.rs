@@ -126,6 +126,9 @@ impl Planner<'_> {
                 self.wrong("E0134", &specs[at].place, message, help);
                 continue;
             }
+            if node.rule.policy == JoinPolicy::ByTime && stands_alone(at, nodes, edges) {
+                continue;
+            }
             let ways: Vec<BTreeSet<Loss>> = node.in_edges.iter().map(|e| losses(*e, nodes, edges)).collect();
             let parted = ways.iter().flatten().find(|loss| !ways.iter().all(|way| way.contains(loss)));
             let Some(loss) = parted else { continue };
@@ -425,6 +428,17 @@ fn default_memory() -> usize {
         (Some(a), None) | (None, Some(a)) => a / 10 * 8,
         (None, None) => usize::MAX,
     }
+}
+
+/// Whether a join by time has streams that are nobody else's business: each input has sources of its own, and no other node waits
+/// for any of them. What is lost on one way is then told by what comes later on it, and nothing keeps that from coming.
+fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> bool {
+    let mut sources = BTreeSet::new();
+    let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
+    own && nodes.iter().enumerate().all(|(other, node)| {
+        let waits = node.in_edges.len() > 1 && node.rule.patience.is_none() && node.rule.waits(node.merges());
+        other == at || !waits || !node.reached_by.iter().any(|n| sources.contains(n))
+    })
 }
 
 /// Another node without patience that also waits for two sources which this one takes by different inputs, and not in step.
