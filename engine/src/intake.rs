@@ -40,6 +40,8 @@ pub struct IntakeParts {
     pub(crate) edges: Vec<Box<dyn Any>>,
     /// Where a mutating node's copies go, if it needs any.
     pub(crate) copies: Option<Pool>,
+    /// By input: where its interpolated messages go, if it has any.
+    pub(crate) blends: Vec<Option<Pool>>,
     /// What belongs together, and how long it is waited for.
     pub(crate) rule: JoinRule,
 }

@@ -133,6 +133,12 @@ pub trait Payload: Send + Sized + 'static {
     /// The same content in a buffer of a pool; none where there is no room.
     #[doc(hidden)]
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
+    /// What lies at a time on the line between two messages; none where their values are no such numbers.
+    #[doc(hidden)]
+    fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
+        let _ = (before, after, at, pool);
+        None
+    }
     /// Whether it is the only handle to a buffer of a pool; always, where there are no buffers.
     #[doc(hidden)]
     fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool;

@@ -101,6 +101,8 @@ pub struct NodePlan {
     pub(crate) planned: Option<Box<dyn PlannedNode>>,
     pub(crate) in_edges: Vec<usize>,
     pub(crate) copies: Option<usize>,
+    /// By input: slots and bytes of the pool of its interpolated messages; empty where none are.
+    pub(crate) blends: Vec<(usize, usize)>,
     pub(crate) rule: JoinRule,
     pub(crate) reached_by: Vec<usize>,
     /// What its messages begin with, if it is a source.

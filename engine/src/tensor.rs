@@ -3,6 +3,7 @@
 
 mod parse;
 
+use crate::clock::Time;
 use crate::origins::{Origin, Origins, fresh};
 use crate::payload::{Header, Message, Payload};
 use crate::pool::{Inner, MAX_DYNAMIC, Pool, Row};
@@ -517,6 +518,31 @@ impl Payload for Tensor {
     }
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>> {
         Some(message.body.copy_to(pool?)?.into())
+    }
+    fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
+        let (from, to) = (before.header().origin, after.header().origin);
+        if before.body.dtype() != after.body.dtype() || before.body.shape() != after.body.shape() {
+            return None;
+        }
+        let mut made = before.body.copy_to(pool)?;
+        let part = at.since(from) as f64 / to.since(from).max(1) as f64;
+        made.header_mut().origin = at;
+        match made.dtype() {
+            DType::F32 => {
+                let (values, after) = (made.as_mut_slice::<f32>().ok()?, after.body.as_slice::<f32>().ok()?);
+                for (value, after) in values.iter_mut().zip(after) {
+                    *value = (f64::from(*value) + part * (f64::from(*after) - f64::from(*value))) as f32;
+                }
+            }
+            DType::F64 => {
+                let (values, after) = (made.as_mut_slice::<f64>().ok()?, after.body.as_slice::<f64>().ok()?);
+                for (value, after) in values.iter_mut().zip(after) {
+                    *value += part * (*after - *value);
+                }
+            }
+            _ => return None,
+        }
+        Some(made.into())
     }
     fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool {
         message.body.is_unique() && pool.is_some_and(|pool| pool.is_home_of(message.body.inner()))

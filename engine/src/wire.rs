@@ -70,6 +70,7 @@ struct Kit {
     in_edges: Vec<usize>,
     outputs: Vec<OutputKit>,
     copies: Option<Pool>,
+    blends: Vec<Option<Pool>>,
     rule: JoinRule,
     sources: Vec<(u16, bool)>,
     /// Whether the origins of what it takes are followed, and those of so many calls kept.
@@ -178,6 +179,16 @@ impl Plan {
             Pool::with_origins(name, spec, out.slots, out.rows, &out.origins)
                 .map_err(|why| RunError::Refused(format!("pool of `{name}`: {why}")))
         };
+        let mut blends = Vec::new();
+        for (at, (edge, (slots, _))) in plan.in_edges.iter().zip(&plan.blends).enumerate() {
+            let edge = &self.edges()[*edge];
+            let origins = &self.nodes()[edge.from].outputs[edge.from_port].origins;
+            // The anchor's messages are taken as they are.
+            let spec = edge.spec.as_ref().filter(|_| plan.rule.anchor != Some(at));
+            let made = spec.map(|spec| Pool::with_origins(&edge.to_name, spec, *slots, 1, origins));
+            let refused = |why| RunError::Refused(format!("pool of `{}`: {why}", edge.to_name));
+            blends.push(made.transpose().map_err(refused)?);
+        }
         let mut copies = None;
         let mut outputs = Vec::new();
         for (out, declared) in plan.outputs.iter().zip(&planned.ports().outputs) {
@@ -211,6 +222,7 @@ impl Plan {
             in_edges: plan.in_edges.clone(),
             outputs,
             copies,
+            blends,
             rule: plan.rule.clone(),
             sources: plan.sources.clone(),
             traced: plan.traced,
@@ -284,7 +296,8 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
             .collect();
         let rule = JoinRule { clock: cx.clock().clone(), ..kit.rule };
         let lead = rule.lead();
-        let intake = IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, rule };
+        let intake =
+            IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, blends: kit.blends, rule };
         let mut common = Common::new(node, kit.on_error, kit.counts, cx);
         common.lead = lead;
         common.traced = kit.traced;

@@ -177,6 +177,34 @@ fn sample_takes_the_newest_of_each() {
     assert!((50.0..=55.0).contains(&figure(&report, "count")), "{}", figure(&report, "count"));
 }
 
+#[test]
+fn values_are_interpolated_at_the_anchors_moment() {
+    // Of every third of the fast one's intervals the moments are at a quarter and at three; the value is when it is, in us.
+    let fast: Vec<u64> = (0..200).map(|n| n * 1_000).collect();
+    let moments: Vec<u64> = (0..60).flat_map(|n| [n * 3_000 + 250, n * 3_000 + 750, n * 3_000 + 1_000]).collect();
+    let begun = |us: &[u64]| us.iter().map(|us| (us * 1_000).to_string()).collect::<Vec<_>>().join(", ");
+    for (within, are_made) in [("2ms", true), ("500us", false)] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 200, period_ns: 1000000, origins: [{}] }} }}\n  \
+             f: {{ kind: cast, config: {{ dtype: f64, scale: 1000 }}, from: a }}\n  \
+             b: {{ kind: numbers, config: {{ count: 180, period_ns: 1000000, origins: [{}] }} }}\n  \
+             s: {{ kind: synchronize, inputs: {{ x: f, y: b }}, \
+             join: {{ policy: by_time, within: {within}, anchor: y, pick: interpolate }} }}\n  \
+             u: {{ kind: cast, config: {{ dtype: u64, offset: 0.5 }}, from: s/x }}\n  \
+             z: {{ kind: trail, from: u }}\n  e: {{ kind: \"null\", from: s/y }}\n",
+            begun(&fast),
+            begun(&moments)
+        );
+        let report = turn(&graph, 1);
+        assert_eq!(report.bugs, Vec::<String>::new());
+        let found = of_trail(&report, "z");
+        // Further than `within` from either neighbour nothing is made; on a value itself it is taken as it is.
+        let expected: Vec<u64> = moments.iter().copied().filter(|us| are_made || us % 1_000 == 0).collect();
+        assert_eq!(found, expected[..found.len().min(expected.len())], "{within}");
+        assert!(found.len() + 3 >= expected.len(), "{within}: {} of {}", found.len(), expected.len());
+    }
+}
+
 /// Whose message came when, as seen by a sink behind a merge: the sum of numbers of the first ten.
 fn merged(join: &str, a: &str, b: &str) -> Report {
     let join = if join.is_empty() { String::new() } else { format!(", join: {{ policy: {join} }}") };
@@ -228,7 +256,12 @@ fn through(numbers: &str, node: &str) -> Report {
 }
 
 fn numbers(report: &Report) -> Vec<u64> {
-    let node = report.node("c").unwrap();
+    of_trail(report, "c")
+}
+
+/// The numbers that a `trail` has seen.
+fn of_trail(report: &Report, name: &str) -> Vec<u64> {
+    let node = report.node(name).unwrap();
     (0..)
         .map_while(|at| node.metrics.iter().find(|(name, _)| *name == format!("number_{at}")))
         .map(|(_, n)| n as u64)

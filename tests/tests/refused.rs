@@ -265,6 +265,16 @@ fn joins_that_cannot_be_meant() {
             "5:50 E0139",
             "`anchor: c` is none of its inputs",
         ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate } }",
+            "5:50 E0139",
+            "`pick: interpolate` without the moments",
+        ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate, anchor: a } }",
+            "5:50 E0139",
+            "`b` cannot be interpolated: u64[] is neither",
+        ),
         ("m: { kind: step, from: a, join: { patience: 1 } }", "5:35 E0139", "`join` with one input"),
         (
             "m: { kind: merge, inputs: { x: a, y: a }, join: { policy: in_turn } }",

@@ -218,7 +218,7 @@ fn parts() -> Vec<(&'static str, Value)> {
                     "hold": span("By time: how long a message is held back, so that late ones can be sorted in."),
                     "trigger": text(NAME, "Of `sample`: the input each of whose messages is taken."),
                     "pick": one_of(
-                        &["nearest", "oldest", "newest"],
+                        &["nearest", "oldest", "newest", "interpolate"],
                         "By time: which message of an input is taken for a moment; `nearest` by default.",
                     ),
                     "anchor": text(NAME, "By time: the input whose messages set the moments; the newest head by default."),

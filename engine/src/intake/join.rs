@@ -4,12 +4,13 @@
 //! that is merely late is waited for as long as the graph says.
 
 use super::{Burst, Intake, IntakeParts, Left, left_of};
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::edge::{Reason, Rx, State, rx};
 use crate::meter::{Run, push_run};
 use crate::node::{Inputs, MAX_PORTS, Many, PortType, Set};
 use crate::origins::Origin;
 use crate::payload::{Header, Message, Payload};
+use crate::pool::Pool;
 use crate::stage::BURST;
 use std::any::Any;
 use std::cmp::Reverse;
@@ -65,6 +66,9 @@ pub enum Pick {
     Oldest,
     /// The last within the window.
     Newest,
+    /// Between the last before it and the first after it, element by element, what lies at the moment on the line between them.
+    /// Of tensors of `f32` or `f64`, with an `anchor`.
+    Interpolate,
 }
 
 impl Pick {
@@ -74,6 +78,7 @@ impl Pick {
             Pick::Nearest => "nearest",
             Pick::Oldest => "oldest",
             Pick::Newest => "newest",
+            Pick::Interpolate => "interpolate",
         }
     }
 }
@@ -131,8 +136,18 @@ pub(super) struct Side<T: Payload> {
     runs: Vec<Run>,
     order: Order,
     interval: Interval,
+    blend: Option<Box<Blend<T>>>,
     /// What is taken with messages of other inputs until something newer comes, and whether it has been already.
     newest: Option<(Message<T>, Run, bool)>,
+}
+
+/// Messages that are made for a moment, from the one before it and the one after.
+struct Blend<T: Payload> {
+    pool: Pool,
+    /// The moment that the next one is for; 0 where a message lies just there.
+    moment: u64,
+    /// The last message taken: it may be the one before the next moment too.
+    before: Option<(Message<T>, Run)>,
 }
 
 /// The order of a side's messages.
@@ -205,7 +220,8 @@ pub(super) trait AnySide {
 }
 
 impl<T: Payload> Side<T> {
-    pub(super) fn new(end: Box<dyn Any>, policy: JoinPolicy) -> Self {
+    /// `pool` is for messages that are interpolated.
+    pub(super) fn new(end: Box<dyn Any>, policy: JoinPolicy, pool: Option<Pool>) -> Self {
         let rx: Rx<T> = rx(end);
         let buffer = rx.buffer();
         Side {
@@ -214,6 +230,7 @@ impl<T: Payload> Side<T> {
             runs: Vec::with_capacity(buffer + 1),
             order: if policy == JoinPolicy::ByTime { Order::Begun { taken: 0 } } else { Order::Sent },
             interval: Interval::default(),
+            blend: pool.map(|pool| Box::new(Blend { pool, moment: 0, before: None })),
             newest: None,
             rx,
         }
@@ -226,6 +243,31 @@ impl<T: Payload> Side<T> {
             // What was taken before has had its wait recorded: it counts for no message of a run.
             return (message.share(), Run { n: u32::from(is_first), ..*run }, is_first);
         }
+        match self.blend.take() {
+            Some(blend) => self.pop_blended(blend),
+            None => self.pop_head(),
+        }
+    }
+
+    /// What lies at the moment that was chosen.
+    fn pop_blended(&mut self, mut blend: Box<Blend<T>>) -> (Message<T>, Run, bool) {
+        let moment = blend.moment;
+        let is_before = self.queue.front().is_some_and(|(message, _)| message.header().origin.0 <= moment);
+        let (before, run, is_fresh) = match &blend.before {
+            // Taken before: it has been counted, and its wait recorded.
+            Some((message, run)) if moment != 0 && !is_before => (message.share(), Run { n: 0, ..*run }, false),
+            _ => self.pop_head(),
+        };
+        if is_fresh {
+            blend.before = Some((before.share(), run));
+        }
+        let after = self.queue.front().filter(|_| moment != 0);
+        let made = after.and_then(|(after, _)| T::interpolate(&before, after, Time(moment), &mut blend.pool));
+        self.blend = Some(blend);
+        (made.unwrap_or(before), run, is_fresh)
+    }
+
+    fn pop_head(&mut self) -> (Message<T>, Run, bool) {
         let (message, run) = self.queue.pop_front().expect("a match has a head on every side");
         if let Order::Begun { taken } = &mut self.order {
             *taken = message.header().origin.0;
@@ -255,6 +297,9 @@ impl<T: Payload> Side<T> {
         let held = self.held();
         self.queue.clear();
         self.newest = None;
+        if let Some(blend) = &mut self.blend {
+            blend.before = None;
+        }
         self.rx.lose(reason, held);
         self.rx.discard(reason) + held > 0
     }
@@ -306,7 +351,7 @@ impl<T: Payload> AnySide for Side<T> {
         let last = moment.saturating_add(rule.within);
         // A message is of no use when the next one is at least as good for this moment and for every later one.
         let serves = match rule.pick {
-            Pick::Nearest => moment,
+            Pick::Nearest | Pick::Interpolate => moment,
             Pick::Oldest => 0,
             Pick::Newest => last,
         };
@@ -325,6 +370,22 @@ impl<T: Payload> AnySide for Side<T> {
         };
         if head > last {
             return Choice::Nothing;
+        }
+        if let (Pick::Interpolate, Some(blend)) = (rule.pick, &mut self.blend) {
+            let known = later.map_or(0, |(at, _)| self.queue[at].1.sent);
+            let is_near = |begun: u64| begun.abs_diff(moment) <= rule.within;
+            blend.moment = if head == moment { 0 } else { moment };
+            let has_before =
+                head <= moment || blend.before.as_ref().is_some_and(|(message, _)| is_near(message.header().origin.0));
+            let after = if head > moment { Some(head) } else { later.map(|(_, next)| next) };
+            return match after {
+                _ if head == moment => Choice::Found { behind: 0, known: 0 },
+                _ if !has_before => Choice::Nothing,
+                Some(after) if is_near(after) => Choice::Found { behind: 0, known },
+                Some(_) => Choice::Nothing,
+                None if is_final || !self.may_grow() => Choice::Nothing,
+                None => Choice::Open,
+            };
         }
         let found = |behind, known| Choice::Found { behind, known };
         let is_final = is_final || !self.may_grow();
@@ -564,9 +625,10 @@ impl JoinRule {
 struct Fresh(Option<VecDeque<u16>>);
 
 impl Fresh {
-    fn new(policy: JoinPolicy) -> Self {
+    fn new(rule: &JoinRule) -> Self {
         // Sets that wait, and those of the burst that is being worked on.
-        Fresh((policy == JoinPolicy::Sample).then(|| VecDeque::with_capacity(2 * BURST)))
+        let takes_again = rule.policy == JoinPolicy::Sample || rule.pick == Pick::Interpolate;
+        Fresh(takes_again.then(|| VecDeque::with_capacity(2 * BURST)))
     }
 
     fn push(&mut self, fresh: impl Iterator<Item = bool>) {
@@ -678,11 +740,12 @@ macro_rules! tuple_inputs {
             const JOINS: bool = true;
             fn build(parts: IntakeParts) -> Self {
                 let mut edges = parts.edges.into_iter();
+                let mut pools = parts.blends.into_iter();
                 let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
                 $name {
-                    $($s: Side::new(edges.next().expect("an edge for each input"), policy($i)),)+
+                    $($s: Side::new(edges.next().expect("an edge for each input"), policy($i), pools.next().flatten()),)+
                     sets: VecDeque::with_capacity(BURST),
-                    fresh: Fresh::new(parts.rule.policy),
+                    fresh: Fresh::new(&parts.rule),
                     rule: parts.rule,
                     due: u64::MAX,
                     known: 0,
@@ -823,9 +886,13 @@ impl<T: Payload> Intake for ZipMany<T> {
         let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
         ZipMany {
             is_sole: parts.edges.len() == 1 && !matches!(parts.rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample),
-            sides: parts.edges.into_iter().enumerate().map(|(at, end)| Side::new(end, policy(at))).collect(),
+            sides: {
+                let pools = parts.blends.into_iter().chain(std::iter::repeat_with(|| None));
+                let ends = parts.edges.into_iter().zip(pools).enumerate();
+                ends.map(|(at, (end, pool))| Side::new(end, policy(at), pool)).collect()
+            },
             sets: VecDeque::with_capacity(BURST),
-            fresh: Fresh::new(parts.rule.policy),
+            fresh: Fresh::new(&parts.rule),
             rule: parts.rule,
             due: u64::MAX,
             known: 0,

@@ -111,7 +111,7 @@ impl<T: Payload> Intake for Merge<T> {
     type Taken = Picked<T>;
     fn build(parts: IntakeParts) -> Self {
         Merge {
-            sides: parts.edges.into_iter().map(|end| Side::new(end, JoinPolicy::Zip)).collect(),
+            sides: parts.edges.into_iter().map(|end| Side::new(end, JoinPolicy::Zip, None)).collect(),
             picked: VecDeque::with_capacity(BURST),
             // Those that wait, and those of the burst that is being worked on.
             inputs: VecDeque::with_capacity(2 * BURST),

@@ -6,13 +6,14 @@ use super::path::rules;
 use super::{EdgePlan, NodePlan, Options, OutputPlan, Plan};
 use crate::emit::{Begin, Skew};
 use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
-use crate::intake::{JoinPolicy, JoinRule};
+use crate::intake::{JoinPolicy, JoinRule, Pick};
 use crate::node::{Claim, Cost, Given, Planning};
 use crate::payload::Qos;
 use crate::place::{self, Why};
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::{JoinSpec, NodeSpec, Spec};
 use crate::stage::{OnError, Rules};
+use crate::tensor::{DType, PortSpec};
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::BTreeMap;
 
@@ -69,6 +70,7 @@ impl Planner<'_> {
         let wanted = wanted.map(|node| node.begin.source).collect();
         follow(&mut nodes, &edges, &wanted);
         self.size_pools(&mut nodes, &edges, &specs);
+        self.size_blends(&mut nodes, &edges, &specs);
         let memory = self.memory(&nodes, &edges, &sources);
         self.warn(&nodes, &edges, &mut notes);
         self.note_latest(&mut nodes, &edges);
@@ -239,6 +241,7 @@ impl Planner<'_> {
                 planned: None,
                 in_edges: Vec::new(),
                 copies: None,
+                blends: Vec::new(),
                 rule: JoinRule::default(),
                 reached_by: Vec::new(),
                 begin: Begin::default(),
@@ -438,7 +441,26 @@ impl Planner<'_> {
             let names: Vec<String> = plan.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
             wrong(&format!("`anchor: {name}` is none of its inputs"), &format!("name one of {}", names.join(", ")));
         }
-        let anchor = input(anchor);
+        let at_anchor = input(anchor);
+        if *pick == Some(Pick::Interpolate) {
+            let is_number = |spec: &Option<PortSpec>| {
+                spec.as_ref().is_some_and(|spec| matches!(spec.dtype, DType::F32 | DType::F64))
+            };
+            let others = plan.inputs.iter().enumerate().filter(|(at, _)| Some(*at) != at_anchor);
+            if anchor.is_none() {
+                wrong(
+                    "`pick: interpolate` without the moments to do it for",
+                    "write `anchor:` with the input that sets them",
+                );
+            } else if let Some((_, (name, spec))) = others.clone().find(|(_, (_, spec))| !is_number(spec)) {
+                let what = spec.as_ref().map_or_else(|| "what it gives".into(), ToString::to_string);
+                wrong(
+                    &format!("`{name}` cannot be interpolated: {what} is neither `f32` nor `f64`"),
+                    "put a `cast` before it, or write `pick: nearest`",
+                );
+            }
+        }
+        let anchor = at_anchor;
         plan.rule = JoinRule {
             policy: *policy,
             patience: *patience,

@@ -4,7 +4,7 @@ use super::planner::Planner;
 use super::{EdgePlan, Memory, NodePlan, OutputPlan};
 use crate::edge::WhenFull;
 use crate::error::{Place, Problem};
-use crate::intake::JoinPolicy;
+use crate::intake::{JoinPolicy, Pick};
 use crate::meter::histogram_bytes;
 use crate::pool::pool_bytes;
 use crate::registry::{PlannedNode, Role};
@@ -234,6 +234,33 @@ impl Planner<'_> {
         }
     }
 
+    /// Slots for what joins interpolate: what they, and whoever their node sends it on to, hold at most.
+    pub(super) fn size_blends(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
+        for at in 0..nodes.len() {
+            let (Some(planned), Pick::Interpolate) = (&nodes[at].planned, nodes[at].rule.pick) else { continue };
+            let ports = planned.ports();
+            let mut blends = Vec::new();
+            for (input, edge) in ports.inputs.iter().zip(&nodes[at].in_edges) {
+                let Some(spec) = edges[*edge].spec.clone() else { continue };
+                let onward = ports.outputs.iter().enumerate().filter(|(_, out)| out.forwards.contains(&input.name));
+                let held: usize =
+                    onward.map(|(out, declared)| reach(nodes, edges, at, out).0.saturating_add(declared.emits)).sum();
+                // Sets that wait, and those of the burst that is being worked on.
+                let slots = held.saturating_add(2 * BURST + input.holds + 1);
+                let origins = nodes[edges[*edge].from].outputs[edges[*edge].from_port].origins.len();
+                match pool_bytes(&spec, slots, 1, origins) {
+                    Some(bytes) => blends.push((slots, bytes)),
+                    None => {
+                        let message =
+                            format!("{slots} slots of {spec} for `{}/{}` are too many", specs[at].name, input.name);
+                        self.wrong("E0135", &specs[at].place, message, "make them smaller, or write `pick: nearest`");
+                    }
+                }
+            }
+            nodes[at].blends = blends;
+        }
+    }
+
     pub(super) fn set_pool(
         &mut self,
         nodes: &mut [NodePlan],
@@ -286,7 +313,8 @@ impl Planner<'_> {
         // The origins of earlier calls, where a node sends what is made from several.
         let kept = |n: &NodePlan| if n.traced { n.planned.as_ref().map_or(0, |p| p.ports().spans) } else { 0 };
         let kept = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(kept(n) * 8 * (n.sources.len() + 2)));
-        let pools = pools.saturating_add(kept);
+        let blends = nodes.iter().flat_map(|n| &n.blends).fold(0usize, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        let pools = pools.saturating_add(kept).saturating_add(blends);
         let message = |e: &EdgePlan| if e.spec.is_some() { 16usize } else { 112 };
         let edge_bytes = edges.iter().fold(0usize, |sum, e| {
             // A ring, or two swapped buffers and the stages' own; stamps beside them.
@@ -398,7 +426,8 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> (u
             let kept = match nodes[edge.to].rule.policy {
                 JoinPolicy::Sample => 1,
                 // What is sorted by time is taken off the edge before its turn.
-                JoinPolicy::ByTime => BURST,
+                // What is interpolated needs the last one taken, too.
+                JoinPolicy::ByTime => BURST + 1,
                 _ => 0,
             };
             let places = edge.capacity + edge.admission.lane;
