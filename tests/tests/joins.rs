@@ -486,6 +486,31 @@ fn what_writes_behind_a_synchronize_shows_nowhere_else() {
     assert!(report.node("c").unwrap().done > 40 && numbers(&report).iter().all(|n| (100..105).contains(n)));
 }
 
+/// What is interpolated from stays with the join for the next moment: who writes behind it has a copy.
+#[test]
+fn what_writes_behind_an_interpolation_does_not_change_what_comes_next() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 50, period_ns: 1000 } }\n  \
+                 f: { kind: cast, config: { dtype: f32 }, from: a }\n  w: { kind: window, config: { length: 1, tail: drop }, from: f }\n  \
+                 b: { kind: numbers, config: { count: 100, period_ns: 500 } }\n  \
+                 s: { kind: synchronize, inputs: { x: w, y: b }, \
+                 join: { policy: by_time, within: 1us, anchor: y, pick: interpolate } }\n  \
+                 m: { kind: softmax, from: s/x }\n  u: { kind: cast, config: { dtype: u64, offset: 0.5 }, from: m }\n  \
+                 c: { kind: trail, from: u }\n  d: { kind: add, config: { n: 1 }, from: s/y }\n  z: { kind: \"null\", from: d }\n";
+    let plan = limen_tests::plan(graph).unwrap_or_else(|problems| panic!("{problems}"));
+    let copies = |name: &str| {
+        let node = plan.nodes().iter().find(|node| node.name == name).unwrap();
+        node.notes.iter().any(|note| note.contains("copies its input"))
+    };
+    // The anchor's messages are taken as they are, and once.
+    assert_eq!((copies("m"), copies("d")), (true, false));
+    for seed in 0..20 {
+        let report = turn(graph, seed);
+        assert_eq!((report.bugs.len(), report.failed_calls), (0, 0), "{:?}", report.failures);
+        let chances = numbers(&report);
+        assert!(chances.len() > 80 && chances.iter().all(|chance| *chance == 1), "{chances:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_synchronized_is_refused() {
     let graph = |inputs: &str, join: &str| {

@@ -189,14 +189,17 @@ impl Planner<'_> {
                 let forwards = &planned.ports().outputs[port].forwards;
                 let [input] = &forwards[..] else { break forwards.is_empty() };
                 let shares = planned.ports().outputs.iter().filter(|out| out.forwards.contains(input)).count() > 1;
-                if shares || nodes[node].rule.policy == JoinPolicy::Sample {
+                let input = planned.ports().inputs.iter().position(|i| i.name == *input);
+                // What a join may take again, or make others from, stays with it.
+                let rule = &nodes[node].rule;
+                let keeps = rule.policy == JoinPolicy::Sample || rule.pick == Pick::Interpolate && rule.anchor != input;
+                if shares || keeps {
                     break false;
                 }
                 if planned.writes() {
                     // That node has an exclusive buffer or a copy of its own.
                     break true;
                 }
-                let input = planned.ports().inputs.iter().position(|i| i.name == *input);
                 let Some(up) = input.and_then(|i| nodes[node].in_edges.get(i)).map(|e| &edges[*e]) else { break true };
                 (node, port) = (up.from, up.from_port);
             };
