@@ -172,6 +172,8 @@ pub struct EdgePlan {
     pub(crate) admission: Admission,
     /// The greatest age at which a message may begin a call, ns.
     pub(crate) max_age: Option<u64>,
+    /// Another input of its consumer sets the moment: what comes here and finds no partner is thinned, not lost.
+    pub(crate) thins: bool,
     /// The longest silence, ns, and what follows it.
     pub(crate) expect_every: Option<(u64, OnGap)>,
 }

@@ -334,6 +334,7 @@ impl Running {
                     sent: shared.producer.moved.get(),
                     received: shared.consumer.moved.get(),
                     lost: Reason::ALL.iter().map(|r| (*r, shared.lost(*r))).filter(|(_, n)| *n > 0).collect(),
+                    thins: edge.thins,
                     left: left.get(&i).copied().unwrap_or(0),
                     counted: !abandoned[plan.nodes()[edge.from].worker] && !abandoned[plan.nodes()[edge.to].worker],
                 }

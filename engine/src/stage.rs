@@ -525,7 +525,9 @@ fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, common: &C
 /// Drops a node; a panic in its `Drop` is reported and goes no further.
 fn drop_node<N: Node>(node: &mut Option<N>, common: &mut Common, cx: &Cx) {
     if let Some(node) = node {
-        common.last = metrics_of(node, common, cx);
+        let mut metrics = metrics_of(node, common, cx);
+        metrics.go_on_from(std::mem::take(&mut common.last));
+        common.last = metrics;
     }
     let node = node.take();
     if let Err(trouble) = guarded("drop", || {

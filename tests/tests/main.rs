@@ -10,6 +10,7 @@ mod layers;
 mod ledger;
 mod lineage;
 mod load;
+mod losses;
 mod moving;
 mod overload;
 mod policies;

@@ -600,6 +600,15 @@ impl JoinRule {
         }
     }
 
+    /// Whether another input sets the moment, so that what comes by this one and finds no partner is thinned, not lost.
+    pub(crate) fn thins(&self, input: usize) -> bool {
+        match self.policy {
+            JoinPolicy::Sample => self.trigger.is_some_and(|trigger| trigger != input),
+            JoinPolicy::ByTime => self.anchor.is_some_and(|anchor| anchor != input),
+            _ => false,
+        }
+    }
+
     /// Whose header stands for a set.
     pub(crate) fn lead(&self) -> Lead {
         match (self.policy, self.trigger) {

@@ -105,10 +105,10 @@ impl Node for Serial {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        to.set("too_large", self.too_large as f64);
-        to.set("partial", self.partial as f64);
+        to.lost("too_large", self.too_large);
+        to.lost("partial", self.partial);
         to.set("disconnects", self.disconnects as f64);
-        to.set("stopped", self.deframer.whole() as f64);
+        to.lost("stopped", self.deframer.whole());
     }
 }
 

@@ -73,7 +73,7 @@ impl Node for Stdin {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("stopped", self.deframer.whole() as f64);
+        to.lost("stopped", self.deframer.whole());
     }
 }
 

@@ -176,10 +176,10 @@ impl Node for Tcp {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        to.set("too_large", self.links.counts.too_large as f64);
+        to.lost("too_large", self.links.counts.too_large);
         self.links.metrics(to);
         let stopped: u64 = self.links.peers.iter().map(|peer| peer.deframer.whole()).sum();
-        to.set("stopped", stopped as f64);
+        to.lost("stopped", stopped);
     }
 }
 

@@ -120,8 +120,8 @@ impl Node for Udp {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        to.set("too_large", self.too_large as f64);
-        to.set("overrun", self.overrun.total as f64);
+        to.lost("too_large", self.too_large);
+        to.lost("overrun", self.overrun.total);
     }
 }
 

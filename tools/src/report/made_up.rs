@@ -41,6 +41,7 @@ fn edge(from: &str, to: &str, sent: u64, lost: &[(Reason, u64)]) -> EdgeReport {
         sent,
         received: sent - gone,
         lost: lost.to_vec(),
+        thins: false,
         left: 0,
         counted: true,
     }
