@@ -2,7 +2,7 @@
 //!
 //! Messages of all inputs are paired by sequence, gathered into a batch, copied into one dense buffer per input, and
 //! given to the backend in one call; its outputs are rows of one slot per output port. A batch is closed when it is
-//! full, when its oldest message has waited `within`, or when the stream has ended: the tail is never lost.
+//! full, when its oldest message has waited `within` or must go to be in time, or when the stream has ended: the tail is never lost.
 //!
 //! Where a session's calls finish later, several are on their way. They are collected in the order in which they began, so
 //! order is kept, and a call that failed fails the messages it was made of; those that began after it fail too only if the node is
@@ -26,7 +26,7 @@ use crate::meter::{Hist, Term};
 use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
 use crate::origins::Origins;
 use crate::port::PortSet;
-use crate::stage::{Common, Ended, OnError, Stage, Standing, Tail, Trouble, Turn, blocked, guarded, note_skew, sift};
+use crate::stage::{Common, Ended, OnError, Peak, Stage, Standing, Trouble, Turn, blocked, guarded, note_skew, sift};
 use crate::sync::Arc;
 use crate::tensor::{PortSpec, Tensor};
 use crate::unit::Span;
@@ -252,7 +252,10 @@ struct InferStage<B: Backend> {
     /// Messages in all calls, those that stayed for the next call among them.
     called: u64,
     /// How long calls took, by their number of messages.
-    calls: Vec<Tail>,
+    calls: Vec<Peak>,
+    /// When a batch is to close; 0 while none waits. And how much later than that its call began.
+    closes: u64,
+    late: Peak,
     gone: Option<Reason>,
     ended: bool,
 }
@@ -313,7 +316,9 @@ impl<B: Backend> InferStage<B> {
             emit,
             max: batch.max,
             within: batch.within.map_or(0, Span::as_nanos),
-            calls: vec![Tail::default(); batch.max + 1],
+            calls: vec![Peak::default(); batch.max + 1],
+            closes: 0,
+            late: Peak::default(),
             stride: batch.stride.unwrap_or(batch.max).clamp(1, batch.max),
             gone: None,
             ended: false,
@@ -329,6 +334,36 @@ impl<B: Backend> InferStage<B> {
         let source = |held: &Held| ZipMany::header(&held.set, self.common.lead).source;
         let is_again = |at: usize| self.held.iter().take(at).any(|held| source(held) == source(&self.held[at]));
         (0..self.held.len()).find(|at| is_again(*at)).unwrap_or(self.held.len())
+    }
+
+    /// How long a call with so many messages takes at most, as far as anybody knows.
+    fn call_of(&self, n: usize) -> Option<u64> {
+        let measured = self.calls.get(n).and_then(Peak::most);
+        if self.common.budget == 0 { measured } else { Some(self.common.budget.max(measured.unwrap_or(0))) }
+    }
+
+    /// When the messages that are held must go to be in time everywhere, if that is ever.
+    fn goes_by(&self, oldest: &Held) -> Option<u64> {
+        let sieve = self.common.sieve.as_ref()?;
+        let header = ZipMany::header(&oldest.set, self.common.lead);
+        let done = sieve.done_by(header, self.origins.front());
+        if done == u64::MAX {
+            return None;
+        }
+        let n = self.callable();
+        // What a call costs is learned by making one.
+        let Some(call) = self.call_of(n) else { return Some(0) };
+        // One more message may come before the batch closes, and makes the call longer.
+        let more = match self.call_of(n + 1) {
+            _ if n == self.max => 0,
+            Some(more) => more,
+            None => call + call / n.max(1) as u64,
+        };
+        let late = self.late.most().map_or(0, |late| late + late / 4);
+        // Until enough is known of this thread, an eighth of all the time there is.
+        let all = done.saturating_sub(header.origin.0);
+        let late = if self.late.is_known() { late } else { late.max(all / 8) };
+        Some(done.saturating_sub(call.max(more) + late))
     }
 
     /// Begins a call that finishes later.
@@ -662,17 +697,24 @@ impl<B: Backend> Stage for InferStage<B> {
             return if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) };
         };
         if self.flights.len() == self.most {
+            self.closes = 0;
             return if gathered { Turn::Worked } else { self.idle_until(u64::MAX, cx) };
         }
-        let mut due = oldest.since.saturating_add(self.within);
-        if let Some(sieve) = &self.common.sieve {
-            let call = self.calls.get(self.held.len()).map_or(0, Tail::p95);
-            due = due.min(sieve.begin_by(ZipMany::header(&oldest.set, self.common.lead), call.max(self.common.budget)));
-        }
+        let goes_by = self.goes_by(oldest);
+        let due = oldest.since.saturating_add(self.within).min(goes_by.unwrap_or(u64::MAX));
         let is_full = self.held.len() == self.max || self.callable() < self.held.len();
         if !is_full && !ending && (due > cx.mark() && due > cx.read()) {
+            self.closes = due;
             return if gathered { Turn::Worked } else { self.idle_until(due, cx) };
         }
+        if let (Some(_), false) = (goes_by, is_full || ending) {
+            // What has come meanwhile may have made it due before the time that was asked for.
+            match cx.read().checked_sub(self.closes).filter(|_| self.closes > 0) {
+                Some(late) => self.late.add(late),
+                None => self.late.rest(),
+            }
+        }
+        self.closes = 0;
         if self.most == 1 && self.emit.ports.room(1, cx) == 0 {
             return blocked(&mut self.emit.ports, &self.common.counts);
         }

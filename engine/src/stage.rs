@@ -18,7 +18,7 @@ pub(crate) use liveness::Liveness;
 pub use liveness::OnGap;
 pub(crate) use restart::{Again, Blueprint, Restart, RestartSpec};
 pub use sieve::OnMiss;
-pub(crate) use sieve::{Judged, Rules, Sieve, Tail, count_misses, sift};
+pub(crate) use sieve::{Judged, Peak, Rules, Sieve, count_misses, sift};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;

@@ -1,7 +1,12 @@
 //! What a graph promises about time: deadlines, ages, budgets, signs of life. Turned by hand, so that time is exact.
 
-use limen::{Outcome, Reason, Report, Term};
-use limen_tests::{plan, run, turn};
+use limen::{
+    Building, Clock, DType, Emit, Given, Message, Node, NodeError, Outcome, Plan, PlanErrors, Planning, PortSpec,
+    Ports, Reason, Report, Spec, Tensor, Term, Transform,
+};
+use limen_tests::{plan, registry, run, turn};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 /// `a` begins a number every 10 µs, `b` takes 25 µs for each, so that each is 15 µs later than the one before.
 fn falling_behind(edge: &str, keys: &str, rest: &str) -> Report {
@@ -51,6 +56,60 @@ fn what_cannot_be_in_time_is_dropped_before_it_costs_anything() {
     assert!(arrived > 700 && late < 200, "{arrived} arrived, {early} given up early, {late} late");
     assert!(report.deadlines[0].missed < 200, "{} missed", report.deadlines[0].missed);
     assert!(report.exit_code() == 0 && !report.is_degraded());
+}
+
+/// Its first calls take much longer than the others.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+struct WarmingConfig {
+    calls: u64,
+    ns: u64,
+}
+
+struct Warming {
+    config: WarmingConfig,
+    calls: u64,
+    clock: Clock,
+}
+
+impl Node for Warming {
+    type Config = WarmingConfig;
+    fn ports(_: &WarmingConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let number = PortSpec::fixed(DType::U64, []);
+        Ok(Ports::new().input("in", number.clone()).output_forwarding("out", Some(number), "in"))
+    }
+    fn build(config: WarmingConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Warming { config, calls: 0, clock: cx.clock() })
+    }
+}
+
+impl Transform for Warming {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.calls += 1;
+        if let (true, Clock::Simulated(clock)) = (self.calls <= self.config.calls, &self.clock) {
+            clock.advance(self.config.ns);
+        }
+        out.send(input);
+        Ok(())
+    }
+}
+
+#[test]
+fn nothing_is_given_up_for_ever_because_of_what_once_took_long() {
+    let registry = registry().transform::<Warming>("warming");
+    for (before, from) in [("", "a"), ("  s: { kind: step, from: a }\n", "s")] {
+        let text = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 2000, period_ns: 10000000 }} }}\n{before}  \
+             w: {{ kind: warming, config: {{ calls: 40, ns: 20000000 }}, from: {from} }}\n  c: {{ kind: collect, from: w }}\n\
+             paths: [{{ from: a, to: c, deadline: 8ms, on_miss: drop }}]\n"
+        );
+        let plan = Plan::new(Spec::from_text(&text, "test.yaml").unwrap(), &registry).unwrap();
+        let report = plan.wire().unwrap().simulate(1).unwrap().run(1_000_000).unwrap();
+        assert_eq!(report.bugs, Vec::<String>::new());
+        // Half a minute, of which the first second was slow.
+        assert!(count(&report) > 1000, "{from}: {} arrived", count(&report));
+    }
 }
 
 #[test]

@@ -102,6 +102,56 @@ impl Tail {
     pub(crate) fn p95(&self) -> u64 {
         self.p95
     }
+
+    /// Begins anew with a time that was measured when all others were in doubt.
+    fn renew(&mut self, ns: u64) {
+        *self = Tail { samples: [ns; Tail::KEPT], n: Tail::KEPT, p95: ns };
+    }
+}
+
+/// The last times of one kind, and what hardly any of them exceeded: the most of the last 128 to 255.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peak {
+    now: u64,
+    before: u64,
+    /// Times and rests since `before`, and how many of them were times.
+    n: u32,
+    times: u32,
+    /// All times, as far as anybody asks.
+    all: u32,
+}
+
+impl Peak {
+    const KEPT: u32 = 128;
+
+    pub(crate) fn add(&mut self, ns: u64) {
+        self.now = self.now.max(ns);
+        (self.times, self.all) = (self.times + 1, self.all.saturating_add(1));
+        self.step();
+    }
+
+    /// There was nothing to measure: what is remembered counts less by and by, lest one long time is believed for ever.
+    pub(crate) fn rest(&mut self) {
+        self.step();
+    }
+
+    fn step(&mut self) {
+        self.n += 1;
+        if self.n == Self::KEPT {
+            self.before = if self.times > 0 { self.now } else { self.before / 2 };
+            (self.now, self.n, self.times) = (0, 0, 0);
+        }
+    }
+
+    /// The most, once there was any.
+    pub(crate) fn most(&self) -> Option<u64> {
+        (self.all > 0).then(|| self.now.max(self.before))
+    }
+
+    /// Whether there were enough to go by.
+    pub(crate) fn is_known(&self) -> bool {
+        self.all >= 32
+    }
 }
 
 /// A node's rules at work.
@@ -120,6 +170,10 @@ pub(crate) struct Sieve {
     judged: Arc<Vec<Judged>>,
     /// Whether the origins of what it takes are followed.
     traced: bool,
+    /// Messages given up one after the other because of what a call was thought to take, and whether one of them went on to
+    /// measure it.
+    guessed: u32,
+    is_probe: bool,
 }
 
 /// When a message is due on a path.
@@ -140,6 +194,10 @@ pub(crate) struct Judged {
     /// Those that came after their deadline.
     pub(crate) missed: Counter,
 }
+
+/// So many messages may be given up one after the other on the strength of an estimate; then one goes on, whatever is thought of it,
+/// or the estimate would never be put right.
+const GUESSES: u32 = 8;
 
 /// Bursts that are skipped in one turn at most: a producer that is faster must not keep its consumer from ever working.
 const SKIPS: usize = 64;
@@ -163,7 +221,18 @@ impl Sieve {
         let most = most.max(BURST) + 1;
         let each = if traced { rules.paths.iter().flatten().count().max(1) } else { 1 };
         let (kept, dues) = (Vec::with_capacity(most), Vec::with_capacity(most * each));
-        Sieve { rules, waits: Tail::default(), calls: Tail::default(), behind, kept, dues, judged, traced }
+        Sieve {
+            rules,
+            waits: Tail::default(),
+            calls: Tail::default(),
+            behind,
+            kept,
+            dues,
+            judged,
+            traced,
+            guessed: 0,
+            is_probe: false,
+        }
     }
 
     /// How long messages need once they have left this node.
@@ -175,17 +244,26 @@ impl Sieve {
     pub(crate) fn learn(&mut self, waited: Option<u64>, call: u64, counts: &Counts) {
         waited.into_iter().for_each(|waited| self.waits.add(waited));
         self.calls.add(call);
+        if std::mem::take(&mut self.is_probe) && call < self.calls.p95() {
+            self.calls.renew(call);
+        }
         counts.rest.set(self.waits.p95() + self.calls.p95() + self.behind());
     }
 
-    /// When a call that takes so long must begin for its result to be in time everywhere; never, where nothing is due.
-    pub(crate) fn begin_by(&self, header: &Header, call: u64) -> u64 {
-        match self.rules.soonest.get(usize::from(header.source)) {
-            Some(Some(deadline)) => {
-                let due = header.origin.0.saturating_add(*deadline).min(header.deadline.0);
-                due.saturating_sub(call + self.behind())
-            }
+    /// When a message must have left this node for its result to be in time everywhere; never, where nothing is due. Of a message
+    /// that several sources are behind, the first of them counts that is due.
+    pub(crate) fn done_by(&self, header: &Header, origins: Option<&Origins>) -> u64 {
+        let due = |source: u16, begun: u64| match self.rules.soonest.get(usize::from(source)) {
+            Some(Some(deadline)) => begun.saturating_add(*deadline).min(header.deadline.0),
             _ => u64::MAX,
+        };
+        let due = match origins {
+            Some(all) => all.iter().filter(|one| !one.reused).map(|one| due(one.source, one.begun)).min(),
+            None => Some(due(header.source, header.origin.0)),
+        };
+        match due {
+            None | Some(u64::MAX) => u64::MAX,
+            Some(due) => due.saturating_sub(self.behind()),
         }
     }
 
@@ -206,6 +284,27 @@ impl Sieve {
             });
         }
         verdict
+    }
+
+    /// A message that would be late only by what is thought to come goes on now and then.
+    fn reconsider<I: Intake>(
+        &mut self,
+        verdict: Verdict,
+        taken: &I::Taken,
+        lead: Lead,
+        fresh: u16,
+        now: u64,
+    ) -> Verdict {
+        match verdict {
+            Verdict::Keep => self.guessed = 0,
+            _ if self.judge::<I>(taken, lead, fresh, now, now) == Verdict::Keep => self.guessed += 1,
+            _ => {}
+        }
+        if self.guessed <= GUESSES {
+            return verdict;
+        }
+        (self.guessed, self.is_probe) = (0, true);
+        Verdict::Keep
     }
 
     /// Source, origin and own deadline of what is judged of a message: of each source that is behind it and was not judged
@@ -248,7 +347,9 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
             (at, passed) = (at + 1, 0);
         }
         passed += 1;
-        let mut verdict = sieve.judge::<I>(item, lead, intake.fresh_at(kept), now, end);
+        let fresh = intake.fresh_at(kept);
+        let mut verdict = sieve.judge::<I>(item, lead, fresh, now, end);
+        verdict = sieve.reconsider::<I>(verdict, item, lead, fresh, now);
         if verdict == Verdict::Keep && fault.as_mut().is_some_and(|fault| fault.drops()) {
             verdict = Verdict::Drop;
         }
