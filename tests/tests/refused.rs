@@ -418,6 +418,33 @@ fn deadlines_that_the_plan_itself_exceeds() {
 }
 
 #[test]
+fn what_went_one_way_and_another_behind_a_join_by_time() {
+    let graph = |routes: &str, log: &str| {
+        format!(
+            "version: 1\nnodes:\n  imu: {{ kind: timer, config: {{ rate: 1kHz, count: 300 }} }}\n  \
+             cam: {{ kind: timer, config: {{ rate: 50Hz, count: 15 }} }}\n  \
+             pair: {{ kind: router, config: {{ routes: [{routes}] }}, inputs: {{ in: imu, by: cam }}, join: {{ policy: by_time, within: 1ms }} }}\n  \
+             copy: {{ kind: pass, from: pair/all }}\n  log: {{ kind: \"null\", inputs: {{ {log} }} }}\n"
+        )
+    };
+    // Everything that `log` takes has come through `pair`: it is on its way by both.
+    let diamond = graph("{ to: all, when: else }", "a: { from: pair/all, capacity: 4 }, b: copy");
+    for seed in 0..50 {
+        let report = limen_tests::turn(&diamond, seed);
+        assert_eq!((report.bugs.len(), report.node("log").unwrap().done), (0, 15), "seed {seed}");
+    }
+    // What goes one way does not go the other, and what comes by neither could be waited for.
+    check(
+        &graph("{ to: all, when: '< 5' }, { to: rest, when: else }", "a: pair/all, b: pair/rest"),
+        &[("7:3 E0134", "`pair` may let messages go")],
+    );
+    check(
+        &graph("{ to: all, when: else }", "a: imu, b: cam, c: copy"),
+        &[("5:3 E0134", "`log` waits for the same sources"), ("7:3 E0134", "`pair`")],
+    );
+}
+
+#[test]
 fn parts_of_nothing() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: step, from: a }\n  \

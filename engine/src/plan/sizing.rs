@@ -157,7 +157,7 @@ impl Planner<'_> {
                 Loss::Node(n) if nodes[n].on_error.goes_on() => {
                     format!("`{}` skips what it fails on", nodes[n].name)
                 }
-                Loss::Node(n) => format!("`{}` may let messages go", nodes[n].name),
+                Loss::Node(n) | Loss::Port(n, _) => format!("`{}` may let messages go", nodes[n].name),
             };
             let message =
                 format!("`{}` joins its inputs, and {why}: a partner could be waited for for ever", node.name);
@@ -368,6 +368,8 @@ impl Planner<'_> {
 enum Loss {
     Edge(usize),
     Node(usize),
+    /// Of a node that sends messages one way or another: what one of its outputs is not given.
+    Port(usize, usize),
 }
 
 /// Every place on the ways to an edge's end where messages may be lost, or become more: either way the other inputs of a join have
@@ -388,8 +390,11 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss>
         let out = &nodes[from].outputs[edges[at].from_port];
         let duplicates = nodes[from].fault.as_ref().is_some_and(|fault| fault.duplicate > 0.0);
         let many = merges_streams(&nodes[from]) || makes_many(&nodes[from], out) || duplicates;
-        if many || nodes[from].on_error.goes_on() || waits || drops || gives_up || selects {
+        if many || nodes[from].on_error.goes_on() || waits || drops || gives_up {
             found.insert(Loss::Node(from));
+        }
+        if selects {
+            found.insert(Loss::Port(from, edges[at].from_port));
         }
         todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));
     }
@@ -463,14 +468,30 @@ fn default_memory() -> usize {
 }
 
 /// Whether a join by time has streams that are nobody else's business: each input has sources of its own, and no other node waits
-/// for any of them. What is lost on one way is then told by what comes later on it, and nothing keeps that from coming.
+/// for any of them but for what has come through this one. What is lost on one way is then told by what comes later on it, and nothing keeps that from coming.
 fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> bool {
     let mut sources = BTreeSet::new();
     let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
     own && nodes.iter().enumerate().all(|(other, node)| {
         let waits = node.in_edges.len() > 1 && node.rule.patience.is_none() && node.rule.waits(node.merges());
-        other == at || !waits || !node.reached_by.iter().any(|n| sources.contains(n))
+        other == at
+            || !waits
+            || comes_through(at, other, nodes, edges)
+            || !node.reached_by.iter().any(|n| sources.contains(n))
     })
+}
+
+/// Whether everything that a node takes has come through another.
+fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> bool {
+    let (mut seen, mut todo) = (BTreeSet::from([node]), vec![node]);
+    while let Some(at) = todo.pop() {
+        if nodes[at].in_edges.is_empty() {
+            return false;
+        }
+        let before = nodes[at].in_edges.iter().map(|edge| edges[*edge].from).filter(|from| *from != gate);
+        todo.extend(before.filter(|from| seen.insert(*from)));
+    }
+    true
 }
 
 /// Another node without patience that also waits for two sources which this one takes by different inputs, and not in step.
@@ -495,6 +516,10 @@ fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> Option<
     (0..nodes.len()).find(|other| {
         let node = &nodes[*other];
         if *other == at || node.in_edges.len() < 2 || node.rule.patience.is_some() || !node.rule.waits(node.merges()) {
+            return false;
+        }
+        // What takes by number what this very node has sent goes in step with it: whatever it waits for is on its way.
+        if node.rule.policy == JoinPolicy::Zip && comes_through(at, *other, nodes, edges) {
             return false;
         }
         let there = reach(node);
