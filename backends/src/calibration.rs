@@ -62,6 +62,11 @@ impl Calibration {
         self.0.get(&of.key(backend, version, of.batch)).copied()
     }
 
+    /// How long a call with one item takes.
+    pub(crate) fn alone(&self, of: &Measured, backend: &str, version: &str) -> Option<u64> {
+        self.0.get(&of.key(backend, version, 1)).copied()
+    }
+
     /// Keeps how long an item takes alone, and in a batch.
     pub(crate) fn set(&mut self, of: &Measured, backend: &str, version: &str, [alone, together]: [u64; 2]) {
         self.0.insert(of.key(backend, version, 1), alone);
@@ -105,6 +110,7 @@ mod tests {
         ] {
             assert_eq!(read.get(&of, backend, version), expected, "{of:?} {backend} {version}");
         }
+        assert_eq!(read.alone(&of("model", 1, 8), "ort", "1.22"), Some(30));
         fs::write(path(folder.path()), "{").unwrap();
         assert_eq!(Calibration::read(folder.path()), Calibration::default());
     }

@@ -20,7 +20,7 @@ use crate::verify::{Case, Tolerance};
 use crate::weights::remote;
 use limen::backend::{Backend, BackendError, Prepared};
 use limen::infer::InferPlan;
-use limen::unit::{show_bytes, show_ns};
+use limen::unit::{Span, show_bytes, show_ns};
 use limen::{Given, PlanErrors, Planning};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,10 @@ impl limen::infer::Infer for Infer {
         let case = config.case(cx, &mut errors);
         let planned = match (config.backend, &config.model) {
             (Choice::Mock, _) => match config.mock.clone().map(Mock::prepare) {
-                Some(Ok(prepared)) => plan::<Mock>(&config, prepared, None, case.as_ref()),
+                Some(Ok(prepared)) => {
+                    let least = prepared.least();
+                    plan::<Mock>(&config, prepared, None, case.as_ref()).map(|plan| plan.takes(least))
+                }
                 // Said above, field by field.
                 _ => return Err(errors),
             },
@@ -155,7 +158,12 @@ fn choose(
                         "{note}; in opset {opset} {op} may mean something else than it does since 13: record a case"
                     );
                 }
-                planned = Some(plan.note(note));
+                let alone = table.alone(&measured, candidate.name, &candidate.version());
+                let plan = plan.note(note);
+                planned = Some(match alone {
+                    Some(ns) => plan.measured(Span(Duration::from_nanos(ns))),
+                    None => plan,
+                });
             }
             // The others are no business of a graph that names its backend.
             Err(errors) if config.backend != Choice::Auto => return Err(errors),

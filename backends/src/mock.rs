@@ -146,6 +146,13 @@ pub struct MockPrepared {
     signature: Signature,
 }
 
+impl MockPrepared {
+    /// No call takes less.
+    pub(crate) fn least(&self) -> Span {
+        Span(self.config.latency.0.saturating_add(self.config.per_item.0))
+    }
+}
+
 impl Prepared for MockPrepared {
     type Session = MockSession;
 

@@ -144,6 +144,20 @@ impl InferPlan {
         self
     }
 
+    /// No call takes less than this ([`Ports::takes`]).
+    #[must_use]
+    pub fn takes(mut self, time: Span) -> Self {
+        self.ports = self.ports.takes(time);
+        self
+    }
+
+    /// What a call took when it was measured ([`Ports::measured`]).
+    #[must_use]
+    pub fn measured(mut self, time: Span) -> Self {
+        self.ports = self.ports.measured(time);
+        self
+    }
+
     /// Adds a line for `--plan`.
     #[must_use]
     pub fn note(mut self, line: impl Into<String>) -> Self {

@@ -325,6 +325,8 @@ pub struct Ports {
     pub(crate) gathers: bool,
     pub(crate) waits: u64,
     pub(crate) spans: usize,
+    pub(crate) takes: u64,
+    pub(crate) measured: u64,
     pub(crate) claims: Vec<Claim>,
     pub(crate) notes: Vec<String>,
     pub(crate) notices: Vec<String>,
@@ -475,6 +477,20 @@ impl Ports {
     #[must_use]
     pub fn waits(mut self, time: Span) -> Self {
         self.waits = time.as_nanos();
+        self
+    }
+
+    /// No call takes less than this. A deadline that it exceeds is refused.
+    #[must_use]
+    pub fn takes(mut self, time: Span) -> Self {
+        self.takes = time.as_nanos();
+        self
+    }
+
+    /// What a call took when it was measured on this machine. A deadline that it exceeds is noted in the plan.
+    #[must_use]
+    pub fn measured(mut self, time: Span) -> Self {
+        self.measured = time.as_nanos();
         self
     }
 

@@ -418,6 +418,36 @@ fn deadlines_that_the_plan_itself_exceeds() {
 }
 
 #[test]
+fn deadlines_that_a_call_exceeds() {
+    let graph = |keys: &str, mock: &str, deadline: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  d: {{ kind: delay, config: {{ by: 2ms }}, from: a }}\n  \
+             m: {{ kind: infer, config: {{ backend: mock, mock: {{ inputs: {{ x: u64 }}, outputs: {{ y: u64 }}{mock} }} }}, from: d{keys} }}\n  \
+             c: {{ kind: collect, from: m }}\npaths: [{{ from: a, to: c, deadline: {deadline} }}]\n"
+        )
+    };
+    for mock in [", latency: 15ms", ", latency: 10ms, per_item: 5ms"] {
+        check(
+            &graph("", mock, "16ms"),
+            &[("7:37 E0145", "takes 17.0 ms at least, because `m` takes 15.0 ms a call, and the deadline is 16.0 ms")],
+        );
+    }
+    // What a call may take is no certainty, but worth knowing.
+    let notes = |keys: &str, mock: &str, deadline: &str| {
+        let plan = limen_tests::plan(&graph(keys, mock, deadline)).unwrap();
+        plan.notes().iter().filter(|note| note.contains("miss")).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(notes("", ", latency: 15ms", "18ms"), Vec::<String>::new());
+    assert_eq!(
+        notes(", budget: 9ms", "", "10ms"),
+        [
+            "`a` to `c` may take 11.0 ms, because `m` may take 9.00 ms a call (`budget`), and the deadline is 10.0 ms: such messages miss it"
+        ]
+    );
+    assert_eq!(notes(", budget: 7ms", "", "10ms"), Vec::<String>::new());
+}
+
+#[test]
 fn what_went_one_way_and_another_behind_a_join_by_time() {
     let graph = |routes: &str, log: &str| {
         format!(

@@ -17,7 +17,7 @@ use crate::report::{count, show_report};
 use crate::run_info::{GraphFile, RunInfo};
 use crate::stdout::Stdout;
 use crate::summary::Summary;
-use crate::table::one_line;
+use crate::table::{one_line, paragraph};
 use limen::{Layers, NodePlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
 use std::fs;
 use std::io::{IsTerminal, stderr};
@@ -211,10 +211,13 @@ impl<'a> Run<'a> {
     fn checked(mut self, plan: &Plan) -> u8 {
         let (nodes, edges) = (plan.nodes().len(), plan.edges().len());
         let text = if self.arguments.json {
-            let object = serde_json::json!({ "graph": plan.graph(), "nodes": nodes, "edges": edges, "ok": true });
+            let object = serde_json::json!({ "graph": plan.graph(), "nodes": nodes, "edges": edges, "ok": true, "notes": plan.notes() });
             format!("{object:#}\n")
         } else {
-            format!("graph `{}`: {}, {}: ok\n", one_line(plan.graph()), count(nodes, "node"), count(edges, "edge"))
+            let (nodes, edges) = (count(nodes, "node"), count(edges, "edge"));
+            let mut text = format!("graph `{}`: {nodes}, {edges}: ok\n", one_line(plan.graph()));
+            plan.notes().iter().for_each(|note| paragraph(&mut text, "note: ", note));
+            text
         };
         self.stdout.print(&text, 0)
     }

@@ -42,47 +42,87 @@ impl Planner<'_> {
         paths
     }
 
-    /// A deadline that the plan's own waits exceed is missed by every message. Planted delays are there to be rehearsed.
-    pub(super) fn check_waits(&mut self, nodes: &[NodePlan], edges: &[EdgePlan]) {
-        let spec = self.spec;
+    /// A deadline that the plan's own waits, and calls that are known to take that long, exceed is missed by every message. What
+    /// calls may take, or took when they were measured, is noted. Planted delays are there to be rehearsed.
+    pub(super) fn check_waits(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
+        let (spec, show) = (self.spec, crate::unit::show_ns);
         for path in spec.paths.iter().filter(|path| path.deadline.is_some()) {
             let deadline = path.deadline.map_or(0, crate::unit::Span::as_nanos);
-            let Some(from) = nodes.iter().position(|n| n.name == path.from) else { continue };
-            // By node: when a message of the source leaves it at the soonest, and which node kept it longest.
-            let mut soonest: Vec<Option<(u64, usize)>> = vec![None; nodes.len()];
-            for (at, node) in nodes.iter().enumerate() {
-                // What closes a cycle comes round later than what enters it.
-                let ways =
-                    node.in_edges.iter().filter(|e| edges[**e].from < at).filter_map(|e| soonest[edges[*e].from]);
-                let one_will_do = node.merges() || node.rule.policy == JoinPolicy::Sample;
-                let arrives = match at {
-                    _ if at == from => Some((0, at)),
-                    _ if one_will_do => ways.min(),
-                    _ => ways.max(),
-                };
-                soonest[at] = arrives.map(|(arrives, slowest)| {
-                    let waits = node.planned.as_ref().map_or(0, |p| p.ports().waits).max(node.rule.hold);
-                    let leaves = arrives.max(waits);
-                    (leaves, if leaves > arrives { at } else { slowest })
-                });
-            }
-            let to = nodes.iter().position(|n| n.name == path.to);
-            if let Some((least, slowest)) = to.and_then(|to| soonest[to])
-                && least > deadline
+            let find = |name: &str| nodes.iter().position(|n| n.name == name);
+            let (Some(from), Some(to)) = (find(&path.from), find(&path.to)) else { continue };
+            let takes = |node: &NodePlan| node.planned.as_ref().map_or(0, |p| p.ports().takes);
+            if let Some((least, slowest)) =
+                soonest(from, nodes, edges, &takes)[to].filter(|(least, _)| *least > deadline)
             {
-                let show = crate::unit::show_ns;
+                let node = &nodes[slowest];
+                let (why, less) = match takes(node) {
+                    0 => ("waits".to_string(), "wait for less"),
+                    time => (format!("takes {} a call", show(time)), "take what is faster"),
+                };
                 let message = format!(
-                    "`{}` to `{}` takes {} at least, because `{}` waits, and the deadline is {}",
+                    "`{}` to `{}` takes {} at least, because `{}` {why}, and the deadline is {}",
                     path.from,
                     path.to,
                     show(least),
-                    nodes[slowest].name,
+                    node.name,
                     show(deadline)
                 );
-                self.wrong("E0145", &path.deadline_place, message, "wait for less, or write a later deadline");
+                let help = format!("{less}, or write a later deadline");
+                self.wrong("E0145", &path.deadline_place, message, help);
+                continue;
+            }
+            let measured = |node: &NodePlan| node.planned.as_ref().map_or(0, |p| p.ports().measured);
+            let may_take = |node: &NodePlan| takes(node).max(measured(node)).max(node.budget.unwrap_or(0));
+            if let Some((most, slowest)) =
+                soonest(from, nodes, edges, &may_take)[to].filter(|(most, _)| *most > deadline)
+            {
+                let node = &nodes[slowest];
+                let time = may_take(node);
+                let why = match () {
+                    () if node.budget == Some(time) => format!("may take {} a call (`budget`)", show(time)),
+                    () if time > takes(node) => format!("took {} a call when it was measured", show(time)),
+                    () if time > 0 => format!("takes {} a call", show(time)),
+                    () => "waits".into(),
+                };
+                notes.push(format!(
+                    "`{}` to `{}` may take {}, because `{}` {why}, and the deadline is {}: such messages miss it",
+                    path.from,
+                    path.to,
+                    show(most),
+                    node.name,
+                    show(deadline)
+                ));
             }
         }
     }
+}
+
+/// By node: when a message of a source leaves it at the soonest, where calls take so long, and which node kept it longest.
+fn soonest(
+    from: usize,
+    nodes: &[NodePlan],
+    edges: &[EdgePlan],
+    takes: &dyn Fn(&NodePlan) -> u64,
+) -> Vec<Option<(u64, usize)>> {
+    // When it leaves, which node kept it longest, and for how long.
+    let mut soonest: Vec<Option<(u64, usize, u64)>> = vec![None; nodes.len()];
+    for (at, node) in nodes.iter().enumerate() {
+        // What closes a cycle comes round later than what enters it.
+        let ways = node.in_edges.iter().filter(|e| edges[**e].from < at).filter_map(|e| soonest[edges[*e].from]);
+        let one_will_do = node.merges() || node.rule.policy == JoinPolicy::Sample;
+        let arrives = match at {
+            _ if at == from => Some((0, at, 0)),
+            _ if one_will_do => ways.min(),
+            _ => ways.max(),
+        };
+        soonest[at] = arrives.map(|(arrives, slowest, longest)| {
+            let waits = node.planned.as_ref().map_or(0, |p| p.ports().waits).max(node.rule.hold);
+            let leaves = arrives.max(waits).saturating_add(takes(node));
+            let here = leaves - arrives;
+            if here > longest { (leaves, at, here) } else { (leaves, slowest, longest) }
+        });
+    }
+    soonest.into_iter().map(|found| found.map(|(leaves, slowest, _)| (leaves, slowest))).collect()
 }
 
 /// What messages must keep at each node, so that none is worked on that every sink it can reach would get too late.

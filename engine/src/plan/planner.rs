@@ -90,7 +90,7 @@ impl Planner<'_> {
         rules(&mut nodes, &edges, &paths);
         self.note_budgets(&nodes, &workers, &mut notes);
         if is_whole {
-            self.check_waits(&nodes, &edges);
+            self.check_waits(&nodes, &edges, &mut notes);
             self.check_gathers(&nodes, &edges, &specs);
             self.check_joins(&nodes, &edges, &specs);
         }

@@ -344,8 +344,8 @@ pub(super) const CODES: &[Code] = &[
     Code {
         code: "E0145",
         title: "a deadline that the graph itself exceeds",
-        cause: "Nodes on the path hold every message back for longer than its deadline allows: every one would miss it.",
-        remedy: "Wait for less, or write a later deadline.",
+        cause: "Nodes on the path hold every message back, or their calls take, for longer than its deadline allows: every one would miss it.",
+        remedy: "Wait for less, take a faster model, or write a later deadline.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  d: { kind: delay, config: { by: 20ms }, from: a }\n  b: { kind: \"null\", from: d }\npaths: [{ from: a, to: b, deadline: 10ms }]\n"
         )),
