@@ -12,7 +12,7 @@ use crate::folders::Folders;
 use crate::payload::{Message, Payload};
 use crate::port::Outputs;
 use crate::tensor::PortSpec;
-use crate::unit::Span;
+use crate::unit::{Rate, Span};
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -323,6 +323,7 @@ pub struct Ports {
     pub(crate) selective: bool,
     pub(crate) scatters: bool,
     pub(crate) gathers: bool,
+    pub(crate) period: Option<u64>,
     pub(crate) waits: u64,
     pub(crate) spans: usize,
     pub(crate) takes: u64,
@@ -477,6 +478,13 @@ impl Ports {
     #[must_use]
     pub fn waits(mut self, time: Span) -> Self {
         self.waits = time.as_nanos();
+        self
+    }
+
+    /// A source that begins so many messages a second, if it is given: what it is taken together with by number has to as well.
+    #[must_use]
+    pub fn rate(mut self, rate: impl Into<Option<Rate>>) -> Self {
+        self.period = rate.into().map(|rate| rate.period_ns() as u64);
         self
     }
 

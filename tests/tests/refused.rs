@@ -448,6 +448,49 @@ fn deadlines_that_a_call_exceeds() {
 }
 
 #[test]
+fn streams_of_different_rates_by_number() {
+    let graph = |a: &str, b: &str, keys: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ {a} }}\n  b: {{ {b} }}\n  s: {{ kind: cast, config: {{ dtype: f32 }}, from: a }}\n  \
+             c: {{ kind: csv, config: {{ path: out/x.csv }}, inputs: {{ x: s, y: b }}{keys} }}\n"
+        )
+    };
+    let timer = |rate: &str| format!("kind: timer, config: {{ rate: {rate} }}");
+    let camera = |rate: &str| format!("kind: synthetic, config: {{ pattern: counter, rate: {rate} }}");
+    let udp = "kind: udp, config: { listen: 9123 }";
+    check(
+        &graph(&timer("1kHz"), &camera("30Hz"), ""),
+        &[(
+            "6:3 E0157",
+            "together by their numbers: `a` begins one each 1.00 ms, `b` begins one each 33.3 ms, and the faster one is held back",
+        )],
+    );
+    let notes = |a: &str, b: &str, keys: &str| {
+        let plan = limen_tests::plan(&graph(a, b, keys)).unwrap();
+        plan.notes().iter().filter(|note| note.contains("by their numbers")).count()
+    };
+    let counted = "kind: timer, config: { rate: 1kHz, count: 100 }";
+    for (a, b, keys, expected) in [
+        (&*timer("30Hz"), &*camera("30Hz"), "", 0),
+        // Sources that end, ways that lose, and rates that nobody knows may be meant so.
+        (counted, &*camera("30Hz"), "", 1),
+        (&*timer("1kHz"), "kind: synthetic, config: { pattern: counter }", "", 0),
+        (&*timer("1kHz"), &*camera("30Hz"), ", join: { policy: sample }", 0),
+        (&*timer("1kHz"), &*camera("30Hz"), ", join: { policy: by_time, within: 1ms }", 0),
+        ("kind: synthetic, config: { pattern: counter }", "kind: synthetic, config: { pattern: counter }", "", 0),
+    ] {
+        assert_eq!(notes(a, b, keys), expected, "{a}, {b}{keys}");
+    }
+    let live = format!(
+        "version: 1\nnodes:\n  a: {{ {} }}\n  u: {{ {udp} }}\n  c: {{ kind: \"null\", inputs: {{ x: a, y: u }} }}\n",
+        timer("1kHz")
+    );
+    let plan = limen_tests::plan(&live).unwrap();
+    let said = "`a` begins one each 1.00 ms, nothing says how many `u` begins, and the faster one is held back";
+    assert!(plan.notes().iter().any(|note| note.contains(said)), "{:?}", plan.notes());
+}
+
+#[test]
 fn what_went_one_way_and_another_behind_a_join_by_time() {
     let graph = |routes: &str, log: &str| {
         format!(

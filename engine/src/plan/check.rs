@@ -2,10 +2,13 @@
 
 use super::connection::remedy;
 use super::planner::Planner;
+use super::sizing::loses_nothing;
 use super::{EdgePlan, NodePlan};
 use crate::edge::WhenFull;
+use crate::intake::JoinPolicy;
 use crate::node::{Claim, Cost, Ports};
 use crate::place::WorkerPlan;
+use crate::registry::Role;
 use crate::spec::NodeSpec;
 use crate::tensor::Dim;
 use crate::unit::show_ns;
@@ -104,6 +107,57 @@ impl Planner<'_> {
                         nodes[hasty].name
                     ));
                 }
+            }
+        }
+    }
+
+    /// What is taken together by number has to be as many: of two sources the faster one would be held back by the other, whatever
+    /// it has to say.
+    pub(super) fn check_rates(
+        &mut self,
+        nodes: &[NodePlan],
+        edges: &[EdgePlan],
+        specs: &[&NodeSpec],
+        notes: &mut Vec<String>,
+    ) {
+        let ports = |at: usize| nodes[at].planned.as_ref().map(|planned| planned.ports());
+        // The only source behind an edge, where there is one and nobody can slow it down for nothing.
+        let source = |edge: &usize| {
+            let [source] = nodes[edges[*edge].from].reached_by[..] else { return None };
+            let is = |node: &&NodePlan| node.role == Role::Source && usize::from(node.begin.source) == source;
+            let at = nodes.iter().position(|node| is(&node))?;
+            ports(at).filter(|ports| ports.live || ports.period.is_some()).map(|ports| (at, ports))
+        };
+        for (at, node) in nodes.iter().enumerate() {
+            if node.in_edges.len() < 2 || node.merges() || node.rule.policy != JoinPolicy::Zip {
+                continue;
+            }
+            let sources: Vec<(usize, usize, &Ports)> =
+                node.in_edges.iter().filter_map(|edge| source(edge).map(|(at, ports)| (*edge, at, ports))).collect();
+            let differ = |a: &Ports, b: &Ports| a.period != b.period || a.period.is_none();
+            let pairs = sources.iter().enumerate().flat_map(|(i, a)| sources[i + 1..].iter().map(move |b| (a, b)));
+            let mut pairs = pairs.filter(|((_, a, one), (_, b, other))| a != b && differ(one, other));
+            let Some(((way, a, one), (other_way, b, other))) = pairs.next() else { continue };
+            let (names, way_out) = (
+                format!("`{}` and `{}`", nodes[*a].name, nodes[*b].name),
+                "`join: { policy: by_time, within: .. }` pairs them by when they began, `join: { policy: sample }` takes the newest",
+            );
+            let rate = |name: &str, ports: &Ports| match ports.period {
+                Some(period) => format!("`{name}` begins one each {}", show_ns(period)),
+                None => format!("nothing says how many `{name}` begins"),
+            };
+            let rates = format!("{}, {}", rate(&nodes[*a].name, one), rate(&nodes[*b].name, other));
+            let message = format!(
+                "`{}` takes messages of {names} together by their numbers: {rates}, and the faster one is held back to the slower",
+                node.name
+            );
+            let is_whole = [way, other_way].iter().all(|edge| loses_nothing(**edge, nodes, edges));
+            let is_known =
+                one.period.is_some() && other.period.is_some() && one.total.is_none() && other.total.is_none();
+            if is_known && is_whole {
+                self.wrong("E0157", &specs[at].place, message, way_out);
+            } else {
+                notes.push(format!("{message}; {way_out}"));
             }
         }
     }

@@ -91,6 +91,7 @@ impl Planner<'_> {
         self.note_budgets(&nodes, &workers, &mut notes);
         if is_whole {
             self.check_waits(&nodes, &edges, &mut notes);
+            self.check_rates(&nodes, &edges, &specs, &mut notes);
             self.check_gathers(&nodes, &edges, &specs);
             self.check_joins(&nodes, &edges, &specs);
         }

@@ -372,6 +372,11 @@ enum Loss {
     Port(usize, usize),
 }
 
+/// Whether as many messages come by an edge as its source begins.
+pub(super) fn loses_nothing(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> bool {
+    losses(edge, nodes, edges).is_empty()
+}
+
 /// Every place on the ways to an edge's end where messages may be lost, or become more: either way the other inputs of a join have
 /// others than this one.
 fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss> {

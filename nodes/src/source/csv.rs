@@ -164,7 +164,7 @@ impl Node for Csv {
         if config.repeat == 0 {
             errors.at("repeat", "0 passes over the rows send nothing").help("write 1 or more");
         }
-        let mut ports = Ports::new().cost(Cost::Medium);
+        let mut ports = Ports::new().cost(Cost::Medium).rate(config.rate);
         match Table::open(config, cx.folders) {
             Ok(table) => ports = ports.output("row", PortSpec::fixed(DType::F32, [table.columns.len()])),
             Err(wrong) => wrong.into_iter().for_each(|(field, message)| {

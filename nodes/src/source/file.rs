@@ -173,7 +173,7 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
         errors.at("path", message).help(help);
     }
     let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
-    errors.into_result(Ports::new().output("bytes", spec).cost(Cost::Medium))
+    errors.into_result(Ports::new().output("bytes", spec).cost(Cost::Medium).rate(config.rate))
 }
 
 impl Node for File {

@@ -120,6 +120,7 @@ impl Node for ImageFiles {
             .output("name", PortSpec::new(DType::U8, [Dim::AtMost(MAX_NAME)]).with_content(Content::Text))
             .output("label", PortSpec::fixed(DType::I32, []))
             .cost(Cost::Heavy)
+            .rate(config.rate)
             .total(files as u64 * u64::from(config.repeat));
         errors.into_result(ports)
     }

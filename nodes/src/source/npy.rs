@@ -203,7 +203,7 @@ impl Node for Npy {
         if config.repeat == 0 {
             errors.at("repeat", "0 passes over the items send nothing").help("write 1 or more");
         }
-        let mut ports = Ports::new();
+        let mut ports = Ports::new().rate(config.rate);
         match open(config, cx.folders) {
             Ok((_, _, header)) => {
                 let cost = if header.size >= HEAVY_BYTES { Cost::Heavy } else { Cost::Medium };

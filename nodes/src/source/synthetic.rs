@@ -162,7 +162,7 @@ impl Node for Synthetic {
             ports = ports.output("boxes", boxes::spec(MAX_OBJECTS));
         }
         if config.rate.is_some() {
-            ports = ports.live();
+            ports = ports.live().rate(config.rate);
         }
         ports = match config.count {
             Some(count) => ports.total(count),

@@ -29,7 +29,7 @@ impl Node for Timer {
     type Config = Config;
 
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        let ports = Ports::new().output("tick", PortSpec::fixed(DType::U64, [])).live();
+        let ports = Ports::new().output("tick", PortSpec::fixed(DType::U64, [])).live().rate(config.rate);
         Ok(match config.count {
             Some(count) => ports.total(count),
             None => ports.endless(),

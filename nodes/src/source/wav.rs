@@ -192,6 +192,9 @@ impl Node for Wav {
                 let frames = if config.tail == Tail::Pad { Dim::Fixed(frames) } else { Dim::AtMost(frames) };
                 ports = ports.output("sound", PortSpec::new(DType::F32, [frames, Dim::Fixed(sound.channels())]));
                 ports = ports.note(format!("{} frames a second", sound.rate()));
+                if config.real_time {
+                    ports = ports.rate(Rate(f64::from(sound.rate()) / config.frames.max(1) as f64));
+                }
             }
             Err((message, help)) => {
                 errors.at("path", message).help(help);

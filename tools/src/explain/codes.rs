@@ -447,6 +447,17 @@ pub(super) const CODES: &[Code] = &[
         ),
     },
     Code {
+        code: "E0157",
+        title: "streams of different rates, taken together by number",
+        cause: "A node takes the messages of two sources together by their numbers, and the sources begin them at different rates for ever: \
+                the faster one is held back further and further, or its messages are lost.",
+        remedy: "Write `join: { policy: by_time, within: 5ms }` for what began at the same time, `join: { policy: sample }` for the newest of each, \
+                 or give both sources one rate.",
+        example: Some(graph!(
+            "  a: { kind: timer, config: { rate: 1kHz } }\n  b: { kind: timer, config: { rate: 30Hz } }\n  c: { kind: \"null\", inputs: { x: a, y: b } }\n"
+        )),
+    },
+    Code {
         code: "E0160",
         title: "a restart of the program's own end",
         cause: "An inlet or an outlet is where a program takes part in its graph. The program has the other end of it, which cannot be made \
