@@ -419,21 +419,18 @@ impl<B: Backend> InferStage<B> {
             sift(&mut self.intake, &mut self.burst, &mut self.common, cx);
         }
         let ready = self.burst.items.len();
+        if self.common.joins {
+            self.note_sets(cx);
+        } else if self.common.traced {
+            self.trace_sets();
+        }
         let mut runs = self.burst.runs.drain(..);
         let mut run = Run::default();
-        for (at, set) in self.burst.items.drain(..).enumerate() {
+        for set in self.burst.items.drain(..) {
             if run.n == 0 {
                 run = runs.next().unwrap_or_default();
             }
             run.n = run.n.saturating_sub(1);
-            if self.common.traced {
-                let (mut origins, fresh) = (Origins::default(), self.intake.fresh_at(at));
-                ZipMany::each_origin(&set, fresh, &mut |origin| origins.add(origin));
-                self.origins.push_back(origins);
-            }
-            if run.is_recorded() {
-                note_skew::<ZipMany<Tensor>>(self.common.skew, &set, run.weight, cx);
-            }
             self.held.push_back(Held { set, run: Run { n: 1, ..run }, since: now });
         }
         self.intake.received(ready as u64);
@@ -441,6 +438,28 @@ impl<B: Backend> InferStage<B> {
         self.common.counts.held.add(ready as u64);
         self.intake.ring();
         true
+    }
+
+    /// Notes the origins of what was taken.
+    fn trace_sets(&mut self) {
+        for (at, set) in self.burst.items.iter().enumerate() {
+            let (mut origins, fresh) = (Origins::default(), self.intake.fresh_at(at));
+            ZipMany::each_origin(set, fresh, &mut |origin| origins.add(origin));
+            self.origins.push_back(origins);
+        }
+    }
+
+    /// Notes how far apart the messages that were taken together began, and their origins.
+    fn note_sets(&mut self, cx: &mut Cx) {
+        let mut sets = self.burst.items.iter();
+        for run in &self.burst.runs {
+            for set in sets.by_ref().take(run.n as usize).filter(|_| run.is_recorded()) {
+                note_skew::<ZipMany<Tensor>>(self.common.skew, set, run.weight, cx);
+            }
+        }
+        if self.common.traced {
+            self.trace_sets();
+        }
     }
 
     /// Begins a call with the messages that are held, and ends it where calls end at once.

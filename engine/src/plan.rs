@@ -17,7 +17,7 @@ use crate::edge::{Admission, WhenFull};
 use crate::emit::Begin;
 use crate::error::Problems;
 use crate::folders::Folders;
-use crate::intake::JoinRule;
+use crate::intake::{JoinPolicy, JoinRule};
 use crate::layers::Layers;
 use crate::meter::Telemetry;
 use crate::node::{Cost, PlannedPorts, PortType, Setting};
@@ -221,6 +221,12 @@ impl std::fmt::Debug for Plan {
 }
 
 impl NodePlan {
+    /// Whether messages that a call takes together may have begun at different times: those of one number of one source have not.
+    pub(crate) fn has_skew(&self) -> bool {
+        let takes_together = self.in_edges.len() > 1 && !self.merges();
+        takes_together && (self.rule.policy != JoinPolicy::Zip || self.sources.len() > 1)
+    }
+
     /// Whether a call gets a message of one input instead of one of each.
     pub(crate) fn merges(&self) -> bool {
         self.planned.as_ref().is_some_and(|planned| planned.merges())

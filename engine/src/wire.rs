@@ -76,6 +76,8 @@ struct Kit {
     /// Whether the origins of what it takes are followed, and those of so many calls kept.
     traced: bool,
     spans: usize,
+    /// Whether what it takes together may have begun at different times.
+    joins: bool,
     begin: Begin,
     restart: Option<(RestartSpec, Tree)>,
     /// By source: the shortest deadline of the paths through here; where the worker's schedule asks.
@@ -226,6 +228,7 @@ impl Plan {
             rule: plan.rule.clone(),
             sources: plan.sources.clone(),
             traced: plan.traced,
+            joins: plan.has_skew(),
             spans: planned.ports().spans,
             begin: plan.begin,
             restart: plan.restart.clone(),
@@ -302,7 +305,7 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         common.lead = lead;
         common.traced = kit.traced;
         common.most = kit.buffer.max(BURST) + 1;
-        common.joins = kit.in_edges.len() > 1 && !kit.planned.merges();
+        common.joins = kit.joins;
         common.budget = kit.budget;
         common.live = kit.live;
         common.urgency = kit.urgency;

@@ -77,7 +77,9 @@ fn by_time_pairs_the_nearest() {
         let found = (figure(&report, "count"), figure(&report, "sum_x"));
         assert_eq!(found, (pairs, numbers), "{join}, {later} us later");
         assert!(most.contains(&skew(&report)), "{join}, {later} us later: {} us", skew(&report));
-        let unmatched = |to: &str| report.edges.iter().find(|edge| edge.to == to).map_or(0, |edge| edge.lost_total());
+        let unmatched = |to: &str| {
+            report.edges.iter().find(|edge| edge.to == to).map_or(0, |edge| edge.lost_total() + edge.thinned_total())
+        };
         assert_eq!((unmatched("c/x"), unmatched("c/y")), (2_000 - pairs as u64, 40 - pairs as u64), "{join}");
     }
 }

@@ -38,6 +38,10 @@ fn what_is_meant_to_go_is_thinned_and_everything_else_is_lost() {
         ("  z: { kind: collect, from: { from: a, max_age: 0ns } }\n", (12, 0)),
         // Of two streams by number, what has no partner is lost, whichever is faster.
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { patience: 2 } }\n", (12, 0)),
+        // By time, of what is not the anchor's it is thinned.
+        ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms, anchor: y } }\n", (0, 8)),
+        ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms, anchor: x } }\n", (8, 0)),
+        ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms } }\n", (8, 0)),
     ] {
         assert_eq!(totals_of(rest), expected, "{rest}");
     }

@@ -329,8 +329,7 @@ impl Planner<'_> {
         let path = histogram_bytes(3);
         let mut histograms = 0usize;
         for node in nodes {
-            let joins = node.in_edges.len() > 1 && !node.merges();
-            histograms = histograms.saturating_add((4 + usize::from(joins)) * hop);
+            histograms = histograms.saturating_add((4 + usize::from(node.has_skew())) * hop);
             if node.outputs.is_empty() {
                 let ages = node.sources.iter().filter(|(_, is_reused)| *is_reused).count();
                 histograms = histograms.saturating_add(node.sources.len() * path + ages * hop);

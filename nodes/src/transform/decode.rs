@@ -254,7 +254,7 @@ impl Node for Decode {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("malformed", self.malformed as f64);
+        to.lost("malformed", self.malformed);
         if let Some(complaint) = self.complaint() {
             to.note(complaint);
         }
