@@ -1,10 +1,10 @@
 //! Datagrams from the network.
 
-use crate::stream::ready::{self, WAIT_MS};
 use crate::stream::{self, Address};
 use limen::unit::Bytes;
 use limen::{
-    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
+    Building, Claim, Cost, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+    Tensor, Time, Watched,
 };
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
@@ -31,13 +31,12 @@ pub struct Config {
 /// The node.
 #[derive(Debug)]
 pub struct Udp {
-    socket: UdpSocket,
+    socket: Watched<UdpSocket>,
     buffer: Box<[u8]>,
     control: Vec<u8>,
     received: u64,
     too_large: u64,
     overrun: Overrun,
-    is_unsent: bool,
 }
 
 /// What the kernel dropped: it says how many so far, in 32 bits, with each datagram that it did not drop.
@@ -88,7 +87,7 @@ impl Node for Udp {
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, &mut errors);
-        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live().endless();
+        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));
         if config.listen.is_elsewhere() {
             ports = ports.notice(format!("listens on {}: other machines can send to it", config.listen));
@@ -96,18 +95,17 @@ impl Node for Udp {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("listening on udp {}", config.listen), error);
         let socket = UdpSocket::bind(config.listen.0).map_err(refused)?;
         setsockopt(&socket, sockopt::RxqOvfl, &1).map_err(|error| refused(error.into()))?;
         Ok(Udp {
-            socket,
+            socket: cx.descriptors().watch(socket, Interest::Read).map_err(refused)?,
             buffer: vec![0; config.max_bytes.0 as usize].into_boxed_slice(),
             control: nix::cmsg_space!(u32),
             received: 0,
             too_large: 0,
             overrun: Overrun::default(),
-            is_unsent: false,
         })
     }
 
@@ -125,23 +123,16 @@ impl Source for Udp {
         match self.receive()? {
             Found::Message(n) => {
                 self.received += 1;
-                self.is_unsent = true;
                 let now = out.clock();
                 stream::send(&self.buffer[..n], now, out)?;
-                return Ok(Next::More);
+                Ok(Next::More)
             }
             Found::TooLarge => {
                 self.too_large += 1;
-                return Ok(Next::More);
+                Ok(Next::More)
             }
-            Found::Nothing => {}
+            Found::Nothing => Ok(Next::WhenReady(Time::NEVER)),
         }
-        if std::mem::take(&mut self.is_unsent) {
-            return Ok(Next::At(out.now()));
-        }
-        // This call waits and sends nothing, so that the time is nobody's: what has come is sent by the next.
-        ready::readable(&self.socket, WAIT_MS).map_err(|error| NodeError::file("udp socket", error))?;
-        Ok(Next::More)
     }
 }
 
