@@ -1,4 +1,4 @@
-//! Sources that wait for a descriptor: nobody waits for them.
+//! Sources that wait for a descriptor: nobody waits for them, and what waited for them is as old as it is.
 
 use super::{Graph, checked, figures, stop};
 use limen::{Clock, Drain, Driven, Time, Turned};
@@ -114,7 +114,7 @@ fn a_worker_that_waits_for_descriptors_is_woken_by_everything() {
             assert_eq!((out.recv(&mut back).unwrap(), back[0]), (1, n), "{wait}");
         }
         let began = Instant::now();
-        figures(&stop(running), &[("a.received", 20.0)]);
+        figures(&stop(running), &[("a.received", 20.0), ("a.stopped", 0.0)]);
         assert!(began.elapsed() < Duration::from_secs(2), "{wait}: {:?}", began.elapsed());
     }
 }
@@ -235,4 +235,67 @@ fn the_stepper_hears_who_writes() {
     let report = checked(simulation.run(1_000_000).unwrap_or_else(|stuck| panic!("{stuck}")));
     peer.join().unwrap();
     assert_eq!((graph.read("out.txt").as_slice(), report.node("y").unwrap().done), (&b"one\ntwo\n"[..], 100));
+}
+
+/// Fills the kernel's queue and lets it grow old before anybody reads.
+fn frozen(graph: &Graph, nodes: &str, port: u16, datagrams: usize, age: u64) -> Driven {
+    let mut driven = drive(graph, nodes);
+    while driven.turn() == Turned::Worked {}
+    let far = sender();
+    for _ in 0..datagrams {
+        far.send_to(b"x", ("127.0.0.1", port)).unwrap();
+    }
+    let clock = driven.clock().clone();
+    let begin = clock.now();
+    while clock.now().since(begin) < age {
+        std::thread::yield_now();
+    }
+    driven
+}
+
+/// A graph that was frozen for 60 ms missed a deadline of 50 ms with every datagram that came before.
+#[test]
+fn age_begins_when_the_kernel_received_it() {
+    let graph = Graph::new();
+    let nodes = |port: u16, deadline: &str| {
+        format!(
+            "  a: {{ kind: udp, config: {{ listen: {port} }} }}\n  z: {{ kind: null, from: a }}\n\
+             paths: [{{ from: a, to: z, deadline: {deadline}, on_miss: count }}]\n"
+        )
+    };
+    // The kernel begins to stamp a little after the first socket has asked for it, and goes on while there is one.
+    let _asks = drive(&graph, &nodes(udp_port(), "1ms"));
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let port = udp_port();
+        let mut driven = frozen(&graph, &nodes(port, "1ms"), port, 1, 2_000_000);
+        turn_until(&mut driven, "z", 1);
+        if driven.finish().deadlines[0].missed == 1 {
+            break;
+        }
+        assert!(Instant::now() < end, "the kernel stamps nothing");
+    }
+    let port = udp_port();
+    let mut driven = frozen(&graph, &nodes(port, "50ms"), port, 20, 60_000_000);
+    turn_until(&mut driven, "z", 20);
+    let report = checked(driven.stop(Drain::within(PATIENCE)));
+    assert_eq!(report.deadlines[0].missed, 20);
+    let (_, _, latency) = report.paths().next().unwrap();
+    assert!(latency.quantile(0.5) >= Some(59_000_000), "{:?}", latency.quantile(0.5));
+}
+
+/// What nobody read before the stop is counted, and so is what the kernel dropped behind the last datagram that was read.
+#[test]
+fn what_is_in_the_kernel_at_the_stop_is_counted() {
+    let graph = Graph::new();
+    let port = udp_port();
+    let nodes = format!("  a: {{ kind: udp, config: {{ listen: {port} }} }}\n  z: {{ kind: null, from: a }}\n");
+    let sent = 5_000;
+    let driven = frozen(&graph, &nodes, port, sent, 0);
+    driven.stopper().stop();
+    let report = checked(driven.run());
+    let metric = |name: &str| report.metric(name).unwrap();
+    assert_eq!(metric("a.received"), 0.0);
+    assert!(metric("a.stopped") > 0.0 && metric("a.overrun") > 0.0, "{:?}", report.nodes);
+    assert_eq!(metric("a.stopped") + metric("a.overrun"), sent as f64);
 }
