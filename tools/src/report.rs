@@ -450,6 +450,7 @@ laws: hold on 3 edges and 4 nodes
         let text = show_report(&report, Detail::Full);
         assert!(text.lines().all(|line| line.chars().count() <= crate::table::WIDTH), "{text}");
         assert!(text.contains("limen-labels    any  0-1"), "{text}");
+        assert!(text.contains("limen-labels floats: it waits\n"), "{text}");
     }
 
     #[test]
