@@ -225,11 +225,14 @@ impl Links {
             // Bounded: whoever comes faster than they are met waits for the next look.
             Way::Listen { listener, most, next } => {
                 for _ in 0..MOST {
+                    // One whose end was just noticed makes room for whoever came with it.
+                    let open = self.peers.iter().filter(|peer| !peer.is_closed).count();
+                    let has_room = open < *most && !self.peers.is_full();
                     let accepted = listener.accept();
                     has_met |= accepted.is_ok();
                     match accepted {
                         // Before anything is made for it: it is told at once, and costs nothing.
-                        Ok(_) if self.peers.len() >= *most => self.counts.refused += 1,
+                        Ok(_) if !has_room => self.counts.refused += 1,
                         Ok((stream, _)) => {
                             self.counts.connections += 1;
                             let held = Held::new(stream, self.descriptors.as_ref(), Interest::Read);
