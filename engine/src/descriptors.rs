@@ -49,6 +49,65 @@ impl Interest {
 }
 
 /// The descriptors that one source waits for, from [`Building::descriptors`](crate::Building::descriptors). Clones are the same.
+///
+/// ```
+/// # use limen::{Given, Message, Plain, Plan, PlanErrors, Planning, Ports, Registry, Sink, Spec};
+/// use limen::{Building, Emit, Interest, Next, Node, NodeError, Source, Time, Watched};
+/// use std::io::{ErrorKind, Read};
+/// use std::os::unix::net::UnixStream;
+/// # #[derive(Clone, Debug)] struct Byte(u8);
+/// # impl Plain for Byte {}
+///
+/// struct Bytes(Watched<UnixStream>);
+///
+/// impl Node for Bytes {
+///     # type Config = ();
+///     # fn ports(_: &(), _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().output_plain("out")) }
+///     // ...
+///     fn build(_: (), cx: &mut Building<'_>) -> Result<Self, NodeError> {
+///         let socket = connect().map_err(NodeError::other)?;
+///         socket.set_nonblocking(true).map_err(NodeError::other)?;
+///         Ok(Bytes(cx.descriptors().watch(socket, Interest::Read).map_err(NodeError::other)?))
+///     }
+/// }
+///
+/// impl Source for Bytes {
+///     type Out = Byte;
+///     fn next(&mut self, out: &mut Emit<Byte>) -> Result<Next, NodeError> {
+///         let mut byte = [0];
+///         match (&*self.0).read(&mut byte) {
+///             Ok(0) => Ok(Next::Done),
+///             Ok(_) => {
+///                 let header = out.header(out.clock());
+///                 out.send(Message::new(header, Byte(byte[0])));
+///                 Ok(Next::More)
+///             }
+///             // Nothing there: to be called when there is, and not before.
+///             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Next::WhenReady(Time::NEVER)),
+///             Err(error) => Err(NodeError::other(error)),
+///         }
+///     }
+/// }
+/// # struct End;
+/// # impl Node for End {
+/// #     type Config = ();
+/// #     fn ports(_: &(), _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().input_any("in")) }
+/// #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(End) }
+/// # }
+/// # impl Sink for End {
+/// #     type In = Byte;
+/// #     fn take(&mut self, _: Message<Byte>) -> Result<(), NodeError> { Ok(()) }
+/// # }
+/// # fn connect() -> std::io::Result<UnixStream> {
+/// #     let (near, mut far) = UnixStream::pair()?;
+/// #     std::thread::spawn(move || [b"a", b"b", b"c"].map(|byte| std::io::Write::write_all(&mut far, byte)));
+/// #     Ok(near)
+/// # }
+/// # let registry = Registry::new().source::<Bytes>("bytes").sink::<End>("end");
+/// # let spec = Spec::from_text("version: 1\nnodes: { a: { kind: bytes }, b: { kind: end, from: a } }", "g.yaml").unwrap();
+/// # let report = Plan::new(spec, &registry).unwrap().wire().unwrap().start().unwrap().wait();
+/// # assert_eq!(report.node("b").unwrap().done, 3);
+/// ```
 #[derive(Clone)]
 pub struct Descriptors {
     poller: Rc<Poller>,

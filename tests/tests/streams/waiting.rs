@@ -1,7 +1,7 @@
 //! Sources that wait for a descriptor: nobody waits for them, and what waited for them is as old as it is.
 
 use super::{Graph, checked, figures, stop};
-use limen::{Clock, Drain, Driven, Time, Turned};
+use limen::{Clock, Drain, Driven, Tensor, Time, Turned};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -212,6 +212,48 @@ fn a_driven_graph_has_a_descriptor_to_wait_on() {
     let until = until_idle(&mut driven);
     assert!(until < Time::NEVER && is_readable(&driven, 20_000) && driven.clock().now() >= until);
     turn_until(&mut driven, "y", 2);
+    checked(driven.stop(Drain::within(PATIENCE)));
+}
+
+/// What a source has no room for stays in the kernel, and wakes nobody until there is room.
+#[test]
+fn what_a_source_has_no_room_for_wakes_nobody() {
+    let graph = Graph::new();
+    let port = udp_port();
+    let nodes = format!(
+        "  a: {{ kind: udp, config: {{ listen: {port} }} }}\n  z: {{ kind: outlet, config: {{ hold: 1 }}, from: {{ from: a, capacity: 1 }} }}\n"
+    );
+    let mut wired = graph.plan(&nodes).unwrap().wire().unwrap();
+    let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+    let mut driven = wired.drive(Clock::Monotonic).unwrap();
+    let far = sender();
+    for n in 0..20u8 {
+        far.send_to(&[n], ("127.0.0.1", port)).unwrap();
+    }
+    let is_quiet = |driven: &mut Driven| {
+        while driven.turn() == Turned::Worked {}
+        !is_readable(driven, 0)
+    };
+    let end = Instant::now() + PATIENCE;
+    while !is_quiet(&mut driven) {
+        assert!(Instant::now() < end, "it never rests");
+    }
+    let taken = driven.stats()[0].done;
+    assert!(taken < 20);
+    for n in 20..40u8 {
+        far.send_to(&[n], ("127.0.0.1", port)).unwrap();
+        assert!(is_quiet(&mut driven), "{n}");
+    }
+    assert_eq!(driven.stats()[0].done, taken);
+    for n in 0..40u8 {
+        let message = loop {
+            match outlet.try_recv() {
+                Ok(message) => break message,
+                Err(_) => assert!(driven.turn() != Turned::Ended && Instant::now() < end, "{n}"),
+            }
+        };
+        assert_eq!(message.body.bytes(), [n]);
+    }
     checked(driven.stop(Drain::within(PATIENCE)));
 }
 
