@@ -1,11 +1,13 @@
 //! What a node emits through: its ports, the time of the turn, the headers of what a source begins.
 
 use crate::clock::{Clock, Time};
+use crate::origins::Trace;
 use crate::payload::{Header, Qos};
 use crate::port::{Outputs, PortParts, PortSet};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 
 /// What a call is handed to emit through. It is the node's port, the tuple of its ports, or their list:
 /// `out.send(..)`, `out.1.send(..)`, `out[2].send(..)`.
@@ -19,6 +21,8 @@ pub struct Emit<O: Outputs> {
     /// The header of a source's messages but for what is each message's own.
     begun: Header,
     domain: Domain,
+    /// Where origins are followed: those of the node's calls.
+    pub(crate) trace: Option<Rc<RefCell<Trace>>>,
 }
 
 /// What all messages of a source begin with.
@@ -90,10 +94,11 @@ impl Domain {
 
 impl<O: Outputs> Emit<O> {
     pub(crate) fn new(parts: Vec<PortParts>, begin: Begin, clock: Clock) -> Self {
+        let trace = parts.iter().find_map(|part| part.trace.clone());
         let ports = PortSet::build(parts);
         let Begin { source, qos, skew } = begin;
         let begun = Header { trace: u64::from(source) << 48, source, qos, ..Header::new(0, Time::ZERO) };
-        Emit { ports, now: Time::ZERO, seq: 0, wake: Time::NEVER, clock, skew, begun, domain: Domain::new() }
+        Emit { ports, now: Time::ZERO, seq: 0, wake: Time::NEVER, clock, skew, begun, domain: Domain::new(), trace }
     }
 
     /// When this turn began. Costs nothing; at most one turn old.

@@ -65,7 +65,7 @@ pub struct HandleReport {
     pub sent: u64,
     /// Messages that came out at the other end.
     pub received: u64,
-    /// Messages lost, by reason. A tap loses copies: of the graph's own messages none.
+    /// Messages that went in and never came out, by reason: those lost, and those superseded on purpose. A tap loses copies: of the graph's own messages none.
     pub lost: Vec<(Reason, u64)>,
     /// Messages on their way when the report was made. What is left in an outlet or a tap can still be taken.
     pub left: u64,
@@ -74,9 +74,14 @@ pub struct HandleReport {
 }
 
 impl HandleReport {
-    /// Messages lost for any reason.
+    /// Messages lost, for any reason; not those that were superseded.
     pub fn lost_total(&self) -> u64 {
-        self.lost.iter().map(|(_, n)| n).sum()
+        self.lost.iter().filter(|(reason, _)| *reason != Reason::Superseded).map(|(_, n)| n).sum()
+    }
+
+    /// Messages that gave way to newer ones, because the graph says so.
+    pub fn thinned_total(&self) -> u64 {
+        self.lost.iter().filter(|(reason, _)| *reason == Reason::Superseded).map(|(_, n)| n).sum()
     }
 }
 

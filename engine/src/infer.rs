@@ -24,8 +24,9 @@ use crate::intake::{Burst, Intake, ZipMany};
 use crate::meter::Run;
 use crate::meter::{Hist, Term};
 use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
+use crate::origins::Origins;
 use crate::port::PortSet;
-use crate::stage::{Common, Ended, OnError, Stage, Standing, Tail, Trouble, Turn, blocked, guarded, sift};
+use crate::stage::{Common, Ended, OnError, Stage, Standing, Tail, Trouble, Turn, blocked, guarded, note_skew, sift};
 use crate::sync::Arc;
 use crate::tensor::{PortSpec, Tensor};
 use crate::unit::Span;
@@ -221,6 +222,8 @@ struct InferStage<B: Backend> {
     intake: ZipMany<Tensor>,
     burst: Burst<Set<Tensor>>,
     held: VecDeque<Held>,
+    /// The origins of those, where they are followed.
+    origins: VecDeque<Origins>,
     prepared: Arc<B::Prepared>,
     session: Option<SessionOf<B>>,
     /// Those of the session that was dropped last.
@@ -267,6 +270,7 @@ impl<B: Backend> InferStage<B> {
         common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
+        common.note_joins(cx);
         let (session, wakes) = begin::<B>(&prepared, batch.max, cx)?;
         // Each call of a stream with state needs what the one before has left; and who turns a graph by hand, by a clock of
         // his own perhaps, is given no threads.
@@ -281,6 +285,8 @@ impl<B: Backend> InferStage<B> {
         let sides = |specs: &[crate::backend::TensorSpec]| -> Result<Vec<Side>, NodeError> {
             specs.iter().map(|s| Side::new(s, batch.max)).collect()
         };
+        let spare = std::iter::repeat_with(|| Flight::new(batch.max, common.traced)).take(most).collect();
+        let origins = VecDeque::with_capacity(if common.traced { batch.max } else { 0 });
         let mut burst = intake.burst();
         burst.items.reserve(batch.max);
         burst.runs.reserve(batch.max + 1);
@@ -293,6 +299,7 @@ impl<B: Backend> InferStage<B> {
             intake,
             burst,
             held: VecDeque::with_capacity(batch.max),
+            origins,
             session: Some(session),
             figures: Metrics::default(),
             lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),
@@ -302,7 +309,7 @@ impl<B: Backend> InferStage<B> {
             peak: 0,
             wakes,
             is_to_reset: false,
-            spare: std::iter::repeat_with(|| Flight::new(batch.max)).take(most).collect(),
+            spare,
             emit,
             max: batch.max,
             within: batch.within.map_or(0, Span::as_nanos),
@@ -365,11 +372,19 @@ impl<B: Backend> InferStage<B> {
         let ready = self.burst.items.len();
         let mut runs = self.burst.runs.drain(..);
         let mut run = Run::default();
-        for set in self.burst.items.drain(..) {
+        for (at, set) in self.burst.items.drain(..).enumerate() {
             if run.n == 0 {
                 run = runs.next().unwrap_or_default();
             }
             run.n = run.n.saturating_sub(1);
+            if self.common.traced {
+                let (mut origins, fresh) = (Origins::default(), self.intake.fresh_at(at));
+                ZipMany::each_origin(&set, fresh, &mut |origin| origins.add(origin));
+                self.origins.push_back(origins);
+            }
+            if run.is_recorded() {
+                note_skew::<ZipMany<Tensor>>(self.common.skew, &set, run.weight, cx);
+            }
             self.held.push_back(Held { set, run: Run { n: 1, ..run }, since: now });
         }
         self.intake.received(ready as u64);
@@ -386,10 +401,12 @@ impl<B: Backend> InferStage<B> {
         let started = cx.mark();
         self.emit.now = Time(started);
         // There is one for each call that may be on its way.
-        let mut flight = self.spare.pop().unwrap_or_else(|| Flight::new(self.max));
+        let mut flight = self.spare.pop().unwrap_or_else(|| Flight::new(self.max, self.common.traced));
         (flight.n, flight.started, flight.landed, flight.is_said) = (n, started, 0, false);
         flight.headers.clear();
         flight.runs.clear();
+        flight.origins.clear();
+        flight.origins.extend(self.origins.iter().take(leave).cloned());
         for held in self.held.iter().take(leave) {
             flight.headers.push(*ZipMany::header(&held.set, self.common.lead));
             flight.runs.push((held.run, held.since));
@@ -410,6 +427,7 @@ impl<B: Backend> InferStage<B> {
             streams.settle(flight.headers.iter(), &mut self.lanes, outcome.is_ok());
         }
         self.held.drain(..leave);
+        self.origins.drain(..leave.min(self.origins.len()));
         cx.record(self.sizes, n as u64, 1, 1);
         self.common.counts.batches.add(1);
         self.called += n as u64;
@@ -539,6 +557,7 @@ impl<B: Backend> InferStage<B> {
         counts.failed.add(held);
         counts.held.add(held.wrapping_neg());
         self.held.clear();
+        self.origins.clear();
         self.gone = Some(reason);
         self.emit.ports.each(&mut |port| port.close(true));
         self.intake.discard(reason);

@@ -6,13 +6,14 @@
 mod join;
 mod merge;
 
-pub use join::JoinPolicy;
+pub use join::{JoinPolicy, Pick};
 pub(crate) use join::{JoinRule, Lead, ZipMany};
 pub use merge::{OneOf, Picked};
 
 use crate::edge::{Reason, Remains, Rx, State, rx};
 use crate::meter::Run;
 use crate::node::{Inputs, PortType};
+use crate::origins::{Origin, Trace};
 use crate::payload::{Header, Message, Payload};
 use crate::pool::Pool;
 use crate::tensor::{Tensor, TensorMut};
@@ -39,6 +40,8 @@ pub struct IntakeParts {
     pub(crate) edges: Vec<Box<dyn Any>>,
     /// Where a mutating node's copies go, if it needs any.
     pub(crate) copies: Option<Pool>,
+    /// By input: where its interpolated messages go, if it has any.
+    pub(crate) blends: Vec<Option<Pool>>,
     /// What belongs together, and how long it is waited for.
     pub(crate) rule: JoinRule,
 }
@@ -68,6 +71,8 @@ impl fmt::Debug for Left {
 #[allow(private_interfaces)]
 pub trait Intake: Sized + 'static {
     type Taken;
+    /// Whether a call may be given messages of several inputs.
+    const JOINS: bool = false;
     fn build(parts: IntakeParts) -> Self;
     /// An empty burst that never has to grow.
     fn burst(&self) -> Burst<Self::Taken>;
@@ -139,7 +144,33 @@ pub trait Intake: Sized + 'static {
     fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
         see(0, Self::header(taken, Lead::Oldest));
     }
+    /// When each source that is behind what a call takes began it. `fresh` has a bit for each input whose message was in no call
+    /// before.
+    fn each_origin(taken: &Self::Taken, fresh: u16, see: &mut dyn FnMut(Origin));
+    /// Which messages of the call that is `at` others after the first not yet counted were in no call before.
+    fn fresh_at(&self, at: usize) -> u16 {
+        let _ = at;
+        u16::MAX
+    }
     fn left(self) -> Vec<Left>;
+}
+
+/// A call begins that takes these messages.
+pub(crate) fn trace_call<I: Intake>(trace: &mut Trace, taken: &I::Taken, fresh: u16) {
+    trace.begin();
+    I::each_header(taken, &mut |_, header| trace.takes(header.source, header.seq));
+    I::each_origin(taken, fresh, &mut |origin| trace.now.add(origin));
+    trace.keep();
+}
+
+/// How far apart the messages of one call began, ns.
+pub(crate) fn skew_of<I: Intake>(taken: &I::Taken) -> u64 {
+    let (mut first, mut last) = (u64::MAX, 0);
+    I::each_header(taken, &mut |_, header| {
+        first = first.min(header.origin.0);
+        last = last.max(header.origin.0);
+    });
+    last.saturating_sub(first)
 }
 
 fn left_of<T: Payload>(rx: Rx<T>, queued: u64) -> Left {
@@ -229,6 +260,9 @@ impl<T: Payload> Intake for Single<T> {
     #[inline]
     fn header(taken: &Message<T>, _: Lead) -> &Header {
         taken.header()
+    }
+    fn each_origin(taken: &Message<T>, _: u16, see: &mut dyn FnMut(Origin)) {
+        T::each_origin(taken, see);
     }
     fn left(self) -> Vec<Left> {
         vec![left_of(self.rx, 0)]
@@ -322,6 +356,9 @@ impl Intake for Mutable {
     }
     fn header(taken: &TensorMut, _: Lead) -> &Header {
         taken.header()
+    }
+    fn each_origin(taken: &TensorMut, _: u16, see: &mut dyn FnMut(Origin)) {
+        taken.0.each_origin(see);
     }
     fn left(self) -> Vec<Left> {
         self.single.left()

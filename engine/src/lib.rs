@@ -44,6 +44,7 @@ mod intake;
 mod layers;
 mod meter;
 mod node;
+mod origins;
 mod panic;
 mod payload;
 mod place;
@@ -78,7 +79,7 @@ pub use error::{
 };
 pub use folders::Folders;
 pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
-pub use intake::{JoinPolicy, OneOf, Picked};
+pub use intake::{JoinPolicy, OneOf, Pick, Picked};
 pub use layers::Layers;
 pub use meter::{Recorded, Telemetry, Term};
 pub use node::{
@@ -98,6 +99,8 @@ pub use report::{
 pub use running::{Drain, NodeStats, Running, Stopper};
 pub use spec::Spec;
 pub use stage::{OnError, OnGap, OnMiss};
-pub use tensor::{DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};
+pub use tensor::{
+    Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
+};
 pub use wait::Wait;
 pub use wire::Wired;

@@ -61,6 +61,10 @@ pub enum Term {
     Closure,
     /// Messages in one call of a model.
     Batch,
+    /// Origin to the end of the sink's call, of what was in a message before: how old it is, not how long that took.
+    Age,
+    /// How far apart the messages that a join took together began.
+    Skew,
 }
 
 impl Term {
@@ -76,6 +80,8 @@ impl Term {
             Term::EndToEnd => "e2e",
             Term::Closure => "closure",
             Term::Batch => "batch",
+            Term::Age => "age",
+            Term::Skew => "skew",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! program that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
 
 use crate::clock::Time;
+use crate::origins::{Origin, fresh};
 use crate::pool::Pool;
 
 /// How much a message matters beside others. Only edges with marks or lanes ask.
@@ -115,6 +116,13 @@ pub trait Payload: Send + Sized + 'static {
     type Head: Send + std::fmt::Debug + 'static;
     #[doc(hidden)]
     fn header(message: &Message<Self>) -> &Header;
+    /// When each source that is behind it began it.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "implemented here only")]
+    fn each_origin(message: &Message<Self>, see: &mut dyn FnMut(Origin)) {
+        let header = Self::header(message);
+        see(fresh(header.source, header.origin));
+    }
     #[doc(hidden)]
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
     #[doc(hidden)]
@@ -125,6 +133,12 @@ pub trait Payload: Send + Sized + 'static {
     /// The same content in a buffer of a pool; none where there is no room.
     #[doc(hidden)]
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
+    /// What lies at a time on the line between two messages; none where their values are no such numbers.
+    #[doc(hidden)]
+    fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
+        let _ = (before, after, at, pool);
+        None
+    }
     /// Whether it is the only handle to a buffer of a pool; always, where there are no buffers.
     #[doc(hidden)]
     fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool;

@@ -5,6 +5,7 @@
 
 mod check;
 mod connection;
+mod lineage;
 mod path;
 mod planner;
 mod sizing;
@@ -25,6 +26,7 @@ use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
 use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};
 use crate::tensor::PortSpec;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -99,6 +101,8 @@ pub struct NodePlan {
     pub(crate) planned: Option<Box<dyn PlannedNode>>,
     pub(crate) in_edges: Vec<usize>,
     pub(crate) copies: Option<usize>,
+    /// By input: slots and bytes of the pool of its interpolated messages; empty where none are.
+    pub(crate) blends: Vec<(usize, usize)>,
     pub(crate) rule: JoinRule,
     pub(crate) reached_by: Vec<usize>,
     /// What its messages begin with, if it is a source.
@@ -114,6 +118,12 @@ pub struct NodePlan {
     /// How long a call may take, ns.
     pub(crate) budget: Option<u64>,
     pub(crate) rules: Rules,
+    /// Whether the origins of what it takes are followed.
+    pub(crate) traced: bool,
+    /// The sources behind what it takes whose origins are told, and whether their messages may have been in others before.
+    pub(crate) sources: Vec<(u16, bool)>,
+    /// The others, and the node from which on nothing tells them.
+    pub(crate) untold: BTreeMap<u16, usize>,
 }
 
 /// An output port of a plan.
@@ -132,6 +142,8 @@ pub struct OutputPlan {
     /// Its buffers never leave the node's thread.
     pub(crate) stays: bool,
     pub(crate) edges: Vec<usize>,
+    /// The sources whose origins are kept beside each message; none where its header says it all.
+    pub(crate) origins: Vec<u16>,
 }
 
 /// An edge of a plan.
@@ -160,6 +172,8 @@ pub struct EdgePlan {
     pub(crate) admission: Admission,
     /// The greatest age at which a message may begin a call, ns.
     pub(crate) max_age: Option<u64>,
+    /// Another input of its consumer sets the moment: what comes here and finds no partner is thinned, not lost.
+    pub(crate) thins: bool,
     /// The longest silence, ns, and what follows it.
     pub(crate) expect_every: Option<(u64, OnGap)>,
 }
@@ -175,6 +189,9 @@ pub struct PathPlan {
     pub deadline: Option<u64>,
     /// What becomes of a message that misses it.
     pub on_miss: OnMiss,
+    /// The node behind which nothing tells any more when the source began a message: the path is not measured, and its
+    /// deadline not judged.
+    pub untold_behind: Option<String>,
 }
 
 /// Bytes the engine will take, known before anything starts.

@@ -13,6 +13,7 @@
 //! `loom_tests` check it. A pool whose owner is gone while tensors are alive is freed by the last of them.
 
 use crate::clock::Time;
+use crate::origins::{NO_ORIGIN, Origin, Origins};
 use crate::payload::Header;
 use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering};
 use crate::tensor::{DType, Dim, PortSpec, Shape, Tensor, TensorError, TensorMut};
@@ -129,13 +130,16 @@ pub(crate) struct Inner {
     table: Box<[Row]>,
     /// By row; empty where every dim is fixed.
     lens: Box<[UnsafeCell<Lens>]>,
+    /// The sources whose origins are kept beside each row, and those, row by row.
+    sources: Box<[u16]>,
+    origins: Box<[UnsafeCell<u64>]>,
     data: NonNull<u8>,
     layout: Layout,
     /// Every owner is gone: the last tensor frees the pool.
     is_orphan: AtomicBool,
 }
 
-// SAFETY: `data`, `lens` and headers are written only by the single holder of a slot and read only by holders; the counts
+// SAFETY: `data`, `lens`, `origins` and headers are written only by the single holder of a slot and read only by holders; the counts
 // that say who holds are atomics (see the module's protocol).
 unsafe impl Send for Inner {}
 // SAFETY: as for `Send`.
@@ -148,6 +152,45 @@ impl Inner {
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.as_ptr().offset_from(self.table.as_ptr()) };
         self.lens[at as usize].get()
+    }
+
+    /// Whether origins are kept beside each row.
+    pub(crate) fn has_origins(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// The places of a row's origins.
+    ///
+    /// # Safety
+    /// As [`Inner::lens`].
+    unsafe fn row_origins(&self, row: NonNull<Row>) -> &[UnsafeCell<u64>] {
+        // SAFETY: both pointers are into the table (caller).
+        let at = unsafe { row.as_ptr().offset_from(self.table.as_ptr()) } as usize;
+        &self.origins[at * self.sources.len()..(at + 1) * self.sources.len()]
+    }
+
+    /// Says the origins of a row's message.
+    ///
+    /// # Safety
+    /// As [`Inner::shape`].
+    pub(crate) unsafe fn each_origin(&self, row: NonNull<Row>, see: &mut dyn FnMut(Origin)) {
+        // SAFETY: the caller's promise.
+        for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
+            // SAFETY: the caller holds a reference, and places are written only while the slot is uniquely held.
+            Origin::unpacked(*source, unsafe { *place.get() }).into_iter().for_each(&mut *see);
+        }
+    }
+
+    /// Sets the origins of a row's message; those of sources that have no place are left out.
+    ///
+    /// # Safety
+    /// As [`Inner::set_len`].
+    pub(crate) unsafe fn set_origins(&self, row: NonNull<Row>, origins: &Origins) {
+        // SAFETY: the caller's promise.
+        for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
+            // SAFETY: the caller has the only reference to the slot.
+            unsafe { *place.get() = origins.of(*source).map_or(NO_ORIGIN, Origin::packed) };
+        }
     }
 
     /// # Safety
@@ -287,7 +330,11 @@ impl Drop for Guard {
 pub struct Pool {
     inner: NonNull<Inner>,
     guard: Arc<Guard>,
+    /// The slot to look at next. Where origins are kept it stays on a row behind the last, which is never free: the short
+    /// ways below find nothing there, and ask nothing of the pools that have none.
     cursor: u32,
+    /// Where origins are kept: the slot to look at next.
+    next: u32,
     /// Begin again at the first slot as soon as it is free.
     rewinds: bool,
 }
@@ -304,6 +351,17 @@ impl Pool {
     /// # Panics
     /// Aborts as `Vec` does when the memory cannot be had; plans are bounded by `run.max_memory` before.
     pub fn new(name: &str, spec: &PortSpec, slots: usize, rows: usize) -> Result<Pool, String> {
+        Pool::with_origins(name, spec, slots, rows, &[])
+    }
+
+    /// As [`Pool::new`], with places for the origins of some sources beside each row.
+    pub(crate) fn with_origins(
+        name: &str,
+        spec: &PortSpec,
+        slots: usize,
+        rows: usize,
+        sources: &[u16],
+    ) -> Result<Pool, String> {
         let slot_bytes = slot_bytes(spec, rows).ok_or_else(|| format!("{spec} × {rows} has no bounded size"))?;
         let dynamic: Vec<usize> = (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
         let total = slot_bytes.checked_mul(slots).filter(|b| *b <= isize::MAX as usize - ALIGN);
@@ -329,28 +387,33 @@ impl Pool {
             rows: rows as u32,
             row_bytes: spec.max_bytes().unwrap_or(0),
             slot_bytes,
+            sources: sources.into(),
+            origins: (0..slots * rows * sources.len()).map(|_| UnsafeCell::new(NO_ORIGIN)).collect(),
             table: Box::default(),
             data,
             layout,
             is_orphan: AtomicBool::new(false),
         })));
-        let table = (0..slots * rows)
-            .map(|at| Row {
-                header: UnsafeCell::new(Header::new(0, Time::ZERO)),
-                refs: AtomicU32::new(0),
-                index: (at % rows) as u32,
-                pool,
-            })
-            .collect();
+        let row = |at: usize, refs: u32| Row {
+            header: UnsafeCell::new(Header::new(0, Time::ZERO)),
+            refs: AtomicU32::new(refs),
+            index: (at % rows) as u32,
+            pool,
+        };
+        // Behind the last, where origins are kept, rows that nobody ever holds and that are never free.
+        let never = if sources.is_empty() { 0 } else { rows };
+        let rows_of = (0..slots * rows).map(|at| row(at, 0));
+        let table = rows_of.chain((0..never).map(|at| row(at, 1))).collect();
         // SAFETY: nobody else knows the pool yet.
         unsafe { (*pool.as_ptr()).table = table };
-        Ok(Pool { inner: pool, guard: Arc::new(Guard(pool)), cursor: 0, rewinds: false })
+        let cursor = if sources.is_empty() { 0 } else { slots as u32 };
+        Ok(Pool { inner: pool, guard: Arc::new(Guard(pool)), cursor, next: 0, rewinds: false })
     }
 
     /// Uses the first slots again as soon as they come back. Right where all buffers stay on one thread: they are in its
     /// nearest cache. Wrong where they travel: the slots that came back last are in the other core's.
     pub(crate) fn rewind(&mut self) {
-        self.rewinds = true;
+        self.rewinds = !self.inner().has_origins();
     }
 
     #[inline]
@@ -404,10 +467,38 @@ impl Pool {
     /// [`TensorError::PoolEmpty`] when every slot is held.
     #[inline]
     pub fn take(&mut self) -> Result<TensorMut, TensorError> {
-        self.take_slot().ok_or_else(|| self.is_empty_error())
+        self.take_any().ok_or_else(|| self.is_empty_error())
     }
 
     /// As [`Pool::take`], without the error.
+    pub(crate) fn take_any(&mut self) -> Option<TensorMut> {
+        self.take_slot().or_else(|| self.take_closely(&Origins::default()))
+    }
+
+    /// Takes a free slot of a pool that keeps origins, for a message with these.
+    #[cold]
+    pub(crate) fn take_closely(&mut self, origins: &Origins) -> Option<TensorMut> {
+        let inner = self.inner();
+        if !inner.has_origins() {
+            return None;
+        }
+        let at = |offset: usize| (self.next as usize + offset) % inner.slots;
+        let slot = (0..inner.slots).map(at).find(|slot| is_free(inner.refs(*slot)))?;
+        let row = &inner.table[slot * inner.rows as usize];
+        // As in `take_slot`.
+        row.refs.store(1, Ordering::Relaxed);
+        let tensor = Tensor {
+            row: NonNull::from(row),
+            // SAFETY: the slot is in range, so the offset lies in the allocation.
+            data: unsafe { inner.data.add(slot * inner.slot_bytes) },
+        };
+        // SAFETY: this is the only reference to the slot.
+        unsafe { inner.set_origins(tensor.row, origins) };
+        self.next = slot as u32 + 1;
+        Some(TensorMut(tensor))
+    }
+
+    /// As [`Pool::take`], of a pool that keeps no origins, and without the error.
     #[inline]
     pub(crate) fn take_slot(&mut self) -> Option<TensorMut> {
         let inner = self.inner();
@@ -433,6 +524,9 @@ impl Pool {
 
     #[cold]
     fn search(&self) -> Option<usize> {
+        if self.inner().has_origins() {
+            return None;
+        }
         (0..self.slots()).map(|i| self.wrapped(i)).find(|slot| is_free(self.inner().refs(*slot)))
     }
 
@@ -449,7 +543,8 @@ impl Pool {
     /// Bytes of all slots and headers.
     pub fn bytes(&self) -> usize {
         let inner = self.inner();
-        inner.layout.size() + inner.table.len() * size_of::<Row>() + inner.lens.len() * size_of::<Lens>()
+        let beside = inner.lens.len() * size_of::<Lens>() + inner.origins.len() * size_of::<u64>();
+        inner.layout.size() + inner.table.len() * size_of::<Row>() + beside
     }
 
     /// The dense bytes of the first `rows` rows of a slot just taken, to be written by a backend.
@@ -462,10 +557,12 @@ impl Pool {
         }
     }
 
-    /// Turns a written slot into one tensor a row, each with its header; the slot is free when all are dropped.
+    /// Turns a written slot into one tensor a row, each with its header and, where they are followed, its origins; the slot is
+    /// free when all are dropped.
     pub(crate) fn rows(
         slot: TensorMut,
         headers: impl ExactSizeIterator<Item = Header>,
+        origins: &[Origins],
     ) -> impl Iterator<Item = Tensor> {
         // SAFETY: `slot` is a reference to its slot.
         let inner = unsafe { Row::pool(slot.0.row) };
@@ -476,6 +573,10 @@ impl Pool {
         for (at, header) in headers.take(count).enumerate() {
             // SAFETY: `slot` is still the only handle to its slot; a handle made here is forgotten at once.
             unsafe { *Row::header_mut(first.add(at)) = header };
+            if let Some(origins) = origins.get(at) {
+                // SAFETY: as for the header.
+                unsafe { inner.set_origins(first.add(at), origins) };
+            }
         }
         if count > 0 {
             // SAFETY: `slot` is a reference to its slot. Relaxed: nobody else holds the slot yet.
@@ -503,8 +604,8 @@ pub(crate) fn slot_bytes(spec: &PortSpec, rows: usize) -> Option<usize> {
 }
 
 /// Bytes of a whole pool, as the plan prints it.
-pub(crate) fn pool_bytes(spec: &PortSpec, slots: usize, rows: usize) -> Option<usize> {
-    let meta = slots.checked_mul(rows)?.checked_mul(size_of::<Row>())?;
+pub(crate) fn pool_bytes(spec: &PortSpec, slots: usize, rows: usize, origins: usize) -> Option<usize> {
+    let meta = slots.checked_mul(rows)?.checked_mul(size_of::<Row>() + origins * size_of::<u64>())?;
     slot_bytes(spec, rows)?.checked_mul(slots)?.max(ALIGN).checked_add(meta)
 }
 
@@ -549,7 +650,7 @@ mod tests {
         let mut slot = pool.take().unwrap();
         Pool::batch_bytes(&mut slot, 2).copy_from_slice(&[1, 2, 3, 4, 5, 6]);
         let headers = (7..9).map(|n| Header::new(n, Time(n)));
-        let rows: Vec<Tensor> = Pool::rows(slot, headers.collect::<Vec<_>>().into_iter()).collect();
+        let rows: Vec<Tensor> = Pool::rows(slot, headers.collect::<Vec<_>>().into_iter(), &[]).collect();
         assert_eq!(rows[1].bytes(), [4, 5, 6]);
         assert_eq!(rows[1].header().seq, 8);
         assert_eq!(pool.free(), 0);

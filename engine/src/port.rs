@@ -9,11 +9,13 @@ use crate::edge::{Local, Tx, tx};
 use crate::error::{NodeError, NodeErrorKind};
 use crate::meter::{Run, push_run};
 use crate::node::{MAX_PORTS, Many, PortType};
+use crate::origins::{Origins, Trace};
 use crate::payload::{Header, Message, Payload};
 use crate::pool::Pool;
 use crate::tensor::{Tensor, TensorMut};
 use crate::worker::Cx;
 use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -40,6 +42,8 @@ pub struct PortParts {
     pub(crate) forwards: bool,
     pub(crate) edges: Vec<Box<dyn Any>>,
     pub(crate) pool: Option<Pool>,
+    /// Where origins are followed: those of the node's calls.
+    pub(crate) trace: Option<Rc<RefCell<Trace>>>,
 }
 
 impl fmt::Debug for PortParts {
@@ -120,6 +124,7 @@ pub struct Port<T: Payload> {
     /// The one edge, where it is within this worker and a call sends one message.
     direct: Option<Rc<Local<T>>>,
     pool: Option<Pool>,
+    trace: Option<Rc<RefCell<Trace>>>,
 }
 
 /// What the calls of this turn have sent. What every call writes lies on one cache line.
@@ -156,6 +161,7 @@ impl<T: Payload> Port<T> {
             runs: Vec::with_capacity(crate::stage::BURST.max(parts.emits) + 1),
             edges,
             pool: parts.pool,
+            trace: parts.trace,
         }
     }
 
@@ -312,11 +318,24 @@ impl Port<Tensor> {
                 *tensor.header_mut() = *header;
                 Ok(tensor)
             }
-            None => Err(self.no_slot()),
+            None => self.loan_closely(header),
         }
     }
 
+    /// From a pool that keeps origins, or says why there is no slot.
     #[cold]
+    #[inline(never)]
+    fn loan_closely(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
+        let origins = match &self.trace {
+            Some(trace) => trace.borrow().of(header.source, header.seq),
+            None => Origins::default(),
+        };
+        let mut tensor =
+            self.pool.as_mut().and_then(|pool| pool.take_closely(&origins)).ok_or_else(|| self.no_slot())?;
+        *tensor.header_mut() = *header;
+        Ok(tensor)
+    }
+
     fn no_slot(&self) -> NodeError {
         match &self.pool {
             Some(pool) => pool.is_empty_error().into(),
@@ -365,7 +384,7 @@ impl<T: Payload> AnyPort for Port<T> {
 
 /// Counts a message's origin, together with the one before where they are the same.
 #[inline]
-pub(crate) fn push_origin(into: &mut Vec<(u64, u32)>, origin: Time) {
+fn push_origin(into: &mut Vec<(u64, u32)>, origin: Time) {
     match into.last_mut() {
         Some((last, n)) if *last == origin.0 => *n += 1,
         _ => into.push((origin.0, 1)),

@@ -238,8 +238,8 @@ pub(crate) struct NodeParts {
     pub(crate) common: Common,
     pub(crate) intake: IntakeParts,
     pub(crate) outputs: Vec<PortParts>,
-    /// Numbers of the sources whose messages get here.
-    pub(crate) sources: Vec<usize>,
+    /// Numbers of the sources whose messages get here, and whether they may have been in others before.
+    pub(crate) sources: Vec<(u16, bool)>,
     /// What its messages begin with, if it is a source.
     pub(crate) begin: Begin,
     /// What it takes to build the node once more, where it may be.

@@ -109,6 +109,18 @@ pub struct NodeReport {
     pub metrics: Metrics,
 }
 
+impl NodeReport {
+    /// Messages that the node lost, before they were messages or after it took them.
+    pub fn lost_total(&self) -> u64 {
+        self.metrics.losses().map(|(_, n)| n).sum()
+    }
+
+    /// Messages that the node let go because that is what it is for.
+    pub fn thinned_total(&self) -> u64 {
+        self.metrics.thinning().map(|(_, n)| n).sum()
+    }
+}
+
 /// What moved over one edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeReport {
@@ -126,8 +138,11 @@ pub struct EdgeReport {
     pub sent: u64,
     /// Messages the consumer was given.
     pub received: u64,
-    /// Messages lost, by reason.
+    /// Messages that were sent and never received, by reason: those lost, and those thinned out on purpose.
     pub lost: Vec<(Reason, u64)>,
+    /// Whether the consumer takes of it only what fits another of its inputs, which sets the moment: what finds no partner is
+    /// thinned, not lost.
+    pub thins: bool,
     /// Messages found in it at the end.
     pub left: u64,
     /// Whether both ends answered, so that `left` is exact.
@@ -135,9 +150,19 @@ pub struct EdgeReport {
 }
 
 impl EdgeReport {
-    /// Messages lost for any reason.
+    /// Whether messages that go for a reason are let go because the graph says so, to keep what is newest or what fits.
+    pub fn is_thinned(&self, reason: Reason) -> bool {
+        reason == Reason::Superseded || (reason == Reason::Unmatched && self.thins)
+    }
+
+    /// Messages lost, for any reason; not those that were thinned out.
     pub fn lost_total(&self) -> u64 {
-        self.lost.iter().map(|(_, n)| n).sum()
+        self.lost.iter().filter(|(reason, _)| !self.is_thinned(*reason)).map(|(_, n)| n).sum()
+    }
+
+    /// Messages thinned out, for any reason.
+    pub fn thinned_total(&self) -> u64 {
+        self.lost.iter().filter(|(reason, _)| self.is_thinned(*reason)).map(|(_, n)| n).sum()
     }
 }
 
@@ -152,8 +177,12 @@ pub struct DeadlineReport {
     pub deadline: u64,
     /// What became of messages that missed it.
     pub on_miss: OnMiss,
-    /// Messages whose call at the sink ended after it. Those that never got there are among the lost, as `expired`.
+    /// Messages of the source that were held against it, at the sink.
+    pub judged: u64,
+    /// Those of them whose call at the sink ended after it. Those that never got there are among the lost, as `expired`.
     pub missed: u64,
+    /// The node behind which nothing tells any more when the source began a message: then none is judged.
+    pub untold_behind: Option<String>,
 }
 
 /// One thread.
@@ -230,9 +259,26 @@ impl std::fmt::Display for FailureReport {
 }
 
 impl Report {
-    /// Calls failed, messages were lost to a failure, or a node was taken out, and the run went on.
+    /// Calls failed, messages were lost to a failure, a node lost messages of its own or was taken out, and the run went on.
+    /// What a stop cuts off (`stopped`) is lost and no failure.
     pub fn is_degraded(&self) -> bool {
-        self.failed_calls > 0 || self.nodes.iter().any(|n| n.abandoned)
+        let loses = |node: &NodeReport| node.metrics.losses().any(|(reason, _)| reason != Reason::Stopped.name());
+        self.failed_calls > 0 || self.nodes.iter().any(|n| n.abandoned || loses(n))
+    }
+
+    /// Messages lost: on edges, on the way to and from the program, and by nodes. What a tap did not see was not lost to anybody
+    /// else.
+    pub fn lost_total(&self) -> u64 {
+        let handles = self.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::lost_total);
+        let nodes = self.nodes.iter().map(NodeReport::lost_total);
+        self.edges.iter().map(EdgeReport::lost_total).chain(handles).chain(nodes).sum()
+    }
+
+    /// Messages let go on purpose, counted as in [`Report::lost_total`].
+    pub fn thinned_total(&self) -> u64 {
+        let handles = self.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::thinned_total);
+        let nodes = self.nodes.iter().map(NodeReport::thinned_total);
+        self.edges.iter().map(EdgeReport::thinned_total).chain(handles).chain(nodes).sum()
     }
 
     /// The exit code of a program that only ran this graph: 0 done, 1 a node failed, 3 a law is broken, 70 the stop's
@@ -249,15 +295,12 @@ impl Report {
     }
 
     /// A figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` where only one
-    /// node has it), `lost`, `left`, `failed`, `missed` (deadlines), `over_budget` (calls), `gaps` (of inputs), `restarts`
-    /// (of nodes).
+    /// node has it), `lost`, `thinned`, `left`, `failed`, `missed` (deadlines), `over_budget` (calls), `gaps` (of inputs),
+    /// `restarts` (of nodes).
     pub fn metric(&self, name: &str) -> Option<f64> {
         match name {
-            "lost" | "drops" => {
-                // What a tap did not see was not lost to anybody else.
-                let handles = self.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::lost_total);
-                return Some(self.edges.iter().map(EdgeReport::lost_total).chain(handles).sum::<u64>() as f64);
-            }
+            "lost" | "drops" => return Some(self.lost_total() as f64),
+            "thinned" => return Some(self.thinned_total() as f64),
             "missed" => return Some(self.deadlines.iter().map(|d| d.missed).sum::<u64>() as f64),
             "over_budget" => return Some(self.nodes.iter().map(|n| n.over_budget).sum::<u64>() as f64),
             "restarts" => return Some(self.nodes.iter().map(|n| n.restarts).sum::<u64>() as f64),
@@ -292,22 +335,28 @@ impl Report {
 
     /// End-to-end latencies as (source, sink, what was recorded).
     pub fn paths(&self) -> impl Iterator<Item = (&str, &str, &Recorded)> {
-        self.histograms.iter().filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.recorded)))
+        self.of_paths(Term::EndToEnd)
+    }
+
+    /// How old messages were at a sink that had been in others before, which a join sampled, as (source, sink, what was
+    /// recorded). Their latency was that of the message they were in first.
+    pub fn ages(&self) -> impl Iterator<Item = (&str, &str, &Recorded)> {
+        self.of_paths(Term::Age)
+    }
+
+    fn of_paths(&self, term: Term) -> impl Iterator<Item = (&str, &str, &Recorded)> {
+        let paths = self.histograms.iter().filter(move |h| h.term == term);
+        paths.filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.recorded)))
     }
 
     /// Checks both laws; what does not add up is a bug of the engine.
     pub(crate) fn check_laws(&mut self) {
         for edge in self.edges.iter().filter(|e| e.counted) {
-            let right = edge.received + edge.lost_total() + edge.left;
-            if edge.sent != right {
+            let EdgeReport { from, to, sent, received, left, .. } = edge;
+            let (lost, thinned) = (edge.lost_total(), edge.thinned_total());
+            if *sent != received + lost + thinned + left {
                 self.bugs.push(format!(
-                    "edge {} -> {}: sent {} is not received {} + lost {} + left {}",
-                    edge.from,
-                    edge.to,
-                    edge.sent,
-                    edge.received,
-                    edge.lost_total(),
-                    edge.left
+                    "edge {from} -> {to}: sent {sent} is not received {received} + lost {lost} + thinned {thinned} + left {left}"
                 ));
             }
             let drained = matches!(self.outcome, Outcome::Finished | Outcome::Stopped);
@@ -317,11 +366,12 @@ impl Report {
         }
         for handle in self.handles.iter().filter(|h| h.counted) {
             let HandleReport { name, way, sent, received, left, .. } = handle;
-            let lost = handle.lost_total();
-            if *sent != received + lost + left {
+            let (lost, thinned) = (handle.lost_total(), handle.thinned_total());
+            if *sent != received + lost + thinned + left {
                 let way = way.name();
-                self.bugs
-                    .push(format!("{way} {name}: sent {sent} is not received {received} + lost {lost} + left {left}"));
+                self.bugs.push(format!(
+                    "{way} {name}: sent {sent} is not received {received} + lost {lost} + thinned {thinned} + left {left}"
+                ));
             }
         }
         for node in self.nodes.iter().filter(|n| !n.abandoned) {

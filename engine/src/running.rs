@@ -13,8 +13,8 @@ use crate::error::{RunError, suggest};
 use crate::handle::AnyDock;
 use crate::plan::Plan;
 use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
-use crate::stage::Counts;
-use crate::sync::{Arc, Counter, DynArc};
+use crate::stage::{Counts, Judged};
+use crate::sync::{Arc, DynArc};
 use crate::unit::show_ns;
 use crate::worker::{self, Subject};
 use std::collections::BTreeMap;
@@ -44,8 +44,8 @@ pub struct Running {
     /// Where the program takes part, and at which node.
     pub(crate) docks: Vec<(usize, DynArc<dyn AnyDock>)>,
     pub(crate) counts: Vec<Arc<Counts>>,
-    /// Messages that reached their sink too late, by path of the plan.
-    pub(crate) missed: Arc<Vec<Counter>>,
+    /// What became of messages at their sink, by path of the plan.
+    pub(crate) judged: Arc<Vec<Judged>>,
     pub(crate) pinned: Vec<Pinned>,
     pub(crate) done: Receiver<worker::Outcome>,
     pub(crate) outcomes: Vec<Option<worker::Outcome>>,
@@ -334,6 +334,7 @@ impl Running {
                     sent: shared.producer.moved.get(),
                     received: shared.consumer.moved.get(),
                     lost: Reason::ALL.iter().map(|r| (*r, shared.lost(*r))).filter(|(_, n)| *n > 0).collect(),
+                    thins: edge.thins,
                     left: left.get(&i).copied().unwrap_or(0),
                     counted: !abandoned[plan.nodes()[edge.from].worker] && !abandoned[plan.nodes()[edge.to].worker],
                 }
@@ -367,10 +368,17 @@ impl Running {
         let deadlines = plan
             .paths()
             .iter()
-            .zip(self.missed.iter())
-            .filter_map(|(path, missed)| {
-                let (from, to) = (path.from.clone(), path.to.clone());
-                Some(DeadlineReport { from, to, deadline: path.deadline?, on_miss: path.on_miss, missed: missed.get() })
+            .zip(self.judged.iter())
+            .filter_map(|(path, judged)| {
+                Some(DeadlineReport {
+                    from: path.from.clone(),
+                    to: path.to.clone(),
+                    deadline: path.deadline?,
+                    on_miss: path.on_miss,
+                    judged: judged.all.get(),
+                    missed: judged.missed.get(),
+                    untold_behind: path.untold_behind.clone(),
+                })
             })
             .collect();
         let outcome = if late {

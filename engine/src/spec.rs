@@ -10,7 +10,7 @@ use crate::edge::WhenFull;
 use crate::emit::Skew;
 use crate::error::{Place, Problem, Problems, suggest};
 use crate::folders::Folders;
-use crate::intake::JoinPolicy;
+use crate::intake::{JoinPolicy, Pick};
 use crate::layers::{Expectation, Flat, Layers};
 use crate::meter::Telemetry;
 use crate::payload::Qos;
@@ -104,6 +104,9 @@ pub(crate) struct JoinSpec {
     pub(crate) within: Option<Span>,
     pub(crate) hold: Option<Span>,
     pub(crate) trigger: Option<String>,
+    /// By time: which message of an input is taken for a moment, and which input sets the moments.
+    pub(crate) pick: Option<Pick>,
+    pub(crate) anchor: Option<String>,
 }
 
 #[derive(Clone, Debug)]

@@ -18,14 +18,14 @@ pub(crate) use liveness::Liveness;
 pub use liveness::OnGap;
 pub(crate) use restart::{Again, Blueprint, Restart, RestartSpec};
 pub use sieve::OnMiss;
-pub(crate) use sieve::{Rules, Sieve, Tail, count_misses, sift};
+pub(crate) use sieve::{Judged, Rules, Sieve, Tail, count_misses, sift};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
 
 use crate::edge::{Reason, State};
 use crate::error::NodeError;
-use crate::intake::{Intake, Lead, Left};
+use crate::intake::{Intake, Lead, Left, skew_of};
 use crate::meter::{Hist, Term};
 use crate::node::{Metrics, Node};
 use crate::payload::Header;
@@ -194,9 +194,19 @@ pub(crate) struct Common {
     pub(crate) queue: Option<Hist>,
     pub(crate) hold: Option<Hist>,
     pub(crate) blocked: Option<Hist>,
+    /// How far apart the messages of a join began.
+    pub(crate) skew: Option<Hist>,
+    /// Whether a call takes messages of several inputs together.
+    pub(crate) joins: bool,
+    /// Whether the origins of what it takes are followed.
+    pub(crate) traced: bool,
+    /// Most messages of a turn.
+    pub(crate) most: usize,
+    /// Of the turn's calls: which messages were in no call before, a bit for each input.
+    fresh: Vec<u16>,
     life: Life,
-    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`, `fault`
-    /// and `budget` in one question, asked once a turn.
+    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`, `fault`,
+    /// `budget` and `traced` in one question, asked once a turn.
     special: bool,
     /// Mean time of a call, ns; 0 before the first was timed.
     call_ns: u64,
@@ -236,6 +246,11 @@ impl Common {
             queue: None,
             hold: None,
             blocked: None,
+            skew: None,
+            joins: false,
+            traced: false,
+            most: BURST,
+            fresh: Vec::new(),
             life: Life::Open,
             special: false,
             call_ns: 0,
@@ -257,10 +272,21 @@ impl Common {
     }
 
     fn takes(&mut self, inputs: usize, cx: &mut Cx) {
-        self.special = self.sieve.is_some() || self.is_singled();
+        self.special = self.sieve.is_some() || self.is_singled() || self.traced;
+        if self.traced {
+            self.fresh.reserve(self.most);
+        }
         self.queue = Some(cx.histogram(self.node, Term::Queue, 2));
         if inputs > 1 {
             self.hold = Some(cx.histogram(self.node, Term::Hold, 2));
+        }
+        self.note_joins(cx);
+    }
+
+    /// Prepares what only a join records.
+    pub(crate) fn note_joins(&mut self, cx: &mut Cx) {
+        if self.joins {
+            self.skew = Some(cx.histogram(self.node, Term::Skew, 2));
         }
     }
 
@@ -474,6 +500,13 @@ pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, No
     }
 }
 
+/// Records how far apart the messages of a call began, where it takes several together.
+pub(crate) fn note_skew<I: Intake>(skew: Option<Hist>, taken: &I::Taken, weight: u32, cx: &mut Cx) {
+    if let Some(skew) = skew {
+        cx.record(skew, skew_of::<I>(taken), 1, weight);
+    }
+}
+
 /// Tells a node to forget what it saw.
 #[cold]
 fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, common: &Common, cx: &mut Cx) {
@@ -492,7 +525,9 @@ fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, common: &C
 /// Drops a node; a panic in its `Drop` is reported and goes no further.
 fn drop_node<N: Node>(node: &mut Option<N>, common: &mut Common, cx: &Cx) {
     if let Some(node) = node {
-        common.last = metrics_of(node, common, cx);
+        let mut metrics = metrics_of(node, common, cx);
+        metrics.go_on_from(std::mem::take(&mut common.last));
+        common.last = metrics;
     }
     let node = node.take();
     if let Err(trouble) = guarded("drop", || {
@@ -510,6 +545,9 @@ fn metrics_of<N: Node>(node: &N, common: &Common, cx: &Cx) -> Metrics {
         Ok(())
     }) {
         common.report(cx, trouble);
+    }
+    for note in metrics.notes.drain(..) {
+        cx.shared.note_of(common.node, &note);
     }
     metrics
 }

@@ -3,6 +3,8 @@
 
 mod parse;
 
+use crate::clock::Time;
+use crate::origins::{Origin, Origins, fresh};
 use crate::payload::{Header, Message, Payload};
 use crate::pool::{Inner, MAX_DYNAMIC, Pool, Row};
 use schemars::JsonSchema;
@@ -126,6 +128,19 @@ pub enum Layout {
     Chw,
 }
 
+/// What the elements of a tensor are, where a sink or a hint has to know: the same `u8[≤n]` may be a line, a packet or a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Content {
+    /// Numbers, each for itself.
+    #[default]
+    Numbers,
+    /// The bytes of something else: a packet, a part of a file.
+    Bytes,
+    /// The bytes of text in UTF-8: a line, a name.
+    Text,
+}
+
 /// Where a buffer lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Memory {
@@ -148,7 +163,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// What a port carries: element type, shape of one message, layout and memory.
+/// What a port carries: element type, shape of one message, layout, content and memory.
 ///
 /// ```
 /// use limen::{DType, Dim, PortSpec};
@@ -163,6 +178,8 @@ pub struct PortSpec {
     pub shape: Vec<Dim>,
     /// Order of an image's dims, where it matters.
     pub layout: Option<Layout>,
+    /// What the elements are. Any content may enter any port whose type and shape fit.
+    pub content: Content,
     /// Where the buffer lies.
     pub memory: Memory,
 }
@@ -170,7 +187,8 @@ pub struct PortSpec {
 impl PortSpec {
     /// A spec in host memory.
     pub fn new(dtype: DType, shape: impl IntoIterator<Item = Dim>) -> Self {
-        PortSpec { dtype, shape: shape.into_iter().collect(), layout: None, memory: Memory::Host }
+        let shape = shape.into_iter().collect();
+        PortSpec { dtype, shape, layout: None, content: Content::default(), memory: Memory::Host }
     }
 
     /// A spec with fixed dims in host memory.
@@ -188,6 +206,18 @@ impl PortSpec {
     pub fn with_layout(mut self, layout: Layout) -> Self {
         self.layout = Some(layout);
         self
+    }
+
+    /// The same with a content.
+    #[must_use]
+    pub fn with_content(mut self, content: Content) -> Self {
+        self.content = content;
+        self
+    }
+
+    /// Whether a message is a piece of text, to be shown as such.
+    pub fn is_text(&self) -> bool {
+        self.content == Content::Text && self.dtype == DType::U8 && self.shape.len() == 1
     }
 
     /// Elements of the largest message; `None` where a dim is not bound or the product does not fit.
@@ -391,10 +421,34 @@ impl Tensor {
         unsafe { Row::header(self.row) }
     }
 
+    /// When each source that is behind this message began it.
+    pub(crate) fn each_origin(&self, see: &mut dyn FnMut(Origin)) {
+        let (inner, header) = (self.inner(), self.header());
+        let mut has_own = false;
+        if inner.has_origins() {
+            // SAFETY: this handle is a counted reference; origins are written only while the slot is uniquely held.
+            unsafe {
+                inner.each_origin(self.row, &mut |origin| {
+                    has_own |= origin.source == header.source;
+                    see(origin);
+                });
+            }
+        }
+        if !has_own {
+            see(fresh(header.source, header.origin));
+        }
+    }
+
     /// The same content in a slot of a pool that was made for it; none where the pool has no room.
     pub(crate) fn copy_to(&self, pool: &mut Pool) -> Option<TensorMut> {
-        let mut copy = pool.take_slot()?;
+        let mut copy = pool.take_any()?;
         *copy.header_mut() = *self.header();
+        if copy.0.inner().has_origins() {
+            let mut origins = Origins::default();
+            self.each_origin(&mut |origin| origins.add(origin));
+            // SAFETY: `copy` is the only handle to its slot.
+            unsafe { copy.0.inner().set_origins(copy.0.row, &origins) };
+        }
         for (dim, length) in self.shape().iter().enumerate() {
             copy.set_len(dim, *length).ok()?;
         }
@@ -438,6 +492,10 @@ impl Payload for Tensor {
     fn header(message: &Message<Self>) -> &Header {
         message.body.header()
     }
+    #[allow(private_interfaces, reason = "hidden, and implemented in this crate only")]
+    fn each_origin(message: &Message<Self>, see: &mut dyn FnMut(Origin)) {
+        message.body.each_origin(see);
+    }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
         if message.body.is_unique() {
             // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nobody reads the row.
@@ -460,6 +518,31 @@ impl Payload for Tensor {
     }
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>> {
         Some(message.body.copy_to(pool?)?.into())
+    }
+    fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
+        let (from, to) = (before.header().origin, after.header().origin);
+        if before.body.dtype() != after.body.dtype() || before.body.shape() != after.body.shape() {
+            return None;
+        }
+        let mut made = before.body.copy_to(pool)?;
+        let part = at.since(from) as f64 / to.since(from).max(1) as f64;
+        made.header_mut().origin = at;
+        match made.dtype() {
+            DType::F32 => {
+                let (values, after) = (made.as_mut_slice::<f32>().ok()?, after.body.as_slice::<f32>().ok()?);
+                for (value, after) in values.iter_mut().zip(after) {
+                    *value = (f64::from(*value) + part * (f64::from(*after) - f64::from(*value))) as f32;
+                }
+            }
+            DType::F64 => {
+                let (values, after) = (made.as_mut_slice::<f64>().ok()?, after.body.as_slice::<f64>().ok()?);
+                for (value, after) in values.iter_mut().zip(after) {
+                    *value += part * (*after - *value);
+                }
+            }
+            _ => return None,
+        }
+        Some(made.into())
     }
     fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool {
         message.body.is_unique() && pool.is_some_and(|pool| pool.is_home_of(message.body.inner()))

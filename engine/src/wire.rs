@@ -14,20 +14,24 @@ use crate::folders::Folders;
 use crate::handle::{AnyDock, Moored};
 use crate::intake::{IntakeParts, JoinRule};
 use crate::node::{Building, PlannedPorts};
-use crate::plan::Plan;
+use crate::origins::Trace;
+use crate::plan::{OutputPlan, Plan};
 use crate::pool::Pool;
 use crate::port::PortParts;
 use crate::registry::{NodeParts, PlannedNode};
 use crate::running::{RunShared, Running, Seen, build_error};
 use crate::stage::{
-    Blueprint, Common, Counts, Fault, FaultSpec, Liveness, OnError, Restart, RestartSpec, Rules, Sieve, Stage,
+    BURST, Blueprint, Common, Counts, Fault, FaultSpec, Judged, Liveness, OnError, Restart, RestartSpec, Rules, Sieve,
+    Stage,
 };
-use crate::sync::{Arc, Counter, DynArc};
+use crate::sync::{Arc, DynArc};
 use crate::wait::Bell;
 use crate::worker::{self, Cx};
 use handles::moor;
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
@@ -38,7 +42,7 @@ pub struct Wired {
     edges: Vec<Arc<Shared>>,
     counts: Vec<Arc<Counts>>,
     gangs: Vec<Gang>,
-    missed: Arc<Vec<Counter>>,
+    judged: Arc<Vec<Judged>>,
     /// Handles that nobody has taken yet, by node.
     handles: BTreeMap<usize, Moored>,
     docks: Vec<(usize, DynArc<dyn AnyDock>)>,
@@ -67,8 +71,12 @@ struct Kit {
     in_edges: Vec<usize>,
     outputs: Vec<OutputKit>,
     copies: Option<Pool>,
+    blends: Vec<Option<Pool>>,
     rule: JoinRule,
-    sources: Vec<usize>,
+    sources: Vec<(u16, bool)>,
+    /// Whether the origins of what it takes are followed, and those of so many calls kept.
+    traced: bool,
+    spans: usize,
     begin: Begin,
     restart: Option<(RestartSpec, Tree)>,
     /// By source: the shortest deadline of the paths through here; where the worker's schedule asks.
@@ -79,7 +87,7 @@ struct Kit {
     /// The largest buffer of an input.
     buffer: usize,
     live: Vec<Liveness>,
-    missed: Arc<Vec<Counter>>,
+    judged: Arc<Vec<Judged>>,
     /// The counters of the nodes behind.
     behind: Vec<Arc<Counts>>,
 }
@@ -138,16 +146,16 @@ impl Plan {
         let cpus = self.workers().first().map(|worker| worker.place.allowed.clone()).unwrap_or_default();
         let names = self.nodes().iter().map(|node| node.name.clone()).collect();
         let shared = Arc::new(RunShared::new(bells, cpus, self.watchdog, names));
-        let missed: Arc<Vec<Counter>> = Arc::new(self.paths().iter().map(|_| Counter::default()).collect());
+        let judged: Arc<Vec<Judged>> = Arc::new(self.paths().iter().map(|_| Judged::default()).collect());
         let mut gangs = Vec::new();
         for (index, ends) in ends.into_iter().enumerate() {
             let members = self.workers()[index].nodes.clone();
             let kits =
-                members.iter().map(|node| self.kit(*node, &counts, &edges, &missed)).collect::<Result<Vec<_>, _>>()?;
+                members.iter().map(|node| self.kit(*node, &counts, &edges, &judged)).collect::<Result<Vec<_>, _>>()?;
             gangs.push(Gang { kits, ends });
         }
         let (handles, docks) = (BTreeMap::new(), Vec::new());
-        let mut wired = Wired { plan: self, shared, edges, counts, gangs, missed, handles, docks };
+        let mut wired = Wired { plan: self, shared, edges, counts, gangs, judged, handles, docks };
         let kits = wired.gangs.iter_mut().flat_map(|gang| &mut gang.kits);
         for kit in kits {
             if let Some(moored) = moor(kit, &wired.plan, &wired.shared) {
@@ -163,20 +171,31 @@ impl Plan {
         node: usize,
         counts: &[Arc<Counts>],
         edges: &[Arc<Shared>],
-        missed: &Arc<Vec<Counter>>,
+        judged: &Arc<Vec<Judged>>,
     ) -> Result<Kit, RunError> {
         let ports = self.planned_ports(node);
         let planned = self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan is wired once".into()))?;
         let plan = &self.nodes()[node];
-        let pool = |name: &str, spec: &crate::PortSpec, slots: usize, rows: usize| {
-            Pool::new(name, spec, slots, rows).map_err(|why| RunError::Refused(format!("pool of `{name}`: {why}")))
+        let pool = |name: &str, spec: &crate::PortSpec, out: &OutputPlan| {
+            Pool::with_origins(name, spec, out.slots, out.rows, &out.origins)
+                .map_err(|why| RunError::Refused(format!("pool of `{name}`: {why}")))
         };
+        let mut blends = Vec::new();
+        for (at, (edge, (slots, _))) in plan.in_edges.iter().zip(&plan.blends).enumerate() {
+            let edge = &self.edges()[*edge];
+            let origins = &self.nodes()[edge.from].outputs[edge.from_port].origins;
+            // The anchor's messages are taken as they are.
+            let spec = edge.spec.as_ref().filter(|_| plan.rule.anchor != Some(at));
+            let made = spec.map(|spec| Pool::with_origins(&edge.to_name, spec, *slots, 1, origins));
+            let refused = |why| RunError::Refused(format!("pool of `{}`: {why}", edge.to_name));
+            blends.push(made.transpose().map_err(refused)?);
+        }
         let mut copies = None;
         let mut outputs = Vec::new();
         for (out, declared) in plan.outputs.iter().zip(&planned.ports().outputs) {
             let name = format!("{}/{}", plan.name, out.name);
             let mut made = match &out.spec {
-                Some(spec) if out.slots > 0 => Some(pool(&name, spec, out.slots, out.rows)?),
+                Some(spec) if out.slots > 0 => Some(pool(&name, spec, out)?),
                 _ => None,
             };
             if let (Some(pool), true) = (&mut made, out.stays) {
@@ -204,8 +223,11 @@ impl Plan {
             in_edges: plan.in_edges.clone(),
             outputs,
             copies,
+            blends,
             rule: plan.rule.clone(),
-            sources: plan.reached_by.clone(),
+            sources: plan.sources.clone(),
+            traced: plan.traced,
+            spans: planned.ports().spans,
             begin: plan.begin,
             restart: plan.restart.clone(),
             urgency: match self.workers()[plan.worker].schedule {
@@ -226,7 +248,7 @@ impl Plan {
                     Some(Liveness::new(edges[*e].clone(), name, every, on_gap))
                 })
                 .collect(),
-            missed: missed.clone(),
+            judged: judged.clone(),
             behind: plan
                 .outputs
                 .iter()
@@ -257,6 +279,8 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         let take = |from: &mut BTreeMap<usize, Box<dyn Any>>, edges: &[usize]| -> Vec<Box<dyn Any>> {
             edges.iter().filter_map(|e| from.remove(e)).collect()
         };
+        let sources = || kit.sources.iter().map(|(source, _)| *source).collect();
+        let trace = kit.traced.then(|| Rc::new(RefCell::new(Trace::new(sources(), kit.spans))));
         let outputs = kit
             .outputs
             .into_iter()
@@ -268,19 +292,24 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
                 // The last one moves its messages: that is an edge, where there is one.
                 edges: o.taps.into_iter().map(|t| t as Box<dyn Any>).chain(take(&mut producers, &o.edges)).collect(),
                 pool: o.pool,
+                trace: trace.clone(),
             })
             .collect();
         let rule = JoinRule { clock: cx.clock().clone(), ..kit.rule };
         let lead = rule.lead();
-        let intake = IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, rule };
+        let intake =
+            IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, blends: kit.blends, rule };
         let mut common = Common::new(node, kit.on_error, kit.counts, cx);
         common.lead = lead;
+        common.traced = kit.traced;
+        common.most = kit.buffer.max(BURST) + 1;
+        common.joins = kit.in_edges.len() > 1 && !kit.planned.merges();
         common.budget = kit.budget;
         common.live = kit.live;
         common.urgency = kit.urgency;
         common.restart = kit.restart.as_ref().map(|(spec, _)| Box::new(Restart::new(*spec)));
         if !kit.rules.is_empty() || kit.fault.as_ref().is_some_and(|fault| fault.drop > 0.0) {
-            common.sieve = Some(Box::new(Sieve::new(kit.rules, kit.buffer, kit.missed, kit.behind)));
+            common.sieve = Some(Box::new(Sieve::new(kit.rules, kit.buffer, kit.judged, kit.behind, kit.traced)));
         }
         common.fault = kit.fault.map(|spec| Box::new(Fault::new(spec, cx.clock().clone())));
         let clock = cx.clock().clone();
@@ -362,7 +391,7 @@ impl Wired {
 
     /// The run, and the workers it is still to be given.
     pub(crate) fn split(self, done: Receiver<worker::Outcome>) -> (Running, Vec<worker::Plan>) {
-        let Wired { plan, shared, edges, counts, gangs, missed, handles, docks } = self;
+        let Wired { plan, shared, edges, counts, gangs, judged, handles, docks } = self;
         drop(handles);
         let worker = |(index, Gang { kits, ends }): (usize, Gang)| {
             let (folders, worker) = (plan.folders.clone(), &plan.workers()[index]);
@@ -383,7 +412,7 @@ impl Wired {
             edges,
             docks,
             counts,
-            missed,
+            judged,
             pinned: Vec::new(),
             done,
             outcomes: workers.iter().map(|_| None).collect(),

@@ -157,10 +157,10 @@ impl Cx {
         hist
     }
 
-    /// A new end-to-end histogram; only while building. `source` is the source's number, not its node.
-    pub(crate) fn path_histogram(&mut self, source: usize, sink: usize) -> Hist {
-        let hist = self.meter.histogram(3);
-        self.subjects.push((Subject::Path(self.sources[source], sink), Term::EndToEnd, hist));
+    /// A new histogram of a path; only while building. `source` is the source's number, not its node.
+    pub(crate) fn path_histogram(&mut self, source: usize, sink: usize, term: Term) -> Hist {
+        let hist = self.meter.histogram(if term == Term::EndToEnd { 3 } else { 2 });
+        self.subjects.push((Subject::Path(self.sources[source], sink), term, hist));
         hist
     }
 

@@ -3,7 +3,7 @@
 //! Where nothing is known of what arrives (the node upstream has problems of its own, or closes a cycle) a node takes
 //! anything and leaves its output unknown too, so that one mistake is reported once.
 
-use limen::{DType, Dim, Given, NodeError, OutPort, PortSpec, Ports, TensorMut};
+use limen::{Content, DType, Dim, Given, NodeError, OutPort, PortSpec, Ports, TensorMut};
 
 /// Height, width and channels of the image a node is given; `None` where no image is known.
 pub(crate) fn image_dims(given: &Given) -> Option<&[Dim; 3]> {
@@ -15,9 +15,9 @@ pub(crate) fn any_image() -> [Dim; 3] {
     ["h", "w", "c"].map(|name| Dim::Symbol(name.into()))
 }
 
-/// What arrives, with the dtype the node works on: the engine then compares the two.
+/// What arrives, as numbers of the dtype the node works on: the engine then compares the two.
 pub(crate) fn any_shape(given: &Given, dtype: DType) -> Option<PortSpec> {
-    given.single().map(|spec| PortSpec { dtype, ..spec.clone() })
+    given.single().map(|spec| PortSpec { dtype, content: Content::Numbers, ..spec.clone() })
 }
 
 /// Ports with an input `in`.

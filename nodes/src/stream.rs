@@ -18,7 +18,7 @@ pub use address::Address;
 pub use framing::Framing;
 
 use limen::unit::Bytes;
-use limen::{DType, Dim, Emit, Given, NodeError, PlanErrors, PortSpec, Ports, Tensor, Time};
+use limen::{Content, DType, Dim, Emit, Given, NodeError, PlanErrors, PortSpec, Ports, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -42,11 +42,11 @@ pub(crate) fn max_bytes() -> Bytes {
 }
 
 /// The spec of messages of at most so many bytes.
-pub(crate) fn spec(max: Bytes, errors: &mut PlanErrors) -> PortSpec {
+pub(crate) fn spec(max: Bytes, content: Content, errors: &mut PlanErrors) -> PortSpec {
     if max.0 == 0 || max.0 > MOST_BYTES {
         errors.at("max_bytes", format!("messages of at most {} bytes", max.0)).help("write a size from 1B to 1GiB");
     }
-    PortSpec::new(DType::U8, [Dim::AtMost(max.0.clamp(1, MOST_BYTES) as usize)])
+    PortSpec::new(DType::U8, [Dim::AtMost(max.0.clamp(1, MOST_BYTES) as usize)]).with_content(content)
 }
 
 /// Ports of a sink that writes the bytes of whatever comes.

@@ -148,6 +148,97 @@ fn images_come_with_names_and_labels_and_a_bad_one_is_skipped() {
     assert_eq!(rows, ["name,label,p_0,p_1", "a-7.png,7,1,2", "c_-9.png,9,3,4"]);
 }
 
+/// Bytes are written as text only where their port says that they are text.
+#[test]
+fn bytes_are_text_only_where_the_port_says_so() {
+    let mask = "
+  a: { kind: synthetic, config: { pattern: counter, dtype: f32, count: 4 } }
+  w: { kind: window, config: { length: 3 }, from: a }
+  t: { kind: threshold, config: { at: 2 }, from: w }
+  p: { kind: pass, from: t }
+  z: { kind: jsonl, config: { path: out.txt }, inputs: { mask: p } }";
+    check(&[], mask, "{\"seq\":0,\"mask\":[0,0,1]}\n{\"seq\":3,\"mask\":[1]}");
+    let lines = |keys: &str, kind: &str| {
+        format!(
+            "\n  a: {{ kind: file, config: {{ path: in.txt{keys} }} }}\n  p: {{ kind: pass, from: a }}\n  \
+             z: {{ kind: {kind}, config: {{ path: out.txt }}, inputs: {{ x: p }} }}"
+        )
+    };
+    for (keys, kind, expected) in [
+        ("", "jsonl", "{\"seq\":0,\"x\":\"hi\"}\n{\"seq\":1,\"x\":\"ho\"}"),
+        ("", "csv", "seq,x\n0,hi\n1,ho"),
+        (", content: bytes", "jsonl", "{\"seq\":0,\"x\":[104,105]}\n{\"seq\":1,\"x\":[104,111]}"),
+        (", framing: raw", "jsonl", "{\"seq\":0,\"x\":[104,105,10,104,111]}"),
+        (", framing: raw, content: text", "csv", "seq,x\n0,\"hi\nho\""),
+    ] {
+        check(&[("in.txt", b"hi\nho")], &lines(keys, kind), expected);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.txt"), "hi").unwrap();
+    let Err(problems) = plan(folder.path(), &lines(", framing: raw", "csv")) else { panic!("not refused") };
+    assert!(problems.contains("content: text") && problems.contains("decode"), "{problems}");
+}
+
+#[test]
+fn packets_are_decoded() {
+    // Sequence, time, two numbers, of which the second message lacks the last.
+    let packet = |seq: u32, time: u64, x: f32, y: f32| {
+        [&seq.to_be_bytes()[..], &time.to_be_bytes(), &x.to_le_bytes(), &y.to_le_bytes()].concat()
+    };
+    let packets = [packet(7, 1 << 40, 0.5, -1.0), packet(8, 2, 3.0, 4.0)[..16].to_vec(), packet(9, 3, 5.0, 6.0)];
+    let framed: Vec<u8> = packets.iter().flat_map(|p| [&(p.len() as u32).to_be_bytes()[..], p].concat()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.bin"), framed).unwrap();
+    let graph = "
+  a: { kind: file, config: { path: in.bin, framing: length, max_bytes: 64B } }
+  d:
+    kind: decode
+    config:
+      format: struct
+      endian: big
+      fields:
+        - { name: number, type: u32 }
+        - { name: time, type: u64 }
+        - { name: x, type: f32, endian: little, to: at }
+        - { name: y, type: f32, endian: little, to: at }
+        - { name: low, type: u8, offset: 3 }
+    from: a
+  z: { kind: csv, config: { path: out.txt }, inputs: { n: d/number, t: d/time, at: d/at } }";
+    let report = run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    assert_eq!(text, "seq,n,t,at_0,at_1\n0,7,1099511627776,0.5,-1\n2,9,3,5,6\n");
+    assert_eq!((report.metric("d.malformed"), report.failed_calls), (Some(1.0), 0));
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("`d`: 1 malformed; the first had 16 bytes")),
+        "{:?}",
+        report.notes
+    );
+    for (from, to, expected) in [
+        (
+            "max_bytes: 64B",
+            "max_bytes: 16B",
+            &["graph.yaml:15:19", "`y` ends with byte 20, and what arrives has 16"][..],
+        ),
+        ("offset: 3", "offset: 64", &["`low` ends with byte 65"]),
+        ("type: u32", "type: u33", &["u33"]),
+        ("format: struct", "format: json", &["`json`", "struct"]),
+        ("offset: 3", "offest: 3", &["offest"]),
+        ("inputs: { n: d/number", "inputs: { n: d/nmber", &["has no output `nmber`", "number"]),
+    ] {
+        let Err(problems) = plan(folder.path(), &graph.replace(from, to)) else { panic!("not refused: {to}") };
+        for text in expected {
+            assert!(problems.contains(text), "`{text}` is not in:\n{problems}");
+        }
+    }
+    let source = "\n  s: { kind: synthetic, config: { pattern: noise, shape: [4], dtype: f32 } }\n  ";
+    refused(
+        &format!(
+            "{source}d: {{ kind: decode, config: {{ format: struct, fields: [{{ name: a, type: u8 }}] }}, from: s }}"
+        ),
+        &["f32[4] is no packet", "`udp`"],
+    );
+}
+
 #[test]
 fn the_truth_scores_1_against_itself() {
     let graph = "

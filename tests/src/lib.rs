@@ -408,11 +408,16 @@ impl Transform for Split {
 
 /// Adds the numbers of two inputs of one sequence, and counts those that differ.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct PairConfig {}
+pub struct PairConfig {
+    /// Whether they need not be of one sequence.
+    #[serde(default)]
+    pub any: bool,
+}
 
 /// See [`PairConfig`].
 #[derive(Debug, Default)]
 pub struct Pair {
+    any: bool,
     sets: u64,
 }
 
@@ -421,8 +426,8 @@ impl Node for Pair {
     fn ports(_: &PairConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input("a", number()).input("b", number()).output("out", number()))
     }
-    fn build(_: PairConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Pair::default())
+    fn build(config: PairConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Pair { any: config.any, sets: 0 })
     }
     fn metrics(&self, to: &mut Metrics) {
         to.set("sets", self.sets as f64);
@@ -434,7 +439,7 @@ impl Transform for Pair {
     type Out = Tensor;
     fn apply(&mut self, (a, b): (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.sets += 1;
-        if a.header().seq != b.header().seq {
+        if !self.any && a.header().seq != b.header().seq {
             return Err(NodeError::input("pair", "a set of two sequences"));
         }
         let mut tensor = out.loan(a.header())?;

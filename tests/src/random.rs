@@ -100,6 +100,7 @@ fn join(rng: &mut fastrand::Rng, policy: &str, patience: bool) -> String {
             if rng.bool() {
                 let _ = write!(join, ", hold: {}us", rng.u8(1..30));
             }
+            join += pick(rng, &["", "", ", pick: oldest", ", pick: newest", ", anchor: a", ", anchor: b"]);
         }
         "sample" if rng.bool() => join += ", trigger: a",
         _ => {}
@@ -166,7 +167,8 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
         let mut behind = Behind::default();
         let input = connection(rng, &outputs, &mut behind);
         let (mut emits, mut tail) = (1, format!("from: {input}"));
-        let (kind, config) = match rng.u8(..9) {
+        let mut ports = [""].as_slice();
+        let (kind, config) = match rng.u8(..10) {
             0..=2 => ("step", format!("{{ forward: {}, blocking: {} }}", rng.bool(), rng.u8(..8) == 0)),
             3 => ("add", "{ n: 1 }".to_string()),
             4 => {
@@ -184,11 +186,13 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
                 tail = format!("inputs: {{ a: {input}, b: {other} }}{}", join(rng, policy, patience));
                 ("merge", "{}".to_string())
             }
-            _ => {
+            n => {
                 let other = connection(rng, &outputs, &mut behind);
                 let policy = pick(rng, &["zip", "zip", "by_time", "sample"]);
                 tail = format!("inputs: {{ a: {input}, b: {other} }}{}", join(rng, policy, patience));
-                ("pair", "{}".to_string())
+                // Its outputs are its inputs' own messages.
+                ports = if n == 8 { ports } else { &["/a", "/b"] };
+                (if n == 8 { "pair" } else { "synchronize" }, "{}".to_string())
             }
         };
         let planted = fault(rng, true, Some(&mut emits));
@@ -199,7 +203,9 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
             place(rng)
         );
         let in_order = kind != "merge" && !behind.out_of_order;
-        outputs.push(Output { name, emits, sources: behind.sources, in_order });
+        for port in ports {
+            outputs.push(Output { name: format!("{name}{port}"), emits, sources: behind.sources.clone(), in_order });
+        }
     }
     let (mut paths, mut unordered) = (Vec::new(), Vec::new());
     for i in 0..1 + rng.usize(..3) {
@@ -285,6 +291,17 @@ pub fn wrong(drawn: &Drawn, report: &Report) -> Vec<String> {
         let disorder = node.metrics.iter().any(|(name, value)| name == "disorder" && value > 0.0);
         if disorder && !drawn.unordered.contains(&node.name) {
             wrong.push(format!("{} saw messages out of order", node.name));
+        }
+    }
+    for path in &report.deadlines {
+        let taken = report.node(&path.to).map_or(0, |sink| sink.taken);
+        // Of a message each source behind it is judged once, and only what reached the sink.
+        if path.missed > path.judged || path.judged > taken {
+            wrong.push(format!("{} -> {}: {} missed of {} judged", path.from, path.to, path.missed, path.judged));
+        }
+        let samples = report.paths().find(|(from, to, _)| (*from, *to) == (&path.from, &path.to));
+        if path.untold_behind.is_some() && (path.judged > 0 || samples.is_some()) {
+            wrong.push(format!("{} -> {} is judged, and nothing tells of it", path.from, path.to));
         }
     }
     // A failure that does not stop the run stops nobody else: every source gets to its end.

@@ -108,6 +108,25 @@ fn nothing_is_allocated_while_messages_move() {
          e: { kind: collect, from: d }\n",
         3,
     );
+    let two = "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n";
+    let paths = "paths: [{ from: a, to: z, deadline: 1s }, { from: b, to: z, deadline: 1s }]\n";
+    for (name, nodes, last) in [
+        (
+            "two sources joined",
+            "  j: { kind: pair, inputs: { a: a, b: b } }\n  s: { kind: add, config: { n: 1 }, core: 1, from: j }\n  \
+             z: { kind: collect, from: s }\n",
+            4,
+        ),
+        (
+            "two sources, one sampled, in windows and through a model",
+            "  j: { kind: pair, config: { any: true }, inputs: { a: a, b: b }, join: { policy: sample, trigger: a } }\n  \
+             w: { kind: window, config: { length: 4 }, from: j }\n  s: { kind: scatter, from: w }\n  \
+             m: { kind: tally, config: { batch: { max: 8 } }, from: s }\n  z: { kind: collect, from: m }\n",
+            6,
+        ),
+    ] {
+        check(name, &format!("{two}{nodes}{paths}"), last);
+    }
     for (name, batch) in [("a model, called with one", ""), ("a model, called with eight", "batch: { max: 8 }, ")] {
         let graph = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  \

@@ -55,7 +55,11 @@ fn check(report: &Report) {
     assert_eq!(report.bugs, Vec::<String>::new());
     for handle in &report.handles {
         assert!(handle.counted, "{handle:?}");
-        assert_eq!(handle.sent, handle.received + handle.lost_total() + handle.left, "{handle:?}");
+        assert_eq!(
+            handle.sent,
+            handle.received + handle.lost_total() + handle.thinned_total() + handle.left,
+            "{handle:?}"
+        );
     }
 }
 

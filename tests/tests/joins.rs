@@ -1,6 +1,6 @@
 //! What is taken together, what is taken next, what is let go. Turned by hand, so that time is exact.
 
-use limen::{Reason, Report};
+use limen::{Reason, Report, Term};
 use limen_tests::turn;
 
 fn figure(report: &Report, name: &str) -> f64 {
@@ -43,6 +43,76 @@ fn by_time_pairs_what_began_within_a_time() {
     let report = joined(&every(10, 100), &every(30, 33), "policy: by_time, within: 2ms");
     assert_eq!((figure(&report, "count"), lost(&report, Reason::Unmatched)), (33.0, 67));
     assert_eq!(figure(&report, "sum_x"), (0..33).map(|n| f64::from(3 * n)).sum::<f64>());
+}
+
+/// `count` numbers, one each `period`, begun so much later, us.
+fn stream(count: u64, period: u64, later: i64) -> String {
+    let origins: Vec<String> = (0..count).map(|n| (((n * period) as i64 + later) * 1_000).to_string()).collect();
+    format!("count: {count}, period_ns: {}, origins: [{}]", period * 1_000, origins.join(", "))
+}
+
+/// The greatest skew, us, as the report has it.
+fn skew(report: &Report) -> u64 {
+    report.histogram("c", Term::Skew).map_or(0, |recorded| recorded.histogram.max() / 1_000)
+}
+
+#[test]
+fn by_time_pairs_the_nearest() {
+    // A fast sensor and a slow one, and how far the fast one is ahead, us; pairs, the greatest skew, and the fast one's numbers.
+    let slow = stream(40, 50_000, 0);
+    let ends = |first: u64| (0..40).map(|n| (first + 50 * n) as f64).sum::<f64>();
+    for (join, later, pairs, most, numbers) in [
+        ("within: 5ms", 0, 40.0, 0..=0, ends(0)),
+        ("within: 5ms", 300, 40.0, 300..=303, ends(0)),
+        ("within: 5ms", 700, 40.0, 300..=703, ends(0) - 39.0),
+        ("within: 5ms, anchor: y", 0, 40.0, 0..=0, ends(0)),
+        ("within: 5ms, pick: nearest, anchor: y", 300, 40.0, 300..=303, ends(0)),
+        // The first there is begins a moment, and 5 ms is as far as it may be.
+        ("within: 5ms, pick: oldest, anchor: y", 0, 40.0, 4990..=5050, ends(0) - 39.0 * 5.0),
+        ("within: 5ms, pick: newest, anchor: y", 0, 40.0, 4990..=5050, ends(5)),
+        ("within: 5ms, hold: 10ms", 0, 40.0, 0..=0, ends(0)),
+        ("within: 200us, anchor: y", 300, 0.0, 0..=0, 0.0),
+    ] {
+        let report = joined(&stream(2_000, 1_000, later), &slow, &format!("policy: by_time, {join}"));
+        let found = (figure(&report, "count"), figure(&report, "sum_x"));
+        assert_eq!(found, (pairs, numbers), "{join}, {later} us later");
+        assert!(most.contains(&skew(&report)), "{join}, {later} us later: {} us", skew(&report));
+        let unmatched = |to: &str| report.edges.iter().find(|edge| edge.to == to).map_or(0, |edge| edge.lost_total());
+        assert_eq!((unmatched("c/x"), unmatched("c/y")), (2_000 - pairs as u64, 40 - pairs as u64), "{join}");
+    }
+}
+
+#[test]
+fn a_better_partner_is_waited_for_no_longer_than_one_can_come() {
+    // Two sensors of one rate, 4 ms apart: what a stream's own pace rules out is not waited for.
+    let report = joined(&stream(30, 33_000, 0), &stream(30, 33_000, 4_000), "policy: by_time, within: 10ms");
+    let held = &report.histogram("c", Term::Hold).expect("recorded").histogram;
+    // Until the pace is known the next message decides, 33 ms after this one came.
+    let long = held.count_between(5_000_000, 40_000_000);
+    assert_eq!((long, held.max() / 10_000_000), (8, 3), "held longer than 5 ms, and the longest in 10 ms");
+    assert_eq!((figure(&report, "count"), skew(&report) / 100), (30.0, 40));
+}
+
+#[test]
+fn three_inputs_meet_at_the_anchor() {
+    let sources = |anchor: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {} }} }}\n  b: {{ kind: numbers, config: {{ {} }} }}\n  \
+             d: {{ kind: numbers, config: {{ {} }} }}\n  c: {{ kind: collect, inputs: {{ x: a, y: b, z: d }}, \
+             join: {{ policy: by_time, within: 6ms{anchor} }} }}\n",
+            stream(1_000, 1_000, 0),
+            stream(20, 50_000, 0),
+            stream(10, 100_000, 2_400),
+        )
+    };
+    for (anchor, numbers) in [("", 20..=20), (", anchor: y", 0..=0), (", anchor: z", 20..=20)] {
+        let report = turn(&sources(anchor), 3);
+        assert_eq!((report.bugs.len(), figure(&report, "count")), (0, 10.0), "{anchor}");
+        assert_eq!(figure(&report, "sum_y"), (0..10).map(|n| f64::from(2 * n)).sum::<f64>(), "{anchor}");
+        // The fast one goes with the input that sets the moment: 0, 100, .. or 2, 102, ..
+        let ahead = figure(&report, "sum_x") as i64 - (0..10).map(|n| 100 * n).sum::<i64>();
+        assert!(numbers.contains(&ahead), "{anchor}: {ahead}");
+    }
 }
 
 #[test]
@@ -107,6 +177,34 @@ fn sample_takes_the_newest_of_each() {
     assert!((50.0..=55.0).contains(&figure(&report, "count")), "{}", figure(&report, "count"));
 }
 
+#[test]
+fn values_are_interpolated_at_the_anchors_moment() {
+    // Of every third of the fast one's intervals the moments are at a quarter and at three; the value is when it is, in us.
+    let fast: Vec<u64> = (0..200).map(|n| n * 1_000).collect();
+    let moments: Vec<u64> = (0..60).flat_map(|n| [n * 3_000 + 250, n * 3_000 + 750, n * 3_000 + 1_000]).collect();
+    let begun = |us: &[u64]| us.iter().map(|us| (us * 1_000).to_string()).collect::<Vec<_>>().join(", ");
+    for (within, are_made) in [("2ms", true), ("500us", false)] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 200, period_ns: 1000000, origins: [{}] }} }}\n  \
+             f: {{ kind: cast, config: {{ dtype: f64, scale: 1000 }}, from: a }}\n  \
+             b: {{ kind: numbers, config: {{ count: 180, period_ns: 1000000, origins: [{}] }} }}\n  \
+             s: {{ kind: synchronize, inputs: {{ x: f, y: b }}, \
+             join: {{ policy: by_time, within: {within}, anchor: y, pick: interpolate }} }}\n  \
+             u: {{ kind: cast, config: {{ dtype: u64, offset: 0.5 }}, from: s/x }}\n  \
+             z: {{ kind: trail, from: u }}\n  e: {{ kind: \"null\", from: s/y }}\n",
+            begun(&fast),
+            begun(&moments)
+        );
+        let report = turn(&graph, 1);
+        assert_eq!(report.bugs, Vec::<String>::new());
+        let found = of_trail(&report, "z");
+        // Further than `within` from either neighbour nothing is made; on a value itself it is taken as it is.
+        let expected: Vec<u64> = moments.iter().copied().filter(|us| are_made || us % 1_000 == 0).collect();
+        assert_eq!(found, expected[..found.len().min(expected.len())], "{within}");
+        assert!(found.len() + 3 >= expected.len(), "{within}: {} of {}", found.len(), expected.len());
+    }
+}
+
 /// Whose message came when, as seen by a sink behind a merge: the sum of numbers of the first ten.
 fn merged(join: &str, a: &str, b: &str) -> Report {
     let join = if join.is_empty() { String::new() } else { format!(", join: {{ policy: {join} }}") };
@@ -158,7 +256,12 @@ fn through(numbers: &str, node: &str) -> Report {
 }
 
 fn numbers(report: &Report) -> Vec<u64> {
-    let node = report.node("c").unwrap();
+    of_trail(report, "c")
+}
+
+/// The numbers that a `trail` has seen.
+fn of_trail(report: &Report, name: &str) -> Vec<u64> {
+    let node = report.node(name).unwrap();
     (0..)
         .map_while(|at| node.metrics.iter().find(|(name, _)| *name == format!("number_{at}")))
         .map(|(_, n)| n as u64)
@@ -312,4 +415,117 @@ fn what_is_held_back_and_goes_together_is_not_taken_for_parts() {
         1,
     );
     assert_eq!((report.bugs.len(), figure(&report, "count"), report.metric("lost")), (0, 60.0, Some(0.0)));
+}
+
+#[test]
+fn what_is_synchronized_goes_on_by_an_output_of_its_own() {
+    // Two streams a millisecond apart, one of them ten times as fast.
+    let graph = |rest: &str| {
+        let origins: Vec<String> = (0..10).map(|n| ((n * 10 + 1) * 1_000_000).to_string()).collect();
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 10, period_ns: 10000000, origins: [{}] }} }}\n  \
+             b: {{ kind: numbers, config: {{ count: 100, period_ns: 1000000 }} }}\n  \
+             s: {{ kind: synchronize, inputs: {{ x: a, y: b }}, join: {{ policy: by_time, within: 2500us }} }}\n{rest}",
+            origins.join(", ")
+        )
+    };
+    let report = turn(&graph("  p: { kind: trail, from: s/x }\n  q: { kind: trail, from: s/y }\n"), 1);
+    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    let of = |node: &str, what: &str, at: usize| -> u64 {
+        let name = format!("{what}_{at}");
+        let node = report.node(node).unwrap();
+        node.metrics.iter().find(|(found, _)| *found == name).unwrap_or_else(|| panic!("no {name}")).1 as u64
+    };
+    assert_eq!((report.node("p").unwrap().done, report.node("q").unwrap().done), (10, 10));
+    for n in 0..10 {
+        // Each has its own number and its own source; what went together began together.
+        assert_eq!((of("p", "number", n), of("p", "source", n) + of("q", "source", n)), (n as u64, 1));
+        assert!(of("q", "number", n).abs_diff(10 * n as u64 + 1) <= 2, "{n}: {}", of("q", "number", n));
+    }
+    assert_eq!(lost(&report, Reason::Unmatched), 90);
+}
+
+#[test]
+fn what_writes_behind_a_synchronize_shows_nowhere_else() {
+    let sum = |from: u64| (from * 50 + 50 * 49 / 2) as f64;
+    // Alone with the buffer: moved. Beside others that have it, before the node or behind it, or that may get it again: copied.
+    for (inputs, rest, copies, plain) in [
+        ("x: a, y: b", "", false, &[][..]),
+        ("x: a, y: b", "  d: { kind: collect, from: a }\n", true, &["d"]),
+        ("x: a, y: b", "  d: { kind: collect, from: s/x }\n", true, &["d"]),
+        ("x: a, y: a", "  d: { kind: collect, from: s/y }\n", true, &["d"]),
+        ("x: a, y: b", "  d: { kind: collect, from: s/y }\n", false, &["d"]),
+    ] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 50, period_ns: 1000 }} }}\n  \
+             b: {{ kind: numbers, config: {{ count: 50, period_ns: 1000 }} }}\n  \
+             s: {{ kind: synchronize, inputs: {{ {inputs} }} }}\n  w: {{ kind: add, config: {{ n: 7 }}, from: s/x }}\n  \
+             c: {{ kind: collect, from: w }}\n{rest}"
+        );
+        let plan = limen_tests::plan(&graph).unwrap_or_else(|problems| panic!("{problems}"));
+        let notes = plan.nodes().iter().flat_map(|node| &node.notes).filter(|note| note.contains("copies its input"));
+        assert_eq!(notes.count() == 1, copies, "{inputs}\n{rest}");
+        for seed in 0..20 {
+            let report = turn(&graph, seed);
+            assert_eq!(report.bugs, Vec::<String>::new());
+            let sum_of = |node: &str| {
+                let metrics = &report.node(node).unwrap().metrics;
+                metrics.iter().find(|(name, _)| *name == "sum_in").map(|(_, value)| value)
+            };
+            assert_eq!(sum_of("c"), Some(sum(7)), "{inputs}\n{rest}");
+            plain.iter().for_each(|node| assert_eq!(sum_of(node), Some(sum(0)), "{inputs}\n{rest}"));
+        }
+    }
+    // With `sample` the newest is taken again and again.
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 50, period_ns: 1000 } }\n  \
+                 b: { kind: numbers, config: { count: 5, period_ns: 10000 } }\n  \
+                 s: { kind: synchronize, inputs: { x: a, y: b }, join: { policy: sample, trigger: x } }\n  \
+                 w: { kind: add, config: { n: 100 }, from: s/y }\n  c: { kind: trail, from: w }\n";
+    let report = turn(graph, 1);
+    assert_eq!(report.bugs, Vec::<String>::new());
+    assert!(report.node("c").unwrap().done > 40 && numbers(&report).iter().all(|n| (100..105).contains(n)));
+}
+
+/// What is interpolated from stays with the join for the next moment: who writes behind it has a copy.
+#[test]
+fn what_writes_behind_an_interpolation_does_not_change_what_comes_next() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 50, period_ns: 1000 } }\n  \
+                 f: { kind: cast, config: { dtype: f32 }, from: a }\n  w: { kind: window, config: { length: 1, tail: drop }, from: f }\n  \
+                 b: { kind: numbers, config: { count: 100, period_ns: 500 } }\n  \
+                 s: { kind: synchronize, inputs: { x: w, y: b }, \
+                 join: { policy: by_time, within: 1us, anchor: y, pick: interpolate } }\n  \
+                 m: { kind: softmax, from: s/x }\n  u: { kind: cast, config: { dtype: u64, offset: 0.5 }, from: m }\n  \
+                 c: { kind: trail, from: u }\n  d: { kind: add, config: { n: 1 }, from: s/y }\n  z: { kind: \"null\", from: d }\n";
+    let plan = limen_tests::plan(graph).unwrap_or_else(|problems| panic!("{problems}"));
+    let copies = |name: &str| {
+        let node = plan.nodes().iter().find(|node| node.name == name).unwrap();
+        node.notes.iter().any(|note| note.contains("copies its input"))
+    };
+    // The anchor's messages are taken as they are, and once.
+    assert_eq!((copies("m"), copies("d")), (true, false));
+    for seed in 0..20 {
+        let report = turn(graph, seed);
+        assert_eq!((report.bugs.len(), report.failed_calls), (0, 0), "{:?}", report.failures);
+        let chances = numbers(&report);
+        assert!(chances.len() > 80 && chances.iter().all(|chance| *chance == 1), "{chances:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_synchronized_is_refused() {
+    let graph = |inputs: &str, join: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 10 }} }}\n  b: {{ kind: gate, from: a }}\n  \
+             s: {{ kind: synchronize, {inputs}{join} }}\n  z: {{ kind: \"null\", from: s/x }}\n"
+        )
+    };
+    for (inputs, join, expected) in [
+        ("inputs: { x: a }", "", "one input has nothing"),
+        ("inputs: { x: a, y: b }", "", "`b` may let messages go"),
+        ("inputs: { x: a, y: a }", ", join: { policy: in_turn }", "takes messages of all its inputs together"),
+        ("inputs: { y: a, v: a }", "", "has no output `x`"),
+    ] {
+        let problems = limen_tests::plan(&graph(inputs, join)).expect_err("refused").to_string();
+        assert!(problems.contains(expected), "{problems}");
+    }
 }

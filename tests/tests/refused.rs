@@ -167,6 +167,27 @@ fn joins_of_what_may_be_lost() {
     );
 }
 
+/// By time, what is lost of a stream is told by what comes later of it, which only a source that both inputs share, or another
+/// node that waits, could keep from coming.
+#[test]
+fn joins_by_time_of_streams_of_their_own_may_lose() {
+    let graph = |b: &str, rest: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  o: {{ kind: numbers }}\n  g: {{ kind: gate, from: o }}\n  \
+             p: {{ kind: collect, inputs: {{ x: a, y: {b} }}, join: {{ policy: by_time, within: 1ms }} }}\n{rest}"
+        )
+    };
+    for b in ["g", "{ from: o, when_full: latest }", "{ from: o, max_age: 1ms }"] {
+        let problems = limen_tests::plan(&graph(b, "  z: { kind: collect, from: g }\n")).map(|_| ());
+        assert_eq!(problems.map_err(|problems| problems.to_string()), Ok(()), "{b}");
+    }
+    let other = "  q: { kind: collect, inputs: { x: o, y: g }, join: { patience: 4 } }\n";
+    assert!(limen_tests::plan(&graph("g", other)).is_ok());
+    check(&graph("{ from: a, when_full: latest }", ""), &[("6:3 E0134", "may lose messages")]);
+    let other = "  q: { kind: collect, inputs: { x: o, y: o } }\n";
+    check(&graph("g", other), &[("6:3 E0134", "`g` may let messages go")]);
+}
+
 /// Found by seeds: what comes more than once fills the edges, and its partner's way leads through them.
 #[test]
 fn joins_of_what_becomes_more() {
@@ -233,6 +254,26 @@ fn joins_that_cannot_be_meant() {
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: sample, trigger: c } }",
             "5:50 E0139",
             "`trigger: c`",
+        ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { pick: newest } }",
+            "5:50 E0139",
+            "belong to `policy: by_time`",
+        ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, anchor: c } }",
+            "5:50 E0139",
+            "`anchor: c` is none of its inputs",
+        ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate } }",
+            "5:50 E0139",
+            "`pick: interpolate` without the moments",
+        ),
+        (
+            "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate, anchor: a } }",
+            "5:50 E0139",
+            "`b` cannot be interpolated: u64[] is neither",
         ),
         ("m: { kind: step, from: a, join: { patience: 1 } }", "5:35 E0139", "`join` with one input"),
         (

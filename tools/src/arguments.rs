@@ -26,7 +26,8 @@ Examples:
   limen-run graph.yaml --fail-on 'accuracy < 0.97' --fail-on 'p99(e2e) > 20ms' --fail-on 'lost > 0'
 
 Figures for --fail-on (compared with < <= > >= == !=):
-  lost, left, failed             messages lost, messages left in edges, failed calls
+  lost, thinned                  messages lost, messages let go on purpose
+  left, failed                   messages left in edges, failed calls
   accuracy, score.accuracy       what a node reports, by its name or with the node's in front
   p50|p90|p99|p99.9|max(e2e)     end to end, the worst path; compared with a time (20ms) or nanoseconds
   p99(camera->labels)            end to end, one path

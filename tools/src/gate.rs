@@ -133,7 +133,7 @@ impl Gate {
 /// A figure that is not there, and those that are.
 fn unknown(name: &str, report: &Report) -> String {
     let metrics = report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(metric, _)| format!("{}.{metric}", n.name)));
-    let all: Vec<String> = ["lost", "left", "failed"].map(String::from).into_iter().chain(metrics).collect();
+    let all: Vec<String> = ["lost", "thinned", "left", "failed"].map(String::from).into_iter().chain(metrics).collect();
     let several = all.iter().filter(|full| full.strip_suffix(name).is_some_and(|node| node.ends_with('.'))).count() > 1;
     let why = if several { "several nodes have" } else { "there is no figure" };
     one_line(&format!("{why} `{name}`; there are: {}", all.join(", ")))
@@ -212,7 +212,8 @@ mod tests {
         for (text, tripped, words) in [
             ("accuracy < 0.999", true, "accuracy < 0.999 holds (accuracy is 0.998)"),
             ("score.accuracy < 0.97", false, "does not hold (score.accuracy is 0.998)"),
-            ("lost == 40", true, "lost == 40 holds (lost is 40)"),
+            ("lost > 0", false, "lost > 0 does not hold (lost is 0)"),
+            ("thinned == 40", true, "thinned == 40 holds (thinned is 40)"),
             ("p50(e2e) > 10ms", false, "does not hold (p50(e2e) is 2.5"),
             ("max(camera->labels) > 4ms", true, "holds (max(camera->labels) is 5.00 ms)"),
             ("p99(digit.compute) > 1ms", true, "cannot be judged: 100 samples were recorded, and p99 needs 1000"),
@@ -220,7 +221,7 @@ mod tests {
             (
                 "speed < 1",
                 true,
-                "there is no figure `speed`; there are: lost, left, failed, digit.mean_batch, score.accuracy",
+                "there is no figure `speed`; there are: lost, thinned, left, failed, digit.mean_batch, score.accuracy",
             ),
             ("odd < 1", true, "cannot be judged: odd is not a number"),
         ] {

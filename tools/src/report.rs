@@ -9,7 +9,7 @@ pub(crate) mod made_up;
 use crate::table::{Table, one_line, paragraph};
 use limen::backend::BackendStatus;
 use limen::unit::{show_bytes, show_ns};
-use limen::{EdgeReport, HandleReport, NodeReport, Outcome, Recorded, Report, Term, Way};
+use limen::{DeadlineReport, NodeReport, Outcome, Reason, Recorded, Report, Term, Way};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
     }
     if detail != Detail::Problems {
         latencies(&mut text, report);
+        joins(&mut text, report);
         path_latencies(&mut text, report);
         coverage(&mut text, report);
         losses(&mut text, report);
@@ -90,15 +91,17 @@ fn headline(text: &mut String, report: &Report) {
     };
     let wall = show_ns(u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX));
     let messages: u64 = sources(report).map(|s| began(report, s)).sum();
-    let handles = report.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::lost_total);
-    let lost: u64 = report.edges.iter().map(EdgeReport::lost_total).chain(handles).sum();
     let _ = write!(
         text,
-        "{}: {ended} {wall}, {} from {}, {lost} lost",
+        "{}: {ended} {wall}, {} from {}, {} lost",
         one_line(&report.graph),
         count(usize::try_from(messages).unwrap_or(usize::MAX), "message"),
         count(sources(report).count(), "source"),
+        report.lost_total()
     );
+    if report.thinned_total() > 0 {
+        let _ = write!(text, ", {} thinned", report.thinned_total());
+    }
     if report.failed_calls > 0 {
         let _ = write!(text, ", {} failed", count(usize::try_from(report.failed_calls).unwrap_or(usize::MAX), "call"));
     }
@@ -172,16 +175,35 @@ fn latencies(text: &mut String, report: &Report) {
     }
 }
 
+/// How far apart the messages that joins took together began, where they did not begin together, and how long the first to
+/// come waited for the others.
+fn joins(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<join", "n", "skew p50", "p99", "max", "hold p50", "p99", "max"]);
+    for node in &report.nodes {
+        let Some(skew) = if_any(report, &node.name, Term::Skew) else { continue };
+        let hold = report.histogram(&node.name, Term::Hold);
+        table.row([
+            node.name.clone(),
+            skew.samples.to_string(),
+            at(Some(skew), 0.5),
+            at(Some(skew), 0.99),
+            show_ns(skew.histogram.max()),
+            at(hold, 0.5),
+            at(hold, 0.99),
+            hold.map_or_else(String::new, |hold| show_ns(hold.histogram.max())),
+        ]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
 fn path_latencies(text: &mut String, report: &Report) {
     let mut table =
         Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
     for (from, to, recorded) in report.paths() {
         let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
-        let missed = deadline.map(|deadline| match deadline.missed {
-            0 => "0".into(),
-            // Misses are counted of all messages, not of those whose latency was recorded.
-            missed => format!("{missed} ({})", percent(missed, ended(report, to).max(missed))),
-        });
         table.row([
             format!("{from} -> {to}"),
             recorded.samples.to_string(),
@@ -192,16 +214,25 @@ fn path_latencies(text: &mut String, report: &Report) {
             show_ns(recorded.histogram.max()),
             at(report.histogram(to, Term::Closure), 0.99),
             deadline.map_or_else(String::new, |d| show_ns(d.deadline)),
-            missed.unwrap_or_default(),
+            deadline.map_or_else(String::new, misses),
         ]);
     }
     for path in &report.deadlines {
         if !report.paths().any(|(from, to, _)| from == path.from && to == path.to) {
-            let limit = show_ns(path.deadline);
             let none = std::iter::repeat_n(String::new(), 6);
-            let row = [format!("{} -> {}", path.from, path.to), "0".into()].into_iter().chain(none).chain([limit]);
-            table.row(row);
+            let begin = [format!("{} -> {}", path.from, path.to), "0".into()];
+            table.row(begin.into_iter().chain(none).chain([show_ns(path.deadline), misses(path)]));
         }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+    let mut table = Table::new(["<age where used again", "n", "p50", "p90", "p99", "max"]);
+    for (from, to, recorded) in report.ages() {
+        let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
+        let begin = [format!("{from} -> {to}"), recorded.samples.to_string()];
+        table.row(begin.into_iter().chain(quantiles).chain([show_ns(recorded.histogram.max())]));
     }
     if !table.is_empty() {
         text.push('\n');
@@ -212,11 +243,14 @@ fn path_latencies(text: &mut String, report: &Report) {
     }
 }
 
-/// Messages that came to their end at a node, or would have.
-fn ended(report: &Report, node: &str) -> u64 {
-    let came = |e: &&EdgeReport| node_of(&e.to) == node;
-    let lost = report.edges.iter().filter(came).map(EdgeReport::lost_total).max().unwrap_or(0);
-    report.node(node).map_or(0, |node| node.done + node.failed) + lost
+/// How many messages missed a path's deadline, of those that were held against it.
+fn misses(path: &DeadlineReport) -> String {
+    match (&path.untold_behind, path.judged, path.missed) {
+        (Some(_), ..) => "not judged".into(),
+        (None, 0, _) => "none judged".into(),
+        (None, _, 0) => "0".into(),
+        (None, judged, missed) => format!("{missed} ({})", percent(missed, judged.max(missed))),
+    }
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -240,8 +274,10 @@ fn percent(part: u64, whole: u64) -> String {
 fn coverage(text: &mut String, report: &Report) {
     let ends = |node: &&NodeReport| !report.edges.iter().any(|e| node_of(&e.from) == node.name);
     let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
-    let measured: u64 = report.paths().map(|(_, _, recorded)| recorded.samples).sum();
-    let stood_for: u64 = report.paths().map(|(_, _, recorded)| recorded.histogram.len()).sum();
+    // A ledger is closed once a message, however many paths end with it.
+    let closed = || report.histograms.iter().filter(|one| one.term == Term::Closure).map(|one| &one.recorded);
+    let measured: u64 = closed().map(|recorded| recorded.samples).sum();
+    let stood_for: u64 = closed().map(|recorded| recorded.histogram.len()).sum();
     if measured == 0 && arrived > 0 {
         text.push_str("\nno end-to-end latency was recorded; `--telemetry full` records every message\n");
     } else if measured < arrived {
@@ -259,17 +295,40 @@ fn coverage(text: &mut String, report: &Report) {
     }
 }
 
+/// What the totals of the headline are made of: what was lost, and what was thinned out on purpose.
 fn losses(text: &mut String, report: &Report) {
-    let mut table = Table::new(["<lost on", "<reason", "messages", "of those sent"]);
+    let mut table = Table::new(["<lost or thinned", "<reason", "lost", "thinned", "of those sent"]);
     for edge in &report.edges {
         for (reason, n) in &edge.lost {
             let name = format!("{} -> {}", edge.from, edge.to);
-            table.row([name, reason.name().into(), n.to_string(), percent(*n, edge.sent)]);
+            let (lost, thinned) = if edge.is_thinned(*reason) { (0, *n) } else { (*n, 0) };
+            table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, edge.sent)]);
         }
     }
+    for handle in report.handles.iter().filter(|h| h.way != Way::Past) {
+        for (reason, n) in &handle.lost {
+            let (lost, thinned) = if *reason == Reason::Superseded { (0, *n) } else { (*n, 0) };
+            let name = format!("{} {}", handle.way.name(), handle.name);
+            table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, handle.sent)]);
+        }
+    }
+    for node in &report.nodes {
+        for (reason, n) in node.metrics.losses() {
+            table.row([node.name.clone(), reason.into(), n.to_string(), String::new(), String::new()]);
+        }
+        for (reason, n) in node.metrics.thinning() {
+            let part = percent(n, node.done + node.failed);
+            table.row([node.name.clone(), reason.into(), String::new(), n.to_string(), part]);
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+    let mut table = Table::new(["<left in", "messages", "of those sent"]);
     for edge in report.edges.iter().filter(|e| e.left > 0) {
         let name = format!("{} -> {}", edge.from, edge.to);
-        table.row([name, "left in it".into(), edge.left.to_string(), percent(edge.left, edge.sent)]);
+        table.row([name, edge.left.to_string(), percent(edge.left, edge.sent)]);
     }
     if !table.is_empty() {
         text.push('\n');
@@ -277,9 +336,14 @@ fn losses(text: &mut String, report: &Report) {
     }
 }
 
+/// A number, or nothing for none.
+fn if_some(n: u64) -> String {
+    if n == 0 { String::new() } else { n.to_string() }
+}
+
 /// What moved between the graph and the program around it.
 fn handles(text: &mut String, report: &Report) {
-    let mut table = Table::new(["<to and from the program", "<by", "sent", "received", "lost", "left"]);
+    let mut table = Table::new(["<to and from the program", "<by", "sent", "received", "lost", "thinned", "left"]);
     for handle in &report.handles {
         table.row([
             handle.name.clone(),
@@ -287,6 +351,7 @@ fn handles(text: &mut String, report: &Report) {
             handle.sent.to_string(),
             handle.received.to_string(),
             handle.lost_total().to_string(),
+            if_some(handle.thinned_total()),
             handle.left.to_string(),
         ]);
     }
@@ -382,7 +447,7 @@ mod tests {
     fn a_good_run() {
         let text = show_report(&made_up::report(), Detail::Usual);
         let expected = "\
-digits: finished in 1.62 s, 140 messages from 1 source, 40 lost
+digits: finished in 1.62 s, 140 messages from 1 source, 0 lost, 40 thinned
 
 node    calls  queue p50  p99  compute p50  p99      max
 camera    140
@@ -392,14 +457,14 @@ labels    100
 
 path                n      p50      p90  p99  p99.9      max  closure p99  deadline       missed
 camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms       100 ns   4.00 ms  20 (20.0 %)
-camera -> score     0                                                       4.00 ms
+camera -> score     0                                                       4.00 ms   none judged
 
 –: fewer than ten samples lie beyond it
 
 latencies were recorded of 50.0 % of the messages; counts and losses are of all
 
-lost on                   reason      messages  of those sent
-camera/image -> digit/in  superseded        40         28.6 %
+lost or thinned           reason      thinned  of those sent
+camera/image -> digit/in  superseded       40         28.6 %
 
 digit: mean_batch 7.9
 score: accuracy 0.998, odd NaN
@@ -412,6 +477,38 @@ laws: hold on 3 edges and 4 nodes
     #[test]
     fn a_good_run_has_no_problems_to_print() {
         assert_eq!(show_report(&made_up::report(), Detail::Problems), "");
+    }
+
+    #[test]
+    fn what_is_lost_and_what_is_thinned_are_two_columns_and_two_totals() {
+        let mut report = made_up::report();
+        report.edges[0].lost.push((Reason::Unmatched, 10));
+        report.nodes[3].metrics.lost("unwritten", 3);
+        report.nodes[3].metrics.thinned("stopped", 50);
+        report.nodes[3].metrics.lost("partial", 0);
+        for (thins, headline, unmatched) in [
+            (false, "13 lost, 90 thinned (degraded)\n", "unmatched     10                  7.14 %\n"),
+            (true, "3 lost, 100 thinned (degraded)\n", "unmatched              10         7.14 %\n"),
+        ] {
+            report.edges[0].thins = thins;
+            let text = show_report(&report, Detail::Usual);
+            assert!(
+                text.lines().next().is_some_and(|line| headline.starts_with(line.split_once("source, ").unwrap().1))
+            );
+            let expected = format!(
+                "lost or thinned           reason      lost  thinned  of those sent\n\
+                 camera/image -> digit/in  superseded             40         28.6 %\n\
+                 camera/image -> digit/in  {unmatched}\
+                 labels                    unwritten      3\n\
+                 labels                    stopped                50         50.0 %\n\n"
+            );
+            assert!(text.contains(&expected), "{expected}in:\n{text}");
+            assert!(text.contains("labels: partial 0, stopped 50, unwritten 3\n"), "{text}");
+        }
+        // What a stop cuts off is lost, and nothing failed.
+        let mut report = made_up::report();
+        report.nodes[0].metrics.lost("stopped", 2);
+        assert_eq!((report.lost_total(), report.is_degraded()), (2, false));
     }
 
     #[test]
@@ -430,7 +527,7 @@ laws: hold on 3 edges and 4 nodes
         report.bugs.push("edge a -> b: sent 2 is not received 1 + lost 0 + left 0".into());
         let text = show_report(&report, Detail::Problems);
         for line in [
-            "digits: failed after 1.62 s, 140 messages from 1 source, 40 lost, 3 calls failed\n",
+            "digits: failed after 1.62 s, 140 messages from 1 source, 0 lost, 40 thinned, 3 calls failed\n",
             "laws: BROKEN",
             "bug: edge a -> b: sent 2 is not received 1 + lost 0 + left 0\n",
             "failed: node `digit` failed in `infer` after 12 calls: bad \\u{1b}[2Jmodel\n",

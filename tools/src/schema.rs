@@ -124,7 +124,10 @@ fn parts() -> Vec<(&'static str, Value)> {
         &["from"],
         json!({
             "from": text(PORT, "`node` or `node/port`."),
-            "capacity": count(1, "Messages it holds."),
+            "capacity": count(
+                1,
+                "Messages it holds; by default 64 within a core and 256 between two, fewer large ones, and at least 4.",
+            ),
             "when_full": when_full,
             "soft_capacity": count(1, "Messages from which it is under pressure."),
             "max_bytes": bytes("Bytes it holds."),
@@ -211,9 +214,14 @@ fn parts() -> Vec<(&'static str, Value)> {
                         "Which messages of several inputs are taken together, or which next; `zip` by default.",
                     ),
                     "patience": count(0, "Unmatched messages after which a partner counts as lost."),
-                    "within": span("By time: how far apart messages that belong together began."),
+                    "within": span("By time: how far from the moment a message may have begun."),
                     "hold": span("By time: how long a message is held back, so that late ones can be sorted in."),
                     "trigger": text(NAME, "Of `sample`: the input each of whose messages is taken."),
+                    "pick": one_of(
+                        &["nearest", "oldest", "newest", "interpolate"],
+                        "By time: which message of an input is taken for a moment; `nearest` by default.",
+                    ),
+                    "anchor": text(NAME, "By time: the input whose messages set the moments; the newest head by default."),
                 }),
             ),
         ),

@@ -8,13 +8,13 @@
 //! started      seconds since 1970, or null where nothing was started
 //! wall_s       seconds
 //! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
-//!              backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
-//! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, left, counted
-//! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, left, counted
+//!              lost {reason: n}, thinned {reason: n}, backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
+//! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, thinned (how many of `lost` were meant to go), left, counted
+//! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as of edges), left, counted
 //! workers[]    name, cpu (null: any), floats (null, or why it is pinned to no CPU), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
-//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were measured), late (or null), p50 .. max in ns, closure_p99
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were measured), late and judged (or null), untold_behind (a node, or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
-//! metrics      {name: number}, by the names of --fail-on: lost, left, failed, and each node's as node.name
+//! metrics      {name: number}, by the names of --fail-on: lost, thinned, left, failed, and each node's as node.name
 //! failures[]   node, call, number, text, panicked; the first ones
 //! failed_calls all of them
 //! notes[]      sentences
@@ -81,6 +81,8 @@ pub struct NodeSummary {
     pub restarts: u64,
     pub batches: u64,
     pub abandoned: bool,
+    pub lost: BTreeMap<String, u64>,
+    pub thinned: BTreeMap<String, u64>,
     pub backend: Option<BackendSummary>,
     pub metrics: BTreeMap<String, f64>,
 }
@@ -111,6 +113,7 @@ pub struct EdgeSummary {
     pub sent: u64,
     pub received: u64,
     pub lost: BTreeMap<&'static str, u64>,
+    pub thinned: u64,
     pub left: u64,
     pub counted: bool,
 }
@@ -124,6 +127,7 @@ pub struct HandleSummary {
     pub sent: u64,
     pub received: u64,
     pub lost: BTreeMap<&'static str, u64>,
+    pub thinned: u64,
     pub left: u64,
     pub counted: bool,
 }
@@ -153,6 +157,8 @@ pub struct PathSummary {
     pub count: u64,
     pub samples: u64,
     pub late: Option<u64>,
+    pub judged: Option<u64>,
+    pub untold_behind: Option<String>,
     pub p50: Option<u64>,
     pub p90: Option<u64>,
     pub p99: Option<u64>,
@@ -292,7 +298,8 @@ mod tests {
 
     #[test]
     fn the_object_holds_everything() {
-        let report = made_up::report();
+        let mut report = made_up::report();
+        report.nodes[3].metrics.thinned("stopped", 2);
         let gate = "accuracy < 0.999".parse::<crate::Gate>().unwrap().judge(&report);
         let summary = Summary::new(&report, &[gate]);
         let json: serde_json::Value = serde_json::from_str(&summary.json()).unwrap();
@@ -305,6 +312,9 @@ mod tests {
             ("/wall_s", 1.62.into()),
             ("/nodes/1/done", 100.into()),
             ("/edges/0/lost/superseded", 40.into()),
+            ("/edges/0/thinned", 40.into()),
+            ("/nodes/3/lost", serde_json::json!({})),
+            ("/nodes/3/thinned/stopped", 2.into()),
             ("/edges/0/when_full", "latest".into()),
             ("/workers/2/cpus/1", 1.into()),
             ("/workers/2/floats", "it waits".into()),
@@ -317,7 +327,8 @@ mod tests {
             ("/nodes/2/metrics/accuracy", 0.998.into()),
             ("/metrics/score.accuracy", 0.998.into()),
             ("/metrics/score.odd", serde_json::Value::Null),
-            ("/metrics/lost", 40.0.into()),
+            ("/metrics/lost", 0.0.into()),
+            ("/metrics/thinned", 42.0.into()),
             ("/gates/0/tripped", true.into()),
             ("/problems", serde_json::json!([])),
             ("/error", serde_json::Value::Null),

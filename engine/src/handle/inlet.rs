@@ -16,7 +16,7 @@ use crate::port::Outputs;
 use crate::registry::{NodeParts, PlannedNode};
 use crate::stage::{SourceStage, Stage};
 use crate::sync::{Arc, DynArc};
-use crate::tensor::{Layout, PortSpec, Tensor, TensorError, TensorMut};
+use crate::tensor::{Content, Layout, PortSpec, Tensor, TensorError, TensorMut};
 use crate::wait::Bell;
 use crate::worker::Cx;
 use schemars::JsonSchema;
@@ -32,6 +32,9 @@ pub(crate) struct InletConfig {
     pub spec: Option<String>,
     /// The order of an image's dims, where a node behind cares.
     pub layout: Option<Layout>,
+    /// What its elements are; `numbers` by default. `text` is what tables and JSON write as text.
+    #[serde(default)]
+    pub content: Content,
     /// Messages that may wait to enter the graph; 16 by default, fewer large ones.
     pub capacity: Option<usize>,
     /// Buffers that the program may have on loan at once.
@@ -93,6 +96,7 @@ impl<T: Payload> InletPlan<T> {
     pub(crate) fn new(config: &InletConfig) -> Result<Self, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = read_spec::<T>(config.spec.as_ref(), config.layout, &mut errors);
+        let spec = spec.map(|spec| spec.with_content(config.content));
         if config.spec.is_none() && has_buffers::<T>() {
             errors.at("spec", "what the program will send is not said").help("write `spec: \"u8[480,640,3]\"`");
         }

@@ -2,6 +2,7 @@
 
 use crate::backend::Ticket;
 use crate::meter::Run;
+use crate::origins::Origins;
 use crate::payload::Header;
 use crate::stage::Trouble;
 
@@ -21,15 +22,18 @@ pub(super) struct Flight {
     pub(super) is_said: bool,
     /// Headers of the messages that leave with it.
     pub(super) headers: Vec<Header>,
+    /// Their origins, where they are followed.
+    pub(super) origins: Vec<Origins>,
     /// Their runs, and since when they were held.
     pub(super) runs: Vec<(Run, u64)>,
 }
 
 impl Flight {
     /// An empty one, with room for a batch.
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize, traced: bool) -> Self {
         let (headers, runs) = (Vec::with_capacity(max), Vec::with_capacity(max));
-        Flight { ticket: Ticket(0), n: 0, started: 0, landed: 0, trouble: None, is_said: false, headers, runs }
+        let origins = Vec::with_capacity(if traced { max } else { 0 });
+        Flight { ticket: Ticket(0), n: 0, started: 0, landed: 0, trouble: None, is_said: false, headers, origins, runs }
     }
 
     /// Messages that leave with it.

@@ -80,7 +80,7 @@ pub(super) fn emit_rows(
     write(&mut outs)?;
     drop(outs);
     for (port, slot) in emit.ports.iter_mut().zip(slots) {
-        for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, flight.headers.iter().copied())) {
+        for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, flight.headers.iter().copied(), &flight.origins)) {
             port.send(row);
         }
     }

@@ -4,13 +4,16 @@
 //! that is merely late is waited for as long as the graph says.
 
 use super::{Burst, Intake, IntakeParts, Left, left_of};
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::edge::{Reason, Rx, State, rx};
 use crate::meter::{Run, push_run};
 use crate::node::{Inputs, MAX_PORTS, Many, PortType, Set};
+use crate::origins::Origin;
 use crate::payload::{Header, Message, Payload};
+use crate::pool::Pool;
 use crate::stage::BURST;
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -52,13 +55,45 @@ impl JoinPolicy {
     }
 }
 
+/// Which message of an input is taken for a moment, of a join by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Pick {
+    /// The one that began nearest to it.
+    #[default]
+    Nearest,
+    /// The first within the window, as soon as there is one.
+    Oldest,
+    /// The last within the window.
+    Newest,
+    /// Between the last before it and the first after it, element by element, what lies at the moment on the line between them.
+    /// Of tensors of `f32` or `f64`, with an `anchor`.
+    Interpolate,
+}
+
+impl Pick {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pick::Nearest => "nearest",
+            Pick::Oldest => "oldest",
+            Pick::Newest => "newest",
+            Pick::Interpolate => "interpolate",
+        }
+    }
+}
+
 /// `join:` of a node, at work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JoinRule {
     pub(crate) policy: JoinPolicy,
+    /// By time: which message of an input is taken for a moment.
+    pub(crate) pick: Pick,
+    /// By time: the input whose messages set the moments; whichever has the newest head without.
+    pub(crate) anchor: Option<usize>,
     /// Unmatched messages one input may pile up while a partner is missing.
     pub(crate) patience: Option<usize>,
-    /// How far apart messages that belong together began, ns.
+    /// By time: how far from the moment a message may have begun, ns.
     pub(crate) within: u64,
     /// How long a message that others may still overtake is held back, ns.
     pub(crate) hold: u64,
@@ -100,8 +135,19 @@ pub(super) struct Side<T: Payload> {
     items: Vec<Message<T>>,
     runs: Vec<Run>,
     order: Order,
+    interval: Interval,
+    blend: Option<Box<Blend<T>>>,
     /// What is taken with messages of other inputs until something newer comes, and whether it has been already.
     newest: Option<(Message<T>, Run, bool)>,
+}
+
+/// Messages that are made for a moment, from the one before it and the one after.
+struct Blend<T: Payload> {
+    pool: Pool,
+    /// The moment that the next one is for; 0 where a message lies just there.
+    moment: u64,
+    /// The last message taken: it may be the one before the next moment too.
+    before: Option<(Message<T>, Run)>,
 }
 
 /// The order of a side's messages.
@@ -113,12 +159,54 @@ enum Order {
     Begun { taken: u64 },
 }
 
+/// The least time between two messages of a side that began one after the other, as far as its last ones tell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    /// When the last one began, ns; 0 before the first.
+    last: u64,
+    gaps: [u64; Interval::KEPT],
+    n: usize,
+}
+
+impl Interval {
+    /// Intervals kept, and needed before anything is concluded.
+    const KEPT: usize = 8;
+
+    fn note(&mut self, begun: u64) {
+        if self.last != 0 {
+            self.gaps[self.n % Self::KEPT] = begun.saturating_sub(self.last);
+            self.n += 1;
+        }
+        self.last = begun;
+    }
+
+    /// Before when no message will begin that follows one which began at a time: half of the shortest interval seen leaves room
+    /// for jitter. Goes by what the messages say, not by when they came, so that a recorded stream is joined the same again.
+    fn next_after(&self, begun: u64) -> u64 {
+        let shortest = if self.n < Self::KEPT { 0 } else { self.gaps.iter().copied().min().unwrap_or(0) };
+        begun.saturating_add(shortest / 2)
+    }
+}
+
+/// What a side has for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The message behind so many others, and when it was known to be the one, by the clock of runs.
+    Found { behind: usize, known: u64 },
+    /// A better one may still come.
+    Open,
+    /// None began near enough, and none will.
+    Nothing,
+}
+
 /// What matching needs of a side, whatever its payload.
 pub(super) trait AnySide {
     /// Sequence and part of the oldest message, looking at the edge if need be.
     fn head(&mut self) -> Option<(u64, u32)>;
     /// When the oldest message began, after sorting in what has come by now.
     fn begun(&mut self, now: u64) -> Option<u64>;
+    /// What it has for a moment; loses what can be of no use to it nor to a later one. `is_final`: nothing better is waited for.
+    fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice;
     /// Goes on to the newest message there is; true where that is another than before.
     fn renew(&mut self) -> bool;
     fn has_newest(&self) -> bool;
@@ -126,11 +214,14 @@ pub(super) trait AnySide {
     fn waiting(&self) -> usize;
     /// Whether the producer waits for room that only this side can make.
     fn is_full(&self) -> bool;
+    /// Whether more may come than has been taken off the edge.
+    fn may_grow(&self) -> bool;
     fn is_open(&self) -> bool;
 }
 
 impl<T: Payload> Side<T> {
-    pub(super) fn new(end: Box<dyn Any>, policy: JoinPolicy) -> Self {
+    /// `pool` is for messages that are interpolated.
+    pub(super) fn new(end: Box<dyn Any>, policy: JoinPolicy, pool: Option<Pool>) -> Self {
         let rx: Rx<T> = rx(end);
         let buffer = rx.buffer();
         Side {
@@ -138,6 +229,8 @@ impl<T: Payload> Side<T> {
             items: rx.list(),
             runs: Vec::with_capacity(buffer + 1),
             order: if policy == JoinPolicy::ByTime { Order::Begun { taken: 0 } } else { Order::Sent },
+            interval: Interval::default(),
+            blend: pool.map(|pool| Box::new(Blend { pool, moment: 0, before: None })),
             newest: None,
             rx,
         }
@@ -150,6 +243,31 @@ impl<T: Payload> Side<T> {
             // What was taken before has had its wait recorded: it counts for no message of a run.
             return (message.share(), Run { n: u32::from(is_first), ..*run }, is_first);
         }
+        match self.blend.take() {
+            Some(blend) => self.pop_blended(blend),
+            None => self.pop_head(),
+        }
+    }
+
+    /// What lies at the moment that was chosen.
+    fn pop_blended(&mut self, mut blend: Box<Blend<T>>) -> (Message<T>, Run, bool) {
+        let moment = blend.moment;
+        let is_before = self.queue.front().is_some_and(|(message, _)| message.header().origin.0 <= moment);
+        let (before, run, is_fresh) = match &blend.before {
+            // Taken before: it has been counted, and its wait recorded.
+            Some((message, run)) if moment != 0 && !is_before => (message.share(), Run { n: 0, ..*run }, false),
+            _ => self.pop_head(),
+        };
+        if is_fresh {
+            blend.before = Some((before.share(), run));
+        }
+        let after = self.queue.front().filter(|_| moment != 0);
+        let made = after.and_then(|(after, _)| T::interpolate(&before, after, Time(moment), &mut blend.pool));
+        self.blend = Some(blend);
+        (made.unwrap_or(before), run, is_fresh)
+    }
+
+    fn pop_head(&mut self) -> (Message<T>, Run, bool) {
         let (message, run) = self.queue.pop_front().expect("a match has a head on every side");
         if let Order::Begun { taken } = &mut self.order {
             *taken = message.header().origin.0;
@@ -179,6 +297,9 @@ impl<T: Payload> Side<T> {
         let held = self.held();
         self.queue.clear();
         self.newest = None;
+        if let Some(blend) = &mut self.blend {
+            blend.before = None;
+        }
         self.rx.lose(reason, held);
         self.rx.discard(reason) + held > 0
     }
@@ -208,6 +329,7 @@ impl<T: Payload> AnySide for Side<T> {
     fn begun(&mut self, now: u64) -> Option<u64> {
         let Order::Begun { taken } = self.order else { return None };
         if self.queue.len() < BURST {
+            let mut interval = self.interval;
             self.take(BURST, |queue, rx, message, run| {
                 let begun = message.header().origin.0;
                 if begun == 0 || begun > now.saturating_add(FUTURE_NS) {
@@ -215,13 +337,73 @@ impl<T: Payload> AnySide for Side<T> {
                 } else if begun < taken {
                     rx.lose(Reason::Unmatched, 1);
                 } else {
+                    interval.note(begun);
                     // Nearly always the last.
                     let behind = queue.iter().rev().take_while(|(other, _)| other.header().origin.0 > begun).count();
                     queue.insert(queue.len() - behind, (message, run));
                 }
             });
+            self.interval = interval;
         }
         self.queue.front().map(|(message, _)| message.header().origin.0)
+    }
+    fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice {
+        let last = moment.saturating_add(rule.within);
+        // A message is of no use when the next one is at least as good for this moment and for every later one.
+        let serves = match rule.pick {
+            Pick::Nearest | Pick::Interpolate => moment,
+            Pick::Oldest => 0,
+            Pick::Newest => last,
+        };
+        let (head, later) = loop {
+            let Some(head) = self.begun(now) else {
+                return if self.may_grow() { Choice::Open } else { Choice::Nothing };
+            };
+            // Parts of one message began together: they are as good as each other.
+            let begun = |(message, _): &(Message<T>, Run)| message.header().origin.0;
+            let later = self.queue.iter().position(|other| begun(other) > head).map(|at| (at, begun(&self.queue[at])));
+            let is_early = head.saturating_add(rule.within) < moment;
+            if !is_early && (head >= serves || later.is_none_or(|(_, next)| next > serves)) {
+                break (head, later);
+            }
+            self.lose_head(Reason::Unmatched);
+        };
+        if head > last {
+            return Choice::Nothing;
+        }
+        if let (Pick::Interpolate, Some(blend)) = (rule.pick, &mut self.blend) {
+            let known = later.map_or(0, |(at, _)| self.queue[at].1.sent);
+            let is_near = |begun: u64| begun.abs_diff(moment) <= rule.within;
+            blend.moment = if head == moment { 0 } else { moment };
+            let has_before =
+                head <= moment || blend.before.as_ref().is_some_and(|(message, _)| is_near(message.header().origin.0));
+            let after = if head > moment { Some(head) } else { later.map(|(_, next)| next) };
+            return match after {
+                _ if head == moment => Choice::Found { behind: 0, known: 0 },
+                _ if !has_before => Choice::Nothing,
+                Some(after) if is_near(after) => Choice::Found { behind: 0, known },
+                Some(_) => Choice::Nothing,
+                None if is_final || !self.may_grow() => Choice::Nothing,
+                None => Choice::Open,
+            };
+        }
+        let found = |behind, known| Choice::Found { behind, known };
+        let is_final = is_final || !self.may_grow();
+        match (rule.pick, later) {
+            (Pick::Oldest, _) => found(0, 0),
+            (Pick::Nearest, _) if head >= moment => found(0, 0),
+            (Pick::Newest, _) if head >= last => found(0, 0),
+            (pick, Some((at, next))) => {
+                // The first beyond what serves shows that nothing better comes.
+                let is_nearer = pick == Pick::Nearest && next - moment < moment - head;
+                found(if is_nearer { at } else { 0 }, self.queue[at].1.sent)
+            }
+            (pick, None) => {
+                // What could be better begins between the head and as far behind the moment, or at the window's end.
+                let end = if pick == Pick::Nearest { moment + (moment - head) } else { last };
+                if is_final || self.interval.next_after(head) >= end { found(0, 0) } else { Choice::Open }
+            }
+        }
     }
     fn renew(&mut self) -> bool {
         let mut newer = false;
@@ -252,17 +434,20 @@ impl<T: Payload> AnySide for Side<T> {
     fn is_full(&self) -> bool {
         self.rx.is_full()
     }
+    fn may_grow(&self) -> bool {
+        self.rx.state() == State::Open
+    }
     fn is_open(&self) -> bool {
-        !self.queue.is_empty() || self.rx.state() == State::Open
+        !self.queue.is_empty() || self.may_grow()
     }
 }
 
-/// Brings every side to what belongs together, losing what cannot be matched. True when there is a match; otherwise `due` is
-/// when to look again although nothing comes.
-fn align(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64) -> bool {
-    *due = u64::MAX;
+/// Brings every side to what belongs together, losing what cannot be matched. True when there is a match, and `known` is when
+/// that was clear, where it was later than the last of it came; otherwise `due` is when to look again although nothing comes.
+fn align(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
+    (*due, *known) = (u64::MAX, 0);
     match rule.policy {
-        JoinPolicy::ByTime => align_by_time(sides, rule, due),
+        JoinPolicy::ByTime => align_by_time(sides, rule, due, known),
         JoinPolicy::Sample => align_newest(sides, rule.trigger),
         _ => align_by_sequence(sides, rule.patience),
     }
@@ -287,38 +472,71 @@ fn give_up(
     true
 }
 
-fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64) -> bool {
+/// By time: each input gives the message that `pick` names for a moment, which an input's head sets. Goes by when messages
+/// began; only `hold`, and an edge that is full, end the wait for a better one by the clock.
+fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     let now = rule.clock.now().0;
     loop {
         let (mut newest, mut complete) = (None, true);
-        for side in sides.iter_mut() {
+        for (at, side) in sides.iter_mut().enumerate() {
             let begun = side.begun(now);
             complete &= begun.is_some();
-            newest = newest.max(begun);
+            // Of those that began together the first.
+            newest = newest.max(begun.map(|begun| (begun, Reverse(at))));
         }
-        let Some(newest) = newest else { return false };
+        let moment = match rule.anchor {
+            Some(anchor) => sides[anchor].begun(now).map(|begun| (begun, Reverse(anchor))),
+            None => newest,
+        };
+        let Some((moment, Reverse(anchor))) = moment else {
+            if newest.is_some() && give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
+                continue;
+            }
+            return false;
+        };
         // Something earlier may still come to any side: what is held back is not yet decided on.
-        let held_until = newest.saturating_add(rule.hold);
-        if now < held_until && sides.iter().any(|side| side.is_open()) && !sides.iter().any(|side| side.is_full()) {
+        let held_until = moment.saturating_add(rule.hold);
+        let is_full = sides.iter().any(|side| side.is_full());
+        if now < held_until && sides.iter().any(|side| side.is_open()) && !is_full {
             *due = held_until;
             return false;
         }
-        let mut lost = false;
-        for side in sides.iter_mut() {
-            while side.begun(now).is_some_and(|begun| begun.saturating_add(rule.within) < newest) {
-                side.lose_head(Reason::Unmatched);
-                lost = true;
+        let longest = sides.iter().map(|side| side.waiting()).max().unwrap_or(0);
+        let is_final = rule.hold > 0 || is_full || rule.patience.is_some_and(|patience| longest > patience);
+        *known = if rule.hold > 0 { held_until } else { 0 };
+        let (mut chosen, mut has_open, mut has_nothing, mut has_passed) = ([0usize; MAX_PORTS], false, false, false);
+        for (at, side) in sides.iter_mut().enumerate().filter(|(at, _)| *at != anchor) {
+            match side.choose(moment, rule, now, is_final) {
+                Choice::Found { behind, known: at_once } => {
+                    chosen[at] = behind;
+                    *known = (*known).max(at_once);
+                    // What was lost as too early uncovered one that is newer still: it sets the moment.
+                    has_passed |= rule.anchor.is_none() && behind == 0 && side.begun(now).is_some_and(|b| b > moment);
+                }
+                Choice::Open => has_open = true,
+                Choice::Nothing => has_nothing = true,
             }
         }
-        if lost {
+        if has_passed {
             continue;
         }
-        if complete {
-            return true;
+        if has_nothing && sides.iter().all(|side| side.is_open()) {
+            // Without an anchor the input that has gone past the moment sets the next.
+            sides[anchor].lose_head(Reason::Unmatched);
+            continue;
         }
-        if !give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
-            return false;
+        if has_open || has_nothing {
+            complete = sides.iter_mut().all(|side| side.begun(now).is_some());
+            if complete || !give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
+                return false;
+            }
+            continue;
         }
+        debug_assert!(complete, "a side without a head has nothing to choose");
+        for (side, behind) in sides.iter_mut().zip(chosen) {
+            (0..behind).for_each(|_| side.lose_head(Reason::Unmatched));
+        }
+        return true;
     }
 }
 
@@ -382,12 +600,21 @@ impl JoinRule {
         }
     }
 
+    /// Whether another input sets the moment, so that what comes by this one and finds no partner is thinned, not lost.
+    pub(crate) fn thins(&self, input: usize) -> bool {
+        match self.policy {
+            JoinPolicy::Sample => self.trigger.is_some_and(|trigger| trigger != input),
+            JoinPolicy::ByTime => self.anchor.is_some_and(|anchor| anchor != input),
+            _ => false,
+        }
+    }
+
     /// Whose header stands for a set.
     pub(crate) fn lead(&self) -> Lead {
         match (self.policy, self.trigger) {
             (JoinPolicy::Sample, Some(trigger)) => Lead::Input(trigger),
             (JoinPolicy::Sample, None) => Lead::Newest,
-            _ => Lead::Oldest,
+            _ => self.anchor.map_or(Lead::Oldest, Lead::Input),
         }
     }
 
@@ -407,9 +634,10 @@ impl JoinRule {
 struct Fresh(Option<VecDeque<u16>>);
 
 impl Fresh {
-    fn new(policy: JoinPolicy) -> Self {
+    fn new(rule: &JoinRule) -> Self {
         // Sets that wait, and those of the burst that is being worked on.
-        Fresh((policy == JoinPolicy::Sample).then(|| VecDeque::with_capacity(2 * BURST)))
+        let takes_again = rule.policy == JoinPolicy::Sample || rule.pick == Pick::Interpolate;
+        Fresh(takes_again.then(|| VecDeque::with_capacity(2 * BURST)))
     }
 
     fn push(&mut self, fresh: impl Iterator<Item = bool>) {
@@ -424,6 +652,11 @@ impl Fresh {
             counts.iter_mut().enumerate().for_each(|(at, count)| *count += u64::from(mask >> at & 1));
         }
         counts
+    }
+
+    /// Which messages of the set that `before` others were put together before are new.
+    fn at(&self, before: usize) -> u16 {
+        self.0.as_ref().and_then(|sets| sets.get(before).copied()).unwrap_or(u16::MAX)
     }
 
     /// Of the `n` sets put together first, how many messages were new on each input.
@@ -457,10 +690,15 @@ impl Fresh {
     }
 }
 
-/// The ledger of a set: that of its oldest message, which waited for the newest.
-fn combine<'a>(parts: impl Iterator<Item = (&'a Header, Run)>) -> Run {
+/// An origin of an input's message, which was in a set before where its bit is not set.
+fn used(origin: Origin, fresh: u16, input: usize) -> Origin {
+    Origin { reused: origin.reused || fresh >> input & 1 == 0, ..origin }
+}
+
+/// The ledger of a set: that of its oldest message, which waited for the newest, or until it was `known` to belong to it.
+fn combine<'a>(known: u64, parts: impl Iterator<Item = (&'a Header, Run)>) -> Run {
     let mut oldest: Option<(u64, Run)> = None;
-    let mut complete = 0;
+    let mut complete = known;
     let mut recorded = true;
     for (header, run) in parts.filter(|(_, run)| run.n > 0) {
         recorded &= run.is_recorded();
@@ -496,6 +734,7 @@ macro_rules! tuple_inputs {
             fresh: Fresh,
             rule: JoinRule,
             due: u64,
+            known: u64,
         }
 
         impl<$($t: Payload),+> fmt::Debug for $name<$($t),+> {
@@ -507,24 +746,27 @@ macro_rules! tuple_inputs {
         #[allow(private_interfaces)]
         impl<$($t: Payload),+> Intake for $name<$($t),+> {
             type Taken = ($(Message<$t>,)+);
+            const JOINS: bool = true;
             fn build(parts: IntakeParts) -> Self {
                 let mut edges = parts.edges.into_iter();
+                let mut pools = parts.blends.into_iter();
                 let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
                 $name {
-                    $($s: Side::new(edges.next().expect("an edge for each input"), policy($i)),)+
+                    $($s: Side::new(edges.next().expect("an edge for each input"), policy($i), pools.next().flatten()),)+
                     sets: VecDeque::with_capacity(BURST),
-                    fresh: Fresh::new(parts.rule.policy),
+                    fresh: Fresh::new(&parts.rule),
                     rule: parts.rule,
                     due: u64::MAX,
+                    known: 0,
                 }
             }
             fn burst(&self) -> Burst<Self::Taken> {
                 Burst::new(Vec::with_capacity(BURST), BURST + 1)
             }
             fn ready(&mut self, limit: usize) -> usize {
-                while self.sets.len() < limit && align(&mut [$(&mut self.$s),+], &self.rule, &mut self.due) {
+                while self.sets.len() < limit && align(&mut [$(&mut self.$s),+], &self.rule, &mut self.due, &mut self.known) {
                     $(let $s = self.$s.pop();)+
-                    let run = combine([$(($s.0.header(), $s.1)),+].into_iter());
+                    let run = combine(self.known, [$(($s.0.header(), $s.1)),+].into_iter());
                     self.fresh.push([$($s.2),+].into_iter());
                     self.sets.push_back((($($s.0,)+), run));
                 }
@@ -586,6 +828,12 @@ macro_rules! tuple_inputs {
             fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
                 $(see($i, taken.$i.header());)+
             }
+            fn each_origin(taken: &Self::Taken, fresh: u16, see: &mut dyn FnMut(Origin)) {
+                $($t::each_origin(&taken.$i, &mut |origin| see(used(origin, fresh, $i)));)+
+            }
+            fn fresh_at(&self, at: usize) -> u16 {
+                self.fresh.at(at)
+            }
             fn left(mut self) -> Vec<Left> {
                 let sets = self.sets.len() as u64;
                 let fresh = self.fresh.pop_last(sets);
@@ -621,6 +869,7 @@ pub struct ZipMany<T: Payload> {
     fresh: Fresh,
     rule: JoinRule,
     due: u64,
+    known: u64,
 }
 
 impl<T: Payload> fmt::Debug for ZipMany<T> {
@@ -634,22 +883,28 @@ impl<T: Payload> ZipMany<T> {
         // At most `MAX_PORTS` sides, so the list of borrows needs no allocation.
         let mut sides: arrayvec::ArrayVec<&mut dyn AnySide, MAX_PORTS> =
             self.sides.iter_mut().map(|s| s as &mut dyn AnySide).collect();
-        align(&mut sides, &self.rule, &mut self.due)
+        align(&mut sides, &self.rule, &mut self.due, &mut self.known)
     }
 }
 
 #[allow(private_interfaces)]
 impl<T: Payload> Intake for ZipMany<T> {
     type Taken = Set<T>;
+    const JOINS: bool = true;
     fn build(parts: IntakeParts) -> Self {
         let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
         ZipMany {
             is_sole: parts.edges.len() == 1 && !matches!(parts.rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample),
-            sides: parts.edges.into_iter().enumerate().map(|(at, end)| Side::new(end, policy(at))).collect(),
+            sides: {
+                let pools = parts.blends.into_iter().chain(std::iter::repeat_with(|| None));
+                let ends = parts.edges.into_iter().zip(pools).enumerate();
+                ends.map(|(at, (end, pool))| Side::new(end, policy(at), pool)).collect()
+            },
             sets: VecDeque::with_capacity(BURST),
-            fresh: Fresh::new(parts.rule.policy),
+            fresh: Fresh::new(&parts.rule),
             rule: parts.rule,
             due: u64::MAX,
+            known: 0,
         }
     }
     fn burst(&self) -> Burst<Set<T>> {
@@ -672,7 +927,7 @@ impl<T: Payload> Intake for ZipMany<T> {
                 fresh.push(is_fresh);
             }
             self.fresh.push(fresh.into_iter());
-            let run = combine(set.iter().map(Message::header).zip(runs));
+            let run = combine(self.known, set.iter().map(Message::header).zip(runs));
             self.sets.push_back((set, run));
         }
         self.sets.len().min(limit)
@@ -739,6 +994,14 @@ impl<T: Payload> Intake for ZipMany<T> {
     }
     fn each_header(taken: &Set<T>, see: &mut dyn FnMut(usize, &Header)) {
         taken.iter().enumerate().for_each(|(input, message)| see(input, message.header()));
+    }
+    fn each_origin(taken: &Set<T>, fresh: u16, see: &mut dyn FnMut(Origin)) {
+        for (input, message) in taken.iter().enumerate() {
+            T::each_origin(message, &mut |origin| see(used(origin, fresh, input)));
+        }
+    }
+    fn fresh_at(&self, at: usize) -> u16 {
+        self.fresh.at(at)
     }
     fn left(mut self) -> Vec<Left> {
         let fresh = self.fresh.pop_last(self.sets.len() as u64);

@@ -5,6 +5,7 @@ use super::{Burst, Intake, IntakeParts, Left};
 use crate::edge::{Reason, State};
 use crate::meter::{Run, push_run};
 use crate::node::{Inputs, MAX_PORTS, PortType};
+use crate::origins::Origin;
 use crate::payload::{Header, Message, Payload};
 use crate::stage::BURST;
 use std::collections::VecDeque;
@@ -110,7 +111,7 @@ impl<T: Payload> Intake for Merge<T> {
     type Taken = Picked<T>;
     fn build(parts: IntakeParts) -> Self {
         Merge {
-            sides: parts.edges.into_iter().map(|end| Side::new(end, JoinPolicy::Zip)).collect(),
+            sides: parts.edges.into_iter().map(|end| Side::new(end, JoinPolicy::Zip, None)).collect(),
             picked: VecDeque::with_capacity(BURST),
             // Those that wait, and those of the burst that is being worked on.
             inputs: VecDeque::with_capacity(2 * BURST),
@@ -187,6 +188,9 @@ impl<T: Payload> Intake for Merge<T> {
     }
     fn each_header(taken: &Picked<T>, see: &mut dyn FnMut(usize, &Header)) {
         see(taken.input, taken.message.header());
+    }
+    fn each_origin(taken: &Picked<T>, _: u16, see: &mut dyn FnMut(Origin)) {
+        T::each_origin(&taken.message, see);
     }
     fn left(self) -> Vec<Left> {
         let inputs = self.inputs;

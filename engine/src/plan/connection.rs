@@ -7,7 +7,7 @@ use crate::error::{Place, suggest};
 use crate::node::MAX_PORTS;
 use crate::registry::PlannedNode;
 use crate::spec::{InputSpec, NodeSpec};
-use crate::tensor::{Dim, PortSpec};
+use crate::tensor::{Content, DType, Dim, PortSpec};
 
 impl Planner<'_> {
     /// Matches a node's connections to its ports.
@@ -142,6 +142,7 @@ impl Planner<'_> {
                 ty,
                 buffer: 0,
                 admission,
+                thins: plan.rule.thins(port),
                 max_age: connection.max_age.map(crate::unit::Span::as_nanos),
                 expect_every: connection.expect_every.map(|e| (e.as_nanos(), connection.on_gap)),
             });
@@ -218,16 +219,54 @@ pub(super) fn largest(spec: Option<&PortSpec>) -> u64 {
     spec.and_then(PortSpec::max_bytes).unwrap_or(64) as u64
 }
 
-/// What to put between two ports that do not fit.
+/// What to put between two ports that do not fit: only what would be taken there.
 pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
-    use crate::tensor::DType;
-    if have.dtype == DType::U8 && have.shape.len() == 3 && want.dtype != DType::U8 {
+    let is_image = |spec: &PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 3;
+    let dtype = want.dtype;
+    let shape_fits = want.accepts(&PortSpec { dtype, ..have.clone() }).is_ok();
+    if is_image(have) && dtype != DType::U8 && want.shape.len() == 3 {
         "put a `to_tensor` node between them (and `resize` before it where the sizes differ)".into()
-    } else if have.dtype != want.dtype {
-        format!("put a `cast` node with `dtype: {}` between them", want.dtype)
-    } else if have.shape.len() == want.shape.len() {
+    } else if have.dtype == DType::U8 && dtype != DType::U8 && have.content != Content::Numbers {
+        "put a `decode` node between them: it reads the numbers in a packet".into()
+    } else if have.dtype != dtype && shape_fits {
+        format!("put a `cast` node with `dtype: {dtype}` between them")
+    } else if have.shape.len() != want.shape.len() {
+        format!("connect an output that gives {want}, or write a node that makes it of {have}")
+    } else if is_image(have) && is_image(want) {
         "change the size where it is made, or put a `resize` node between them".into()
+    } else if have.dtype != dtype {
+        format!("change the size where it is made, and put a `cast` node with `dtype: {dtype}` between them")
     } else {
-        "put a node between them that changes the shape".into()
+        "change the size where it is made".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is advised must not be refused in its turn.
+    #[test]
+    fn a_remedy_is_one_that_fits() {
+        let spec = |text: &str| text.parse::<PortSpec>().unwrap_or_else(|why| panic!("{why}"));
+        let image = |sides: [&str; 3]| PortSpec::new(DType::U8, sides.map(|name| Dim::Symbol(name.into())));
+        let packet = spec("u8[<=64]").with_content(Content::Bytes);
+        let line = spec("u8[<=64]").with_content(Content::Text);
+        for (have, want, says, never) in [
+            (spec("i32[10]"), spec("f32[10]"), "put a `cast` node with `dtype: f32`", "size"),
+            (spec("u8[<=64]"), spec("f32[<=64]"), "`cast`", "decode"),
+            (packet.clone(), spec("f32[6]"), "put a `decode`", "cast"),
+            (packet, spec("f32[<=64]"), "put a `decode`", "cast"),
+            (line, spec("u64"), "put a `decode`", "cast"),
+            (spec("u64"), image(["h", "w", "c"]), "connect an output that gives u8[h,w,c]", "cast"),
+            (spec("u8[480,640,3]"), spec("f32[3,224,224]"), "`to_tensor`", "cast"),
+            (spec("u8[480,640,3]"), spec("f32[1000]"), "connect an output that gives f32[1000]", "to_tensor"),
+            (spec("u8[480,640,3]"), spec("u8[64,64,3]"), "`resize`", "cast"),
+            (spec("f32[4]"), spec("f32[6]"), "change the size where it is made", "resize"),
+            (spec("f64[4]"), spec("f32[6]"), "change the size where it is made, and put a `cast`", "resize"),
+        ] {
+            let remedy = remedy(&have, &want);
+            assert!(remedy.contains(says) && !remedy.contains(never), "{have} into {want}: {remedy}");
+        }
     }
 }

@@ -30,11 +30,13 @@ impl Planner<'_> {
                 let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
                 self.wrong("E0137", &path.place, message, "name a source and a sink that its messages reach");
             }
+            let untold = find(&path.from).zip(find(&path.to)).and_then(|(from, to)| to.untold.get(&from.begin.source));
             paths.push(PathPlan {
                 from: path.from.clone(),
                 to: path.to.clone(),
                 deadline: path.deadline.map(crate::unit::Span::as_nanos),
                 on_miss: path.on_miss,
+                untold_behind: untold.map(|at| nodes[*at].name.clone()),
             });
         }
         paths
@@ -124,8 +126,9 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
             }
             if nodes[at].outputs.is_empty() {
                 found.paths.resize(number + 1, None);
+                let judged = path(&nodes[at].name).filter(|index| paths[*index].untold_behind.is_none());
                 found.paths[number] =
-                    path(&nodes[at].name).and_then(|index| Some((paths[index].deadline?, paths[index].on_miss, index)));
+                    judged.and_then(|index| Some((paths[index].deadline?, paths[index].on_miss, index)));
             }
         }
         found.max_age = nodes[at].in_edges.iter().map(|e| edges[*e].max_age).collect();

@@ -1,17 +1,19 @@
 //! The pass over a spec that makes a plan, or every problem.
 
 use super::connection::largest;
+use super::lineage::follow;
 use super::path::rules;
 use super::{EdgePlan, NodePlan, Options, OutputPlan, Plan};
 use crate::emit::{Begin, Skew};
 use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
-use crate::intake::{JoinPolicy, JoinRule};
+use crate::intake::{JoinPolicy, JoinRule, Pick};
 use crate::node::{Claim, Cost, Given, Planning};
 use crate::payload::Qos;
 use crate::place::{self, Why};
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::{JoinSpec, NodeSpec, Spec};
 use crate::stage::{OnError, Rules};
+use crate::tensor::{DType, PortSpec};
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::BTreeMap;
 
@@ -62,8 +64,13 @@ impl Planner<'_> {
         self.check_real_time(&nodes, &mut workers, &cpus, strict, &mut notes);
         self.size_edges(&mut nodes, &mut edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
-        self.size_pools(&mut nodes, &edges, &specs);
         let sources = self.number_sources(&mut nodes, &edges);
+        let wanted = nodes.iter().filter(|node| node.role == Role::Source);
+        let wanted = wanted.filter(|node| self.spec.paths.iter().any(|path| path.from == node.name));
+        let wanted = wanted.map(|node| node.begin.source).collect();
+        follow(&mut nodes, &edges, &wanted);
+        self.size_pools(&mut nodes, &edges, &specs);
+        self.size_blends(&mut nodes, &edges, &specs);
         let memory = self.memory(&nodes, &edges, &sources);
         self.warn(&nodes, &edges, &mut notes);
         self.note_latest(&mut nodes, &edges);
@@ -71,6 +78,14 @@ impl Planner<'_> {
             notes.extend(node.notices.iter().map(|notice| format!("`{}` {notice}", node.name)));
         }
         let paths = self.paths(&nodes, is_whole);
+        for path in &paths {
+            if let Some(node) = &path.untold_behind {
+                notes.push(format!(
+                    "the path `{}` to `{}` is not judged: what `{node}` sends does not tell when `{}` began it",
+                    path.from, path.to, path.from
+                ));
+            }
+        }
         // What a deadline makes nodes give up is one of the losses that a join is held against.
         rules(&mut nodes, &edges, &paths);
         self.note_budgets(&nodes, &workers, &mut notes);
@@ -226,6 +241,7 @@ impl Planner<'_> {
                 planned: None,
                 in_edges: Vec::new(),
                 copies: None,
+                blends: Vec::new(),
                 rule: JoinRule::default(),
                 reached_by: Vec::new(),
                 begin: Begin::default(),
@@ -236,6 +252,9 @@ impl Planner<'_> {
                 fault: None,
                 budget: node.budget.map(crate::unit::Span::as_nanos),
                 rules: Rules::default(),
+                traced: false,
+                sources: Vec::new(),
+                untold: BTreeMap::new(),
             };
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
@@ -372,6 +391,7 @@ impl Planner<'_> {
                 rows: o.rows.max(1),
                 stays: true,
                 edges: Vec::new(),
+                origins: Vec::new(),
             })
             .collect();
         plan.role = match (ports.inputs.is_empty(), ports.outputs.is_empty()) {
@@ -385,7 +405,7 @@ impl Planner<'_> {
     /// What of several inputs is taken together.
     fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool) {
         let Some(join) = &node.join else { return };
-        let JoinSpec { policy, patience, within, hold, trigger } = &join.value;
+        let JoinSpec { policy, patience, within, hold, trigger, pick, anchor } = &join.value;
         let mut wrong = |message: &str, help: &str| {
             self.wrong("E0139", &join.place, format!("`{}`: {message}", node.name), help);
         };
@@ -411,12 +431,44 @@ impl Planner<'_> {
             let message = format!("`trigger: {port}` is not an input that `policy: sample` could wait for");
             wrong(&message, "name an input, with `policy: sample`");
         }
+        let input = |name: &Option<String>| plan.inputs.iter().position(|(port, _)| Some(port) == name.as_ref());
+        if (pick.is_some() || anchor.is_some()) && !by_time {
+            wrong(
+                "`pick` and `anchor` belong to `policy: by_time`",
+                "write `join: { policy: by_time, within: 5ms, .. }`",
+            );
+        } else if let (Some(name), None) = (anchor, input(anchor)) {
+            let names: Vec<String> = plan.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
+            wrong(&format!("`anchor: {name}` is none of its inputs"), &format!("name one of {}", names.join(", ")));
+        }
+        let at_anchor = input(anchor);
+        if *pick == Some(Pick::Interpolate) {
+            let is_number = |spec: &Option<PortSpec>| {
+                spec.as_ref().is_some_and(|spec| matches!(spec.dtype, DType::F32 | DType::F64))
+            };
+            let others = plan.inputs.iter().enumerate().filter(|(at, _)| Some(*at) != at_anchor);
+            if anchor.is_none() {
+                wrong(
+                    "`pick: interpolate` without the moments to do it for",
+                    "write `anchor:` with the input that sets them",
+                );
+            } else if let Some((_, (name, spec))) = others.clone().find(|(_, (_, spec))| !is_number(spec)) {
+                let what = spec.as_ref().map_or_else(|| "what it gives".into(), ToString::to_string);
+                wrong(
+                    &format!("`{name}` cannot be interpolated: {what} is neither `f32` nor `f64`"),
+                    "put a `cast` before it, or write `pick: nearest`",
+                );
+            }
+        }
+        let anchor = at_anchor;
         plan.rule = JoinRule {
             policy: *policy,
             patience: *patience,
             within: within.map_or(0, crate::unit::Span::as_nanos),
             hold: hold.map_or(0, crate::unit::Span::as_nanos),
             trigger: at,
+            pick: pick.unwrap_or_default(),
+            anchor,
             ..JoinRule::default()
         };
     }

@@ -4,7 +4,7 @@ use super::planner::Planner;
 use super::{EdgePlan, Memory, NodePlan, OutputPlan};
 use crate::edge::WhenFull;
 use crate::error::{Place, Problem};
-use crate::intake::JoinPolicy;
+use crate::intake::{JoinPolicy, Pick};
 use crate::meter::histogram_bytes;
 use crate::pool::pool_bytes;
 use crate::registry::{PlannedNode, Role};
@@ -126,6 +126,9 @@ impl Planner<'_> {
                 self.wrong("E0134", &specs[at].place, message, help);
                 continue;
             }
+            if node.rule.policy == JoinPolicy::ByTime && stands_alone(at, nodes, edges) {
+                continue;
+            }
             let ways: Vec<BTreeSet<Loss>> = node.in_edges.iter().map(|e| losses(*e, nodes, edges)).collect();
             let parted = ways.iter().flatten().find(|loss| !ways.iter().all(|way| way.contains(loss)));
             let Some(loss) = parted else { continue };
@@ -186,14 +189,17 @@ impl Planner<'_> {
                 let forwards = &planned.ports().outputs[port].forwards;
                 let [input] = &forwards[..] else { break forwards.is_empty() };
                 let shares = planned.ports().outputs.iter().filter(|out| out.forwards.contains(input)).count() > 1;
-                if shares || nodes[node].rule.policy == JoinPolicy::Sample {
+                let input = planned.ports().inputs.iter().position(|i| i.name == *input);
+                // What a join may take again, or make others from, stays with it.
+                let rule = &nodes[node].rule;
+                let keeps = rule.policy == JoinPolicy::Sample || rule.pick == Pick::Interpolate && rule.anchor != input;
+                if shares || keeps {
                     break false;
                 }
                 if planned.writes() {
                     // That node has an exclusive buffer or a copy of its own.
                     break true;
                 }
-                let input = planned.ports().inputs.iter().position(|i| i.name == *input);
                 let Some(up) = input.and_then(|i| nodes[node].in_edges.get(i)).map(|e| &edges[*e]) else { break true };
                 (node, port) = (up.from, up.from_port);
             };
@@ -231,6 +237,33 @@ impl Planner<'_> {
         }
     }
 
+    /// Slots for what joins interpolate: what they, and whoever their node sends it on to, hold at most.
+    pub(super) fn size_blends(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
+        for at in 0..nodes.len() {
+            let (Some(planned), Pick::Interpolate) = (&nodes[at].planned, nodes[at].rule.pick) else { continue };
+            let ports = planned.ports();
+            let mut blends = Vec::new();
+            for (input, edge) in ports.inputs.iter().zip(&nodes[at].in_edges) {
+                let Some(spec) = edges[*edge].spec.clone() else { continue };
+                let onward = ports.outputs.iter().enumerate().filter(|(_, out)| out.forwards.contains(&input.name));
+                let held: usize =
+                    onward.map(|(out, declared)| reach(nodes, edges, at, out).0.saturating_add(declared.emits)).sum();
+                // Sets that wait, and those of the burst that is being worked on.
+                let slots = held.saturating_add(2 * BURST + input.holds + 1);
+                let origins = nodes[edges[*edge].from].outputs[edges[*edge].from_port].origins.len();
+                match pool_bytes(&spec, slots, 1, origins) {
+                    Some(bytes) => blends.push((slots, bytes)),
+                    None => {
+                        let message =
+                            format!("{slots} slots of {spec} for `{}/{}` are too many", specs[at].name, input.name);
+                        self.wrong("E0135", &specs[at].place, message, "make them smaller, or write `pick: nearest`");
+                    }
+                }
+            }
+            nodes[at].blends = blends;
+        }
+    }
+
     pub(super) fn set_pool(
         &mut self,
         nodes: &mut [NodePlan],
@@ -242,7 +275,7 @@ impl Planner<'_> {
     ) {
         let out = &mut nodes[at].outputs[port];
         let dynamic = spec.shape.iter().filter(|d| matches!(d, Dim::AtMost(_))).count();
-        match pool_bytes(spec, slots, out.rows) {
+        match pool_bytes(spec, slots, out.rows, out.origins.len()) {
             Some(bytes) if dynamic <= crate::pool::MAX_DYNAMIC && spec.shape.len() <= crate::tensor::MAX_RANK => {
                 (out.slots, out.bytes) = (slots, bytes);
             }
@@ -280,6 +313,11 @@ impl Planner<'_> {
 
     pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], sources: &[usize]) -> Memory {
         let pools = nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.bytes));
+        // The origins of earlier calls, where a node sends what is made from several.
+        let kept = |n: &NodePlan| if n.traced { n.planned.as_ref().map_or(0, |p| p.ports().spans) } else { 0 };
+        let kept = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(kept(n) * 8 * (n.sources.len() + 2)));
+        let blends = nodes.iter().flat_map(|n| &n.blends).fold(0usize, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        let pools = pools.saturating_add(kept).saturating_add(blends);
         let message = |e: &EdgePlan| if e.spec.is_some() { 16usize } else { 112 };
         let edge_bytes = edges.iter().fold(0usize, |sum, e| {
             // A ring, or two swapped buffers and the stages' own; stamps beside them.
@@ -291,9 +329,11 @@ impl Planner<'_> {
         let path = histogram_bytes(3);
         let mut histograms = 0usize;
         for node in nodes {
-            histograms = histograms.saturating_add(4 * hop);
+            let joins = node.in_edges.len() > 1 && !node.merges();
+            histograms = histograms.saturating_add((4 + usize::from(joins)) * hop);
             if node.outputs.is_empty() {
-                histograms = histograms.saturating_add(node.reached_by.len() * path);
+                let ages = node.sources.iter().filter(|(_, is_reused)| *is_reused).count();
+                histograms = histograms.saturating_add(node.sources.len() * path + ages * hop);
             }
         }
         let _ = sources;
@@ -389,7 +429,8 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> (u
             let kept = match nodes[edge.to].rule.policy {
                 JoinPolicy::Sample => 1,
                 // What is sorted by time is taken off the edge before its turn.
-                JoinPolicy::ByTime => BURST,
+                // What is interpolated needs the last one taken, too.
+                JoinPolicy::ByTime => BURST + 1,
                 _ => 0,
             };
             let places = edge.capacity + edge.admission.lane;
@@ -419,6 +460,17 @@ fn default_memory() -> usize {
         (Some(a), None) | (None, Some(a)) => a / 10 * 8,
         (None, None) => usize::MAX,
     }
+}
+
+/// Whether a join by time has streams that are nobody else's business: each input has sources of its own, and no other node waits
+/// for any of them. What is lost on one way is then told by what comes later on it, and nothing keeps that from coming.
+fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> bool {
+    let mut sources = BTreeSet::new();
+    let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
+    own && nodes.iter().enumerate().all(|(other, node)| {
+        let waits = node.in_edges.len() > 1 && node.rule.patience.is_none() && node.rule.waits(node.merges());
+        other == at || !waits || !node.reached_by.iter().any(|n| sources.contains(n))
+    })
 }
 
 /// Another node without patience that also waits for two sources which this one takes by different inputs, and not in step.

@@ -231,6 +231,13 @@ impl RunShared {
         }
     }
 
+    /// What a node has to say of itself.
+    #[cold]
+    pub(crate) fn note_of(&self, node: usize, note: &str) {
+        let name = self.names.get(node).map_or("?", String::as_str);
+        self.note(format!("`{name}`: {note}"));
+    }
+
     /// A worker has built its nodes, or not; waits for all others and says whether the run begins.
     pub(crate) fn built(&self, worker: usize, pinned: Pinned, error: Option<(usize, String)>) -> bool {
         let mut state = lock(&self.started.state);

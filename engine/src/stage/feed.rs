@@ -16,8 +16,10 @@ pub(super) trait Work<T> {
     fn give(&mut self, items: &mut std::vec::Drain<'_, T>) -> Result<(), NodeError>;
     /// Gives the node one item.
     fn give_one(&mut self, item: T) -> Result<(), NodeError>;
-    /// Looks at a message that is recorded, before it is given away.
-    fn note(&mut self, item: &T);
+    /// Where origins are followed: the next call takes this. `fresh` as in [`Intake::each_origin`].
+    fn trace(&mut self, item: &T, fresh: u16);
+    /// Looks at a message that is recorded and counts for `weight`, before it is given away.
+    fn note(&mut self, item: &T, weight: u32, cx: &mut Cx);
     /// The last `n` messages noted failed, or were not given.
     fn forget(&mut self, n: usize);
     /// Takes back what a call that did not return had emitted.
@@ -63,6 +65,8 @@ struct Pass {
     behind: usize,
     accounted: u64,
     weight: u32,
+    /// Items of the turn.
+    all: usize,
 }
 
 impl Pass {
@@ -92,8 +96,12 @@ impl Pass {
             }
             while items.len() > self.behind {
                 let Some(item) = items.next() else { break };
+                if common.traced {
+                    let at = self.all - items.len() - 1;
+                    work.trace(&item, common.fresh.get(at).copied().unwrap_or(u16::MAX));
+                }
                 if self.weight > 0 {
-                    work.note(&item);
+                    work.note(&item, self.weight, cx);
                 }
                 match &mut common.fault {
                     None => work.give_one(item)?,
@@ -195,7 +203,7 @@ impl<I: Intake> Feed<I> {
         if common.sieve.is_some() {
             return self.process_fresh(n, common, cx, work);
         }
-        if !common.is_slow() && !common.is_singled() && self.intake.take_burst(n, &mut self.burst.items) {
+        if !common.is_slow() && !common.special && self.intake.take_burst(n, &mut self.burst.items) {
             let run = self.intake.last_run(self.burst.items.len());
             return self.process_run(run, common, cx, work);
         }
@@ -224,12 +232,14 @@ impl<I: Intake> Feed<I> {
         let begin = cx.mark();
         let first = self.burst.runs.first().filter(|run| run.is_recorded());
         let waited = first.map(|run| begin.saturating_sub(run.sent));
+        let taken = common.counts.taken.get();
         let result = self.process_burst(common, cx, work);
+        let given = (common.counts.taken.get() - taken) as usize;
         let call = cx.mark() - begin;
         if let Some(sieve) = &mut common.sieve {
             sieve.learn(waited, call, &common.counts);
         }
-        count_misses(common, cx);
+        count_misses(common, given, cx);
         result
     }
 
@@ -284,7 +294,7 @@ impl<I: Intake> Feed<I> {
         if recorded {
             weight = run.weight;
             accounted = run.accounted + cx.record_wait_alone(common, &run, started);
-            work.note(&item);
+            work.note(&item, weight, cx);
         }
         self.intake.received(1);
         common.calling = true;
@@ -360,7 +370,7 @@ impl<I: Intake> Feed<I> {
         if recorded {
             pass.weight = run.weight;
             pass.accounted = run.accounted + cx.record_wait(common, &run, pass.started);
-            items.iter().for_each(|item| work.note(item));
+            items.iter().for_each(|item| work.note(item, run.weight, cx));
         }
         let (mut failed, mut result) = (0, Ok(()));
         // A block, so that the iterator is dropped where it is: moved into `drop`, it would be copied right behind the
@@ -404,7 +414,10 @@ impl<I: Intake> Feed<I> {
         work: &mut W,
     ) -> Result<(), Trouble> {
         let slow = common.is_slow() || common.is_singled();
-        if let ([run], false) = (&self.burst.runs[..], slow) {
+        if common.traced {
+            common.fresh.clear();
+            common.fresh.extend((0..self.burst.items.len()).map(|at| self.intake.fresh_at(at)));
+        } else if let ([run], false) = (&self.burst.runs[..], slow) {
             let run = *run;
             self.burst.runs.clear();
             let result = self.process_run(run, common, cx, work);
@@ -412,7 +425,7 @@ impl<I: Intake> Feed<I> {
             return result;
         }
         common.turns = common.turns.wrapping_add(1);
-        let mut pass = Pass { slow, ..Pass::default() };
+        let mut pass = Pass { slow, all: self.burst.items.len(), ..Pass::default() };
         let Burst { items, runs } = &mut self.burst;
         let recorded = runs.iter().any(Run::is_recorded);
         let timed = recorded || slow || common.sieve.is_some() || common.turns % PROBE == 1;

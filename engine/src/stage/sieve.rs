@@ -7,6 +7,7 @@ use super::{BURST, Common, Counts};
 use crate::edge::Reason;
 use crate::intake::{Burst, Intake, Lead};
 use crate::meter::{Run, push_run};
+use crate::origins::Origins;
 use crate::payload::{Header, Qos};
 use crate::running::Failure;
 use crate::stage::OnError;
@@ -61,10 +62,10 @@ impl Rules {
             && self.paths.iter().all(Option::is_none)
     }
 
-    /// When a message is due at the latest, and what becomes of it then.
-    fn due(&self, header: &Header) -> Option<(u64, OnMiss)> {
-        let (deadline, on_miss) = (*self.deadlines.get(usize::from(header.source))?)?;
-        Some((header.origin.0.saturating_add(deadline).min(header.deadline.0), on_miss))
+    /// When a message is due at the latest that a source began at a time, and what becomes of it then.
+    fn due(&self, source: u16, begun: u64, own: u64) -> Option<(u64, OnMiss)> {
+        let (deadline, on_miss) = (*self.deadlines.get(usize::from(source))?)?;
+        Some((begun.saturating_add(deadline).min(own), on_miss))
     }
 }
 
@@ -113,10 +114,31 @@ pub(crate) struct Sieve {
     behind: Vec<Arc<Counts>>,
     /// The runs of what is kept; swapped with a burst's.
     kept: Vec<Run>,
-    /// When each message of the turn is due at this sink, and on which path.
-    dues: Vec<(u64, usize, OnMiss)>,
-    /// Messages that reached this sink after their deadline, by path.
-    missed: Arc<Vec<Counter>>,
+    /// When each message of the turn is due at this sink, by every path that it ends.
+    dues: Vec<Due>,
+    /// What became of messages that reached this sink, by path.
+    judged: Arc<Vec<Judged>>,
+    /// Whether the origins of what it takes are followed.
+    traced: bool,
+}
+
+/// When a message is due on a path.
+#[derive(Clone, Copy)]
+struct Due {
+    /// Which message of the turn.
+    at: usize,
+    time: u64,
+    path: usize,
+    on_miss: OnMiss,
+}
+
+/// Messages of a path whose deadline was looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// All that reached the sink.
+    pub(crate) all: Counter,
+    /// Those that came after their deadline.
+    pub(crate) missed: Counter,
 }
 
 /// Bursts that are skipped in one turn at most: a producer that is faster must not keep its consumer from ever working.
@@ -131,10 +153,17 @@ enum Verdict {
 }
 
 impl Sieve {
-    pub(crate) fn new(rules: Rules, most: usize, missed: Arc<Vec<Counter>>, behind: Vec<Arc<Counts>>) -> Self {
+    pub(crate) fn new(
+        rules: Rules,
+        most: usize,
+        judged: Arc<Vec<Judged>>,
+        behind: Vec<Arc<Counts>>,
+        traced: bool,
+    ) -> Self {
         let most = most.max(BURST) + 1;
-        let (kept, dues) = (Vec::with_capacity(most), Vec::with_capacity(most));
-        Sieve { rules, waits: Tail::default(), calls: Tail::default(), behind, kept, dues, missed }
+        let each = if traced { rules.paths.iter().flatten().count().max(1) } else { 1 };
+        let (kept, dues) = (Vec::with_capacity(most), Vec::with_capacity(most * each));
+        Sieve { rules, waits: Tail::default(), calls: Tail::default(), behind, kept, dues, judged, traced }
     }
 
     /// How long messages need once they have left this node.
@@ -161,12 +190,13 @@ impl Sieve {
     }
 
     /// `end` is when a call that begins now has reached the last sink.
-    fn judge<I: Intake>(&self, taken: &I::Taken, lead: Lead, now: u64, end: u64) -> Verdict {
-        let mut verdict = match self.rules.due(I::header(taken, lead)) {
-            Some((due, OnMiss::SkipToLatest)) if end > due => Verdict::Skip,
-            Some((due, _)) if end > due => Verdict::Late,
-            _ => Verdict::Keep,
-        };
+    fn judge<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, now: u64, end: u64) -> Verdict {
+        let mut verdict = Verdict::Keep;
+        self.each_origin::<I>(taken, lead, fresh, &mut |source, begun, own| match self.rules.due(source, begun, own) {
+            Some((due, OnMiss::SkipToLatest)) if end > due => verdict = Verdict::Skip,
+            Some((due, _)) if end > due && verdict == Verdict::Keep => verdict = Verdict::Late,
+            _ => {}
+        });
         if verdict == Verdict::Keep && !self.rules.max_age.is_empty() {
             I::each_header(taken, &mut |input, header| {
                 let age = self.rules.max_age.get(input).copied().flatten();
@@ -178,11 +208,29 @@ impl Sieve {
         verdict
     }
 
-    fn note(&mut self, header: &Header) {
-        if let Some(Some((deadline, on_miss, path))) = self.rules.paths.get(usize::from(header.source)) {
-            let due = header.origin.0.saturating_add(*deadline).min(header.deadline.0);
-            self.dues.push((due, *path, *on_miss));
+    /// Source, origin and own deadline of what is judged of a message: of each source that is behind it and was not judged
+    /// before, or of the one its header names.
+    fn each_origin<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, see: &mut dyn FnMut(u16, u64, u64)) {
+        let header = I::header(taken, lead);
+        if !self.traced {
+            return see(header.source, header.origin.0, header.deadline.0);
         }
+        let mut origins = Origins::default();
+        I::each_origin(taken, fresh, &mut |origin| origins.add(origin));
+        for origin in origins.iter().filter(|origin| !origin.reused) {
+            see(origin.source, origin.begun, header.deadline.0);
+        }
+    }
+
+    fn note<I: Intake>(&mut self, at: usize, taken: &I::Taken, lead: Lead, fresh: u16) {
+        let mut dues = std::mem::take(&mut self.dues);
+        self.each_origin::<I>(taken, lead, fresh, &mut |source, begun, own| {
+            if let Some(Some((deadline, on_miss, path))) = self.rules.paths.get(usize::from(source)) {
+                let time = begun.saturating_add(*deadline).min(own);
+                dues.push(Due { at, time, path: *path, on_miss: *on_miss });
+            }
+        });
+        self.dues = dues;
     }
 }
 
@@ -200,7 +248,7 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
             (at, passed) = (at + 1, 0);
         }
         passed += 1;
-        let mut verdict = sieve.judge::<I>(item, lead, now, end);
+        let mut verdict = sieve.judge::<I>(item, lead, intake.fresh_at(kept), now, end);
         if verdict == Verdict::Keep && fault.as_mut().is_some_and(|fault| fault.drops()) {
             verdict = Verdict::Drop;
         }
@@ -229,7 +277,7 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
         skip_to_latest(intake, items, runs, lead);
     }
     if !sieve.rules.paths.is_empty() {
-        items.iter().for_each(|item| sieve.note(I::header(item, lead)));
+        items.iter().enumerate().for_each(|(at, item)| sieve.note::<I>(at, item, lead, intake.fresh_at(at)));
     }
 }
 
@@ -270,18 +318,21 @@ fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &m
     }
 }
 
-/// Counts the messages of a sink's turn that were later than their deadline.
-pub(crate) fn count_misses(common: &mut Common, cx: &mut Cx) {
+/// Counts the messages of a sink's turn, of which the node was given so many, and those that were later than their deadline.
+pub(crate) fn count_misses(common: &mut Common, given: usize, cx: &mut Cx) {
     let Some(sieve) = &mut common.sieve else { return };
     if sieve.dues.is_empty() {
         return;
     }
     let end = cx.mark();
     let mut stop = None;
-    for (due, path, on_miss) in sieve.dues.drain(..).filter(|(due, ..)| end > *due) {
-        sieve.missed[path].add(1);
-        if on_miss == OnMiss::Stop {
-            stop = Some(end - due);
+    for Due { time, path, on_miss, .. } in sieve.dues.drain(..).filter(|due| due.at < given) {
+        sieve.judged[path].all.add(1);
+        if end > time {
+            sieve.judged[path].missed.add(1);
+            if on_miss == OnMiss::Stop {
+                stop = Some(end - time);
+            }
         }
     }
     if let Some(late) = stop {

@@ -2,14 +2,15 @@
 
 use super::feed::{Feed, Work, drop_item};
 use super::{
-    Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, reset_node,
+    Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, note_skew,
+    reset_node,
 };
 use crate::edge::State;
 use crate::error::NodeError;
 use crate::intake::{Intake, Lead};
 use crate::meter::{Hist, Term};
 use crate::node::{Inputs, Reset, Sink};
-use crate::port::push_origin;
+use crate::origins::{Origin, Origins};
 use crate::worker::Cx;
 use std::any::Any;
 
@@ -22,14 +23,32 @@ pub(crate) struct SinkStage<N: Sink> {
     again: Option<Again<N>>,
 }
 
+/// When a source began what one or more recorded messages of the turn are made of.
+#[derive(Clone, Copy)]
+struct Noted {
+    source: u16,
+    /// Its message was in one before this.
+    reused: bool,
+    /// Of the origins of one message this is the first: the message's ledger closes once.
+    closes: bool,
+    begun: u64,
+    /// How many messages.
+    n: u32,
+}
+
 struct SinkWork<N: Sink> {
     node: Option<N>,
-    /// End-to-end histogram by source.
+    /// End-to-end histogram by source, and the age of what is used again.
     paths: Vec<Option<Hist>>,
+    ages: Vec<Option<Hist>>,
     closure: Hist,
-    origins: Vec<(u64, u32)>,
+    skew: Option<Hist>,
+    origins: Vec<Noted>,
+    /// Where origins are followed: those of the next message, and how many each noted one has.
+    now: Origins,
+    traced: bool,
+    spans: Vec<u16>,
     lead: Lead,
-    source: usize,
     /// Ledger and weight of the portions of this turn, with how many entries of `origins` were there before.
     ledgers: Vec<(u64, u32, usize)>,
 }
@@ -49,17 +68,38 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         node.take(item)
     }
     #[inline]
-    fn note(&mut self, item: &<N::In as Inputs>::Taken) {
+    fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
+        if <N::In as Inputs>::Intake::JOINS {
+            note_skew::<<N::In as Inputs>::Intake>(self.skew, item, weight, cx);
+        }
+        if self.traced {
+            return self.note_all();
+        }
         let header = <N::In as Inputs>::Intake::header(item, self.lead);
-        self.source = header.source as usize;
-        push_origin(&mut self.origins, header.origin);
+        let (source, begun) = (header.source, header.origin.0);
+        match self.origins.last_mut() {
+            Some(last) if (last.source, last.begun) == (source, begun) => last.n += 1,
+            _ => self.origins.push(Noted { source, reused: false, closes: true, begun, n: 1 }),
+        }
+    }
+    fn trace(&mut self, item: &<N::In as Inputs>::Taken, fresh: u16) {
+        self.now.clear();
+        let now = &mut self.now;
+        <N::In as Inputs>::Intake::each_origin(item, fresh, &mut |origin| now.add(origin));
     }
     fn forget(&mut self, n: usize) {
+        if self.traced {
+            for _ in 0..n {
+                let entries = usize::from(self.spans.pop().unwrap_or(0));
+                self.origins.truncate(self.origins.len().saturating_sub(entries));
+            }
+            return;
+        }
         let mut left = n as u32;
-        while let (1.., Some((_, count))) = (left, self.origins.last_mut()) {
-            let gone = left.min(*count);
-            (*count, left) = (*count - gone, left - gone);
-            if *count == 0 {
+        while let (1.., Some(last)) = (left, self.origins.last_mut()) {
+            let gone = left.min(last.n);
+            (last.n, left) = (last.n - gone, left - gone);
+            if last.n == 0 {
                 self.origins.pop();
             }
         }
@@ -76,15 +116,19 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         let mut from = 0;
         for (accounted, weight, to) in self.ledgers.drain(..) {
-            for (origin, n) in &self.origins[from..to] {
-                if let Some(Some(path)) = self.paths.get(self.source) {
-                    cx.record(*path, sent.saturating_sub(*origin), *n, weight);
+            for Noted { source, reused, closes, begun, n } in &self.origins[from..to] {
+                let hists = if *reused { &self.ages } else { &self.paths };
+                if let Some(Some(hist)) = hists.get(usize::from(*source)) {
+                    cx.record(*hist, sent.saturating_sub(*begun), *n, weight);
                 }
-                cx.record(self.closure, sent.abs_diff(accounted + compute), *n, weight);
+                if *closes {
+                    cx.record(self.closure, sent.abs_diff(accounted + compute), *n, weight);
+                }
             }
             from = to;
         }
         self.origins.clear();
+        self.spans.clear();
         Ok(())
     }
     #[inline]
@@ -104,30 +148,52 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
     }
 }
 
+impl<N: Sink> SinkWork<N> {
+    /// Notes all origins of the next message.
+    fn note_all(&mut self) {
+        let before = self.origins.len();
+        for Origin { source, reused, begun } in self.now.iter() {
+            let closes = self.origins.len() == before;
+            self.origins.push(Noted { source, reused, closes, begun, n: 1 });
+        }
+        self.spans.push((self.origins.len() - before) as u16);
+    }
+}
+
 impl<N: Sink> SinkStage<N> {
-    /// `sources` are the indices of the sources whose messages get here.
+    /// `sources` are the numbers of the sources whose messages get here, and whether they may be used more than once.
     pub(crate) fn new(
         node: N,
         mut common: Common,
         intake: <N::In as Inputs>::Intake,
         inputs: usize,
-        sources: &[usize],
+        sources: &[(u16, bool)],
         again: Option<Again<N>>,
         cx: &mut Cx,
     ) -> Self {
         common.takes(inputs, cx);
-        let mut paths = vec![None; sources.iter().max().map_or(0, |m| m + 1)];
-        for source in sources {
-            paths[*source] = Some(cx.path_histogram(*source, common.node));
+        let n = sources.iter().map(|(source, _)| usize::from(*source) + 1).max().unwrap_or(0);
+        let (mut paths, mut ages) = (vec![None; n], vec![None; n]);
+        for (source, is_reused) in sources {
+            let source = usize::from(*source);
+            paths[source] = Some(cx.path_histogram(source, common.node, Term::EndToEnd));
+            if *is_reused {
+                ages[source] = Some(cx.path_histogram(source, common.node, Term::Age));
+            }
         }
+        let (most, each) = if common.traced { (common.most, sources.len().max(1)) } else { (BURST, 1) };
         let work = SinkWork {
             node: Some(node),
             paths,
+            ages,
             closure: cx.histogram(common.node, Term::Closure, 2),
-            origins: Vec::with_capacity(BURST),
+            skew: common.skew,
+            origins: Vec::with_capacity(most * each),
+            now: Origins::default(),
+            traced: common.traced,
+            spans: Vec::with_capacity(if common.traced { most } else { 0 }),
             lead: common.lead,
-            source: 0,
-            ledgers: Vec::with_capacity(BURST + 1),
+            ledgers: Vec::with_capacity(most + 1),
         };
         SinkStage { common, feed: Feed::new(intake), work, dirty: false, again }
     }
@@ -135,6 +201,7 @@ impl<N: Sink> SinkStage<N> {
     #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
         self.work.origins.clear();
+        self.work.spans.clear();
         self.work.ledgers.clear();
         if self.common.report(cx, trouble) {
             return;

@@ -3,14 +3,14 @@
 use super::feed::{Feed, Work, drop_item};
 use super::{
     Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
-    reset_node,
+    note_skew, reset_node,
 };
 use crate::clock::Time;
 use crate::edge::State;
 use crate::emit::Emit;
 use crate::error::NodeError;
-use crate::intake::Intake;
-use crate::meter::Term;
+use crate::intake::{Intake, trace_call};
+use crate::meter::{Hist, Telemetry, Term};
 use crate::node::{Inputs, Reset, Transform};
 use crate::port::PortSet;
 use crate::worker::Cx;
@@ -27,6 +27,7 @@ pub(crate) struct TransformStage<N: Transform> {
 struct TransformWork<N: Transform> {
     node: Option<N>,
     emit: Emit<N::Out>,
+    skew: Option<Hist>,
 }
 
 impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
@@ -48,8 +49,17 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
         node.apply(item, emit)?;
         emit.ports.commit()
     }
+    fn trace(&mut self, item: &<N::In as Inputs>::Taken, fresh: u16) {
+        if let Some(trace) = &self.emit.trace {
+            trace_call::<<N::In as Inputs>::Intake>(&mut trace.borrow_mut(), item, fresh);
+        }
+    }
     #[inline]
-    fn note(&mut self, _: &<N::In as Inputs>::Taken) {}
+    fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
+        if <N::In as Inputs>::Intake::JOINS {
+            note_skew::<<N::In as Inputs>::Intake>(self.skew, item, weight, cx);
+        }
+    }
     fn forget(&mut self, _: usize) {}
     fn rollback(&mut self) {
         self.emit.ports.rollback();
@@ -90,12 +100,17 @@ impl<N: Transform> TransformStage<N> {
     ) -> Self {
         common.takes(inputs, cx);
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
-        TransformStage { common, feed: Feed::new(intake), work: TransformWork { node: Some(node), emit }, again }
+        let work = TransformWork { node: Some(node), emit, skew: common.skew };
+        TransformStage { common, feed: Feed::new(intake), work, again }
     }
 
-    /// Calls `finish` or `wake`, whose outputs have no ledger: they descend from no single message.
+    /// Calls `finish` or `wake`. What those send was made from messages of earlier calls, whose terms are not known any more:
+    /// its ledger begins here, its latency with its origin.
     fn extra(&mut self, cx: &mut Cx, what: &'static str) -> Result<(), ()> {
         let work = &mut self.work;
+        if let Some(trace) = &work.emit.trace {
+            trace.borrow_mut().begin();
+        }
         let outcome = guarded(what, || {
             let Some(node) = &mut work.node else { return Ok(()) };
             match what {
@@ -106,8 +121,9 @@ impl<N: Transform> TransformStage<N> {
         });
         let outcome = match outcome {
             Ok(()) => {
-                work.emit.ports.portion(0, 0);
-                work.emit.ports.publish(0, 0).map_err(|e| Trouble::error("emit", &e))
+                let (now, weight) = (cx.read(), u32::from(cx.telemetry() != Telemetry::Off));
+                work.emit.ports.portion(now, weight);
+                work.emit.ports.publish(now, 0).map_err(|e| Trouble::error("emit", &e))
             }
             Err(trouble) => {
                 work.emit.ports.rollback();

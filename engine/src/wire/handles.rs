@@ -202,7 +202,7 @@ impl Plan {
     fn beyond(&self, name: &str, spec: &PortSpec, slots: usize) -> Result<Pool, RunError> {
         let memory = self.memory();
         let fits = |bytes: &usize| memory.total().saturating_add(*bytes) <= memory.limit;
-        let bytes = pool_bytes(spec, slots, 1).filter(fits);
+        let bytes = pool_bytes(spec, slots, 1, 0).filter(fits);
         let bytes = bytes.ok_or_else(|| format!("{slots} buffers of {spec} are more than `run.max_memory` leaves"));
         let pool = bytes.and_then(|_| Pool::new(name, spec, slots, 1));
         pool.map_err(|why| RunError::Refused(format!("buffers for a handle at `{name}`: {why}")))

@@ -1,7 +1,9 @@
 //! The terminal.
 
-use super::text::{Content, Form, Values};
-use limen::{Building, Cost, Given, Many, Message, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor};
+use super::text::{Form, Values};
+use limen::{
+    Building, Cost, Given, Many, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink, Tensor,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Write};
@@ -28,7 +30,8 @@ fn one() -> u64 {
 /// The node.
 #[derive(Debug)]
 pub struct Console {
-    inputs: Vec<(String, Content)>,
+    /// Each with whether it gives text.
+    inputs: Vec<(String, bool)>,
     every: u64,
     taken: u64,
     text: Vec<u8>,
@@ -55,14 +58,14 @@ impl Console {
 }
 
 /// Adds ` name=value`.
-fn push_value(name: &str, message: &Message<Tensor>, content: Content, to: &mut Vec<u8>) -> Result<(), NodeError> {
+fn push_value(name: &str, message: &Message<Tensor>, is_text: bool, to: &mut Vec<u8>) -> Result<(), NodeError> {
     let shape = message.body.shape();
     let values = Values::of(&message.body)?;
     to.push(b' ');
     to.extend_from_slice(name.as_bytes());
     to.push(b'=');
     match values {
-        Values::U8(text) if content == Content::Text => push_text(text, to),
+        Values::U8(text) if is_text => push_text(text, to),
         _ if shape.is_empty() => values.list(0..1, Form::Plain, to),
         _ if values.len() <= MAX_ELEMENTS => {
             to.push(b'[');
@@ -107,7 +110,8 @@ impl Node for Console {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let input = |(name, spec): &(String, _)| (name.clone(), Content::of(Option::as_ref(spec)));
+        let input =
+            |(name, spec): &(String, Option<PortSpec>)| (name.clone(), spec.as_ref().is_some_and(PortSpec::is_text));
         let inputs = cx.inputs().iter().map(input).collect();
         Ok(Console { inputs, every: config.every.max(1), taken: 0, text: Vec::with_capacity(BUFFER), is_closed: false })
     }
@@ -123,8 +127,8 @@ impl Sink for Console {
             return Ok(());
         }
         let _ = write!(self.text, "{}", input[0].header().seq);
-        for (message, (name, content)) in input.iter().zip(&self.inputs) {
-            push_value(name, message, *content, &mut self.text)?;
+        for (message, (name, is_text)) in input.iter().zip(&self.inputs) {
+            push_value(name, message, *is_text, &mut self.text)?;
         }
         self.text.push(b'\n');
         if self.text.len() >= BUFFER { self.print() } else { Ok(()) }
@@ -145,7 +149,7 @@ impl Drop for Console {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::{DType, Dim, Pool, PortSpec, TensorMut};
+    use limen::{DType, Dim, Pool, TensorMut};
 
     fn tensor(spec: PortSpec) -> TensorMut {
         Pool::new("test", &spec, 1, 1).unwrap().take().unwrap()
@@ -158,14 +162,14 @@ mod tests {
         let mut name = tensor(PortSpec::new(DType::U8, [Dim::AtMost(20)]));
         name.set_len(0, 10).unwrap();
         name.bytes_mut().copy_from_slice("ü\u{1b}[31m\n .".as_bytes());
-        for (value, content, expected) in [
-            (scalar, Content::Numbers, " x=0.98"),
-            (tensor(PortSpec::fixed(DType::I32, [2, 2])), Content::Numbers, " x=[0,0,0,0]"),
-            (tensor(PortSpec::image(4, 5, 3)), Content::Numbers, " x=u8[4,5,3]"),
-            (name, Content::Text, " x=ü\\u{1b}[31m\\n ."),
+        for (value, is_text, expected) in [
+            (scalar, false, " x=0.98"),
+            (tensor(PortSpec::fixed(DType::I32, [2, 2])), false, " x=[0,0,0,0]"),
+            (tensor(PortSpec::image(4, 5, 3)), false, " x=u8[4,5,3]"),
+            (name, true, " x=ü\\u{1b}[31m\\n ."),
         ] {
             let mut line = Vec::new();
-            push_value("x", &value.freeze().into(), content, &mut line).unwrap();
+            push_value("x", &value.freeze().into(), is_text, &mut line).unwrap();
             assert_eq!(String::from_utf8(line).unwrap(), expected);
         }
     }

@@ -1,10 +1,10 @@
 //! Tables.
 
 use super::output_file::{self, Exists, OutputFile};
-use super::text::{Content, Form, Values};
+use super::text::{Form, Values};
 use limen::{
-    Building, Cost, Dim, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink,
-    Tensor,
+    Building, Cost, DType, Dim, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set,
+    Sink, Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ const MAX_COLUMNS: usize = 1024;
 /// Writes one row a message to a comma-separated file: its sequence number, then what each input gave.
 ///
 /// A scalar input has one column, `<input>`; a vector or a small array of fixed shape has one for each element,
-/// `<input>_0`, `<input>_1` and so on; `u8[≤n]` is text. Inputs may have any names, and come in the order of the graph file.
+/// `<input>_0`, `<input>_1` and so on; text has one column. Inputs may have any names, and come in the order of the graph file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
@@ -30,7 +30,8 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Csv {
     file: OutputFile,
-    contents: Vec<Content>,
+    /// Which inputs are text.
+    texts: Vec<bool>,
     line: Vec<u8>,
     rows: u64,
 }
@@ -39,7 +40,7 @@ pub struct Csv {
 fn header<'a>(inputs: impl Iterator<Item = (&'a str, &'a PortSpec)>) -> String {
     let mut header = String::from("seq");
     for (name, spec) in inputs {
-        if spec.shape.is_empty() || Content::of(Some(spec)) == Content::Text {
+        if spec.shape.is_empty() || spec.is_text() {
             header.push_str(&format!(",{name}"));
         } else {
             (0..spec.max_elements().unwrap_or(0)).for_each(|i| header.push_str(&format!(",{name}_{i}")));
@@ -99,12 +100,18 @@ impl Node for Csv {
                 ports = ports.input_any(name);
                 continue;
             };
-            let is_text = Content::of(Some(spec)) == Content::Text;
+            let is_text = spec.is_text();
             if let Some(dim) = spec.shape.iter().find(|d| !matches!(d, Dim::Fixed(_))).filter(|_| !is_text) {
                 let message = format!(
                     "{spec} has a dim, {dim}, that differs from message to message; a table's columns are fixed"
                 );
-                errors.input(name, message).help("write it with `kind: jsonl`");
+                let is_bytes = spec.dtype == DType::U8 && spec.shape.len() == 1;
+                errors.input(name, message).help(if is_bytes {
+                    "write it with `kind: jsonl`; text is a column where its source has `content: text`, numbers in packets are read \
+                     by `kind: decode`"
+                } else {
+                    "write it with `kind: jsonl`"
+                });
             }
             columns = columns.saturating_add(if is_text { 1 } else { spec.max_elements().unwrap_or(1) });
             if columns > MAX_COLUMNS {
@@ -124,10 +131,10 @@ impl Node for Csv {
             let unknown = || NodeError::input(&**name, "its shape is not known while planning, so it has no columns");
             inputs.push((name.as_str(), spec.as_ref().ok_or_else(unknown)?));
         }
-        let contents = inputs.iter().map(|(_, spec)| Content::of(Some(spec))).collect();
+        let texts = inputs.iter().map(|(_, spec)| spec.is_text()).collect();
         let header = header(inputs.into_iter());
         let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
-        let mut node = Csv { file, contents, line: Vec::new(), rows: 0 };
+        let mut node = Csv { file, texts, line: Vec::new(), rows: 0 };
         node.begin(&header)?;
         Ok(node)
     }
@@ -144,14 +151,13 @@ impl Sink for Csv {
     fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
         self.line.clear();
         Values::U64(&[input[0].header().seq]).list(0..1, Form::Plain, &mut self.line);
-        for (message, content) in input.iter().zip(&self.contents) {
+        for (message, is_text) in input.iter().zip(&self.texts) {
             self.line.push(b',');
-            match content {
-                Content::Text => push_text(message.body.bytes(), &mut self.line),
-                Content::Numbers => {
-                    let values = Values::of(&message.body)?;
-                    values.list(0..values.len(), Form::Plain, &mut self.line);
-                }
+            if *is_text {
+                push_text(message.body.bytes(), &mut self.line);
+            } else {
+                let values = Values::of(&message.body)?;
+                values.list(0..values.len(), Form::Plain, &mut self.line);
             }
         }
         self.line.push(b'\n');
@@ -172,14 +178,14 @@ impl Sink for Csv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::{DType, Folders};
+    use limen::{Content, Folders};
 
     #[test]
     fn columns_are_named_after_inputs() {
         let scalar = PortSpec::fixed(DType::I32, []);
         let vector = PortSpec::fixed(DType::F32, [3]);
         let array = PortSpec::fixed(DType::F32, [2, 2]);
-        let name = PortSpec::new(DType::U8, [Dim::AtMost(255)]);
+        let name = PortSpec::new(DType::U8, [Dim::AtMost(255)]).with_content(Content::Text);
         for (inputs, expected) in [
             (vec![("label", &scalar), ("score", &scalar)], "seq,label,score"),
             (vec![("x", &vector)], "seq,x_0,x_1,x_2"),
@@ -207,7 +213,7 @@ mod tests {
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let begin = |header: &str| {
             let file = OutputFile::open(&folders, "a.csv", Exists::Append).unwrap();
-            let mut node = Csv { file, contents: Vec::new(), line: Vec::new(), rows: 0 };
+            let mut node = Csv { file, texts: Vec::new(), line: Vec::new(), rows: 0 };
             node.begin(header)
         };
         begin("seq,a").unwrap();

@@ -1,16 +1,17 @@
 //! JSON, one object a line.
 
 use super::output_file::{self, Exists, OutputFile};
-use super::text::{Content, Form, Values};
+use super::text::{Form, Values};
 use limen::{
-    Building, Cost, Given, Many, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor,
+    Building, Cost, Given, Many, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink,
+    Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Writes one JSON object a message: `{"seq":0,"<input>":...}`.
 ///
-/// Inputs may have any names. A scalar is a number, other tensors are nested arrays of their shape, `u8[≤n]` is text; numbers that are none are
+/// Inputs may have any names. A scalar is a number, other tensors are nested arrays of their shape, text is a string; numbers that are none are
 /// `null`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -25,8 +26,8 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Jsonl {
     file: OutputFile,
-    /// `,"name":` of every input, and what it gives.
-    keys: Vec<(String, Content)>,
+    /// `,"name":` of every input, and whether it gives text.
+    keys: Vec<(String, bool)>,
     line: Vec<u8>,
     rows: u64,
 }
@@ -56,8 +57,8 @@ fn push_nested(values: Values<'_>, shape: &[usize], start: usize, line: &mut Vec
     line.push(b']');
 }
 
-fn push_tensor(message: &Message<Tensor>, content: Content, line: &mut Vec<u8>) -> Result<(), NodeError> {
-    if content == Content::Text {
+fn push_tensor(message: &Message<Tensor>, is_text: bool, line: &mut Vec<u8>) -> Result<(), NodeError> {
+    if is_text {
         return push_string(message.body.bytes(), line);
     }
     push_nested(Values::of(&message.body)?, &message.body.shape(), 0, line);
@@ -82,7 +83,9 @@ impl Node for Jsonl {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // Names of inputs are plain words, which need no escape.
-        let key = |(name, spec): &(String, _)| (format!(",\"{name}\":"), Content::of(Option::as_ref(spec)));
+        let key = |(name, spec): &(String, Option<PortSpec>)| {
+            (format!(",\"{name}\":"), spec.as_ref().is_some_and(PortSpec::is_text))
+        };
         let keys = cx.inputs().iter().map(key).collect();
         let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
         Ok(Jsonl { file, keys, line: Vec::new(), rows: 0 })
@@ -101,9 +104,9 @@ impl Sink for Jsonl {
         self.line.clear();
         self.line.extend_from_slice(b"{\"seq\":");
         Values::U64(&[input[0].header().seq]).list(0..1, Form::Json, &mut self.line);
-        for (message, (key, content)) in input.iter().zip(&self.keys) {
+        for (message, (key, is_text)) in input.iter().zip(&self.keys) {
             self.line.extend_from_slice(key.as_bytes());
-            push_tensor(message, *content, &mut self.line)?;
+            push_tensor(message, *is_text, &mut self.line)?;
         }
         self.line.extend_from_slice(b"}\n");
         self.file.write(&self.line)?;

@@ -127,7 +127,7 @@ impl OutputFile {
     /// Says how many messages were accepted and never written, where there are any.
     pub(crate) fn metrics(&self, to: &mut Metrics) {
         if self.unwritten() > 0 {
-            to.set("unwritten", self.unwritten() as f64);
+            to.lost("unwritten", self.unwritten());
         }
     }
 

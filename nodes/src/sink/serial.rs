@@ -99,9 +99,9 @@ impl Node for Serial {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
-        to.set("unsent", self.unsent as f64);
-        to.set("full", self.full as f64);
-        to.set("partial", (self.partial + u64::from(self.out.is_behind())) as f64);
+        to.lost("unsent", self.unsent);
+        to.lost("full", self.full);
+        to.lost("partial", self.partial + u64::from(self.out.is_behind()));
     }
 }
 

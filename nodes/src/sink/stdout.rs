@@ -74,7 +74,7 @@ impl Node for Stdout {
     fn metrics(&self, to: &mut Metrics) {
         to.set("messages", self.messages as f64);
         if self.unwritten + self.buffered > 0 {
-            to.set("unwritten", (self.unwritten + self.buffered) as f64);
+            to.lost("unwritten", self.unwritten + self.buffered);
         }
     }
 }

@@ -86,8 +86,8 @@ impl Node for Tcp {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
-        to.set("unsent", self.unsent as f64);
-        to.set("full", self.full as f64);
+        to.lost("unsent", self.unsent);
+        to.lost("full", self.full);
         self.links.metrics(to);
     }
 }

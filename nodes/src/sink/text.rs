@@ -1,7 +1,7 @@
 //! Tensors as text: for tables, for JSON, and for people.
 
 use half::{bf16, f16};
-use limen::{DType, Dim, NodeError, PortSpec, Tensor};
+use limen::{DType, NodeError, Tensor};
 use std::io::Write;
 
 /// Who is to read it.
@@ -83,25 +83,6 @@ impl<'a> Values<'a> {
     }
 }
 
-/// What the tensors of an input stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// The bytes of a name, a line, a document.
-    Text,
-    /// Elements.
-    Numbers,
-}
-
-impl Content {
-    /// `u8[≤n]` is text; bytes of a fixed number are numbers, because text seldom has a fixed length.
-    pub(crate) fn of(spec: Option<&PortSpec>) -> Self {
-        match spec {
-            Some(PortSpec { dtype: DType::U8, shape, .. }) if matches!(shape[..], [Dim::AtMost(_)]) => Content::Text,
-            _ => Content::Numbers,
-        }
-    }
-}
-
 /// An element as text.
 trait Element {
     fn write(&self, form: Form, to: &mut Vec<u8>);
@@ -166,19 +147,6 @@ mod tests {
         assert_eq!(list(Values::F16(&[f16::from_f32(0.5)]), Form::Json), "0.5");
         assert_eq!(list(Values::I64(&[i64::MIN]), Form::Json), "-9223372036854775808");
         assert_eq!(list(Values::U8(&[]), Form::Json), "");
-    }
-
-    #[test]
-    fn bytes_of_any_number_are_text() {
-        for (spec, expected) in [
-            (Some(PortSpec::new(DType::U8, [Dim::AtMost(255)])), Content::Text),
-            (Some(PortSpec::fixed(DType::U8, [255])), Content::Numbers),
-            (Some(PortSpec::new(DType::I8, [Dim::AtMost(255)])), Content::Numbers),
-            (Some(PortSpec::new(DType::U8, [Dim::AtMost(255), Dim::Fixed(3)])), Content::Numbers),
-            (None, Content::Numbers),
-        ] {
-            assert_eq!(Content::of(spec.as_ref()), expected, "{spec:?}");
-        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Node for Udp {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
-        to.set("unsent", self.unsent as f64);
+        to.lost("unsent", self.unsent);
     }
 }
 

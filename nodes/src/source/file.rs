@@ -5,8 +5,8 @@ use crate::stream::framing::{Deframer, TooLarge};
 use crate::stream::{self, Framing};
 use limen::unit::{Bytes, Rate};
 use limen::{
-    Building, Cost, Emit, Folders, Given, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Source,
-    Tensor,
+    Building, Content, Cost, Emit, Folders, Given, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports,
+    Source, Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -29,6 +29,8 @@ pub struct Config {
     /// the last.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
+    /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
+    pub content: Option<Content>,
     /// How many messages a second, such as `100Hz`: message `n` is sent `n` periods after the first, and late ones keep
     /// their intended time as origin. As fast as they are taken by default.
     pub rate: Option<Rate>,
@@ -170,7 +172,7 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
     if let Err((message, help)) = find(&config.path, folders) {
         errors.at("path", message).help(help);
     }
-    let spec = stream::spec(config.max_bytes, &mut errors);
+    let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
     errors.into_result(Ports::new().output("bytes", spec).cost(Cost::Medium))
 }
 
@@ -226,7 +228,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("f"), bytes).unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
-        let config = Config { path: "f".into(), framing, max_bytes: Bytes(max), rate: None, repeat };
+        let config = Config { path: "f".into(), framing, max_bytes: Bytes(max), content: None, rate: None, repeat };
         let mut node = File::open(&config, &folders).unwrap();
         let mut said = Vec::new();
         node.advance();

@@ -4,8 +4,8 @@ use super::pace::Pace;
 use super::picture::{self, Size};
 use limen::unit::Rate;
 use limen::{
-    Building, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports,
-    Source, Tensor,
+    Building, Content, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec,
+    Ports, Source, Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -117,7 +117,7 @@ impl Node for ImageFiles {
         let Some((size, files)) = size else { return errors.into_result(Ports::new()) };
         let ports = Ports::new()
             .output("image", PortSpec::image(size.height, size.width, size.channels))
-            .output("name", PortSpec::new(DType::U8, [Dim::AtMost(MAX_NAME)]))
+            .output("name", PortSpec::new(DType::U8, [Dim::AtMost(MAX_NAME)]).with_content(Content::Text))
             .output("label", PortSpec::fixed(DType::I32, []))
             .cost(Cost::Heavy)
             .total(files as u64 * u64::from(config.repeat));

@@ -34,6 +34,8 @@ pub struct Config {
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
+    /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
+    pub content: Option<limen::Content>,
     /// What follows when the device is gone; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
@@ -74,7 +76,7 @@ impl Node for Serial {
 
     fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let spec = stream::spec(config.max_bytes, &mut errors);
+        let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
         if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
@@ -106,10 +108,10 @@ impl Node for Serial {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        to.set("too_large", self.too_large as f64);
-        to.set("partial", self.partial as f64);
+        to.lost("too_large", self.too_large);
+        to.lost("partial", self.partial);
         to.set("disconnects", self.disconnects as f64);
-        to.set("stopped", self.deframer.whole() as f64);
+        to.lost("stopped", self.deframer.whole());
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Config {
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
+    /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
+    pub content: Option<limen::Content>,
 }
 
 /// The node.
@@ -57,7 +59,7 @@ impl Node for Stdin {
 
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let spec = stream::spec(config.max_bytes, &mut errors);
+        let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
         errors.into_result(ports.claim(Claim::Device("standard input".into())))
     }
@@ -71,7 +73,7 @@ impl Node for Stdin {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("stopped", self.deframer.whole() as f64);
+        to.lost("stopped", self.deframer.whole());
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Config {
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
+    /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
+    pub content: Option<limen::Content>,
     /// Connections at a time, 64 at most; whoever comes then is turned away and counted (`refused`). 16 by default.
     pub max_connections: Option<usize>,
     /// What follows when the connection, or the last of several, has ended; `reconnect` by default.
@@ -158,7 +160,7 @@ impl Node for Tcp {
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         check(config.listen, config.connect, config.max_connections, &mut errors);
-        let spec = stream::spec(config.max_bytes, &mut errors);
+        let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
         if config.on_close != OnClose::End {
             ports = ports.endless();
@@ -167,17 +169,17 @@ impl Node for Tcp {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { listen, connect, framing, max_bytes, max_connections, on_close } = config;
+        let Config { listen, connect, framing, max_bytes, max_connections, on_close, .. } = config;
         let links = open(listen, connect, max_connections, framing, max_bytes.0 as usize, cx, Some(cx.descriptors()))?;
         Ok(Tcp { links, framing, on_close, at: 0, received: 0, connections: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        to.set("too_large", self.links.counts.too_large as f64);
+        to.lost("too_large", self.links.counts.too_large);
         self.links.metrics(to);
         let stopped: u64 = self.links.peers.iter().map(|peer| peer.deframer.whole()).sum();
-        to.set("stopped", stopped as f64);
+        to.lost("stopped", stopped);
     }
 }
 

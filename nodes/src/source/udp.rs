@@ -30,6 +30,13 @@ pub struct Config {
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
+    /// What a datagram holds: `bytes` by default, or `text`, which tables and JSON write as text.
+    #[serde(default = "bytes")]
+    pub content: limen::Content,
+}
+
+fn bytes() -> limen::Content {
+    limen::Content::Bytes
 }
 
 /// The node.
@@ -136,7 +143,7 @@ impl Node for Udp {
 
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let spec = stream::spec(config.max_bytes, &mut errors);
+        let spec = stream::spec(config.max_bytes, config.content, &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));
         if config.listen.is_elsewhere() {
@@ -172,9 +179,9 @@ impl Node for Udp {
             overrun.note(so_far);
         }
         to.set("received", self.received as f64);
-        to.set("too_large", self.too_large as f64);
-        to.set("overrun", overrun.total as f64);
-        to.set("stopped", stopped as f64);
+        to.lost("too_large", self.too_large);
+        to.lost("overrun", overrun.total);
+        to.lost("stopped", stopped);
     }
 }
 

@@ -3,7 +3,7 @@
 //! A [`Deframer`] owns one buffer of a size that is known when it is made, and takes messages out of it. A message that
 //! is longer than allowed is passed over, however long it is, without being kept.
 
-use limen::{NodeError, NodeErrorKind};
+use limen::{Content, NodeError, NodeErrorKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;
@@ -32,6 +32,11 @@ impl Framing {
     /// Whether a length goes before each message.
     pub(crate) fn has_length(self) -> bool {
         matches!(self, Framing::Length | Framing::LengthLe)
+    }
+
+    /// What messages hold where the graph does not say: a line is text, and of anything else nothing is known.
+    pub(crate) fn content(self) -> Content {
+        if self == Framing::Lines { Content::Text } else { Content::Bytes }
     }
 
     /// Adds a message with what marks its end.

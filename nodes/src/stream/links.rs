@@ -291,7 +291,7 @@ impl Links {
     pub(crate) fn metrics(&self, to: &mut Metrics) {
         to.set("connections", self.counts.connections as f64);
         to.set("disconnects", self.counts.disconnects as f64);
-        to.set("partial", self.counts.partial as f64);
+        to.lost("partial", self.counts.partial);
         if self.listens() {
             to.set("refused", self.counts.refused as f64);
         }

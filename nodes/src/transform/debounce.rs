@@ -42,7 +42,7 @@ impl Node for Debounce {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("stopped", self.stopped as f64);
+        to.thinned("stopped", self.stopped);
     }
 }
 

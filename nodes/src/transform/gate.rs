@@ -46,7 +46,7 @@ impl Node for Gate {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("stopped", self.stopped as f64);
+        to.thinned("stopped", self.stopped);
     }
 }
 

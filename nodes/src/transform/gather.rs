@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// shape `[≤max, ...]` with the header of the message that was taken apart.
 ///
 /// A message some of whose parts are missing is given up when the stream ends, when `open` others have begun, or, if it is set,
-/// `within` after its first part came; it is counted (`incomplete`).
+/// `within` after its first part came; it is counted (`incomplete`), and as lost where its parts are let go (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Most parts of one message: the bound of the dim that was scattered.
@@ -53,6 +53,8 @@ pub struct Gather {
     open: Vec<Whole>,
     spare: Vec<Whole>,
     incomplete: u64,
+    /// Of those, whose parts were let go.
+    dropped: u64,
 }
 
 /// A message that is being put together.
@@ -84,6 +86,7 @@ impl Gather {
 
     fn give_up(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.incomplete += 1;
+        self.dropped += u64::from(self.missing == Missing::Drop);
         self.close(0, self.missing == Missing::Send, out)
     }
 
@@ -134,7 +137,8 @@ impl Node for Gather {
         // A part may complete one message when another was given up for it; at the end all are.
         let emits = config.open + 1;
         let out = OutPort { name: "out".into(), spec: whole, emits, rows: 1, forwards: Vec::new() };
-        errors.into_result(shape::takes(spec).out_port(out).selective().gathers())
+        let spans = config.open.saturating_mul(config.max).min(4096);
+        errors.into_result(shape::takes(spec).out_port(out).selective().gathers().spans(spans))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -153,16 +157,21 @@ impl Node for Gather {
             open: Vec::with_capacity(config.open),
             spare: (0..config.open).map(|_| whole()).collect(),
             incomplete: 0,
+            dropped: 0,
         })
     }
 
     fn reset(&mut self, _: Reset) {
         self.incomplete += self.open.len() as u64;
+        self.dropped += self.open.len() as u64;
         self.spare.append(&mut self.open);
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("incomplete", self.incomplete as f64);
+        if self.dropped > 0 {
+            to.lost("dropped", self.dropped);
+        }
     }
 }
 

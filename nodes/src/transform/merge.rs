@@ -1,7 +1,8 @@
 //! Many inputs become one stream.
 
 use limen::{
-    Building, Emit, Given, Node, NodeError, OneOf, OutPort, Picked, PlanErrors, Planning, Ports, Tensor, Transform,
+    Building, Content, Emit, Given, Node, NodeError, OneOf, OutPort, Picked, PlanErrors, Planning, Ports, Tensor,
+    Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -21,7 +22,10 @@ impl Node for Merge {
     type Config = Config;
 
     fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        let spec = given.inputs().find_map(|(_, spec)| spec.cloned());
+        let first = given.inputs().find_map(|(_, spec)| spec.cloned());
+        // What comes out is text only if all that comes in is.
+        let same = |content| given.inputs().all(|(_, spec)| spec.is_none_or(|spec| spec.content == content));
+        let spec = first.map(|spec| if same(spec.content) { spec } else { spec.with_content(Content::Bytes) });
         let names: Vec<String> = given.inputs().map(|(name, _)| name.to_string()).collect();
         let ports = names.iter().fold(Ports::new(), |ports, name| match &spec {
             Some(spec) => ports.input(name, spec.clone()),

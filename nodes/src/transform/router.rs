@@ -149,7 +149,7 @@ impl Node for Router {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("stopped", self.stopped as f64);
+        to.thinned("stopped", self.stopped);
     }
 }
 

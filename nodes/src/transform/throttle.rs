@@ -61,7 +61,7 @@ impl Node for Throttle {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("stopped", self.stopped as f64);
+        to.thinned("stopped", self.stopped);
     }
 }
 

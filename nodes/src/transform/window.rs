@@ -2,8 +2,8 @@
 
 use crate::shape;
 use limen::{
-    Building, Dim, Emit, Given, Header, MAX_RANK, Message, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor,
-    Transform,
+    Building, Dim, Emit, Given, Header, MAX_RANK, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports,
+    Reset, Tensor, Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,6 +11,7 @@ use serde::Deserialize;
 /// Puts `length` messages together: tensors of shape `[...]` become one of shape `[≤length, ...]`. The next window begins `hop`
 /// messages after the last.
 ///
+/// Messages between two windows, where `hop` is more than `length`, and those of a tail that is not sent are counted (`stopped`).
 /// A window has the header of its first message. What is there when the stream ends is a shorter window, unless `tail` is
 /// `drop`; with that, the first dim is fixed. Tensors must have a fixed shape.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -49,6 +50,8 @@ pub struct Window {
     skip: usize,
     /// Messages that no window has had.
     fresh: usize,
+    stopped: u64,
+    dropped: u64,
 }
 
 impl Window {
@@ -90,7 +93,7 @@ impl Node for Window {
             let shape = std::iter::once(first).chain(spec.shape.iter().cloned());
             Some(limen::PortSpec::new(spec.dtype, shape))
         });
-        errors.into_result(shape::gives(shape::takes(spec), out).selective())
+        errors.into_result(shape::gives(shape::takes(spec), out).selective().spans(config.length))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -104,13 +107,25 @@ impl Node for Window {
             headers: std::collections::VecDeque::with_capacity(config.length),
             skip: 0,
             fresh: 0,
+            stopped: 0,
+            dropped: 0,
         })
     }
 
     fn reset(&mut self, _: Reset) {
         self.bytes.clear();
         self.headers.clear();
+        self.dropped += self.fresh as u64;
         (self.skip, self.fresh) = (0, 0);
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        if self.stopped > 0 {
+            to.thinned("stopped", self.stopped);
+        }
+        if self.dropped > 0 {
+            to.lost("dropped", self.dropped);
+        }
     }
 }
 
@@ -121,6 +136,7 @@ impl Transform for Window {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         if self.skip > 0 {
             self.skip -= 1;
+            self.stopped += 1;
             return Ok(());
         }
         self.bytes.extend_from_slice(input.body.bytes());
@@ -131,6 +147,10 @@ impl Transform for Window {
 
     fn finish(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         // Messages that only overlap with the last window have been sent.
-        if self.tail == Tail::Send && self.fresh > 0 { self.send(out) } else { Ok(()) }
+        if self.tail == Tail::Send && self.fresh > 0 {
+            return self.send(out);
+        }
+        self.stopped += std::mem::take(&mut self.fresh) as u64;
+        Ok(())
     }
 }

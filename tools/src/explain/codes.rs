@@ -199,7 +199,7 @@ pub(super) const CODES: &[Code] = &[
         code: "E0128",
         title: "tensors that do not fit",
         cause: "Element type, number of dims or their lengths differ between what one node gives and the other takes.",
-        remedy: "The message names the node that would help: `to_tensor` and `resize` for images, `cast` for element types.",
+        remedy: "The message names the node that would help: `to_tensor` and `resize` for images, `cast` for element types, `decode` for numbers in packets. Where none is named, no stock node makes one of the other.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: ramp, width: 64, height: 64 } }\n  b: { kind: normalize, config: { mean: [0.5], std: [0.5] }, from: a/image }\n  c: { kind: \"null\", from: b }\n"
         )),

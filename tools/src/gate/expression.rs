@@ -62,8 +62,17 @@ const STATS: [(&str, Stat); 5] = [
     ("max", Stat::Max),
 ];
 
-const TERMS: [Term; 8] =
-    [Term::Source, Term::Queue, Term::Hold, Term::Blocked, Term::Compute, Term::Emit, Term::Closure, Term::Batch];
+const TERMS: [Term; 9] = [
+    Term::Source,
+    Term::Queue,
+    Term::Hold,
+    Term::Blocked,
+    Term::Compute,
+    Term::Emit,
+    Term::Closure,
+    Term::Batch,
+    Term::Skew,
+];
 
 /// What is wrong with a `--fail-on` expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +116,8 @@ pub enum GateError {
 
 impl fmt::Display for GateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const FIGURES: &str = "a figure such as `accuracy`, `score.accuracy`, `lost`, `left`, `failed` or `p99(e2e)`";
+        const FIGURES: &str =
+            "a figure such as `accuracy`, `score.accuracy`, `lost`, `thinned`, `left`, `failed` or `p99(e2e)`";
         match self {
             GateError::NoFigure => write!(f, "expected {FIGURES} before the comparison"),
             GateError::NoOperator { found } if found.is_empty() => {

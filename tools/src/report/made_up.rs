@@ -41,6 +41,7 @@ fn edge(from: &str, to: &str, sent: u64, lost: &[(Reason, u64)]) -> EdgeReport {
         sent,
         received: sent - gone,
         lost: lost.to_vec(),
+        thins: false,
         left: 0,
         counted: true,
     }
@@ -59,8 +60,16 @@ fn worker(name: &str, cpu: Option<usize>, wait: Wait) -> WorkerReport {
     WorkerReport { name: name.into(), cpu, floats, wait, pinned, abandoned: false }
 }
 
-fn deadline(to: &str, missed: u64) -> DeadlineReport {
-    DeadlineReport { from: "camera".into(), to: to.into(), deadline: 4_000_000, on_miss: OnMiss::Count, missed }
+fn deadline(to: &str, judged: u64, missed: u64) -> DeadlineReport {
+    DeadlineReport {
+        from: "camera".into(),
+        to: to.into(),
+        deadline: 4_000_000,
+        on_miss: OnMiss::Count,
+        judged,
+        missed,
+        untold_behind: None,
+    }
 }
 
 /// `camera` begins 140 messages, 40 are superseded, 100 pass `digit` and end in `score` and `labels`.
@@ -72,7 +81,7 @@ pub(crate) fn report() -> Report {
         started: UNIX_EPOCH + Duration::from_millis(1_700_000_000_250),
         wall: Duration::from_millis(1620),
         outcome: Outcome::Finished,
-        deadlines: vec![deadline("labels", 20), deadline("score", 0)],
+        deadlines: vec![deadline("labels", 100, 20), deadline("score", 0, 0)],
         nodes: vec![
             node("camera", "image_files", 0, 140, &[]),
             node("digit", "infer", 1, 100, &[("mean_batch", 7.9)]),

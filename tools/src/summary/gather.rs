@@ -26,6 +26,8 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
         restarts: n.restarts,
         batches: n.batches,
         abandoned: n.abandoned,
+        lost: n.metrics.losses().map(|(reason, n)| (reason.to_string(), n)).collect(),
+        thinned: n.metrics.thinning().map(|(reason, n)| (reason.to_string(), n)).collect(),
         backend: n.backend.as_ref().map(|backend| BackendSummary {
             name: backend.backend,
             device: backend.device.clone(),
@@ -43,7 +45,7 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
 pub(super) fn metrics(report: &Report) -> BTreeMap<String, f64> {
     let own =
         report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(name, value)| (format!("{}.{name}", n.name), value)));
-    let of_all = ["lost", "left", "failed", "missed", "over_budget", "gaps", "restarts"]
+    let of_all = ["lost", "thinned", "left", "failed", "missed", "over_budget", "gaps", "restarts"]
         .into_iter()
         .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
     of_all.chain(own).collect()
@@ -59,6 +61,7 @@ pub(super) fn edge(e: &EdgeReport) -> EdgeSummary {
         sent: e.sent,
         received: e.received,
         lost: e.lost.iter().map(|(reason, n)| (reason.name(), *n)).collect(),
+        thinned: e.thinned_total(),
         left: e.left,
         counted: e.counted,
     }
@@ -71,6 +74,7 @@ pub(super) fn handle(h: &HandleReport) -> HandleSummary {
         sent: h.sent,
         received: h.received,
         lost: h.lost.iter().map(|(reason, n)| (reason.name(), *n)).collect(),
+        thinned: h.thinned_total(),
         left: h.left,
         counted: h.counted,
     }
@@ -121,6 +125,8 @@ pub(super) fn paths(report: &Report) -> Vec<PathSummary> {
             count: recorded.map_or(0, |r| r.histogram.len()),
             samples: recorded.map_or(0, |r| r.samples),
             late: deadline.map(|d| d.missed),
+            judged: deadline.map(|d| d.judged),
+            untold_behind: deadline.and_then(|d| d.untold_behind.clone()),
             p50: recorded.and_then(|r| r.quantile(0.5)),
             p90: recorded.and_then(|r| r.quantile(0.9)),
             p99: recorded.and_then(|r| r.quantile(0.99)),

@@ -1,0 +1,136 @@
+//! Which sources may be behind the messages of every port, and where the origin of each is kept.
+
+use super::{EdgePlan, NodePlan};
+use crate::intake::JoinPolicy;
+use crate::node::PortType;
+use crate::origins::MOST_ORIGINS;
+use crate::tensor::Tensor;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the messages of a port are made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Behind {
+    /// Sources whose origins a message may tell, in its header or beside its row.
+    sources: BTreeSet<u16>,
+    /// Those of them whose message may have been in one before.
+    reused: BTreeSet<u16>,
+    /// Sources that reach the port, and whose origins nothing tells from here on, with the node where they are lost.
+    untold: BTreeMap<u16, usize>,
+    /// Whether one message may have several sources behind it.
+    is_joined: bool,
+}
+
+impl Behind {
+    fn add(&mut self, other: &Behind) {
+        self.sources.extend(&other.sources);
+        self.reused.extend(&other.reused);
+        self.untold.extend(&other.untold);
+        self.is_joined |= other.is_joined;
+    }
+
+    /// The origins of the other sources are told no more.
+    fn keep_only(&mut self, keep: &BTreeSet<u16>, node: usize) {
+        let lost: Vec<u16> = self.sources.difference(keep).copied().collect();
+        self.untold.extend(lost.into_iter().map(|source| (source, node)));
+        self.sources.retain(|source| keep.contains(source));
+        self.reused.retain(|source| keep.contains(source));
+    }
+}
+
+/// Finds what is behind every port, and notes at each node what it has to follow. `wanted` are the sources of declared paths: where
+/// there are more sources than can be followed, these come first.
+pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &BTreeSet<u16>) {
+    let mut ports: Vec<Vec<Behind>> = nodes.iter().map(|node| vec![Behind::default(); node.outputs.len()]).collect();
+    let mut taken: Vec<Behind> = vec![Behind::default(); nodes.len()];
+    // Once through finds all, except where edges close a cycle; sets only grow, so that ends.
+    let closes_cycle = edges.iter().any(|edge| edge.from >= edge.to);
+    let mut changed = true;
+    while std::mem::take(&mut changed) {
+        for (at, node) in nodes.iter().enumerate() {
+            let into: Vec<Behind> = node.in_edges.iter().map(|edge| from(&ports, &edges[*edge])).collect();
+            taken[at] = gathered(node, &into);
+            let given: Vec<Behind> =
+                (0..node.outputs.len()).map(|out| given(node, at, out, &taken[at], &into, wanted)).collect();
+            changed |= closes_cycle && given != ports[at];
+            ports[at] = given;
+        }
+    }
+    for (at, node) in nodes.iter_mut().enumerate() {
+        let types = node.planned.as_ref().map(|planned| planned.output_types()).unwrap_or_default();
+        for (out, behind) in ports[at].iter().enumerate() {
+            let is_filled =
+                is_tensor(types.get(out).copied()) && (forwarded(node, out).is_empty() || node.copies.is_some());
+            let is_followed = behind.is_joined && is_filled;
+            node.outputs[out].origins = if is_followed { behind.sources.iter().copied().collect() } else { Vec::new() };
+        }
+        let is_sink = node.outputs.is_empty();
+        let kept = node.outputs.iter().map(|out| out.origins.len()).max().unwrap_or(0);
+        if kept > 0 {
+            node.notes.push(format!("keeps the origins of {kept} sources with each message"));
+        }
+        node.traced = taken[at].is_joined && (is_sink || node.outputs.iter().any(|out| !out.origins.is_empty()));
+        node.sources = taken[at].sources.iter().map(|source| (*source, taken[at].reused.contains(source))).collect();
+        node.untold = taken[at].untold.clone();
+    }
+}
+
+fn from(ports: &[Vec<Behind>], edge: &EdgePlan) -> Behind {
+    ports[edge.from].get(edge.from_port).cloned().unwrap_or_default()
+}
+
+/// What is behind what a call of a node takes.
+fn gathered(node: &NodePlan, into: &[Behind]) -> Behind {
+    let mut all = Behind::default();
+    into.iter().for_each(|behind| all.add(behind));
+    if node.in_edges.is_empty() {
+        all.sources.insert(node.begin.source);
+    }
+    if node.in_edges.len() > 1 && !node.merges() {
+        let samples = node.rule.policy == JoinPolicy::Sample;
+        all.is_joined |= all.sources.len() > 1 || samples;
+        for (at, behind) in into.iter().enumerate().filter(|_| samples) {
+            if node.rule.trigger != Some(at) {
+                all.reused.extend(&behind.sources);
+            }
+        }
+    }
+    // What is told somewhere is told.
+    all.untold.retain(|source, _| !all.sources.contains(source));
+    all
+}
+
+/// What is behind the messages of an output.
+fn given(node: &NodePlan, at: usize, out: usize, taken: &Behind, into: &[Behind], wanted: &BTreeSet<u16>) -> Behind {
+    let mut all = taken.clone();
+    let forwards = forwarded(node, out);
+    if !forwards.is_empty() {
+        // A buffer that goes on as it is keeps what is told of it, and nothing else.
+        let mut only = Behind::default();
+        for (port, behind) in node.inputs.iter().map(|(name, _)| name).zip(into) {
+            if forwards.contains(&port) {
+                only.add(behind);
+            }
+        }
+        all.keep_only(&only.sources, at);
+        (all.reused, all.is_joined) = (only.reused, only.is_joined);
+    } else if all.is_joined {
+        let types = node.planned.as_ref().map(|planned| planned.output_types()).unwrap_or_default();
+        let most = if is_tensor(types.get(out).copied()) { MOST_ORIGINS } else { 0 };
+        if all.sources.len() > most {
+            let mut order: Vec<u16> = all.sources.iter().copied().collect();
+            order.sort_by_key(|source| !wanted.contains(source));
+            let keep = order.into_iter().take(most).collect();
+            all.keep_only(&keep, at);
+        }
+    }
+    all
+}
+
+fn is_tensor(ty: Option<PortType>) -> bool {
+    ty.is_some_and(|ty| ty == PortType::of::<Tensor>())
+}
+
+fn forwarded(node: &NodePlan, out: usize) -> Vec<&String> {
+    let declared = node.planned.as_ref().and_then(|planned| planned.ports().outputs.get(out));
+    declared.map(|port| port.forwards.iter().collect()).unwrap_or_default()
+}

@@ -1,0 +1,55 @@
+//! Several streams, brought together and sent on apart.
+
+use limen::{Building, Emit, Given, Many, Node, NodeError, PlanErrors, Planning, Ports, Set, Tensor, Transform};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Sends on what its inputs gave together, each by the output of the same name, without copying it.
+///
+/// Inputs may have any names; what belongs together is the graph's choice, usually `join: { policy: by_time, within: 5ms }`. Messages
+/// keep their own headers: each began when it began, by its own source. What has no partner goes no further and is counted
+/// on its edge (`unmatched`).
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct Config {}
+
+/// The node.
+#[derive(Debug)]
+pub struct Synchronize;
+
+impl Node for Synchronize {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if given.inputs().count() < 2 {
+            errors
+                .node("one input has nothing to be brought together with")
+                .help("name several: `inputs: { image: camera, motion: imu }`");
+        }
+        let ports = given.inputs().fold(Ports::new(), |ports, (name, spec)| {
+            let ports = match spec {
+                Some(spec) => ports.input(name, spec.clone()),
+                None => ports.input_any(name),
+            };
+            ports.output_forwarding(name, spec.cloned(), name)
+        });
+        errors.into_result(ports)
+    }
+
+    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Synchronize)
+    }
+}
+
+impl Transform for Synchronize {
+    type In = Many<Tensor>;
+    type Out = Many<Tensor>;
+
+    #[inline]
+    fn apply(&mut self, input: Set<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
+        for (port, message) in out.iter_mut().zip(input) {
+            port.send(message);
+        }
+        Ok(())
+    }
+}
