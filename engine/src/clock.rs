@@ -68,6 +68,19 @@ impl Clock {
         }
     }
 
+    /// When the machine's wall clock showed `wall`, a time since 1970, by this clock: for stamps of the kernel's. It is reckoned
+    /// from what both clocks show now. A stamp in the future or before `earliest` says nothing, because the wall clock was set
+    /// in between, and gives now; so does every stamp where the clock is simulated. About 80 ns.
+    pub fn of_wall(&self, wall: std::time::Duration, earliest: Time) -> Time {
+        match self {
+            Clock::Monotonic => {
+                let (now, shown) = both();
+                of_wall(now, shown, u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX), earliest)
+            }
+            Clock::Simulated(clock) => clock.now(),
+        }
+    }
+
     /// Lets time pass: sleeps, or moves the simulated clock.
     pub(crate) fn sleep(&self, ns: u64) {
         match self {
@@ -92,6 +105,35 @@ fn monotonic() -> Time {
         Err(_) => Time::ZERO,
     }
 }
+
+fn of_wall(now: Time, shown: u64, wall: u64, earliest: Time) -> Time {
+    match shown.checked_sub(wall).map(|age| now.0.checked_sub(age)) {
+        Some(Some(then)) if then >= earliest.0 => Time(then),
+        _ => now,
+    }
+}
+
+/// What the clock and the wall clock show at one moment, ns.
+fn both() -> (Time, u64) {
+    let wall = || match nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME) {
+        Ok(t) => (t.tv_sec() as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec() as u64),
+        Err(_) => 0,
+    };
+    let mut before = monotonic();
+    let mut shown = wall();
+    for _ in 1..TRIES {
+        let after = monotonic();
+        if after.since(before) <= ONE_MOMENT_NS {
+            break;
+        }
+        // The thread was put aside between the two.
+        (before, shown) = (after, wall());
+    }
+    (before, shown)
+}
+
+/// Readings of two clocks that lie between two of one so far apart, ns, are of one moment.
+const ONE_MOMENT_NS: u64 = 2_000;
 
 /// A worker's reading of the clock. Where the kernel itself keeps `CLOCK_MONOTONIC` by the processor's time stamp counter,
 /// the counter is read directly, at less than half the price of asking, and held against the clock at least once a second.
@@ -350,6 +392,30 @@ mod tests {
             assert_eq!(watch.look(at(501), Time(n * 1_000_000_000 + 500_000_000)), 0);
             assert_eq!(watch.look(at(500), Time(n * 1_000_000_000 + 500_000_000)), 0);
         }
+    }
+
+    /// What the kernel stamped 7 ms ago began then, whatever the wall clock shows; a stamp that cannot be right began now.
+    #[test]
+    fn stamps_of_the_wall_clock_are_mapped() {
+        let (now, shown, opened) = (Time(50_000_000), 1_700_000_000_000_000_000, Time(40_000_000));
+        for (wall, expected) in [
+            (shown - 7_000_000, 43_000_000),
+            (shown, 50_000_000),
+            (shown - 10_000_000, 40_000_000),
+            (shown - 10_000_001, 50_000_000),
+            (shown + 1, 50_000_000),
+            (0, 50_000_000),
+            (u64::MAX, 50_000_000),
+        ] {
+            assert_eq!(of_wall(now, shown, wall, opened), Time(expected), "{wall}");
+        }
+        let clock = Clock::Monotonic;
+        let before = clock.now();
+        let stamp = wall().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let mapped = clock.of_wall(stamp, Time::ZERO);
+        assert!(mapped + 20_000 > before && mapped <= clock.now(), "{before:?} {mapped:?}");
+        let simulated = Clock::Simulated(SimulatedClock::new(Time(5)));
+        assert_eq!(simulated.of_wall(stamp, Time::ZERO), Time(5));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use crate::clock::{Clock, Time};
 use crate::crew::Crew;
+use crate::descriptors::{Kernel, Poller};
 use crate::error::RunError;
 use crate::report::Report;
 use crate::running::{Drain, NodeStats, Running, Stopper, build_error};
@@ -13,11 +14,17 @@ use crate::sync::Arc;
 use crate::wait::Bell;
 use crate::wire::Wired;
 use crate::worker::{Cx, Outcome};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// A graph that its caller turns; nothing happens except in a [`turn`](Driven::turn).
 ///
 /// It belongs to the thread that made it. Other threads may have its handles and its [`Stopper`].
+///
+/// A program with an event loop of its own waits for this graph as for anything else: after [`Turned::Idle`] the descriptor of
+/// [`AsFd`] becomes readable when there is something to do again, whether a descriptor that a source waits for is ready, a
+/// handle was used elsewhere, a stop was asked for, or (by [`Clock::Monotonic`]) the time has come.
 ///
 /// ```
 /// # use limen::{Registry, Spec, Plan, Message, Plain};
@@ -42,9 +49,19 @@ pub struct Driven {
     running: Running,
     workers: Vec<(Crew, Cx)>,
     bells: Vec<Arc<Bell>>,
+    poller: Rc<Poller>,
+    kernel: Rc<Kernel>,
     clock: Clock,
     begun: Time,
+    /// The last turn found nothing to do, and who rings is to wake who waits.
+    is_armed: bool,
     has_ended: bool,
+}
+
+impl AsFd for Driven {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.kernel.as_fd()
+    }
 }
 
 /// What a turn came to.
@@ -70,29 +87,38 @@ impl Wired {
     ///
     /// # Errors
     /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where an inlet or an outlet
-    /// was not taken.
+    /// was not taken, or the process has no descriptors left.
     pub fn drive(self, clock: Clock) -> Result<Driven, RunError> {
-        let (running, mut workers) = self.build_here(&clock)?;
+        let (mut running, mut workers, poller) = self.build_here(&clock)?;
+        let kernel = match poller.kernel() {
+            Ok(kernel) => kernel,
+            Err(error) => {
+                running.finished = true;
+                return Err(RunError::Refused(format!("something to wait on (`epoll`): {error}")));
+            }
+        };
         let bells: Vec<_> = (0..workers.len()).map(|worker| running.shared.bell(worker)).collect();
         bells.iter().for_each(|bell| bell.answer_here());
         let warmup = u64::try_from(running.plan.warmup.as_nanos()).unwrap_or(u64::MAX);
         workers.iter_mut().for_each(|(_, cx)| cx.warm_up(warmup));
         let begun = clock.now();
-        Ok(Driven { running, workers, bells, clock, begun, has_ended: false })
+        Ok(Driven { running, workers, bells, poller, kernel, clock, begun, is_armed: false, has_ended: false })
     }
 
-    /// Every node on the calling thread.
-    pub(crate) fn build_here(self, clock: &Clock) -> Result<(Running, Vec<(Crew, Cx)>), RunError> {
+    /// Every node on the calling thread, and what all of them wait for in the kernel.
+    #[allow(clippy::type_complexity, reason = "taken apart at once, in two places")]
+    pub(crate) fn build_here(self, clock: &Clock) -> Result<(Running, Vec<(Crew, Cx)>, Rc<Poller>), RunError> {
         self.check_taken()?;
         // Nobody sends: whoever turns the stages hands over what they leave.
         let (_, nobody) = std::sync::mpsc::sync_channel(1);
         let (mut running, plans) = self.split(nobody);
         running.begin_by(clock.clone(), true);
         let sources = Arc::new(running.plan.sources.clone());
+        let poller = Poller::new((0..plans.len()).map(|worker| running.shared.bell(worker)).collect());
         let mut workers = Vec::new();
         for plan in plans {
-            let (telemetry, frames) = (running.plan.telemetry, running.plan.frames);
-            let mut cx = Cx::new(plan.index, clock.clone(), running.shared.clone(), telemetry, frames, sources.clone());
+            let (telemetry, frames, shared) = (running.plan.telemetry, running.plan.frames, running.shared.clone());
+            let mut cx = Cx::new(plan.index, clock.clone(), shared, telemetry, frames, sources.clone(), poller.clone());
             match plan.build(&mut cx) {
                 Ok(crew) => workers.push((crew, cx)),
                 Err(error) => {
@@ -101,14 +127,42 @@ impl Wired {
                 }
             }
         }
-        Ok((running, workers))
+        Ok((running, workers, poller))
     }
 }
 
 impl Driven {
     /// One turn of every node at most, in the order of the graph: a bounded piece of work, at most 64 messages or about
-    /// 20 µs of calls for each.
+    /// 20 µs of calls for each. Sources that wait for a descriptor are asked without waiting.
     pub fn turn(&mut self) -> Turned {
+        let mut turned = Turned::Idle(Time::ZERO);
+        // Whoever rings after a look for which the bells were armed is noticed by who waits.
+        if !self.is_armed {
+            if self.poller.has_descriptors() {
+                self.poller.look();
+            }
+            turned = self.pass();
+        }
+        if let Turned::Idle(_) = turned {
+            self.bells.iter().for_each(|bell| bell.arm());
+            // What woke whoever waits is taken note of, so that the next wait is not over at once.
+            self.poller.look();
+            turned = self.pass();
+        }
+        self.is_armed = false;
+        match turned {
+            Turned::Idle(until) => {
+                self.is_armed = true;
+                let due = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
+                // A time that cannot be waited for is looked at again by who turns the graph.
+                let _ = self.kernel.set_timer(due.0);
+            }
+            Turned::Worked | Turned::Ended => self.bells.iter().for_each(|bell| bell.disarm()),
+        }
+        turned
+    }
+
+    fn pass(&mut self) -> Turned {
         let (mut worked, mut all_ended, mut wake) = (false, true, u64::MAX);
         for (crew, cx) in &mut self.workers {
             // Time has passed that nobody here has measured.
@@ -132,18 +186,16 @@ impl Driven {
         }
     }
 
-    /// Sleeps until something is sent or taken from another thread, a stop is asked for, or a time has passed. Returns at
+    /// Sleeps until something is sent or taken from another thread, a descriptor that a source waits for is ready, a stop is asked
+    /// for, or a time has passed. Returns at
     /// once where there is something to do; made for what follows [`Turned::Idle`].
     pub fn wait(&mut self, at_most: Duration) -> Turned {
-        self.bells.iter().for_each(|bell| bell.arm());
-        // Whoever rings after this look finds the bell armed.
         let turned = self.turn();
         if let Turned::Idle(until) = turned {
-            let left = Duration::from_nanos(until.since(self.clock.now()));
-            let at_most = if matches!(self.clock, Clock::Monotonic) { at_most.min(left) } else { at_most };
-            Bell::sleep_on(&self.bells, at_most);
+            let until = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
+            let end = Clock::Monotonic.now() + u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
+            self.poller.sleep(until.min(end).0);
         }
-        self.bells.iter().for_each(|bell| bell.disarm());
         turned
     }
 

@@ -6,6 +6,7 @@
 //! join: the engine pairs the messages of one sequence before it calls the node.
 
 use crate::clock::{Clock, Time};
+use crate::descriptors::Descriptors;
 use crate::emit::Emit;
 use crate::error::{NodeError, PlanErrors};
 use crate::folders::Folders;
@@ -105,6 +106,10 @@ pub enum Next {
     More,
     /// At a time of the run's clock; something was emitted or not.
     At(Time),
+    /// When one of its [`Descriptors`] is ready, at this time of the run's clock at the latest; [`Time::NEVER`] where it waits for
+    /// nothing else. A source says so when it has read all that is there, without waiting for more. It is always safe: what was
+    /// left unread is ready still.
+    WhenReady(Time),
     /// When something outside the graph has rung its worker: as for an inlet, whose program has sent something. A source that
     /// nobody rings for is called again only when its worker wakes for something else.
     Idle,
@@ -409,7 +414,8 @@ impl Ports {
         self
     }
 
-    /// Calls may wait in the kernel (sockets, disks): the node runs on a helper thread.
+    /// Calls may wait in the kernel (disks, devices without a descriptor): the node runs on a helper thread. A source that waits for
+    /// a descriptor does not have to: [`Next::WhenReady`].
     #[must_use]
     pub fn blocking(mut self) -> Self {
         self.blocking = true;
@@ -578,6 +584,7 @@ pub struct Building<'a> {
     pub(crate) folders: &'a Folders,
     pub(crate) clock: &'a Clock,
     pub(crate) ports: &'a PlannedPorts,
+    pub(crate) descriptors: &'a Descriptors,
 }
 
 impl Building<'_> {
@@ -599,6 +606,11 @@ impl Building<'_> {
     /// The clock of the run.
     pub fn clock(&self) -> Clock {
         self.clock.clone()
+    }
+
+    /// Where a source registers the file descriptors that it waits for, now and later; see [`Next::WhenReady`].
+    pub fn descriptors(&self) -> Descriptors {
+        self.descriptors.clone()
     }
 
     /// Name and spec of every input, in the order in which messages are given to the node.

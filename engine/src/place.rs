@@ -2,7 +2,7 @@
 //!
 //! One worker per core, never a thread per node. Nodes named a core go there. Of the rest, heavy ones get a core each
 //! while cores last, in the order of the graph, models before others; light ones join the node they feed. Nodes that
-//! may wait in the kernel run on helper threads of their own.
+//! may wait in the kernel within a call run on helper threads of their own, on the core they were given or on any.
 
 use crate::cpu::{Place, RealTime};
 use crate::crew::Schedule;
@@ -23,12 +23,24 @@ pub struct WorkerPlan {
     pub(crate) place: Place,
     /// Which of its nodes is turned next.
     pub schedule: Schedule,
+    pub(crate) is_helper: bool,
 }
 
 impl WorkerPlan {
-    /// The CPU it is pinned to, by the kernel's number; `None` for a helper.
+    /// The CPU it is pinned to, by the kernel's number; `None` for a helper whose node was given no core.
     pub fn cpu(&self) -> Option<usize> {
         self.place.cpu
+    }
+
+    /// Whether it is a helper thread, which one node has to itself because its calls may wait in the kernel.
+    pub fn is_helper(&self) -> bool {
+        self.is_helper
+    }
+
+    /// Why it is pinned to no CPU; `None` where it is.
+    pub fn floats(&self) -> Option<&'static str> {
+        const WHY: &str = "its node may wait in the kernel, and has no `core` to be pinned to";
+        self.place.cpu.is_none().then_some(WHY)
     }
 
     /// What the kernel's scheduler is asked for.
@@ -49,7 +61,7 @@ pub enum Why {
     Cpu,
     /// Its `core` says so.
     Core,
-    /// It may wait in the kernel, which would hold up everything else on its core.
+    /// It may wait in the kernel within a call, which would hold up everything else on its core, and was given none.
     Helper,
     /// It is heavy, and heavy nodes are spread over the cores in the order of the graph.
     Heavy,
@@ -68,7 +80,17 @@ pub enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Seat {
     Cpu(usize),
-    Helper(usize),
+    /// A thread of the node's own, pinned to a CPU where the graph says so.
+    Helper(usize, Option<usize>),
+}
+
+impl Seat {
+    fn cpu(self) -> Option<usize> {
+        match self {
+            Seat::Cpu(cpu) => Some(cpu),
+            Seat::Helper(_, cpu) => cpu,
+        }
+    }
 }
 
 /// A node whose calls may take 50 µs is heavy, whatever its kind says.
@@ -130,9 +152,12 @@ pub(crate) fn place(
                 seats[at] = Some(Seat::Cpu(cpus[core.value % cpus.len()]));
             }
         }
-        if nodes[at].blocking && seats[at].is_none() {
-            nodes[at].why = Why::Helper;
-            seats[at] = Some(Seat::Helper(at));
+        if nodes[at].blocking {
+            let cpu = seats[at].and_then(Seat::cpu);
+            if cpu.is_none() {
+                nodes[at].why = Why::Helper;
+            }
+            seats[at] = Some(Seat::Helper(at, cpu));
         }
     }
     seat_heavy(nodes, &mut seats, cpus);
@@ -141,6 +166,12 @@ pub(crate) fn place(
         let message = format!("core {core} does not exist: this machine has {online}");
         let help = format!("write a core from 0 to {}", online.saturating_sub(1));
         problems.push(Problem::new("E0141", spec.place.clone(), message).help(help));
+    }
+    for node in nodes.iter().filter(|node| node.helpers > 0) {
+        notes.push(format!(
+            "`{}` makes its calls on threads of its own ({}), which float: side by side they need more than its one core",
+            node.name, node.helpers
+        ));
     }
     workers(nodes, specs, &seats, cores, cpus, problems)
 }
@@ -188,7 +219,7 @@ fn seat_heavy(nodes: &mut [NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]
 /// Light nodes join the first node they feed that has a core, else the node they take from, else the first core. One that
 /// must not be held up by a heavy node, because its edge there may lose, has a core without one while there is such a core.
 fn seat_light(nodes: &mut [NodePlan], edges: &[EdgePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
-    let on_cpu = |seat: &Option<Seat>| seat.filter(|s| matches!(s, Seat::Cpu(_)));
+    let on_cpu = |seat: &Option<Seat>| seat.and_then(Seat::cpu).map(Seat::Cpu);
     let heavy: Vec<Seat> =
         (0..nodes.len()).filter(|at| nodes[*at].cost >= Cost::Heavy).filter_map(|at| on_cpu(&seats[at])).collect();
     let calm = cpus.iter().map(|cpu| Seat::Cpu(*cpu)).find(|seat| !heavy.contains(seat));
@@ -232,29 +263,49 @@ fn workers(
     }
     let mut workers = Vec::new();
     for (seat, members) in members {
-        let (cpu, core, name) = match seat {
-            Seat::Cpu(cpu) => {
-                let core = cpus.iter().position(|c| *c == cpu).unwrap_or(0);
-                (Some(cpu), cores.get(&core).cloned().unwrap_or_default(), format!("limen-{cpu}"))
-            }
-            Seat::Helper(at) => {
+        let core = seat.cpu().and_then(|cpu| cores.get(&cpus.iter().position(|c| *c == cpu)?));
+        let core = core.cloned().unwrap_or_default();
+        let (cpu, is_helper) = (seat.cpu(), matches!(seat, Seat::Helper(..)));
+        let (core, name) = match seat {
+            Seat::Cpu(cpu) => (core, format!("limen-{cpu}")),
+            Seat::Helper(at, _) => {
                 // Linux keeps 15 bytes of a thread's name.
                 let name: String = format!("limen-{}", nodes[at].name).chars().take(15).collect();
-                (None, CoreSpec { wait: Wait::Park, ..CoreSpec::default() }, name)
+                (CoreSpec { wait: Wait::Park, schedule: Schedule::default(), ..core }, name)
             }
         };
         for at in &members {
             nodes[*at].worker = workers.len();
         }
         let place = Place { cpu, allowed: cpus.to_vec(), wait: core.wait, may_spin: true, real_time: core.rt };
-        workers.push(WorkerPlan { name, nodes: members, place, schedule: core.schedule });
+        workers.push(WorkerPlan { name, nodes: members, place, schedule: core.schedule, is_helper });
     }
-    let spinning = workers.iter().filter(|w| w.place.wait == Wait::Spin).count();
-    let helper = nodes.iter().position(|node| workers[node.worker].place.cpu.is_none() || node.helpers > 0);
-    if let (Some(at), true) = (helper, spinning >= cpus.len()) {
+    check_helpers(nodes, specs, &workers, cpus, problems);
+    workers
+}
+
+/// A helper thread needs a core on which no worker spins: its own, or any.
+fn check_helpers(
+    nodes: &[NodePlan],
+    specs: &[&NodeSpec],
+    workers: &[WorkerPlan],
+    cpus: &[usize],
+    problems: &mut Problems,
+) {
+    let spinning: Vec<Option<usize>> =
+        workers.iter().filter(|w| w.place.wait == Wait::Spin).map(WorkerPlan::cpu).collect();
+    for (at, node) in nodes.iter().enumerate() {
+        let worker = &workers[node.worker];
+        if worker.is_helper && worker.cpu().is_some() && spinning.contains(&worker.cpu()) {
+            let message = format!("`{}` needs a helper thread, and the core it was given spins", node.name);
+            let problem = Problem::new("E0142", specs[at].place.clone(), message);
+            problems.push(problem.help("give it another core, or none, or that core `wait: adaptive` or `park`"));
+        }
+    }
+    let floats = |node: &NodePlan| workers[node.worker].cpu().is_none() || node.helpers > 0;
+    if let (Some(at), true) = (nodes.iter().position(floats), spinning.len() >= cpus.len()) {
         let message = format!("`{}` needs a helper thread, and every core of this run spins", nodes[at].name);
         let problem = Problem::new("E0142", specs[at].place.clone(), message);
         problems.push(problem.help("give one core `wait: adaptive` or `park`"));
     }
-    workers
 }

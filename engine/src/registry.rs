@@ -320,7 +320,8 @@ impl<N: Source> PlannedNode for SourceNode<N> {
     ) -> Result<Box<dyn Stage>, NodeError> {
         let node = N::build(self.0.config, building)?;
         let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
-        Ok(Box::new(SourceStage::new(node, parts.common, emit, parts.blueprint.map(Blueprint::again), cx)))
+        let (again, descriptors) = (parts.blueprint.map(Blueprint::again), building.descriptors());
+        Ok(Box::new(SourceStage::new(node, parts.common, emit, again, descriptors, cx)))
     }
 }
 

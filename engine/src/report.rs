@@ -190,8 +190,10 @@ pub struct DeadlineReport {
 pub struct WorkerReport {
     /// Its name.
     pub name: String,
-    /// The CPU it was asked to run on; `None` for a helper thread.
+    /// The CPU it was asked to run on; `None` for one that floats.
     pub cpu: Option<usize>,
+    /// Why it was pinned to no CPU; `None` where it was.
+    pub floats: Option<&'static str>,
     /// How it waits.
     pub wait: Wait,
     /// What the kernel made of that.

@@ -347,6 +347,7 @@ impl Running {
             .map(|(i, w)| WorkerReport {
                 name: w.name.clone(),
                 cpu: w.place.cpu,
+                floats: w.floats(),
                 wait: w.place.wait,
                 pinned: self.pinned.get(i).cloned().unwrap_or_default(),
                 abandoned: abandoned[i],

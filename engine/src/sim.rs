@@ -44,18 +44,22 @@
 
 use crate::clock::{Clock, SimulatedClock, Time};
 use crate::crew::Crew;
+use crate::descriptors::Poller;
 use crate::error::RunError;
 use crate::report::Report;
 use crate::running::Running;
 use crate::stage::Turn;
 use crate::wire::Wired;
 use crate::worker::{Cx, Outcome};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Where simulated time begins: not at zero, which means "not recorded" to a stamp.
 const BEGIN: Time = Time(1_000_000_000);
 /// A turn takes up to so long in simulated time, ns.
 const TURN_NS: u64 = 2_000;
+/// A run waits so long for who writes to a descriptor, ns of the machine's clock.
+const SILENCE_NS: u64 = 10_000_000_000;
 /// A stage that asks to be looked at again at once is, after so long, ns.
 const AGAIN_NS: u64 = 1_000;
 
@@ -64,6 +68,7 @@ pub struct Simulation {
     running: Running,
     workers: Vec<(Crew, Cx)>,
     stages: Vec<Seat>,
+    poller: Rc<Poller>,
     clock: SimulatedClock,
     rng: fastrand::Rng,
 }
@@ -94,8 +99,8 @@ pub enum Step {
     Waited,
     /// Every node has ended.
     Ended,
-    /// No stage will ever have anything to do, and not all have ended. Where the program around the graph has handles, it
-    /// is its turn.
+    /// No stage will ever have anything to do, and not all have ended. Where the program around the graph has handles, or a
+    /// source waits for a descriptor, it is the turn of whoever is at the other end.
     Stuck,
 }
 
@@ -137,12 +142,12 @@ impl Wired {
     /// was not taken.
     pub fn simulate(self, seed: u64) -> Result<Simulation, RunError> {
         let clock = SimulatedClock::new(BEGIN);
-        let (running, workers) = self.build_here(&Clock::Simulated(clock.clone()))?;
+        let (running, workers, poller) = self.build_here(&Clock::Simulated(clock.clone()))?;
         let seats = |(worker, (crew, _)): (usize, &(Crew, Cx))| {
             (0..crew.len()).map(move |at| Seat { worker, at, state: State::Ready })
         };
         let stages = workers.iter().enumerate().flat_map(seats).collect();
-        Ok(Simulation { running, workers, stages, clock, rng: fastrand::Rng::with_seed(seed) })
+        Ok(Simulation { running, workers, stages, poller, clock, rng: fastrand::Rng::with_seed(seed) })
     }
 }
 
@@ -161,6 +166,10 @@ impl Simulation {
     /// which one will.
     pub fn step(&mut self) -> Step {
         self.look_outside();
+        if self.poller.look() {
+            // Whose descriptor is ready is not asked: whoever has nothing to do says so again.
+            self.wake(u64::MAX);
+        }
         let ready = self.stages.iter().filter(|seat| seat.state == State::Ready).count();
         if ready == 0 {
             return self.wait();
@@ -190,6 +199,7 @@ impl Simulation {
     /// Turns the stages of every worker as its schedule says: one pass of each; or, where none has anything to do, moves the
     /// clock to the time at which one will.
     pub fn pass(&mut self) -> Step {
+        self.poller.look();
         let (mut turned, mut all_ended, mut wake) = (false, true, u64::MAX);
         for (crew, cx) in &mut self.workers {
             // Time has passed that no stage of this worker has measured.
@@ -267,7 +277,7 @@ impl Simulation {
     /// Steps until every node has ended.
     ///
     /// # Errors
-    /// [`Stuck`], where the nodes wait for each other, or have not ended after so many steps and as many again in which
+    /// [`Stuck`], where the nodes wait for each other or for a descriptor to which nobody writes for 10 s, or have not ended after so many steps and as many again in which
     /// the sources were asked to end.
     pub fn run(self, steps: u64) -> Result<Report, Box<Stuck>> {
         self.run_by(steps, Simulation::step)
@@ -289,10 +299,26 @@ impl Simulation {
             match step(&mut self) {
                 Step::Turned | Step::Waited => {}
                 Step::Ended => return Ok(self.finish()),
+                Step::Stuck if self.waits_outside() => {}
                 Step::Stuck => return Err(self.stuck(true)),
             }
         }
         Err(self.stuck(false))
+    }
+
+    /// Waits in earnest, for who writes to a descriptor that a source waits for; false where there is none, or where nobody
+    /// has written for long.
+    fn waits_outside(&mut self) -> bool {
+        // When a stop was asked for nobody waits for descriptors any more.
+        if !self.poller.has_descriptors() || self.running.shared.is_stopping() {
+            return false;
+        }
+        let bells: Vec<_> = (0..self.workers.len()).map(|worker| self.running.shared.bell(worker)).collect();
+        bells.iter().for_each(|bell| bell.arm());
+        let before = self.poller.wakes();
+        self.poller.sleep((Clock::Monotonic.now() + SILENCE_NS).0);
+        self.wake(u64::MAX);
+        self.poller.wakes() > before || self.running.shared.is_stopping()
     }
 
     fn stuck(self, is_deadlock: bool) -> Box<Stuck> {

@@ -2,8 +2,9 @@
 //!
 //! One [`Bell`] per worker, not per ring. Before it sleeps, the worker arms its bell and looks at all its inputs once
 //! more; whoever published something (or freed a slot, or asked for a stop) issues one fence and wakes the worker only
-//! if its bell is armed. Store–fence–load on both sides: one of the two sees the other, so no wake is lost.
-//! `loom_tests` check it.
+//! if its bell is armed. Store–fence–load on both sides: one of the two sees the other, so no wake is lost. A worker that
+//! waits for descriptors too sleeps in [`crate::descriptors`], and is woken by an eventfd; the rest is the same.
+//! `loom_tests` check both.
 
 use crate::sync::{AtomicU32, Ordering, Padded, fence, thread};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -37,15 +38,33 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
 /// The doorbell of a worker, or of a handle in the program around the graph.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Bell {
     state: Padded<AtomicU32>,
+    /// How to wake who does not sleep on the thread's own futex.
+    waker: OnceLock<Waker>,
     sleeper: OnceLock<thread::Thread>,
     /// Who sleeps here where it is not always the same thread: handles travel. Locked only to go to sleep and to wake.
     guest: Mutex<Option<thread::Thread>>,
 }
 
+/// Wakes a sleeper; called by whoever rings.
+pub(crate) type Waker = Box<dyn Fn() + Send + Sync>;
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bell").field("is_armed", &self.is_armed()).finish_non_exhaustive()
+    }
+}
+
 impl Bell {
+    /// Whoever sleeps here from now on is woken by this, once and for all. Called by the sleeper; if it had announced its sleep
+    /// it has to do so again, because who rang before knew nothing of this.
+    pub(crate) fn wake_by(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
+        self.disarm();
+    }
+
     /// Makes the calling thread the one that sleeps here.
     pub(crate) fn answer_here(&self) {
         // A bell has one sleeper for its whole life; a second call changes nothing.
@@ -69,8 +88,8 @@ impl Bell {
     /// Announces sleep. The caller then looks for work once more before it sleeps.
     pub(crate) fn arm(&self) {
         // A swap comes after every swap of `wake` before it, whoever slept here then; that a store would too follows from
-        // the atomicity of `wake`'s swap, which loom does not model.
-        self.state.swap(ASLEEP, Ordering::Relaxed);
+        // the atomicity of `wake`'s swap, which loom does not model. Whoever sees it also sees how to wake the sleeper.
+        self.state.swap(ASLEEP, Ordering::Release);
         // Pairs with the fence of `ring`: either the ringer sees ASLEEP, or this worker's second look sees its message.
         fence(Ordering::SeqCst);
     }
@@ -100,22 +119,6 @@ impl Bell {
         self.disarm();
     }
 
-    /// Sleeps on the bells of several workers, which are all turned by this thread, until one is rung or for a time.
-    #[cfg(not(loom))]
-    pub(crate) fn sleep_on(bells: &[crate::sync::Arc<Bell>], at_most: Duration) {
-        let end = std::time::Instant::now().checked_add(at_most);
-        while bells.iter().all(|bell| bell.is_armed()) {
-            match end.map(|end| end.saturating_duration_since(std::time::Instant::now())) {
-                None => thread::park(),
-                Some(Duration::ZERO) => break,
-                Some(left) => std::thread::park_timeout(left),
-            }
-        }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn sleep_on(_: &[crate::sync::Arc<Bell>], _: Duration) {}
-
     #[cfg(loom)]
     pub(crate) fn sleep(&self, _: Option<Duration>) {
         while self.state.load(Ordering::Acquire) == ASLEEP {
@@ -138,6 +141,9 @@ impl Bell {
         // Of several ringers one pays for the wake.
         if self.state.swap(AWAKE, Ordering::AcqRel) != ASLEEP {
             return;
+        }
+        if let Some(wake) = self.waker.get() {
+            return wake();
         }
         if let Some(sleeper) = self.sleeper.get() {
             return sleeper.unpark();
@@ -289,6 +295,48 @@ mod loom_tests {
                     break;
                 }
                 shared.0.sleep(None);
+            }
+            publisher.join().unwrap();
+        });
+    }
+
+    /// What `loom_no_wake_is_lost` says, of a worker that sleeps in `epoll_wait`: an eventfd stays written until the wait has
+    /// ended by it, and the state decides whether there is another. The worker begins to wait there in mid-run, after it has
+    /// announced a sleep on its futex.
+    #[test]
+    fn loom_no_wake_is_lost_by_an_eventfd() {
+        use loom::sync::{Condvar, Mutex};
+        loom::model(|| {
+            let shared = Arc::new((Bell::default(), AtomicU32::new(0)));
+            let event = Arc::new((Mutex::new(false), Condvar::new()));
+            shared.0.answer_here();
+            let publisher = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.1.store(1, Ordering::Release);
+                    shared.0.ring();
+                })
+            };
+            shared.0.arm();
+            let written = event.clone();
+            shared.0.wake_by(Box::new(move || {
+                *written.0.lock().unwrap() = true;
+                written.1.notify_one();
+            }));
+            while shared.1.load(Ordering::Acquire) == 0 {
+                shared.0.arm();
+                if shared.1.load(Ordering::Acquire) == 1 {
+                    shared.0.disarm();
+                    break;
+                }
+                while shared.0.is_armed() {
+                    let mut is_written = event.0.lock().unwrap();
+                    while !*is_written {
+                        is_written = event.1.wait(is_written).unwrap();
+                    }
+                    *is_written = false;
+                }
+                shared.0.disarm();
             }
             publisher.join().unwrap();
         });

@@ -5,6 +5,7 @@ mod handles;
 use crate::clock::{Clock, WallWatch};
 use crate::cpu::{self, Pinned};
 use crate::crew::Schedule;
+use crate::descriptors::{Descriptors, Poller};
 use crate::document::Tree;
 use crate::edge::{Buffers, Params, Shared};
 use crate::emit::Begin;
@@ -315,15 +316,18 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         }
         common.fault = kit.fault.map(|spec| Box::new(Fault::new(spec, cx.clock().clone())));
         let clock = cx.clock().clone();
+        let descriptors = Descriptors::new(cx.poller.clone());
         let blueprint = kit.restart.map(|(_, config)| Blueprint {
             name: kit.name.clone(),
+            descriptors: descriptors.clone(),
             folders: folders.clone(),
             clock: clock.clone(),
             ports: kit.ports.clone(),
             config,
         });
         let parts = NodeParts { common, intake, outputs, sources: kit.sources, begin: kit.begin, blueprint };
-        let mut building = Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports };
+        let mut building =
+            Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports, descriptors: &descriptors };
         let planned = kit.planned;
         match crate::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),
@@ -357,7 +361,13 @@ impl Wired {
         let warmup = u64::try_from(plan.warmup.as_nanos()).unwrap_or(u64::MAX);
         for worker in workers {
             let index = worker.index;
-            let cx = Cx::new(index, Clock::Monotonic, shared.clone(), plan.telemetry, plan.frames, sources.clone());
+            let (shared_too, sources) = (shared.clone(), sources.clone());
+            let (telemetry, frames) = (plan.telemetry, plan.frames);
+            // Made on its thread: what a worker waits for in the kernel stays there.
+            let cx = move || {
+                let poller = Poller::new(vec![shared_too.bell(index)]);
+                Cx::new(index, Clock::Monotonic, shared_too, telemetry, frames, sources, poller)
+            };
             if let Err(source) = worker::spawn(worker, cx, warmup, send.clone()) {
                 shared.call_off();
                 return Err(RunError::Thread { worker: index, source });

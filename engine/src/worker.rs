@@ -2,18 +2,21 @@
 //!
 //! The only module that starts threads. A worker builds its nodes on its own thread after pinning, waits behind the
 //! start barrier until every node of the graph is built, then passes over its stages again and again. When nothing
-//! moved it folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass.
+//! moved it folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass. One
+//! whose nodes wait for descriptors sleeps until one of these is ready, too, and asks for them now and then while it does not.
 
 use crate::backend::Helpers;
 use crate::clock::{Clock, Watch};
 use crate::cpu::{self, Place};
 use crate::crew::{Crew, Schedule};
+use crate::descriptors::Poller;
 use crate::error::NodeError;
 use crate::meter::{Hist, Meter, Recorded, Run, Telemetry, Term};
 use crate::running::{Command, RunShared};
 use crate::stage::{Common, Ended, Stage, Turn};
 use crate::sync::{Arc, AtomicU64, Ordering, Padded};
 use crate::wait::{Bell, Idle, Patience, Wait};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// What a histogram is of.
@@ -42,6 +45,8 @@ pub(crate) struct Cx {
     worker: usize,
     /// Which node is being turned, for whoever watches.
     at: Arc<At>,
+    /// What the nodes wait for in the kernel.
+    pub(crate) poller: Rc<Poller>,
 }
 
 /// Where a worker is: the node it turns, or none while it waits.
@@ -63,6 +68,7 @@ impl Cx {
         telemetry: Telemetry,
         frames: Option<u64>,
         sources: Arc<Vec<usize>>,
+        poller: Rc<Poller>,
     ) -> Self {
         Cx {
             at: shared.at(worker),
@@ -77,6 +83,7 @@ impl Cx {
             frames,
             warm_at: 0,
             sources,
+            poller,
         }
     }
 
@@ -128,6 +135,13 @@ impl Cx {
             self.meter.clear();
         }
         self.stale();
+    }
+
+    /// Asks for descriptors that are ready, without waiting, unless it has just done so. Whether one is.
+    fn ask(&mut self, every: u64) -> bool {
+        let now = self.watch.now();
+        self.stale();
+        self.poller.ask(now, every)
     }
 
     /// Something took time that nobody measured.
@@ -244,15 +258,24 @@ pub(crate) struct Idler {
     patience: Patience,
     bell: Arc<Bell>,
     armed: bool,
+    /// Passes since the last look around, and how many there are from one to the next.
+    passes: u32,
+    look_every: u32,
+    /// Looks since the log was folded.
     folds: u32,
 }
 
 /// Passes between two looks at whether the log is worth folding.
 const FOLD_EVERY: u32 = 64;
+/// A busy worker asks for descriptors at most so often, ns: the call is the price of a few messages.
+const ASK_BUSY_NS: u64 = 50_000;
+/// So does one that spins because something is expected soon, ns.
+const ASK_IDLE_NS: u64 = 5_000;
 
 impl Idler {
     pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
-        Idler { patience: Patience::new(wait, may_spin), bell, armed: false, folds: 0 }
+        let patience = Patience::new(wait, may_spin);
+        Idler { patience, bell, armed: false, passes: 0, look_every: FOLD_EVERY, folds: 0 }
     }
 
     /// What follows a turn, or a pass over all stages. False when the worker should end.
@@ -264,14 +287,30 @@ impl Idler {
                 self.armed = false;
             }
             self.patience.worked(|| cx.watch.now());
-            self.folds += 1;
-            if self.folds >= FOLD_EVERY {
-                self.folds = 0;
-                cx.tidy();
+            self.passes += 1;
+            if self.passes >= self.look_every {
+                self.look_around(cx);
             }
             return true;
         }
         self.idle(cx, turn)
+    }
+
+    /// What a busy worker must not forget: its log, and descriptors.
+    #[inline(never)]
+    fn look_around(&mut self, cx: &mut Cx) {
+        self.passes = 0;
+        self.look_every = FOLD_EVERY;
+        if cx.poller.is_used() {
+            self.look_every = 1;
+            cx.ask(ASK_BUSY_NS);
+            self.folds += 1;
+            if self.folds < FOLD_EVERY {
+                return;
+            }
+            self.folds = 0;
+        }
+        cx.tidy();
     }
 
     #[inline(never)]
@@ -286,7 +325,11 @@ impl Idler {
             Turn::Pending => 0,
             _ => u64::MAX,
         };
+        let waits_for_descriptors = cx.poller.is_used();
         if wake <= cx.watch.now() {
+            if waits_for_descriptors {
+                cx.ask(ASK_BUSY_NS);
+            }
             // A timer is due, or a ring is settling: look again at once, but let others on this core run.
             std::hint::spin_loop();
             if !self.patience.may_spin() {
@@ -295,12 +338,20 @@ impl Idler {
             return true;
         }
         let watch = &mut cx.watch;
-        match self.patience.idle(|| watch.now(), wake) {
+        let idle = self.patience.idle(|| watch.now(), wake);
+        if waits_for_descriptors && idle != Idle::Sleep && cx.ask(ASK_IDLE_NS) {
+            return true;
+        }
+        match idle {
             Idle::Spin => std::hint::spin_loop(),
             Idle::Yield => std::thread::yield_now(),
             Idle::Sleep if !self.armed => {
                 self.bell.arm();
                 self.armed = true;
+            }
+            Idle::Sleep if waits_for_descriptors => {
+                cx.poller.sleep(wake);
+                self.armed = false;
             }
             Idle::Sleep => {
                 let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(cx.watch.now())));
@@ -413,13 +464,13 @@ pub(crate) fn spawn_helper(
 /// What the system answered.
 pub(crate) fn spawn(
     plan: Plan,
-    cx: Cx,
+    cx: impl FnOnce() -> Cx + Send + 'static,
     warmup: u64,
     done: std::sync::mpsc::SyncSender<Outcome>,
 ) -> std::io::Result<()> {
     let name = plan.name.clone();
     std::thread::Builder::new().name(name).spawn(move || {
-        let outcome = work(plan, cx, warmup);
+        let outcome = work(plan, cx(), warmup);
         // The receiver is gone only when the run was abandoned.
         let _ = done.send(outcome);
     })?;

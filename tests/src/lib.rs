@@ -8,12 +8,14 @@ pub mod random;
 mod tally;
 
 use limen::{
-    Building, Cost, DType, Dim, Emit, Given, InPort, Many, Message, Metrics, Next, Node, NodeError, OutPort, Plan,
-    PlanErrors, Planning, PortSpec, Ports, Problems, Registry, Report, Reset, Set, Sink, Source, Spec, Tensor,
-    TensorMut, Time, Transform,
+    Building, Cost, DType, Dim, Emit, Given, InPort, Interest, Many, Message, Metrics, Next, Node, NodeError, OutPort,
+    Plan, PlanErrors, Planning, PortSpec, Ports, Problems, Registry, Report, Reset, Set, Sink, Source, Spec, Tensor,
+    TensorMut, Time, Transform, Watched,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// What every port of these nodes carries.
@@ -87,6 +89,9 @@ pub struct NumbersConfig {
     pub origins: Vec<i64>,
     /// How long after its origin a number is worth something, ns.
     pub deadline_ns: Option<u64>,
+    /// Whether each number waits for a byte from a socket, to whose other end a few are written whenever there are none.
+    #[serde(default)]
+    pub descriptor: bool,
     /// Declares a size without a bound: such a plan is refused.
     #[serde(default)]
     pub unbounded: bool,
@@ -98,6 +103,20 @@ pub struct Numbers {
     config: NumbersConfig,
     next: u64,
     begin: Time,
+    /// Both ends.
+    socket: Option<(Watched<UnixStream>, UnixStream)>,
+}
+
+/// Whether a number may go: what it waits for has come.
+fn is_let_go((near, far): &mut (Watched<UnixStream>, UnixStream), next: u64) -> Result<bool, NodeError> {
+    match (&**near).read(&mut [0]) {
+        Ok(n) => Ok(n > 0),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            far.write_all(&[0; 3][..1 + next as usize % 3]).map_err(NodeError::other)?;
+            Ok(false)
+        }
+        Err(error) => Err(NodeError::other(error)),
+    }
 }
 
 impl Node for Numbers {
@@ -107,7 +126,14 @@ impl Node for Numbers {
         Ok(Ports::new().output("out", if config.unbounded { unbounded } else { number() }))
     }
     fn build(config: NumbersConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Numbers { config, next: 0, begin: cx.now() })
+        let pair = || {
+            let (near, far) = UnixStream::pair()?;
+            near.set_nonblocking(true)?;
+            Ok((cx.descriptors().watch(near, Interest::Read)?, far))
+        };
+        let socket =
+            config.descriptor.then(pair).transpose().map_err(|error: std::io::Error| NodeError::other(error))?;
+        Ok(Numbers { config, next: 0, begin: cx.now(), socket })
     }
 }
 
@@ -124,6 +150,11 @@ impl Source for Numbers {
                 return Ok(Next::At(due));
             }
             origin = due;
+        }
+        if let Some(socket) = &mut self.socket
+            && !is_let_go(socket, self.next)?
+        {
+            return Ok(Next::WhenReady(Time::NEVER));
         }
         let n = self.next;
         self.next += 1;

@@ -132,6 +132,8 @@ fn connection(rng: &mut fastrand::Rng, outputs: &[Output], behind: &mut Behind) 
 pub fn draw(seed: u64, patience: bool) -> Drawn {
     let mut rng = fastrand::Rng::with_seed(seed);
     let rng = &mut rng;
+    // Drawn apart, so that seeds that once found something draw the same graphs as ever.
+    let mut apart = fastrand::Rng::with_seed(!seed);
     let mut yaml = String::from("version: 1\nnodes:\n");
     let (mut outputs, mut counts): (Vec<Output>, Vec<(String, u64)>) = Default::default();
     let place = |rng: &mut fastrand::Rng| match rng.u8(..4) {
@@ -144,12 +146,13 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
         let period = if rng.bool() { format!(", period_ns: {}", rng.u64(1..20_000)) } else { String::new() };
         let fails = rng.u8(..8) == 0;
         let fail = if fails { format!(", fail_at: {}", rng.u64(..count)) } else { String::new() };
+        let waits = if apart.u8(..4) == 0 { ", descriptor: true" } else { "" };
         let mut emits = 1;
         let planted = fault(rng, false, Some(&mut emits));
         let qos = pick(rng, &["", "", ", qos: urgent", ", qos: background", ", clock: { offset: -1us }"]);
         let _ = writeln!(
             yaml,
-            "  {name}: {{ kind: numbers, config: {{ count: {count}{period}{fail} }}, on_error: {}{}{planted}{qos} }}",
+            "  {name}: {{ kind: numbers, config: {{ count: {count}{period}{fail}{waits} }}, on_error: {}{}{planted}{qos} }}",
             on_error(rng),
             place(rng)
         );

@@ -97,6 +97,11 @@ fn nothing_is_allocated_while_messages_move() {
         1,
     );
     check(
+        "a source that waits for a descriptor",
+        "version: 1\nnodes:\n  a: { kind: numbers, config: { descriptor: true } }\n  b: { kind: collect, from: a }\n",
+        1,
+    );
+    check(
         "splits and joins",
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: split, config: { times: 3 }, from: a }\n  \
          c: { kind: step, config: { heavy: true }, from: b }\n  d: { kind: pair, inputs: { a: b, b: c } }\n  \

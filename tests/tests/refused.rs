@@ -360,6 +360,48 @@ fn a_helper_needs_a_core_that_does_not_spin() {
     assert_eq!(problems("collect", 1, "spin"), "");
 }
 
+/// What may wait in the kernel has a thread of its own on the core it was given, as that core is.
+#[test]
+fn a_helper_thread_runs_on_the_core_of_its_node() {
+    let graph = |wait: &str, more: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0 }}\n  b: {{ kind: step, config: {{ blocking: true }}, from: a, core: 0 }}\n  \
+             c: {{ kind: step, config: {{ blocking: true }}, from: b }}\n  d: {{ kind: collect, from: c, core: 0 }}\n\
+             cores: {{ 0: {{ wait: {wait}, schedule: deadline{more} }} }}\n"
+        )
+    };
+    let plan = plan(&graph("adaptive", "")).unwrap_or_else(|problems| panic!("{problems}"));
+    let of = |name: &str| {
+        let node = plan.nodes().iter().find(|node| node.name == name).unwrap();
+        let worker = &plan.workers()[node.worker];
+        (
+            worker.name.clone(),
+            worker.cpu().is_some(),
+            worker.is_helper(),
+            worker.wait().name(),
+            worker.floats().is_some(),
+        )
+    };
+    let cpu = plan.workers()[0].cpu().unwrap();
+    assert_eq!(of("a"), (format!("limen-{cpu}"), true, false, "adaptive", false));
+    assert_eq!(of("d"), of("a"));
+    assert_eq!(of("b"), ("limen-b".into(), true, true, "park", false));
+    assert_eq!(of("c"), ("limen-c".into(), false, true, "park", true));
+    let b = plan.nodes().iter().find(|node| node.name == "b").unwrap();
+    assert_eq!(plan.workers()[b.worker].cpu(), Some(cpu));
+    check(&graph("spin", ""), &[("4:3 E0142", "the core it was given spins")]);
+    // The core's real-time policy is the helper's too.
+    let spec = Spec::from_text(&graph("park", ", rt: { priority: 40 }"), "test.yaml").unwrap();
+    let options = Options { allow_rt: true, ..Options::default() };
+    let asked = |plan: &Plan| -> Vec<_> {
+        let asked = plan.workers().iter().filter(|worker| worker.real_time().is_some());
+        asked.map(|worker| worker.name.clone()).collect()
+    };
+    if let Ok(plan) = Plan::with_options(spec, &registry(), &options) {
+        assert_eq!(asked(&plan), [format!("limen-{cpu}"), "limen-b".into()]);
+    }
+}
+
 #[test]
 fn a_sampling_node_on_one_branch_of_a_join() {
     check(

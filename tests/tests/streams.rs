@@ -4,6 +4,7 @@
 mod files;
 mod network;
 mod serial;
+mod waiting;
 
 use limen::{Drain, Plan, Problems, Report, Running, Spec};
 use std::fs;

@@ -31,13 +31,18 @@ pub fn show_why(plan: &Plan) -> String {
     let mut text = String::new();
     let name = |at: usize| one_line(&plan.nodes()[at].name);
     for node in plan.nodes() {
-        let on = plan.workers()[node.worker]
-            .cpu()
-            .map_or_else(|| "on a helper thread".into(), |cpu| format!("on CPU {cpu}"));
+        let worker = &plan.workers()[node.worker];
+        let on = match (worker.is_helper(), worker.cpu()) {
+            (false, Some(cpu)) => format!("on CPU {cpu}"),
+            (true, Some(cpu)) => format!("on a helper thread on CPU {cpu}"),
+            (_, None) => "on a helper thread that floats".into(),
+        };
         let why = match node.why {
             Why::Cpu => "its `cpu` says so".into(),
             Why::Core => "its `core` says so, counted along the CPUs of this run".into(),
-            Why::Helper => "it may wait in the kernel, which would hold up whatever shares its core".into(),
+            Why::Helper => {
+                "it may wait in the kernel, which would hold up whatever shares its core; `core` pins its thread".into()
+            }
             Why::Heavy => format!(
                 "{}, and heavy nodes are spread over the cores in the order of the graph; `core` or `budget` changes that",
                 if node.cost == Cost::Infer { "it runs a model" } else { "a call of it takes more than 50 µs" }
@@ -121,6 +126,22 @@ fn workers(text: &mut String, plan: &Plan) {
         }
     }
     table.write(text);
+    floating(text, plan.workers().iter().map(|worker| (worker.name.as_str(), worker.floats())));
+}
+
+/// Threads that are pinned to no CPU, and why.
+pub(crate) fn floating<'a>(text: &mut String, threads: impl Iterator<Item = (&'a str, Option<&'static str>)>) {
+    let mut reasons = Reasons::default();
+    threads.for_each(|(name, why)| {
+        if let Some(why) = why {
+            reasons.add(why, one_line(name).to_string());
+        }
+    });
+    for (why, names) in &reasons.0 {
+        text.push('\n');
+        let verb = if names.len() == 1 { "floats" } else { "float" };
+        paragraph(text, "", &format!("{} {verb}: {why}", names.join(", ")));
+    }
 }
 
 /// The order of turns, and what the kernel is asked for.

@@ -9,7 +9,7 @@ pub(crate) mod made_up;
 use crate::table::{Table, one_line, paragraph};
 use limen::backend::BackendStatus;
 use limen::unit::{show_bytes, show_ns};
-use limen::{DeadlineReport, EdgeReport, NodeReport, Outcome, Reason, Recorded, Report, Term, Way};
+use limen::{DeadlineReport, NodeReport, Outcome, Reason, Recorded, Report, Term, Way};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -547,6 +547,7 @@ laws: hold on 3 edges and 4 nodes
         let text = show_report(&report, Detail::Full);
         assert!(text.lines().all(|line| line.chars().count() <= crate::table::WIDTH), "{text}");
         assert!(text.contains("limen-labels    any  0-1"), "{text}");
+        assert!(text.contains("limen-labels floats: it waits\n"), "{text}");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!              lost {reason: n}, thinned {reason: n}, backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, thinned (how many of `lost` were meant to go), left, counted
 //! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as of edges), left, counted
-//! workers[]    name, cpu (null: any), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
+//! workers[]    name, cpu (null: any), floats (null, or why it is pinned to no CPU), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
 //! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were measured), late and judged (or null), untold_behind (a node, or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, thinned, left, failed, and each node's as node.name
@@ -138,6 +138,7 @@ pub struct HandleSummary {
 pub struct WorkerSummary {
     pub name: String,
     pub cpu: Option<usize>,
+    pub floats: Option<&'static str>,
     pub cpus: Vec<usize>,
     pub refused: Option<String>,
     pub wait: &'static str,
@@ -316,6 +317,7 @@ mod tests {
             ("/nodes/3/thinned/stopped", 2.into()),
             ("/edges/0/when_full", "latest".into()),
             ("/workers/2/cpus/1", 1.into()),
+            ("/workers/2/floats", "it waits".into()),
             ("/paths/0/late", 20.into()),
             ("/paths/0/p50", 2_500_607.into()),
             ("/paths/0/p99", serde_json::Value::Null),

@@ -3,7 +3,7 @@
 use crate::program::{Folder, Ran};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -206,6 +206,66 @@ nodes:
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A process that is stopped for 250 ms, while a sensor goes on at 1 kHz, has missed its deadlines of 50 ms, and says so.
+#[test]
+fn a_frozen_process_shows_what_it_missed() {
+    let graph = "
+version: 1
+nodes:
+  imu: { kind: udp, config: { listen: PORT } }
+  out: { kind: udp, config: { to: BACK }, from: imu }
+paths: [{ from: imu, to: out, deadline: 50ms, on_miss: count }]
+";
+    let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+    far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let graph = graph.replace("PORT", &port.to_string());
+    let graph = graph.replace("BACK", &far.local_addr().unwrap().port().to_string());
+    let folder = Folder::with("frozen", &graph);
+    let child = folder.command("graph.yaml --json").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let send = || far.send_to(b"x", ("127.0.0.1", port)).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let is_answered = || far.recv(&mut [0; 8]).is_ok();
+    while !is_answered() {
+        send();
+        assert!(Instant::now() < end, "nobody listens");
+    }
+    while is_answered() {}
+    let kill = |signal: &str| {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    };
+    let state = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        stat.rsplit(')').next().unwrap().trim_start().chars().next()
+    };
+    kill("-STOP");
+    while state() != Some('T') {
+        std::thread::yield_now();
+    }
+    // The sensor's own pace, and 50 ms more, so that the last of them is late too.
+    for _ in 0..250 {
+        send();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    kill("-CONT");
+    while !is_answered() {
+        assert!(Instant::now() < end, "it does not go on");
+    }
+    while is_answered() {}
+    kill("-TERM");
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    let json = ran.json();
+    let metrics =
+        json["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "imu").unwrap()["metrics"].clone();
+    let missed = json["paths"][0]["late"].as_u64_or_whole();
+    let overrun = metrics["overrun"].as_u64_or_whole();
+    assert!(
+        missed + overrun + metrics["stopped"].as_u64_or_whole() >= 250 && missed > 100,
+        "{missed} missed, {metrics}"
+    );
 }
 
 /// N2: with no descriptor left the listener waits for one, and takes whoever comes then.

@@ -159,10 +159,15 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
         let handle = Inlet::<T> { dock: dock.clone(), pool: berth.pool, bell: own };
         Some(Moored { handle: Box::new(handle), ty: PortType::of::<T>(), dock })
     }
-    fn make(self: Box<Self>, parts: NodeParts, _: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+    fn make(
+        self: Box<Self>,
+        parts: NodeParts,
+        building: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
         let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
         let quay = self.quay.ok_or_else(|| NodeError::other("an inlet is wired before it is built"))?;
-        Ok(Box::new(SourceStage::new(InletNode { quay }, parts.common, emit, None, cx)))
+        Ok(Box::new(SourceStage::new(InletNode { quay }, parts.common, emit, None, building.descriptors(), cx)))
     }
 }
 

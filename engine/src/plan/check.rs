@@ -171,7 +171,11 @@ impl Planner<'_> {
         strict: bool,
         notes: &mut Vec<String>,
     ) {
-        let real_time = |workers: &[WorkerPlan]| workers.iter().filter(|w| w.place.real_time.is_some()).count();
+        // A helper thread shares the CPU of its core's worker.
+        let real_time = |workers: &[WorkerPlan]| {
+            let asked = workers.iter().filter(|w| w.place.real_time.is_some());
+            asked.map(|w| w.place.cpu).collect::<BTreeSet<_>>().len()
+        };
         let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(cpus.len());
         for (number, core) in self.spec.cores.iter().filter(|(_, core)| core.rt.is_some()) {
             let cpu = cpus.get(*number);

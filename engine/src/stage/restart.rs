@@ -4,6 +4,7 @@
 //! core wait for that. Until then its inputs do what their edges' policies say.
 
 use crate::clock::Clock;
+use crate::descriptors::Descriptors;
 use crate::document::Tree;
 use crate::error::{NodeError, Problems};
 use crate::folders::Folders;
@@ -86,6 +87,7 @@ pub(crate) struct Blueprint {
     pub(crate) clock: Clock,
     pub(crate) ports: PlannedPorts,
     pub(crate) config: Tree,
+    pub(crate) descriptors: Descriptors,
 }
 
 /// Builds a node once more.
@@ -97,8 +99,8 @@ impl Blueprint {
             let mut problems = Problems::default();
             let config = self.config.read::<N::Config>(&mut problems);
             let config = config.ok_or_else(|| NodeError::input("config", problems.to_string()))?;
-            let Blueprint { name, folders, clock, ports, .. } = &self;
-            N::build(config, &mut Building { node: name, folders, clock, ports })
+            let Blueprint { name, folders, clock, ports, descriptors, .. } = &self;
+            N::build(config, &mut Building { node: name, folders, clock, ports, descriptors })
         })
     }
 }

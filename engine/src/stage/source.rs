@@ -5,6 +5,7 @@ use super::{
     guarded, is_pressed,
 };
 use crate::clock::Time;
+use crate::descriptors::Descriptors;
 use crate::emit::Emit;
 use crate::error::NodeError;
 use crate::meter::{Hist, Sampler, Term};
@@ -22,16 +23,43 @@ pub(crate) struct SourceStage<N: Source> {
     origins: Vec<(u64, u32)>,
     /// Nothing before this time.
     due: u64,
+    /// But when a descriptor is ready.
+    waits: bool,
+    descriptors: Descriptors,
     after_idle: bool,
     again: Option<Again<N>>,
 }
 
 impl<N: Source> SourceStage<N> {
-    pub(crate) fn new(node: N, common: Common, emit: Emit<N::Out>, again: Option<Again<N>>, cx: &mut Cx) -> Self {
+    pub(crate) fn new(
+        node: N,
+        common: Common,
+        emit: Emit<N::Out>,
+        again: Option<Again<N>>,
+        descriptors: Descriptors,
+        cx: &mut Cx,
+    ) -> Self {
         let term = cx.histogram(common.node, Term::Source, 2);
         let sampler = Sampler::new(cx.telemetry());
         let origins = Vec::with_capacity(BURST);
-        SourceStage { common, node: Some(node), emit, sampler, term, origins, due: 0, after_idle: true, again }
+        SourceStage {
+            common,
+            node: Some(node),
+            emit,
+            sampler,
+            term,
+            origins,
+            due: 0,
+            waits: false,
+            descriptors,
+            after_idle: true,
+            again,
+        }
+    }
+
+    /// Whether what it waits for in the kernel is there.
+    fn is_woken(&self) -> bool {
+        self.waits && self.descriptors.is_woken()
     }
 
     /// What follows a failure that was reported.
@@ -39,7 +67,7 @@ impl<N: Source> SourceStage<N> {
     fn fail(&mut self, cx: &mut Cx) -> Turn {
         drop_node(&mut self.node, &mut self.common, cx);
         if self.common.rest(cx) {
-            self.due = 0;
+            (self.due, self.waits) = (0, false);
             return Turn::Worked;
         }
         self.common.gone();
@@ -98,11 +126,16 @@ impl<N: Source> Stage for SourceStage<N> {
             return self.finish(false);
         }
         // Without a timetable the end of whatever this worker did last will do.
-        let started = if self.due == 0 { cx.mark() } else { cx.read() };
-        if started < self.due {
-            self.after_idle = true;
-            return Turn::Idle(self.due);
-        }
+        let started = if self.due == 0 {
+            cx.mark()
+        } else {
+            let now = cx.read();
+            if now < self.due && !self.is_woken() {
+                self.after_idle = true;
+                return Turn::Idle(self.due);
+            }
+            now
+        };
         let mut limit = if self.common.is_singled() { 1 } else { self.common.limit(false) };
         if let Some(frames) = cx.frames() {
             limit = limit.min((frames - self.emit.seq) as usize);
@@ -196,8 +229,18 @@ impl<N: Source> Stage for SourceStage<N> {
                 self.after_idle = true;
                 if done + failed > 0 { Turn::Worked } else { Turn::Idle(u64::MAX) }
             }
+            Next::WhenReady(time) => {
+                self.descriptors.wait_again();
+                (self.due, self.waits) = (time.0, true);
+                self.after_idle = true;
+                match self.descriptors.is_woken() {
+                    _ if done + failed > 0 => Turn::Worked,
+                    true => Turn::Idle(0),
+                    false => Turn::Idle(time.0),
+                }
+            }
             Next::At(time) => {
-                self.due = time.0;
+                (self.due, self.waits) = (time.0, false);
                 self.after_idle = true;
                 if time.0 <= end || done + failed > 0 { Turn::Worked } else { Turn::Idle(time.0) }
             }
@@ -208,13 +251,13 @@ impl<N: Source> Stage for SourceStage<N> {
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         let now = cx.mark();
         match self.common.life {
-            Life::Open if now < self.due && !cx.is_stopping() => return Standing::IDLE,
+            Life::Open if now < self.due && !self.is_woken() && !cx.is_stopping() => return Standing::IDLE,
             Life::Open => {}
             Life::Resting(due) if now < due && !cx.is_stopping() => return Standing::IDLE,
             _ => return Standing { ready: true, due: 0, pressed: false },
         }
         // A source that is called at certain times began its next message then.
-        let begun = if self.due == 0 { now } else { self.due };
+        let begun = if self.due == 0 || self.due > now { now } else { self.due };
         Standing { ready: true, due: self.common.due_of(None, begun), pressed: is_pressed(&mut self.emit.ports) }
     }
 

@@ -78,7 +78,7 @@ impl Node for Tcp {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let Config { listen, connect, framing, max_connections } = config;
         // Nothing is read but what is thrown away.
-        let mut links = open(listen, connect, max_connections, Framing::Raw, 4 << 10, cx)?;
+        let mut links = open(listen, connect, max_connections, Framing::Raw, 4 << 10, cx, None)?;
         let clock = cx.clock();
         links.greet(FAREWELL)?;
         Ok(Tcp { links, framing, clock, frame: Vec::new(), sent: 0, unsent: 0, full: 0 })

@@ -14,7 +14,7 @@ const LARGEST: usize = 65_507;
 
 /// Sends the bytes of every message as a datagram.
 ///
-/// Nobody says whether it arrives. What the machine itself could not send, because the network is down or has no room, is
+/// Nobody says whether it arrives. What the machine itself could not send at once, because the network is down or has no room, is
 /// counted (`unsent`) and does not stop the graph; a message of more than 65507 bytes fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -49,7 +49,7 @@ impl Node for Udp {
 
     fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium).blocking();
+        let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium);
         let fixed = given.single().filter(|spec| spec.fixed_shape().is_some());
         if let Some(spec) = fixed.filter(|spec| spec.max_bytes().is_none_or(|bytes| bytes > LARGEST)) {
             let message = format!("{spec} does not fit into a datagram, which has at most {LARGEST} bytes");

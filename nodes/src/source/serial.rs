@@ -2,13 +2,13 @@
 
 use crate::stream::backoff::Backoff;
 use crate::stream::framing::Deframer;
-use crate::stream::ready::{self, Read, WAIT_MS};
+use crate::stream::ready::{self, Read};
 use crate::stream::tty::{self, Tty};
 use crate::stream::{self, Framing, OnClose};
 use limen::unit::Bytes;
 use limen::{
-    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
-    Time,
+    Building, Claim, Cost, Descriptors, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning,
+    Ports, Source, Tensor, Time, Watched,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -20,7 +20,8 @@ use std::io::Read as _;
 /// The device sends 8 bits without parity and one stop bit; there is no flow control. It lies outside the graph's folder, so
 /// that the command line has to allow it: `--allow-path /dev`. A message that is longer than allowed is counted
 /// (`too_large`), and so is one that a lost connection cuts short (`partial`). A device that is not there when the graph
-/// starts stops it; one that is unplugged later is opened again when it is back.
+/// starts stops it; one that is unplugged later is opened again when it is back. A message began when its last bytes were read: a
+/// device has no stamps of the kernel's.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The device, such as `/dev/ttyUSB0`.
@@ -44,7 +45,8 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Serial {
     tty: Tty,
-    port: Option<File>,
+    port: Option<Watched<File>>,
+    descriptors: Descriptors,
     framing: Framing,
     deframer: Deframer,
     on_close: OnClose,
@@ -56,7 +58,6 @@ pub struct Serial {
     too_large: u64,
     partial: u64,
     disconnects: u64,
-    is_unsent: bool,
 }
 
 impl Serial {
@@ -76,7 +77,7 @@ impl Node for Serial {
     fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
-        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live().endless();
+        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
         if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
         }
@@ -85,10 +86,13 @@ impl Node for Serial {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let tty = Tty::new(&config.device, config.baud, cx.folders())?;
-        let port = tty.open().map_err(|error| tty.error(error))?;
+        let descriptors = cx.descriptors();
+        let port = tty.open().and_then(|port| descriptors.watch(port, Interest::Read));
+        let port = port.map_err(|error| tty.error(error))?;
         Ok(Serial {
             tty,
             port: Some(port),
+            descriptors,
             framing: config.framing,
             deframer: Deframer::new(config.framing, config.max_bytes.0 as usize),
             on_close: config.on_close,
@@ -99,7 +103,6 @@ impl Node for Serial {
             too_large: 0,
             partial: 0,
             disconnects: 0,
-            is_unsent: false,
         })
     }
 
@@ -119,7 +122,6 @@ impl Source for Serial {
         match self.deframer.take() {
             Some(Ok(message)) => {
                 self.received += 1;
-                self.is_unsent = true;
                 stream::send(self.deframer.bytes(message), self.heard, out)?;
                 return Ok(Next::More);
             }
@@ -133,16 +135,14 @@ impl Source for Serial {
             }
             None => {}
         }
-        if std::mem::take(&mut self.is_unsent) {
-            return Ok(Next::At(out.now()));
-        }
         let now = out.clock();
-        let Some(port) = &mut self.port else {
+        let Some(port) = &self.port else {
             if self.on_close == OnClose::End {
                 return Ok(Next::Done);
             }
             if self.due <= now {
-                self.port = self.tty.open().ok();
+                let port = self.tty.open().and_then(|port| self.descriptors.watch(port, Interest::Read));
+                self.port = port.ok();
                 self.due = match self.port {
                     Some(_) => {
                         out.begin_segment();
@@ -153,19 +153,15 @@ impl Source for Serial {
             }
             return Ok(Next::At(self.due));
         };
-        // This call waits and sends nothing, so that the time is nobody's: what has come is sent by the next.
-        if !ready::readable(&*port, WAIT_MS).map_err(|error| self.tty.error(error))? {
-            return Ok(Next::More);
-        }
-        self.heard = out.clock();
-        match ready::outcome(port.read(self.deframer.space())) {
+        match ready::outcome((&**port).read(self.deframer.space())) {
             Ok(Read::Some(n)) => {
+                self.heard = now;
                 self.deframer.filled(n);
                 self.backoff.reset();
             }
-            Ok(Read::Nothing) => {}
+            Ok(Read::Nothing) => return Ok(Next::WhenReady(Time::NEVER)),
             // An unplugged device answers with one or the other.
-            Ok(Read::End) | Err(_) => self.close(self.heard),
+            Ok(Read::End) | Err(_) => self.close(now),
         }
         Ok(Next::More)
     }

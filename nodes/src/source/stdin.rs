@@ -1,16 +1,16 @@
 //! The standard input.
 
 use crate::stream::framing::{Deframer, TooLarge};
-use crate::stream::ready::{self, Read, WAIT_MS};
+use crate::stream::ready::{self, Read};
 use crate::stream::{self, Framing};
 use limen::unit::Bytes;
 use limen::{
-    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
-    Time,
+    Building, Claim, Cost, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+    Tensor, Time, Watched,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::io;
+use std::io::{self, Stdin as Input};
 
 /// Reads the standard input in lines or as it comes: `bytes` `u8[≤max_bytes]`.
 ///
@@ -31,14 +31,13 @@ pub struct Config {
 /// The node.
 #[derive(Debug)]
 pub struct Stdin {
+    input: Watched<Input>,
     max: usize,
     deframer: Deframer,
     /// When the bytes came that are in the buffer.
     heard: Time,
     number: u64,
     is_closed: bool,
-    /// Something was sent in this turn, and is on its way only when the turn has ended.
-    is_unsent: bool,
 }
 
 impl Stdin {
@@ -50,7 +49,6 @@ impl Stdin {
         self.number += 1;
         let message =
             found.map_err(|large| large.error(format!("standard input: message {}", self.number), self.max))?;
-        self.is_unsent = true;
         stream::send(self.deframer.bytes(message), self.heard, out)?;
         Ok(Next::More)
     }
@@ -62,14 +60,16 @@ impl Node for Stdin {
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
-        let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking();
+        let ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
         errors.into_result(ports.claim(Claim::Device("standard input".into())))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let max = config.max_bytes.0 as usize;
         let deframer = Deframer::new(config.framing, max);
-        Ok(Stdin { max, deframer, heard: cx.now(), number: 0, is_closed: false, is_unsent: false })
+        let input = cx.descriptors().watch(io::stdin(), Interest::Read);
+        let input = input.map_err(|error| NodeError::file("standard input", error))?;
+        Ok(Stdin { input, max, deframer, heard: cx.now(), number: 0, is_closed: false })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -95,25 +95,22 @@ impl Source for Stdin {
             }
             return Ok(Next::Done);
         }
-        if std::mem::take(&mut self.is_unsent) {
-            return Ok(Next::At(out.now()));
-        }
-        // This call waits and sends nothing, so that the time is nobody's: what has come is sent by the next.
-        let stdin = io::stdin();
         let fail = |error: io::Error| NodeError::file("standard input", error);
-        if ready::readable(&stdin, WAIT_MS).map_err(fail)? {
-            let read = nix::unistd::read(&stdin, self.deframer.space()).map_err(io::Error::from);
-            match ready::outcome(read) {
-                Ok(Read::Some(n)) => self.deframer.filled(n),
-                Ok(Read::Nothing) => {}
-                Ok(Read::End) => self.is_closed = true,
-                Err(error) => {
-                    self.is_closed = true;
-                    return Err(fail(error));
-                }
-            }
-            self.heard = out.clock();
+        // Others have it too, so that it is not made one that never blocks: it is asked each time.
+        if !ready::readable(&*self.input, 0).map_err(fail)? {
+            return Ok(Next::WhenReady(Time::NEVER));
         }
+        let read = nix::unistd::read(&*self.input, self.deframer.space()).map_err(io::Error::from);
+        match ready::outcome(read) {
+            Ok(Read::Some(n)) => self.deframer.filled(n),
+            Ok(Read::Nothing) => return Ok(Next::WhenReady(Time::NEVER)),
+            Ok(Read::End) => self.is_closed = true,
+            Err(error) => {
+                self.is_closed = true;
+                return Err(fail(error));
+            }
+        }
+        self.heard = out.clock();
         Ok(Next::More)
     }
 }

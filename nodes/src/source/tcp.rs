@@ -2,11 +2,11 @@
 
 use crate::stream::backoff::Backoff;
 use crate::stream::links::{self, Links};
-use crate::stream::ready::WAIT_MS;
 use crate::stream::{self, Address, Framing, OnClose};
 use limen::unit::Bytes;
 use limen::{
-    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
+    Building, Claim, Cost, Descriptors, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
+    Source, Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,7 +16,8 @@ use serde::Deserialize;
 ///
 /// A message that is longer than allowed is counted (`too_large`) before room is made for it; with a length before each
 /// message its connection is closed, because its peer and this node no longer agree. A connection that ends within a
-/// message is counted (`partial`). Nothing is authenticated or encrypted.
+/// message is counted (`partial`). A message began when its last bytes were read: a stream has no stamps of the kernel's. Nothing
+/// is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Where to wait for connections: a port alone is one of this machine that no other reaches; `0.0.0.0:9000` is for
@@ -79,7 +80,7 @@ pub(crate) fn claim(ports: Ports, listen: Option<Address>) -> Ports {
     ports.notice(format!("listens on {address}: other machines can connect to it"))
 }
 
-/// The connections that a config asks for.
+/// The connections that a config asks for, with `descriptors` those of a source.
 pub(crate) fn open(
     listen: Option<Address>,
     connect: Option<Address>,
@@ -87,12 +88,13 @@ pub(crate) fn open(
     framing: Framing,
     max: usize,
     cx: &Building<'_>,
+    descriptors: Option<Descriptors>,
 ) -> Result<Links, NodeError> {
     match (listen, connect) {
-        (Some(address), _) => Links::listen(address, most.unwrap_or(16), framing, max, cx.clock()),
+        (Some(address), _) => Links::listen(address, most.unwrap_or(16), framing, max, cx.clock(), descriptors),
         (None, Some(address)) => {
             let backoff = Backoff::new(cx.node(), cx.now());
-            Ok(Links::connect(address, backoff, framing, max, cx.clock()))
+            Ok(Links::connect(address, backoff, framing, max, cx.clock(), descriptors))
         }
         (None, None) => Err(NodeError::input("tcp", "neither `listen` nor `connect`")),
     }
@@ -107,7 +109,6 @@ pub struct Tcp {
     /// Whose turn it is.
     at: usize,
     received: u64,
-    is_unsent: bool,
     /// Connections there had been when the last message was sent.
     connections: u64,
 }
@@ -125,7 +126,6 @@ impl Tcp {
                 Some(Ok(message)) => {
                     self.at += 1;
                     self.received += 1;
-                    self.is_unsent = true;
                     // All connections are one stream, which does not go on from one to the next.
                     if std::mem::replace(&mut self.connections, self.links.counts.connections)
                         != self.links.counts.connections
@@ -161,7 +161,7 @@ impl Node for Tcp {
         let mut errors = PlanErrors::default();
         check(config.listen, config.connect, config.max_connections, &mut errors);
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
-        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking();
+        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
         if config.on_close != OnClose::End {
             ports = ports.endless();
         }
@@ -170,8 +170,8 @@ impl Node for Tcp {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let Config { listen, connect, framing, max_bytes, max_connections, on_close, .. } = config;
-        let links = open(listen, connect, max_connections, framing, max_bytes.0 as usize, cx)?;
-        Ok(Tcp { links, framing, on_close, at: 0, received: 0, is_unsent: false, connections: 0 })
+        let links = open(listen, connect, max_connections, framing, max_bytes.0 as usize, cx, Some(cx.descriptors()))?;
+        Ok(Tcp { links, framing, on_close, at: 0, received: 0, connections: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -190,18 +190,15 @@ impl Source for Tcp {
         if self.give(out)? {
             return Ok(Next::More);
         }
-        if std::mem::take(&mut self.is_unsent) {
-            return Ok(Next::At(out.now()));
-        }
         let is_over = self.links.counts.disconnects > 0 && self.links.peers.is_empty();
         if is_over && self.on_close == OnClose::End {
             return Ok(Next::Done);
         }
-        if let Some(until) = self.links.rests_until() {
-            return Ok(Next::At(until));
+        if !self.links.look() {
+            return Ok(Next::WhenReady(self.links.look_again_at()));
         }
-        // This call waits and sends nothing, so that the time is nobody's: what has come is sent by the next.
-        self.links.wait(WAIT_MS)?;
+        // Sends at once what has come, if it is whole.
+        self.give(out)?;
         Ok(Next::More)
     }
 }

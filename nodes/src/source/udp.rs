@@ -1,23 +1,27 @@
 //! Datagrams from the network.
 
-use crate::stream::ready::{self, WAIT_MS};
 use crate::stream::{self, Address};
 use limen::unit::Bytes;
 use limen::{
-    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
+    Building, Claim, Clock, Cost, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
+    Source, Tensor, Time, Watched,
 };
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockopt, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::io::{self, IoSliceMut};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IoSliceMut};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 /// Receives datagrams, each a message: `bytes` `u8[≤max_bytes]`.
 ///
 /// Datagrams that are longer are counted (`too_large`) and not sent, those that the kernel had no room for too
-/// (`overrun`). Nothing is authenticated or encrypted.
+/// (`overrun`), and those that had come when the graph was stopped (`stopped`). A message began when the kernel received it.
+/// Nothing is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Where to listen: a port alone is one of this machine that no other reaches; `0.0.0.0:9000` listens to everybody,
@@ -38,17 +42,19 @@ fn bytes() -> limen::Content {
 /// The node.
 #[derive(Debug)]
 pub struct Udp {
-    socket: UdpSocket,
+    socket: Watched<UdpSocket>,
+    clock: Clock,
+    /// No datagram came before the socket was there.
+    opened: Time,
     buffer: Box<[u8]>,
     control: Vec<u8>,
     received: u64,
     too_large: u64,
     overrun: Overrun,
-    is_unsent: bool,
 }
 
 /// What the kernel dropped: it says how many so far, in 32 bits, with each datagram that it did not drop.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Overrun {
     last: u32,
     total: u64,
@@ -61,32 +67,75 @@ impl Overrun {
     }
 }
 
-/// What a look at the socket found.
-enum Found {
-    Message(usize),
-    TooLarge,
-    Nothing,
+/// A datagram that was read.
+struct Datagram {
+    bytes: usize,
+    is_cut: bool,
+    /// When the kernel received it, by the wall clock.
+    stamp: Option<Duration>,
 }
 
-impl Udp {
-    fn receive(&mut self) -> Result<Found, NodeError> {
-        let mut into = [IoSliceMut::new(&mut self.buffer)];
-        let flags = MsgFlags::MSG_DONTWAIT;
-        let received =
-            match recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut into, Some(&mut self.control), flags) {
-                Ok(received) => received,
-                // Refused is what a datagram sent from here earlier met, and not of concern to what comes.
-                Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => return Ok(Found::Nothing),
-                Err(error) => return Err(NodeError::file("udp socket", io::Error::from(error))),
-            };
-        for control in received.cmsgs().into_iter().flatten() {
-            if let ControlMessageOwned::RxqOvfl(so_far) = control {
-                self.overrun.note(so_far);
-            }
+/// Room for what the kernel says of a datagram.
+fn control() -> Vec<u8> {
+    nix::cmsg_space!(u32, TimeSpec)
+}
+
+/// Reads the next datagram, if there is one, without waiting.
+fn receive(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+    control: &mut [u8],
+    overrun: &mut Overrun,
+) -> nix::Result<Option<Datagram>> {
+    let mut into = [IoSliceMut::new(buffer)];
+    let received = loop {
+        match recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut into, Some(control), MsgFlags::MSG_DONTWAIT) {
+            Ok(received) => break received,
+            Err(Errno::EINTR) => {}
+            // Refused is what a datagram sent from here earlier met, and not of concern to what comes.
+            Err(Errno::EAGAIN | Errno::ECONNREFUSED) => return Ok(None),
+            Err(error) => return Err(error),
         }
-        let is_cut = received.flags.contains(MsgFlags::MSG_TRUNC);
-        Ok(if is_cut { Found::TooLarge } else { Found::Message(received.bytes) })
+    };
+    let mut stamp = None;
+    for control in received.cmsgs().into_iter().flatten() {
+        match control {
+            ControlMessageOwned::RxqOvfl(so_far) => overrun.note(so_far),
+            ControlMessageOwned::ScmTimestampns(at) => stamp = Some(Duration::from(at)),
+            _ => {}
+        }
     }
+    let is_cut = received.flags.contains(MsgFlags::MSG_TRUNC);
+    Ok(Some(Datagram { bytes: received.bytes, is_cut, stamp }))
+}
+
+/// A datagram in the kernel's queue takes up no less than this, bytes.
+const LEAST_QUEUED: usize = 256;
+
+/// How many datagrams wait in the kernel. They are read, because nobody will read them any more; who goes on sending is not
+/// waited for.
+fn drain(socket: &UdpSocket, overrun: &mut Overrun) -> u64 {
+    let most = getsockopt(socket, sockopt::RcvBuf).unwrap_or(0) / LEAST_QUEUED;
+    let (mut byte, mut control) = ([0], control());
+    let waits = |_: &usize| matches!(receive(socket, &mut byte, &mut control, overrun), Ok(Some(_)));
+    (0..most).take_while(waits).count() as u64
+}
+
+/// How many datagrams the kernel has dropped so far: it says so with the next one, and here where there is none.
+fn dropped(socket: &UdpSocket) -> Option<u32> {
+    let inode = nix::sys::stat::fstat(socket).ok()?.st_ino.to_string();
+    let table = if socket.local_addr().ok()?.is_ipv4() { "udp" } else { "udp6" };
+    let table = File::open(format!("/proc/thread-self/net/{table}")).ok()?;
+    BufReader::new(table).lines().map_while(Result::ok).find_map(|line| dropped_of(&line, &inode))
+}
+
+/// The drops of a line of the kernel's table of sockets, if it is that of the socket with an inode.
+fn dropped_of(line: &str, inode: &str) -> Option<u32> {
+    let mut fields = line.split_ascii_whitespace().skip(9);
+    let is_this = fields.next() == Some(inode);
+    let drops = fields.nth(2).filter(|_| is_this)?;
+    // Some kernels print it with a sign.
+    drops.parse().ok().or_else(|| drops.parse().ok().map(i32::cast_unsigned))
 }
 
 impl Node for Udp {
@@ -95,7 +144,7 @@ impl Node for Udp {
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content, &mut errors);
-        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).blocking().live().endless();
+        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));
         if config.listen.is_elsewhere() {
             ports = ports.notice(format!("listens on {}: other machines can send to it", config.listen));
@@ -103,25 +152,36 @@ impl Node for Udp {
         errors.into_result(ports)
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("listening on udp {}", config.listen), error);
+        let opened = cx.now();
         let socket = UdpSocket::bind(config.listen.0).map_err(refused)?;
+        socket.set_nonblocking(true).map_err(refused)?;
         setsockopt(&socket, sockopt::RxqOvfl, &1).map_err(|error| refused(error.into()))?;
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(|error| refused(error.into()))?;
         Ok(Udp {
-            socket,
+            socket: cx.descriptors().watch(socket, Interest::Read).map_err(refused)?,
+            clock: cx.clock(),
+            opened,
             buffer: vec![0; config.max_bytes.0 as usize].into_boxed_slice(),
-            control: nix::cmsg_space!(u32),
+            control: control(),
             received: 0,
             too_large: 0,
             overrun: Overrun::default(),
-            is_unsent: false,
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
+        // Asked for when the socket is about to be closed: what is in the kernel goes with it.
+        let mut overrun = self.overrun;
+        let stopped = drain(&self.socket, &mut overrun);
+        if let Some(so_far) = dropped(&self.socket) {
+            overrun.note(so_far);
+        }
         to.set("received", self.received as f64);
         to.lost("too_large", self.too_large);
-        to.lost("overrun", self.overrun.total);
+        to.lost("overrun", overrun.total);
+        to.lost("stopped", stopped);
     }
 }
 
@@ -129,25 +189,16 @@ impl Source for Udp {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
-        match self.receive()? {
-            Found::Message(n) => {
+        let received = receive(&self.socket, &mut self.buffer, &mut self.control, &mut self.overrun);
+        match received.map_err(|error| NodeError::file("udp socket", io::Error::from(error)))? {
+            Some(Datagram { is_cut: true, .. }) => self.too_large += 1,
+            Some(Datagram { bytes, stamp, .. }) => {
                 self.received += 1;
-                self.is_unsent = true;
-                let now = out.clock();
-                stream::send(&self.buffer[..n], now, out)?;
-                return Ok(Next::More);
+                let origin = stamp.map_or_else(|| out.clock(), |stamp| self.clock.of_wall(stamp, self.opened));
+                stream::send(&self.buffer[..bytes], origin, out)?;
             }
-            Found::TooLarge => {
-                self.too_large += 1;
-                return Ok(Next::More);
-            }
-            Found::Nothing => {}
+            None => return Ok(Next::WhenReady(Time::NEVER)),
         }
-        if std::mem::take(&mut self.is_unsent) {
-            return Ok(Next::At(out.now()));
-        }
-        // This call waits and sends nothing, so that the time is nobody's: what has come is sent by the next.
-        ready::readable(&self.socket, WAIT_MS).map_err(|error| NodeError::file("udp socket", error))?;
         Ok(Next::More)
     }
 }
@@ -163,5 +214,31 @@ mod tests {
             overrun.note(so_far);
         }
         assert_eq!(overrun.total, u64::from(u32::MAX) + 3);
+    }
+
+    #[test]
+    fn the_kernels_table_says_what_was_dropped() {
+        let line = |inode: &str, drops: &str| {
+            format!(
+                "  105: 0100007F:2328 00000000:0000 07 00000000:00034B00 00:00000000 00000000  1000        0 {inode} 2 \
+                 0000000000000000 {drops}"
+            )
+        };
+        for (line, expected) in [
+            (line("77", "0"), Some(0)),
+            (line("77", "430         "), Some(430)),
+            (line("77", "4294967295"), Some(u32::MAX)),
+            (line("77", "-2"), Some(u32::MAX - 1)),
+            (line("78", "430"), None),
+            (line("77", ""), None),
+            ("   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops".into(), None),
+        ] {
+            assert_eq!(dropped_of(&line, "77"), expected, "{line}");
+        }
+        // Every machine has the table, of both families.
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(socket) = UdpSocket::bind(address) else { continue };
+            assert_eq!(dropped(&socket), Some(0), "{address}");
+        }
     }
 }

@@ -3,10 +3,11 @@
 use super::address::Address;
 use super::backoff::Backoff;
 use super::framing::Framing;
+use super::held::Held;
 use super::peer::Peer;
 use super::ready::{self, Read, WAIT_MS};
 use arrayvec::ArrayVec;
-use limen::{Clock, Metrics, NodeError, Time};
+use limen::{Clock, Descriptors, Interest, Metrics, NodeError, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt};
@@ -27,9 +28,9 @@ const EXHAUSTED: u64 = 100_000_000;
 #[derive(Debug)]
 enum Way {
     Listen {
-        listener: TcpListener,
+        listener: Held<TcpListener>,
         most: usize,
-        /// Not before this time.
+        /// Not before this time; zero where nothing is in the way.
         next: Time,
     },
     Connect {
@@ -45,7 +46,7 @@ enum Attempt {
     /// Nothing before this time.
     Rest(Time),
     /// Under way, until this time at most.
-    Try(TcpStream, Time),
+    Try(Held<TcpStream>, Time),
     Open,
 }
 
@@ -59,6 +60,9 @@ pub(crate) struct Counts {
     pub(crate) partial: u64,
 }
 
+/// Which peers are ready, and behind them whoever waits for peers.
+type Events = ArrayVec<bool, { MOST + 1 }>;
+
 /// A node's connections.
 #[derive(Debug)]
 pub(crate) struct Links {
@@ -66,6 +70,8 @@ pub(crate) struct Links {
     framing: Framing,
     max: usize,
     clock: Clock,
+    /// Where a source has its worker wait.
+    descriptors: Option<Descriptors>,
     pub(crate) peers: ArrayVec<Peer, MOST>,
     pub(crate) counts: Counts,
 }
@@ -89,18 +95,27 @@ impl Links {
         framing: Framing,
         max: usize,
         clock: Clock,
+        descriptors: Option<Descriptors>,
     ) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("listening on {address}"), error);
         let listener = TcpListener::bind(address.0).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
+        let listener = Held::new(listener, descriptors.as_ref(), Interest::Read).map_err(refused)?;
         let way = Way::Listen { listener, most: most.min(MOST), next: Time::ZERO };
-        Ok(Links { way, framing, max, clock, peers: ArrayVec::new(), counts: Counts::default() })
+        Ok(Links { way, framing, max, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() })
     }
 
     /// Connects to an address, and again whenever that is lost.
-    pub(crate) fn connect(address: Address, backoff: Backoff, framing: Framing, max: usize, clock: Clock) -> Self {
+    pub(crate) fn connect(
+        address: Address,
+        backoff: Backoff,
+        framing: Framing,
+        max: usize,
+        clock: Clock,
+        descriptors: Option<Descriptors>,
+    ) -> Self {
         let way = Way::Connect { address, attempt: Attempt::Rest(Time::ZERO), backoff };
-        Links { way, framing, max, clock, peers: ArrayVec::new(), counts: Counts::default() }
+        Links { way, framing, max, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() }
     }
 
     /// Whether it is others who connect.
@@ -108,24 +123,45 @@ impl Links {
         matches!(self.way, Way::Listen { .. })
     }
 
-    /// Until when there is nothing to wait for: no connection, and no attempt to make one.
-    pub(crate) fn rests_until(&self) -> Option<Time> {
-        let now = self.clock.now();
+    /// When to look again although no descriptor is ready.
+    pub(crate) fn look_again_at(&self) -> Time {
         match &self.way {
-            Way::Connect { attempt: Attempt::Rest(until), .. } if *until > now => Some(*until),
-            Way::Listen { next, .. } if self.peers.is_empty() && *next > now => Some(*next),
-            _ => None,
+            Way::Connect { attempt: Attempt::Rest(until) | Attempt::Try(_, until), .. } => *until,
+            Way::Listen { next, .. } if *next > Time::ZERO => *next,
+            _ => Time::NEVER,
         }
     }
 
-    /// Waits at most so long until something happens, and lets it happen: connections come and go, bytes are read.
+    /// Lets happen what the worker has found ready, without waiting: connections come and go, bytes are read. Whether anything
+    /// has happened.
+    pub(crate) fn look(&mut self) -> bool {
+        let now = self.clock.now();
+        self.begin(now);
+        let mut events: Events = self.peers.iter().map(|peer| peer.stream().is_ready()).collect();
+        events.push(match &self.way {
+            Way::Listen { listener, next, .. } => *next <= now && listener.is_ready(),
+            Way::Connect { attempt: Attempt::Try(stream, _), .. } => stream.is_ready(),
+            Way::Connect { .. } => false,
+        });
+        self.serve(&events, now)
+    }
+
+    /// Waits at most so long until something happens, and lets it happen; for a sink.
     pub(crate) fn wait(&mut self, ms: u16) -> Result<(), NodeError> {
         self.begin(self.clock.now());
         let events = self.poll(ms).map_err(NodeError::other)?;
         // What has come came during the wait, not before it.
-        let now = self.clock.now();
-        for (peer, _) in self.peers.iter_mut().zip(&events).filter(|(_, is_ready)| **is_ready) {
-            if let Read::Some(_) = peer.read() {
+        self.serve(&events, self.clock.now());
+        Ok(())
+    }
+
+    /// Reads of the peers that are ready, and meets whoever has come. Whether anything has happened.
+    fn serve(&mut self, events: &Events, now: Time) -> bool {
+        let mut has_happened = false;
+        for (peer, _) in self.peers.iter_mut().zip(events).filter(|(_, is_ready)| **is_ready) {
+            let read = if peer.is_closed { Read::Nothing } else { peer.read() };
+            has_happened |= read != Read::Nothing;
+            if let Read::Some(_) = read {
                 peer.heard = now;
                 if let Way::Connect { backoff, .. } = &mut self.way {
                     backoff.reset();
@@ -134,13 +170,13 @@ impl Links {
         }
         // What is neither of a peer is of the one who waits for peers.
         if events.get(self.peers.len()).is_some_and(|is_ready| *is_ready) || self.is_late(now) {
-            self.meet(now);
+            has_happened |= self.meet(now);
         }
-        Ok(())
+        has_happened
     }
 
     /// Which peers have something to say, and behind them whether somebody new has.
-    fn poll(&self, ms: u16) -> io::Result<ArrayVec<bool, { MOST + 1 }>> {
+    fn poll(&self, ms: u16) -> io::Result<Events> {
         let mut fds: ArrayVec<PollFd<'_>, { MOST + 1 }> = ArrayVec::new();
         fds.extend(self.peers.iter().map(|peer| PollFd::new(peer.stream().as_fd(), PollFlags::POLLIN)));
         match &self.way {
@@ -156,14 +192,25 @@ impl Links {
         Ok(fds.iter().map(|fd| fd.any().unwrap_or(true)).collect())
     }
 
-    /// Begins an attempt to connect, if it is time.
+    /// Begins an attempt to connect, or accepts again, if it is time.
     fn begin(&mut self, now: Time) {
-        let Way::Connect { address, attempt, backoff } = &mut self.way else { return };
-        if matches!(attempt, Attempt::Rest(until) if *until <= now) {
-            *attempt = match dial(*address) {
-                Ok(stream) => Attempt::Try(stream, now + ATTEMPT),
-                Err(_) => Attempt::Rest(backoff.after(now)),
-            };
+        match &mut self.way {
+            Way::Listen { listener, next, .. } if *next > Time::ZERO && *next <= now => {
+                *next = Time::ZERO;
+                listener.set_interest(Interest::Read);
+            }
+            Way::Connect { address, attempt, backoff } => {
+                if !matches!(attempt, Attempt::Rest(until) if *until <= now) {
+                    return;
+                }
+                let dialled = dial(*address).map_err(io::Error::from);
+                let held = dialled.and_then(|stream| Held::new(stream, self.descriptors.as_ref(), Interest::Write));
+                *attempt = match held {
+                    Ok(stream) => Attempt::Try(stream, now + ATTEMPT),
+                    Err(_) => Attempt::Rest(backoff.after(now)),
+                };
+            }
+            Way::Listen { .. } => {}
         }
     }
 
@@ -171,23 +218,30 @@ impl Links {
         matches!(&self.way, Way::Connect { attempt: Attempt::Try(_, until), .. } if *until <= now)
     }
 
-    /// Takes whoever has come.
-    fn meet(&mut self, now: Time) {
+    /// Takes whoever has come. Whether anybody has.
+    fn meet(&mut self, now: Time) -> bool {
+        let mut has_met = false;
         match &mut self.way {
             // Bounded: whoever comes faster than they are met waits for the next look.
             Way::Listen { listener, most, next } => {
                 for _ in 0..MOST {
-                    match listener.accept() {
+                    // One whose end was just noticed makes room for whoever came with it.
+                    let open = self.peers.iter().filter(|peer| !peer.is_closed).count();
+                    let has_room = open < *most && !self.peers.is_full();
+                    let accepted = listener.accept();
+                    has_met |= accepted.is_ok();
+                    match accepted {
                         // Before anything is made for it: it is told at once, and costs nothing.
-                        Ok(_) if self.peers.len() >= *most => self.counts.refused += 1,
+                        Ok(_) if !has_room => self.counts.refused += 1,
                         Ok((stream, _)) => {
                             self.counts.connections += 1;
-                            match Peer::new(stream, self.framing, self.max, now) {
+                            let held = Held::new(stream, self.descriptors.as_ref(), Interest::Read);
+                            match held.and_then(|stream| Peer::new(stream, self.framing, self.max, now)) {
                                 Ok(peer) => self.peers.push(peer),
                                 Err(_) => self.counts.disconnects += 1,
                             }
                         }
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                         Err(error)
                             if matches!(
                                 error.kind(),
@@ -195,15 +249,17 @@ impl Links {
                             ) => {}
                         Err(_) => {
                             *next = now + EXHAUSTED;
-                            return;
+                            listener.set_interest(Interest::Nothing);
+                            break;
                         }
                     }
                 }
             }
             Way::Connect { attempt, backoff, .. } => {
-                let Attempt::Try(stream, _) = std::mem::replace(attempt, Attempt::Open) else { return };
+                let Attempt::Try(stream, _) = std::mem::replace(attempt, Attempt::Open) else { return false };
+                has_met = true;
                 // A port that nobody has may be given to the very socket that asks for it, which then talks to itself.
-                let is_open = getsockopt(&stream, sockopt::SocketError).is_ok_and(|error| error == 0)
+                let is_open = getsockopt(&*stream, sockopt::SocketError).is_ok_and(|error| error == 0)
                     && stream.peer_addr().is_ok_and(|far| stream.local_addr().is_ok_and(|near| near != far));
                 match Peer::new(stream, self.framing, self.max, now) {
                     Ok(peer) if is_open => {
@@ -214,6 +270,7 @@ impl Links {
                 }
             }
         }
+        has_met
     }
 
     /// Lets a connection go.

@@ -1,9 +1,10 @@
 //! One connection: what comes of it, and what it takes.
 
 use super::framing::{Deframer, Framing};
+use super::held::Held;
 use super::outgoing::{Outgoing, Patience, Sent};
 use super::ready::{self, Read};
-use limen::Time;
+use limen::{Interest, Time};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, Read as _};
 use std::net::TcpStream;
@@ -18,7 +19,7 @@ const UNCONFIRMED_MS: u32 = 8_000;
 /// A connection that never makes anybody wait: reads and writes do what can be done at once.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    stream: TcpStream,
+    stream: Held<TcpStream>,
     pub(crate) deframer: Deframer,
     /// When it was made, and when something came last.
     pub(crate) since: Time,
@@ -29,21 +30,22 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(stream: TcpStream, framing: Framing, max: usize, now: Time) -> io::Result<Self> {
+    pub(crate) fn new(stream: Held<TcpStream>, framing: Framing, max: usize, now: Time) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         // Messages are whole; to wait for more of them only makes them late.
         stream.set_nodelay(true)?;
         // A machine that lost its power says nothing: without these its connection would seem open for hours.
-        setsockopt(&stream, sockopt::KeepAlive, &true)?;
-        setsockopt(&stream, sockopt::TcpKeepIdle, &SILENT_S)?;
-        setsockopt(&stream, sockopt::TcpKeepInterval, &1)?;
-        setsockopt(&stream, sockopt::TcpKeepCount, &PROBES)?;
-        setsockopt(&stream, sockopt::TcpUserTimeout, &UNCONFIRMED_MS)?;
+        setsockopt(&*stream, sockopt::KeepAlive, &true)?;
+        setsockopt(&*stream, sockopt::TcpKeepIdle, &SILENT_S)?;
+        setsockopt(&*stream, sockopt::TcpKeepInterval, &1)?;
+        setsockopt(&*stream, sockopt::TcpKeepCount, &PROBES)?;
+        setsockopt(&*stream, sockopt::TcpUserTimeout, &UNCONFIRMED_MS)?;
+        stream.set_interest(Interest::Read);
         let deframer = Deframer::new(framing, max);
         Ok(Peer { stream, deframer, since: now, heard: now, is_closed: false, out: Outgoing::default() })
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &Held<TcpStream> {
         &self.stream
     }
 
@@ -53,7 +55,7 @@ impl Peer {
         if space.is_empty() {
             return Read::Nothing;
         }
-        let read = self.stream.read(space);
+        let read = (&*self.stream).read(space);
         let outcome = ready::outcome(read).unwrap_or(Read::End);
         match outcome {
             Read::Some(n) => self.deframer.filled(n),
@@ -82,17 +84,17 @@ impl Peer {
 
     /// Sends bytes that belong together, unless the last ones have not gone yet.
     pub(crate) fn send(&mut self, bytes: &[u8], patience: Patience<'_>) -> Sent {
-        self.out.send(&self.stream, bytes, patience)
+        self.out.send(&*self.stream, bytes, patience)
     }
 
     /// Sends what is still to go, as long as there is patience, unless it was waited for in vain already.
     pub(crate) fn wait(&mut self, patience: Patience<'_>) {
-        self.out.wait(&self.stream, patience);
+        self.out.wait(&*self.stream, patience);
     }
 
     /// Sends what is still to go, as long as there is patience.
     pub(crate) fn catch_up(&mut self, patience: Patience<'_>) {
-        self.out.catch_up(&self.stream, patience);
+        self.out.catch_up(&*self.stream, patience);
     }
 }
 
@@ -108,14 +110,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let frozen = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (near, _) = listener.accept().unwrap();
-        let mut peer = Peer::new(near, Framing::Raw, 16, Time::ZERO).unwrap();
+        let mut peer = Peer::new(Held::Plain(near), Framing::Raw, 16, Time::ZERO).unwrap();
         let clock = Clock::default();
         let begin = clock.now();
         while peer.send(&[0; 1 << 16], Patience { clock: &clock, until: Time::ZERO }) != Sent::Full {}
         assert!(peer.is_there());
         let mut waits = 0;
         while peer.is_there() {
-            ready::readable(peer.stream(), 1_000).unwrap();
+            ready::readable(&**peer.stream(), 1_000).unwrap();
             waits += 1;
             assert!(waits < 30, "it is still there");
         }

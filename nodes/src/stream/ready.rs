@@ -1,4 +1,5 @@
-//! Waiting in the kernel, never for long: whoever stops the graph does not wait for a silent socket.
+//! Waiting in the kernel, never for long: whoever stops the graph does not wait for a peer that takes nothing. Sinks do it;
+//! sources are waited for by their workers.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};

@@ -317,9 +317,9 @@ pub(super) const CODES: &[Code] = &[
     Code {
         code: "E0142",
         title: "no core left to wait on",
-        cause: "A node that may have to wait in the kernel gets a thread of its own, and so does every call of a model with `in_flight:`; \
-                every core of the run is kept busy by `wait: spin`.",
-        remedy: "Give one core `wait: adaptive` or `park`.",
+        cause: "A node whose calls may wait in the kernel gets a thread of its own, and so does every call of a model with `in_flight:`; \
+                the core it was given, or every core of the run, is kept busy by `wait: spin`.",
+        remedy: "Give one core `wait: adaptive` or `park`, or leave out the node's `core:`.",
         example: None,
     },
     Code {

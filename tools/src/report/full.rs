@@ -43,6 +43,7 @@ pub(super) fn threads(text: &mut String, report: &Report) {
     }
     text.push('\n');
     table.write(text);
+    crate::plan::floating(text, report.workers.iter().map(|worker| (worker.name.as_str(), worker.floats)));
 }
 
 /// `0-3,6`: how the kernel writes a set of CPUs.

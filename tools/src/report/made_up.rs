@@ -56,7 +56,8 @@ fn histogram(node: &str, to: Option<&str>, term: Term, digits: u8, values: &[u64
 
 fn worker(name: &str, cpu: Option<usize>, wait: Wait) -> WorkerReport {
     let pinned = Pinned { got: cpu.map_or_else(|| vec![0, 1], |cpu| vec![cpu]), real_time: None, refused: None };
-    WorkerReport { name: name.into(), cpu, wait, pinned, abandoned: false }
+    let floats = cpu.is_none().then_some("it waits");
+    WorkerReport { name: name.into(), cpu, floats, wait, pinned, abandoned: false }
 }
 
 fn deadline(to: &str, judged: u64, missed: u64) -> DeadlineReport {

@@ -84,6 +84,7 @@ pub(super) fn worker(w: &WorkerReport) -> WorkerSummary {
     WorkerSummary {
         name: w.name.clone(),
         cpu: w.cpu,
+        floats: w.floats,
         cpus: w.pinned.got.clone(),
         refused: w.pinned.refused.clone(),
         wait: w.wait.name(),

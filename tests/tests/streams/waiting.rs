@@ -1,0 +1,343 @@
+//! Sources that wait for a descriptor: nobody waits for them, and what waited for them is as old as it is.
+
+use super::{Graph, checked, figures, stop};
+use limen::{Clock, Drain, Driven, Tensor, Time, Turned};
+use nix::poll::{PollFd, PollFlags, poll};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+fn udp_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn tcp_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn sender() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").unwrap()
+}
+
+/// No test waits for ever.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[track_caller]
+fn drive(graph: &Graph, nodes: &str) -> Driven {
+    let plan = graph.plan(nodes).unwrap_or_else(|problems| panic!("{problems}\n{nodes}"));
+    plan.wire().unwrap().drive(Clock::Monotonic).unwrap_or_else(|error| panic!("{error}\n{nodes}"))
+}
+
+/// Turns until a node has done so many calls.
+#[track_caller]
+fn turn_until(driven: &mut Driven, node: &str, done: u64) {
+    let end = Instant::now() + PATIENCE;
+    while driven.stats().iter().find(|stats| stats.node == node).unwrap().done < done {
+        assert!(driven.turn() != Turned::Ended && Instant::now() < end, "{:?}", driven.stats());
+    }
+}
+
+fn is_readable(driven: &Driven, ms: u16) -> bool {
+    poll(&mut [PollFd::new(driven.as_fd(), PollFlags::POLLIN)], ms).unwrap() > 0
+}
+
+/// Every source that waits for a descriptor runs on the worker of a core, and of whatever is in the kernel nothing is waited for
+/// there: 200 turns are over before four sources that waited 50 ms each had four turns.
+#[test]
+fn a_silent_source_costs_its_neighbours_nothing() {
+    let graph = Graph::new();
+    let (udp, tcp, away) = (udp_port(), tcp_port(), tcp_port());
+    let nodes = format!(
+        "  a: {{ kind: udp, config: {{ listen: {udp} }}, core: 0 }}\n  \
+         b: {{ kind: tcp, config: {{ listen: {tcp} }}, core: 0 }}\n  \
+         c: {{ kind: tcp, config: {{ connect: {away} }}, core: 0 }}\n  \
+         t: {{ kind: timer, config: {{ rate: 100kHz }}, core: 0 }}\n  \
+         w: {{ kind: null, from: a, core: 0 }}\n  x: {{ kind: null, from: b, core: 0 }}\n  y: {{ kind: null, from: c, core: 0 }}\n  \
+         z: {{ kind: null, from: t, core: 0 }}\n"
+    );
+    let plan = graph.plan(&nodes).unwrap();
+    assert_eq!(plan.workers().len(), 1, "{:?}", plan.workers());
+    assert!(plan.workers()[0].cpu().is_some());
+    let mut driven = drive(&graph, &nodes);
+    let began = Instant::now();
+    for _ in 0..200 {
+        driven.turn();
+    }
+    assert!(began.elapsed() < Duration::from_millis(600), "{:?}", began.elapsed());
+    turn_until(&mut driven, "z", 100);
+    // They are all ears all the same.
+    sender().send_to(b"x", ("127.0.0.1", udp)).unwrap();
+    let mut peer = TcpStream::connect(("127.0.0.1", tcp)).unwrap();
+    peer.write_all(b"one\n").unwrap();
+    let far = TcpListener::bind(("127.0.0.1", away)).unwrap();
+    turn_until(&mut driven, "w", 1);
+    turn_until(&mut driven, "x", 1);
+    far.set_nonblocking(true).unwrap();
+    let end = Instant::now() + PATIENCE;
+    let mut met = loop {
+        driven.turn();
+        match far.accept() {
+            Ok((met, _)) => break met,
+            Err(_) => assert!(Instant::now() < end, "nobody comes"),
+        }
+    };
+    met.write_all(b"two\n").unwrap();
+    turn_until(&mut driven, "y", 1);
+    checked(driven.stop(Drain::within(PATIENCE)));
+}
+
+/// The same on threads: a worker that sleeps for a datagram keeps its timers.
+#[test]
+fn a_worker_that_waits_for_descriptors_is_woken_by_everything() {
+    let graph = Graph::new();
+    let (udp, out) = (udp_port(), sender());
+    out.set_read_timeout(Some(PATIENCE)).unwrap();
+    for wait in ["park", "adaptive", "spin"] {
+        let nodes = format!(
+            "  a: {{ kind: udp, config: {{ listen: {udp} }}, core: 0 }}\n  \
+             b: {{ kind: udp, config: {{ to: {} }}, from: a, core: 0 }}\n  \
+             t: {{ kind: timer, config: {{ rate: 1kHz, count: 50 }}, core: 0 }}\n  z: {{ kind: null, from: t, core: 0 }}\n\
+             cores: {{ 0: {{ wait: {wait} }} }}\n",
+            out.local_addr().unwrap().port()
+        );
+        let running = graph.start(&nodes);
+        let end = Instant::now() + PATIENCE;
+        while running.stats().iter().find(|stats| stats.node == "z").unwrap().done < 50 {
+            assert!(Instant::now() < end, "{wait}: {:?}", running.stats());
+            std::thread::yield_now();
+        }
+        // The timer has ended: only the datagram and the stop wake it now.
+        for n in 0..20u8 {
+            out.send_to(&[n], ("127.0.0.1", udp)).unwrap();
+            let mut back = [0; 8];
+            assert_eq!((out.recv(&mut back).unwrap(), back[0]), (1, n), "{wait}");
+        }
+        let began = Instant::now();
+        figures(&stop(running), &[("a.received", 20.0), ("a.stopped", 0.0)]);
+        assert!(began.elapsed() < Duration::from_secs(2), "{wait}: {:?}", began.elapsed());
+    }
+}
+
+/// A worker that never has nothing to do hears of descriptors too.
+#[test]
+fn a_busy_worker_asks_now_and_then() {
+    let graph = Graph::new();
+    let port = udp_port();
+    let running = graph.start(&format!(
+        "  a: {{ kind: udp, config: {{ listen: {port} }}, core: 0 }}\n  y: {{ kind: null, from: a, core: 0 }}\n  \
+         n: {{ kind: synthetic, config: {{ pattern: counter }}, core: 0 }}\n  z: {{ kind: null, from: n, core: 0 }}\n"
+    ));
+    let far = sender();
+    let end = Instant::now() + PATIENCE;
+    for n in 1..=10 {
+        far.send_to(b"x", ("127.0.0.1", port)).unwrap();
+        while running.stats().iter().find(|stats| stats.node == "y").unwrap().done < n {
+            assert!(Instant::now() < end, "{:?}", running.stats());
+            std::thread::yield_now();
+        }
+    }
+    stop(running);
+}
+
+/// What a source waits for changes while it runs.
+#[test]
+fn peers_come_and_go() {
+    let graph = Graph::new();
+    let (way_in, way_out) = (tcp_port(), udp_port());
+    let far = UdpSocket::bind(("127.0.0.1", way_out)).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    let running = graph.start(&format!(
+        "  a: {{ kind: tcp, config: {{ listen: {way_in} }}, core: 0 }}\n  \
+         b: {{ kind: udp, config: {{ to: {way_out} }}, from: a, core: 0 }}\n"
+    ));
+    let hears = |text: &[u8]| {
+        let mut buffer = [0; 16];
+        let n = far.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..n], text);
+    };
+    for _ in 0..20 {
+        let mut peers: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(("127.0.0.1", way_in)).unwrap()).collect();
+        for peer in &mut peers {
+            peer.write_all(b"one\n").unwrap();
+            hears(b"one");
+        }
+        let mut last = peers.pop().unwrap();
+        drop(peers);
+        last.write_all(b"two\n").unwrap();
+        hears(b"two");
+    }
+    let report = stop(running);
+    figures(&report, &[("a.received", 180.0), ("a.connections", 160.0), ("a.refused", 0.0)]);
+}
+
+/// A program that drives a graph waits for it as for anything else.
+#[test]
+fn a_driven_graph_has_a_descriptor_to_wait_on() {
+    let graph = Graph::new();
+    let port = udp_port();
+    let nodes = |more: &str| {
+        format!("  a: {{ kind: udp, config: {{ listen: {port} }} }}\n  z: {{ kind: null, from: a }}\n{more}")
+    };
+    let mut driven = drive(&graph, &nodes(""));
+    let until_idle = |driven: &mut Driven| loop {
+        if let Turned::Idle(until) = driven.turn() {
+            return until;
+        }
+    };
+    for n in 1..=3 {
+        assert_eq!(until_idle(&mut driven), Time::NEVER);
+        assert!(!is_readable(&driven, 0), "{n}");
+        sender().send_to(b"x", ("127.0.0.1", port)).unwrap();
+        assert!(is_readable(&driven, 20_000));
+        turn_until(&mut driven, "z", n);
+    }
+    // `wait` waits for the same.
+    until_idle(&mut driven);
+    sender().send_to(b"x", ("127.0.0.1", port)).unwrap();
+    while driven.wait(PATIENCE) != Turned::Worked {}
+    // So does whoever asks for a stop, from wherever.
+    until_idle(&mut driven);
+    let stopper = driven.stopper();
+    std::thread::scope(|scope| {
+        scope.spawn(|| stopper.stop());
+        assert!(is_readable(&driven, 20_000));
+    });
+    while driven.turn() != Turned::Ended {}
+    checked(driven.finish());
+    // And the time of a timer, which is no descriptor of a node.
+    let mut driven =
+        drive(&graph, &nodes("  t: { kind: timer, config: { rate: 100Hz } }\n  y: { kind: null, from: t }\n"));
+    turn_until(&mut driven, "y", 1);
+    let until = until_idle(&mut driven);
+    assert!(until < Time::NEVER && is_readable(&driven, 20_000) && driven.clock().now() >= until);
+    turn_until(&mut driven, "y", 2);
+    checked(driven.stop(Drain::within(PATIENCE)));
+}
+
+/// What a source has no room for stays in the kernel, and wakes nobody until there is room.
+#[test]
+fn what_a_source_has_no_room_for_wakes_nobody() {
+    let graph = Graph::new();
+    let port = udp_port();
+    let nodes = format!(
+        "  a: {{ kind: udp, config: {{ listen: {port} }} }}\n  z: {{ kind: outlet, config: {{ hold: 1 }}, from: {{ from: a, capacity: 1 }} }}\n"
+    );
+    let mut wired = graph.plan(&nodes).unwrap().wire().unwrap();
+    let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+    let mut driven = wired.drive(Clock::Monotonic).unwrap();
+    let far = sender();
+    for n in 0..20u8 {
+        far.send_to(&[n], ("127.0.0.1", port)).unwrap();
+    }
+    let is_quiet = |driven: &mut Driven| {
+        while driven.turn() == Turned::Worked {}
+        !is_readable(driven, 0)
+    };
+    let end = Instant::now() + PATIENCE;
+    while !is_quiet(&mut driven) {
+        assert!(Instant::now() < end, "it never rests");
+    }
+    let taken = driven.stats()[0].done;
+    assert!(taken < 20);
+    for n in 20..40u8 {
+        far.send_to(&[n], ("127.0.0.1", port)).unwrap();
+        assert!(is_quiet(&mut driven), "{n}");
+    }
+    assert_eq!(driven.stats()[0].done, taken);
+    for n in 0..40u8 {
+        let message = loop {
+            match outlet.try_recv() {
+                Ok(message) => break message,
+                Err(_) => assert!(driven.turn() != Turned::Ended && Instant::now() < end, "{n}"),
+            }
+        };
+        assert_eq!(message.body.bytes(), [n]);
+    }
+    checked(driven.stop(Drain::within(PATIENCE)));
+}
+
+/// The stepper asks for descriptors without waiting, and waits in earnest only where nothing else is left to do.
+#[test]
+fn the_stepper_hears_who_writes() {
+    let graph = Graph::new();
+    let port = tcp_port();
+    let nodes = format!(
+        "  a: {{ kind: tcp, config: {{ listen: {port}, on_close: end }} }}\n  z: {{ kind: file, config: {{ path: out.txt }}, from: a }}\n  \
+         t: {{ kind: timer, config: {{ rate: 1kHz, count: 100 }} }}\n  y: {{ kind: null, from: t }}\n"
+    );
+    let simulation = graph.plan(&nodes).unwrap().wire().unwrap().simulate(3).unwrap();
+    let peer = std::thread::spawn(move || {
+        let mut peer = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        peer.write_all(b"one\ntwo\n").unwrap();
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+        // Until the other end has closed too.
+        let _ = peer.read(&mut [0]);
+    });
+    let report = checked(simulation.run(1_000_000).unwrap_or_else(|stuck| panic!("{stuck}")));
+    peer.join().unwrap();
+    assert_eq!((graph.read("out.txt").as_slice(), report.node("y").unwrap().done), (&b"one\ntwo\n"[..], 100));
+}
+
+/// Fills the kernel's queue and lets it grow old before anybody reads.
+fn frozen(graph: &Graph, nodes: &str, port: u16, datagrams: usize, age: u64) -> Driven {
+    let mut driven = drive(graph, nodes);
+    while driven.turn() == Turned::Worked {}
+    let far = sender();
+    for _ in 0..datagrams {
+        far.send_to(b"x", ("127.0.0.1", port)).unwrap();
+    }
+    let clock = driven.clock().clone();
+    let begin = clock.now();
+    while clock.now().since(begin) < age {
+        std::thread::yield_now();
+    }
+    driven
+}
+
+/// A graph that was frozen for 60 ms missed a deadline of 50 ms with every datagram that came before.
+#[test]
+fn age_begins_when_the_kernel_received_it() {
+    let graph = Graph::new();
+    let nodes = |port: u16, deadline: &str| {
+        format!(
+            "  a: {{ kind: udp, config: {{ listen: {port} }} }}\n  z: {{ kind: null, from: a }}\n\
+             paths: [{{ from: a, to: z, deadline: {deadline}, on_miss: count }}]\n"
+        )
+    };
+    // The kernel begins to stamp a little after the first socket has asked for it, and goes on while there is one.
+    let _asks = drive(&graph, &nodes(udp_port(), "1ms"));
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let port = udp_port();
+        let mut driven = frozen(&graph, &nodes(port, "1ms"), port, 1, 2_000_000);
+        turn_until(&mut driven, "z", 1);
+        if driven.finish().deadlines[0].missed == 1 {
+            break;
+        }
+        assert!(Instant::now() < end, "the kernel stamps nothing");
+    }
+    let port = udp_port();
+    let mut driven = frozen(&graph, &nodes(port, "50ms"), port, 20, 60_000_000);
+    turn_until(&mut driven, "z", 20);
+    let report = checked(driven.stop(Drain::within(PATIENCE)));
+    assert_eq!(report.deadlines[0].missed, 20);
+    let (_, _, latency) = report.paths().next().unwrap();
+    assert!(latency.quantile(0.5) >= Some(59_000_000), "{:?}", latency.quantile(0.5));
+}
+
+/// What nobody read before the stop is counted, and so is what the kernel dropped behind the last datagram that was read.
+#[test]
+fn what_is_in_the_kernel_at_the_stop_is_counted() {
+    let graph = Graph::new();
+    let port = udp_port();
+    let nodes = format!("  a: {{ kind: udp, config: {{ listen: {port} }} }}\n  z: {{ kind: null, from: a }}\n");
+    let sent = 5_000;
+    let driven = frozen(&graph, &nodes, port, sent, 0);
+    driven.stopper().stop();
+    let report = checked(driven.run());
+    let metric = |name: &str| report.metric(name).unwrap();
+    assert_eq!(metric("a.received"), 0.0);
+    assert!(metric("a.stopped") > 0.0 && metric("a.overrun") > 0.0, "{:?}", report.nodes);
+    assert_eq!(metric("a.stopped") + metric("a.overrun"), sent as f64);
+}
