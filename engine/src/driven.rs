@@ -6,8 +6,9 @@
 use crate::clock::{Clock, Time};
 use crate::crew::Crew;
 use crate::error::RunError;
+use crate::event::Event;
 use crate::report::Report;
-use crate::running::{Drain, NodeStats, Running, Stopper, build_error};
+use crate::running::{Drain, Events, NodeStats, Running, Stopper, build_error};
 use crate::stage::Turn;
 use crate::sync::Arc;
 use crate::wait::Bell;
@@ -86,7 +87,7 @@ impl Wired {
         self.check_taken()?;
         // Nobody sends: whoever turns the stages hands over what they leave.
         let (_, nobody) = std::sync::mpsc::sync_channel(1);
-        let (mut running, plans) = self.split(nobody);
+        let (mut running, plans) = self.split(nobody, false);
         running.begin_by(clock.clone(), true);
         let sources = Arc::new(running.plan.sources.clone());
         let mut workers = Vec::new();
@@ -207,6 +208,17 @@ impl Driven {
     /// A handle that can stop this run from elsewhere: the next turns end its sources.
     pub fn stopper(&self) -> Stopper {
         self.running.stopper()
+    }
+
+    /// The events of this run, for whichever thread is to read them. A turn that takes too long is noticed when it has ended: the
+    /// thread that would notice it earlier is the one that is in it.
+    pub fn events(&self) -> Events {
+        self.running.events()
+    }
+
+    /// The next event that waits to be read, if there is one; never waits, because nothing happens meanwhile.
+    pub fn next_event(&self) -> Option<Event> {
+        self.running.events().next()
     }
 
     /// Counters of every node at this moment.

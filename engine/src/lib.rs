@@ -36,6 +36,7 @@ mod driven;
 mod edge;
 mod emit;
 mod error;
+mod event;
 mod folders;
 mod handle;
 pub mod infer;
@@ -74,6 +75,7 @@ pub use emit::Emit;
 pub use error::{
     Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError, nearest,
 };
+pub use event::{Event, EventKind};
 pub use folders::Folders;
 pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
 pub use intake::{JoinPolicy, OneOf, Picked};
@@ -93,7 +95,7 @@ pub use registry::{Kind, Registry, Role};
 pub use report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
-pub use running::{Drain, NodeStats, Running, Stopper};
+pub use running::{Drain, Events, NodeStats, Running, Stopper};
 pub use spec::Spec;
 pub use stage::{OnError, OnGap, OnMiss};
 pub use tensor::{DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};

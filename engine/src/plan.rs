@@ -61,6 +61,8 @@ pub struct Plan {
     pub(crate) mlock: bool,
     pub(crate) stop: Duration,
     pub(crate) watchdog: Duration,
+    /// The part of an edge's messages that may be lost in a second without a word.
+    pub(crate) drops_above: f64,
     pub(crate) warmup: Duration,
     pub(crate) telemetry: Telemetry,
     pub(crate) frames: Option<u64>,
@@ -186,6 +188,8 @@ pub struct Memory {
     pub edges: usize,
     /// Histograms.
     pub histograms: usize,
+    /// Events that wait to be read.
+    pub events: usize,
     /// The most that was allowed.
     pub limit: usize,
 }
@@ -193,7 +197,7 @@ pub struct Memory {
 impl Memory {
     /// Everything.
     pub fn total(&self) -> usize {
-        self.pools.saturating_add(self.edges).saturating_add(self.histograms)
+        self.pools.saturating_add(self.edges).saturating_add(self.histograms).saturating_add(self.events)
     }
 }
 

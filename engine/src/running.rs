@@ -1,21 +1,24 @@
 //! A graph at work: handles to stop it, watch it, wait for it.
 
+mod events;
 mod shared;
 
+pub use events::Events;
+pub(crate) use events::{Noticed, Watcher, queue_bytes};
 use shared::{COMMANDS, lock};
 pub(crate) use shared::{Command, Failure, RunShared};
 
 use crate::backend::BackendStatus;
-use crate::clock::{Clock, WallWatch};
+use crate::clock::Clock;
 use crate::cpu::Pinned;
 use crate::edge::{Reason, Shared};
 use crate::error::{RunError, suggest};
+use crate::event::Event;
 use crate::handle::AnyDock;
 use crate::plan::Plan;
 use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
 use crate::stage::Counts;
 use crate::sync::{Arc, Counter, DynArc};
-use crate::unit::show_ns;
 use crate::worker::{self, Subject};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -53,23 +56,7 @@ pub struct Running {
     pub(crate) started_at: std::time::SystemTime,
     pub(crate) stop_within: Duration,
     pub(crate) finished: bool,
-    /// What each worker was last seen at.
-    pub(crate) seen: Vec<Seen>,
-    pub(crate) wall: WallWatch,
-}
-
-/// The turn a worker was seen in, since when, and whether it has been said that this is long.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    turn: Option<(usize, u64)>,
-    since: Instant,
-    is_said: bool,
-}
-
-impl Seen {
-    pub(crate) fn new() -> Self {
-        Seen { turn: None, since: Instant::now(), is_said: false }
-    }
+    pub(crate) watcher: Arc<Watcher>,
 }
 
 /// A handle that asks a running graph to stop, from any thread or signal handler's thread.
@@ -129,8 +116,19 @@ impl Running {
         Stopper(self.shared.clone())
     }
 
+    /// The events of this run, for whichever thread is to read them.
+    pub fn events(&self) -> Events {
+        Events(self.watcher.clone())
+    }
+
+    /// Waits for the next event, at most for a time; as [`Events::next_within`].
+    pub fn next_event(&self, within: Duration) -> Option<Event> {
+        self.events().next_within(within)
+    }
+
     /// Counters of every node at this moment.
     pub fn stats(&self) -> Vec<NodeStats> {
+        self.watcher.look();
         let nodes = self.plan.nodes().iter().zip(&self.counts).enumerate();
         nodes
             .map(|(at, (node, counts))| NodeStats {
@@ -150,6 +148,7 @@ impl Running {
     /// [`RunError::NoSuch`] where there is no such node or setting; [`RunError::Refused`] where the value is out of its range, and
     /// while too many settings wait.
     pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
+        self.watcher.look();
         let nodes = self.plan.nodes();
         let index = nodes.iter().position(|n| n.name == node);
         let index = index.ok_or_else(|| {
@@ -180,7 +179,7 @@ impl Running {
             if self.outcomes.iter().all(Option::is_some) {
                 return true;
             }
-            self.look();
+            self.watcher.look();
             let mut wait = end.saturating_duration_since(Instant::now());
             if let Some(stopping) = self.shared.stopping_for() {
                 let left = self.stop_within.saturating_sub(stopping);
@@ -196,32 +195,6 @@ impl Running {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
                 Err(_) => return self.outcomes.iter().all(Option::is_some),
             }
-        }
-    }
-
-    /// The watchdog: names nodes whose turn takes too long, and notices a wall clock that was set.
-    fn look(&mut self) {
-        let step = self.wall.look(crate::clock::wall(), crate::clock::since_boot());
-        if step != 0 {
-            let by = show_ns(u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX));
-            let way = if step > 0 { "forward" } else { "back" };
-            self.shared.note(format!(
-                "the wall clock was set {way} by {by} during the run; no time in this report depends on it"
-            ));
-        }
-        let now = Instant::now();
-        for (seen, at) in self.seen.iter_mut().zip(&self.shared.at) {
-            let turn = at.node().map(|node| (node, self.counts[node].turns.get()));
-            if seen.turn != turn || turn.is_none() {
-                *seen = Seen { turn, since: now, is_said: false };
-                continue;
-            }
-            let Some((node, _)) = turn.filter(|_| !seen.is_said && now - seen.since > self.plan.watchdog) else {
-                continue;
-            };
-            seen.is_said = true;
-            let (name, limit) = (&self.plan.nodes()[node].name, self.plan.watchdog);
-            self.shared.note(format!("`{name}` has been in one turn for more than {limit:?}"));
         }
     }
 
@@ -407,6 +380,7 @@ impl Drop for Running {
         if !self.finished {
             self.shared.abort();
         }
+        self.shared.events.end();
     }
 }
 

@@ -222,7 +222,7 @@ impl Cx {
         if self.shared.has_commands(self.worker) {
             while let Some(Command { node, name, value }) = self.shared.next_command(self.worker) {
                 if let Err(error) = set(node, &name, value) {
-                    self.shared.note(format!("set {name} = {value}: {error}"));
+                    self.shared.refuse(format!("set {name} = {value}: {error}"));
                 }
             }
         }

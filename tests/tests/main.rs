@@ -2,6 +2,7 @@
 
 mod admission;
 mod batch;
+mod events;
 mod faults;
 mod flights;
 mod handles;

@@ -35,6 +35,7 @@ mod arguments;
 mod doctor;
 mod dot;
 mod dump;
+mod events;
 mod explain;
 mod gate;
 mod hgrm;

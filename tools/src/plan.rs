@@ -173,12 +173,13 @@ fn memory(text: &mut String, plan: &Plan) {
     let bytes = |n: usize| show_bytes(n as u64);
     let _ = writeln!(
         text,
-        "\nmemory: {} of the {} allowed: pools {}, edges {}, histograms {}",
+        "\nmemory: {} of the {} allowed: pools {}, edges {}, histograms {}, events {}",
         bytes(memory.total()),
         bytes(memory.limit),
         bytes(memory.pools),
         bytes(memory.edges),
         bytes(memory.histograms),
+        bytes(memory.events),
     );
 }
 

@@ -8,13 +8,14 @@ use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
 /// Often enough to see that it moves, rarely enough to cost nothing.
-pub(crate) const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(500);
 
 /// The line, and which nodes it counts.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     began: Instant,
+    shown: Instant,
     bound: Bound,
     /// Sources and sinks.
     ends: Vec<(String, Role)>,
@@ -48,14 +49,20 @@ impl Progress {
         }
         let ends = plan.nodes().iter().filter(|node| matches!(node.role, Role::Source | Role::Sink));
         let ends = ends.map(|node| (node.name.clone(), node.role)).collect();
-        Progress { bar, began: Instant::now(), bound, ends }
+        Progress { bar, began: Instant::now(), shown: Instant::now(), bound, ends }
     }
 
-    /// Writes the line anew.
-    pub(crate) fn show(&self, running: &Running) {
-        if self.bar.is_hidden() {
+    /// Prints something else on the terminal, above the line.
+    pub(crate) fn aside(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
+    /// Writes the line anew, unless it was just written.
+    pub(crate) fn show(&mut self, running: &Running) {
+        if self.bar.is_hidden() || self.shown.elapsed() < EVERY {
             return;
         }
+        self.shown = Instant::now();
         let stats = running.stats();
         let done = |name: &str| stats.iter().find(|stats| stats.node == name).map_or(0, |stats| stats.done);
         let counts: Vec<String> =

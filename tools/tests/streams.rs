@@ -78,7 +78,10 @@ fn a_broken_pipe_ends_the_run_without_a_panic() {
         let mut some = [1; 100];
         child.stdout.take().unwrap().read_exact(&mut some).unwrap();
         let ran = Ran::from(child.wait_with_output().unwrap());
-        assert_eq!((ran.code, ran.err.as_str(), some), (Some(code), "", [0; 100]), "{policy}");
+        assert_eq!((ran.code, some), (Some(code), [0; 100]), "{policy}: {}", ran.err);
+        // It is told as any other failure, and nothing else is.
+        assert!(ran.err.contains("standard output: nobody reads it any more (broken pipe)"), "{policy}: {}", ran.err);
+        assert_eq!(ran.err.lines().count(), if policy == "stop" { 1 } else { 2 }, "{policy}: {}", ran.err);
     }
     // A full disk is an error as any other.
     let mut command = folder.command("graph.yaml --frames 2000");
