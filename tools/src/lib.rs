@@ -67,7 +67,7 @@ pub use hgrm::percentile_text;
 pub use hlog::write_hlog;
 pub use interrupt::Interrupt;
 pub use kinds::{kinds_json, show_kinds};
-pub use plan::{show_plan, show_why};
+pub use plan::{plan_json, show_plan, show_why};
 pub use problems::show_problems;
 pub use program::{exit_code, main};
 pub use report::{Detail, show_report};

@@ -10,7 +10,7 @@ use crate::events::Teller;
 use crate::gate::Verdict;
 use crate::interrupt::Interrupt;
 use crate::log::{self, complain, tell};
-use crate::plan::{show_plan, show_why};
+use crate::plan::{plan_json, show_plan, show_why};
 use crate::problems::show_problems;
 use crate::program::{FAILED, REFUSED};
 use crate::progress::Progress;
@@ -92,7 +92,11 @@ impl<'a> Run<'a> {
             return self.stdout.print(&show_dot(&plan), 0);
         }
         if arguments.plan || arguments.why {
-            let text = if arguments.why { show_why(&plan) } else { show_plan(&plan) };
+            let text = match (arguments.json, arguments.why) {
+                (true, _) => format!("{:#}\n", plan_json(&plan)),
+                (false, true) => show_why(&plan),
+                (false, false) => show_plan(&plan),
+            };
             return self.stdout.print(&text, 0);
         }
         // Found out now, not after an hour of measuring.
@@ -210,11 +214,12 @@ impl<'a> Run<'a> {
     }
 
     fn checked(mut self, plan: &Plan) -> u8 {
-        let (nodes, edges) = (plan.nodes().len(), plan.edges().len());
         let text = if self.arguments.json {
-            let object = serde_json::json!({ "graph": plan.graph(), "nodes": nodes, "edges": edges, "ok": true });
+            let mut object = plan_json(plan);
+            object["ok"] = true.into();
             format!("{object:#}\n")
         } else {
+            let (nodes, edges) = (plan.nodes().len(), plan.edges().len());
             format!("graph `{}`: {}, {}: ok\n", one_line(plan.graph()), count(nodes, "node"), count(edges, "edge"))
         };
         self.stdout.print(&text, 0)

@@ -47,7 +47,8 @@ fn a_line_that_is_too_long_fails_one_call() {
     assert_eq!(pipe(&folder, "-q graph.yaml", &text).out.lines().take(2).collect::<Vec<_>>(), ["one", "two"]);
     let folder = Folder::with("cut", &ECHO.replace("kind: stdin", "kind: stdin, config: { framing: length }"));
     let ran = pipe(&folder, "graph.yaml", "\0\0\0\x03one\0\0\0\x09half");
-    ran.expect(1, "one\n", "").expect(1, "standard input: message 2: the input ends within it", "");
+    ran.expect(1, "one\n", "standard input: message 2: the input ends within it");
+    ran.expect(1, "failed: node `in` failed in `next`", "");
 }
 
 #[test]
