@@ -8,7 +8,7 @@ use crate::crew::Crew;
 use crate::error::RunError;
 use crate::event::Event;
 use crate::report::Report;
-use crate::running::{Drain, Events, NodeStats, Running, Stopper, build_error};
+use crate::running::{Drain, EdgeStats, Events, NodeStats, PathStats, Running, Stopper, build_error};
 use crate::stage::Turn;
 use crate::sync::Arc;
 use crate::wait::Bell;
@@ -221,9 +221,19 @@ impl Driven {
         self.running.events().next()
     }
 
-    /// Counters of every node at this moment.
+    /// As [`Running::stats`], without waiting: a window that has ended is handed over by the next turns.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.running.stats()
+    }
+
+    /// As [`Running::path_stats`], without waiting.
+    pub fn path_stats(&self) -> Vec<PathStats> {
+        self.running.path_stats()
+    }
+
+    /// As [`Running::edge_stats`].
+    pub fn edge_stats(&self) -> Vec<EdgeStats> {
+        self.running.edge_stats()
     }
 
     /// As [`Running::set`]; applied by the next turn.

@@ -95,7 +95,7 @@ pub use registry::{Kind, Registry, Role};
 pub use report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
-pub use running::{Drain, Events, NodeStats, Running, Stopper};
+pub use running::{Drain, EdgeStats, Events, NodeStats, PathStats, Running, Stopper, Window};
 pub use spec::Spec;
 pub use stage::{OnError, OnGap, OnMiss};
 pub use tensor::{DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};

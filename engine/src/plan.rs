@@ -188,6 +188,8 @@ pub struct Memory {
     pub edges: usize,
     /// Histograms.
     pub histograms: usize,
+    /// Copies of histograms for who asks while the graph runs: one of every worker's, and what it was compared with.
+    pub windows: usize,
     /// Events that wait to be read.
     pub events: usize,
     /// The most that was allowed.
@@ -197,7 +199,7 @@ pub struct Memory {
 impl Memory {
     /// Everything.
     pub fn total(&self) -> usize {
-        self.pools.saturating_add(self.edges).saturating_add(self.histograms).saturating_add(self.events)
+        [self.pools, self.edges, self.histograms, self.windows, self.events].into_iter().fold(0, usize::saturating_add)
     }
 }
 

@@ -2,11 +2,14 @@
 
 mod events;
 mod shared;
+mod windows;
 
 pub use events::Events;
 pub(crate) use events::{Noticed, Watcher, queue_bytes};
 use shared::{COMMANDS, lock};
 pub(crate) use shared::{Command, Failure, RunShared};
+pub use windows::Window;
+pub(crate) use windows::{Mailbox, Part};
 
 use crate::backend::BackendStatus;
 use crate::clock::Clock;
@@ -15,6 +18,7 @@ use crate::edge::{Reason, Shared};
 use crate::error::{RunError, suggest};
 use crate::event::Event;
 use crate::handle::AnyDock;
+use crate::meter::Term;
 use crate::plan::Plan;
 use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
 use crate::stage::Counts;
@@ -94,6 +98,41 @@ pub struct NodeStats {
     pub failed: u64,
     /// How its backend stands, where it runs a model.
     pub backend: Option<BackendStatus>,
+    /// How long messages waited to be taken in the last window; `None` before the first, and for a source.
+    pub queue: Option<Window>,
+    /// How long calls took in the last window; `None` before the first.
+    pub compute: Option<Window>,
+}
+
+/// How old messages of one source were at the end of a sink's call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathStats {
+    /// The source.
+    pub from: String,
+    /// The sink.
+    pub to: String,
+    /// The last window.
+    pub latency: Window,
+}
+
+/// What is in an edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EdgeStats {
+    /// Producer, `node/port`.
+    pub from: String,
+    /// Consumer, `node/port`.
+    pub to: String,
+    /// Messages in it now.
+    pub messages: u64,
+    /// The bytes that so many messages take at most, where their size is known.
+    pub bytes: Option<u64>,
+    /// The most messages that were found in it since this was last asked. Every call that waits or asks looks; what came and went between
+    /// two looks was seen by nobody.
+    pub highest: u64,
+    /// Messages it holds.
+    pub capacity: usize,
 }
 
 impl std::fmt::Debug for Running {
@@ -108,6 +147,7 @@ const GRACE: Duration = Duration::from_millis(200);
 impl Running {
     /// The run begins by a clock; on this very thread, where it has no workers.
     pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
+        self.watcher.begin_windows(clock.now().0);
         self.shared.begin_by(clock, here, self.docks.iter().map(|(_, dock)| dock.bell()).collect());
     }
 
@@ -126,9 +166,13 @@ impl Running {
         self.events().next_within(within)
     }
 
-    /// Counters of every node at this moment.
+    /// Counters of every node at this moment, and its figures of the last window.
+    ///
+    /// A window is a second long, or as long as nobody asked. Where the last has ended this waits for the workers, at most 5 ms: one that
+    /// is in a call hands its figures over afterwards, and the next to ask gets them.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.watcher.look();
+        let windows = self.watcher.windows();
         let nodes = self.plan.nodes().iter().zip(&self.counts).enumerate();
         nodes
             .map(|(at, (node, counts))| NodeStats {
@@ -137,6 +181,37 @@ impl Running {
                 done: counts.done.get(),
                 failed: counts.failed.get(),
                 backend: self.shared.backend_status(at, counts.batches.get()),
+                queue: windows.get(&(Subject::Node(at), Term::Queue)).copied(),
+                compute: windows.get(&(Subject::Node(at), Term::Compute)).copied(),
+            })
+            .collect()
+    }
+
+    /// Ages at the sinks in the last window, of every path from a source to a sink; nothing before the first window. As
+    /// [`stats`](Running::stats).
+    pub fn path_stats(&self) -> Vec<PathStats> {
+        self.watcher.look();
+        let name = |at: usize| self.plan.nodes()[at].name.clone();
+        let windows = self.watcher.windows().into_iter();
+        let paths = windows.filter_map(|((subject, _), latency)| match subject {
+            Subject::Path(from, to) => Some(PathStats { from: name(from), to: name(to), latency }),
+            Subject::Node(_) => None,
+        });
+        paths.collect()
+    }
+
+    /// What is in every edge, in the order of the graph.
+    pub fn edge_stats(&self) -> Vec<EdgeStats> {
+        self.watcher.look();
+        let edges = self.plan.edges().iter().zip(self.watcher.fills());
+        edges
+            .map(|(edge, (messages, highest))| EdgeStats {
+                from: edge.from_name.clone(),
+                to: edge.to_name.clone(),
+                messages,
+                bytes: edge.spec.as_ref().and_then(|spec| Some(messages * spec.max_bytes()? as u64)),
+                highest,
+                capacity: edge.capacity,
             })
             .collect()
     }

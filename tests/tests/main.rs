@@ -19,3 +19,4 @@ mod semantics;
 mod stepper;
 mod streams;
 mod time;
+mod windows;

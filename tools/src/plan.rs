@@ -162,6 +162,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "pools": memory.pools,
             "edges": memory.edges,
             "histograms": memory.histograms,
+            "windows": memory.windows,
             "events": memory.events,
         },
         "paths": paths.collect::<Vec<_>>(),
@@ -244,12 +245,13 @@ fn memory(text: &mut String, plan: &Plan) {
     let memory = plan.memory();
     let bytes = |n: usize| show_bytes(n as u64);
     let sum = format!(
-        "{} of the {} allowed: pools {}, edges {}, histograms {}, events {}",
+        "{} of the {} allowed: pools {}, edges {}, histograms {}, copies of them {}, events {}",
         bytes(memory.total()),
         bytes(memory.limit),
         bytes(memory.pools),
         bytes(memory.edges),
         bytes(memory.histograms),
+        bytes(memory.windows),
         bytes(memory.events),
     );
     text.push('\n');

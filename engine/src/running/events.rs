@@ -5,6 +5,8 @@
 //! that was set) is noticed by the program's own calls: every call that waits or asks looks around first.
 
 use super::RunShared;
+use super::shared::lock;
+use super::windows::Windows;
 use crate::clock::{Clock, Time, WallWatch};
 use crate::edge::{self, Reason};
 use crate::event::{Event, EventKind};
@@ -100,10 +102,11 @@ pub(crate) struct Watcher {
     edge_names: Vec<String>,
     watchdog: Duration,
     /// Whether threads turn the graph, which can be seen to hang.
-    has_workers: bool,
+    pub(super) has_workers: bool,
     /// The part of an edge's messages that may be lost without a word.
     drops_above: f64,
     seen: Mutex<Seen>,
+    pub(super) windows: Mutex<Windows>,
 }
 
 /// What was seen at the last look.
@@ -113,6 +116,8 @@ struct Seen {
     /// When losses were last looked at, ns of the run's clock; 0 before the first time.
     losses_at: u64,
     losses: Vec<Losses>,
+    /// The most messages seen in each edge since somebody asked.
+    highest: Vec<u64>,
 }
 
 /// The turn a worker was seen in, since when, and whether it has been said that this is long.
@@ -146,8 +151,10 @@ impl Watcher {
             wall: WallWatch::default(),
             losses_at: 0,
             losses: vec![Losses::default(); edges.len()],
+            highest: vec![0; edges.len()],
         };
-        Watcher { shared, counts, edges, edge_names, watchdog, drops_above, has_workers, seen: Mutex::new(seen) }
+        let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
+        Watcher { shared, counts, edges, edge_names, watchdog, drops_above, has_workers, seen, windows }
     }
 
     /// Looks at what no worker can notice by itself. Any number of threads may.
@@ -174,7 +181,20 @@ impl Watcher {
         if self.has_workers {
             self.look_at_workers(&mut seen.workers);
         }
+        for (edge, highest) in self.edges.iter().zip(&mut seen.highest) {
+            *highest = edge.fill().max(*highest);
+        }
         self.look_at_losses(&mut seen);
+    }
+
+    /// Messages in each edge, and the most seen there since somebody asked.
+    pub(super) fn fills(&self) -> Vec<(u64, u64)> {
+        let mut seen = lock(&self.seen);
+        let fills = self.edges.iter().zip(&mut seen.highest).map(|(edge, highest)| {
+            let fill = edge.fill();
+            (fill, std::mem::take(highest).max(fill))
+        });
+        fills.collect()
     }
 
     fn look_at_workers(&self, workers: &mut [Worker]) {

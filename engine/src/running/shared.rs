@@ -1,6 +1,7 @@
 //! What all workers of a run share: how far it has come, who failed, what they are told.
 
 use super::events::{EventQueue, Noticed, shortened};
+use super::windows::Mailbox;
 use crate::backend::{BackendStatus, Helpers};
 use crate::clock::Clock;
 use crate::cpu::Pinned;
@@ -62,6 +63,8 @@ pub(crate) struct RunShared {
     pub(super) commands: Vec<ArrayQueue<Command>>,
     pub(super) notes: Mutex<Vec<String>>,
     pub(super) events: EventQueue,
+    /// Where each worker leaves copies of its histograms.
+    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
     /// Nodes of which it has been said that their turn takes too long, and that it lasts.
     named: Vec<AtomicBool>,
     /// How the backends stand, by node.
@@ -121,6 +124,7 @@ impl RunShared {
             commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
             notes: Mutex::default(),
             events: EventQueue::new(),
+            mailboxes: (0..workers).map(|_| Arc::default()).collect(),
             backends: Mutex::default(),
             begun: OnceLock::new(),
         }
