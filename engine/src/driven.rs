@@ -7,8 +7,9 @@ use crate::clock::{Clock, Time};
 use crate::crew::Crew;
 use crate::descriptors::{Kernel, Poller};
 use crate::error::RunError;
+use crate::event::Event;
 use crate::report::Report;
-use crate::running::{Drain, NodeStats, Running, Stopper, build_error};
+use crate::running::{Drain, EdgeStats, Events, NodeStats, PathStats, Running, Stopper, build_error};
 use crate::stage::Turn;
 use crate::sync::Arc;
 use crate::wait::Bell;
@@ -111,7 +112,7 @@ impl Wired {
         self.check_taken()?;
         // Nobody sends: whoever turns the stages hands over what they leave.
         let (_, nobody) = std::sync::mpsc::sync_channel(1);
-        let (mut running, plans) = self.split(nobody);
+        let (mut running, plans) = self.split(nobody, false);
         running.begin_by(clock.clone(), true);
         let sources = Arc::new(running.plan.sources.clone());
         let poller = Poller::new((0..plans.len()).map(|worker| running.shared.bell(worker)).collect());
@@ -261,9 +262,30 @@ impl Driven {
         self.running.stopper()
     }
 
-    /// Counters of every node at this moment.
+    /// The events of this run, for whichever thread is to read them. A turn that takes too long is noticed when it has ended: the
+    /// thread that would notice it earlier is the one that is in it.
+    pub fn events(&self) -> Events {
+        self.running.events()
+    }
+
+    /// The next event that waits to be read, if there is one; never waits, because nothing happens meanwhile.
+    pub fn next_event(&self) -> Option<Event> {
+        self.running.events().next()
+    }
+
+    /// As [`Running::stats`], without waiting: a window that has ended is handed over by the next turns.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.running.stats()
+    }
+
+    /// As [`Running::path_stats`], without waiting.
+    pub fn path_stats(&self) -> Vec<PathStats> {
+        self.running.path_stats()
+    }
+
+    /// As [`Running::edge_stats`].
+    pub fn edge_stats(&self) -> Vec<EdgeStats> {
+        self.running.edge_stats()
     }
 
     /// As [`Running::set`]; applied by the next turn.

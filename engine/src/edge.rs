@@ -196,6 +196,13 @@ impl Shared {
         }
     }
 
+    /// Messages sent and not yet received or lost: as recent as the ends' counters, which move once a turn.
+    pub(crate) fn fill(&self) -> u64 {
+        // The consumer's first: what it has received was sent before.
+        let gone = self.consumer.moved.get() + Reason::ALL.iter().map(|reason| self.lost(*reason)).sum::<u64>();
+        self.producer.moved.get().saturating_sub(gone)
+    }
+
     pub(crate) fn lost(&self, reason: Reason) -> u64 {
         self.producer.lost[reason as usize].get() + self.consumer.lost[reason as usize].get()
     }

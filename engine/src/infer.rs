@@ -544,6 +544,7 @@ impl<B: Backend> InferStage<B> {
         let (compute, rest) = (ended - started, end - ended);
         cx.record(self.common.compute, compute, flight.n as u32, 1);
         self.common.check_budget(compute);
+        self.common.check_watchdog(compute);
         if let Some(calls) = self.calls.get_mut(flight.n) {
             calls.add(compute);
         }
@@ -627,6 +628,7 @@ impl<B: Backend> InferStage<B> {
         self.held.clear();
         self.origins.clear();
         self.gone = Some(reason);
+        self.common.tell_detached();
         self.emit.ports.each(&mut |port| port.close(true));
         self.intake.discard(reason);
     }

@@ -37,6 +37,7 @@ mod driven;
 mod edge;
 mod emit;
 mod error;
+mod event;
 mod folders;
 mod handle;
 pub mod infer;
@@ -77,6 +78,7 @@ pub use emit::Emit;
 pub use error::{
     Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError, nearest,
 };
+pub use event::{Event, EventKind};
 pub use folders::Folders;
 pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
 pub use intake::{JoinPolicy, OneOf, Pick, Picked};
@@ -96,7 +98,7 @@ pub use registry::{Kind, Registry, Role};
 pub use report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
-pub use running::{Drain, NodeStats, Running, Stopper};
+pub use running::{Drain, EdgeStats, Events, NodeStats, PathStats, Running, Stopper, Window};
 pub use spec::Spec;
 pub use stage::{OnError, OnGap, OnMiss};
 pub use tensor::{

@@ -123,7 +123,7 @@ pub(crate) struct Hist(u32);
 
 /// The counts of a histogram, in the library's own layout: what is recorded here and turned into its [`Histogram`] at the
 /// end is what it would have recorded itself, at a fifth of the instructions.
-struct Buckets {
+pub(crate) struct Buckets {
     counts: Vec<u64>,
     /// How many of these are only stood for, by others that count for several.
     stood_for: u64,
@@ -157,6 +157,17 @@ impl Buckets {
         }
     }
 
+    /// What was recorded between two copies of a histogram's counts, behind which stands how many of them are only stood for.
+    pub(crate) fn between(digits: u8, then: &[u64], now: &[u64]) -> Recorded {
+        let mut passed = Buckets::new(digits);
+        for ((count, then), now) in passed.counts.iter_mut().zip(then).zip(now) {
+            *count = now.saturating_sub(*then);
+        }
+        let stood_for = now.last().zip(then.last()).map_or(0, |(now, then)| now.saturating_sub(*then));
+        let histogram = passed.histogram();
+        Recorded { samples: histogram.len().saturating_sub(stood_for), histogram }
+    }
+
     fn histogram(&self) -> Histogram<u64> {
         let mut histogram = histogram(self.digits);
         let steps = 1 << self.magnitude;
@@ -181,6 +192,27 @@ const HISTS: u32 = 24;
 
 /// Entries the log holds before it is folded: 16 KiB.
 const LOG: usize = 1024;
+
+/// Counts copied at once: 32 KiB, a few µs.
+const PIECE: usize = 4096;
+
+/// A copy of all histograms that is being made.
+pub(crate) struct Copying {
+    to: Box<[u64]>,
+    written: usize,
+    hist: usize,
+    word: usize,
+}
+
+impl Copying {
+    pub(crate) fn new(to: Box<[u64]>) -> Self {
+        Copying { to, written: 0, hist: 0, word: 0 }
+    }
+
+    pub(crate) fn into_words(self) -> Box<[u64]> {
+        self.to
+    }
+}
 
 /// What a worker has recorded.
 pub(crate) struct Meter {
@@ -250,6 +282,35 @@ impl Meter {
             hist.counts.fill(0);
             hist.stood_for = 0;
         }
+    }
+
+    /// Digits and words of a histogram.
+    pub(crate) fn size(&self, hist: Hist) -> (u8, usize) {
+        let buckets = &self.hists[hist.0 as usize];
+        (buckets.digits, buckets.counts.len())
+    }
+
+    /// Copies the next piece of all histograms; true when that was the last.
+    pub(crate) fn copy_piece(&self, copying: &mut Copying) -> bool {
+        let mut left = PIECE;
+        while let Some(buckets) = self.hists.get(copying.hist) {
+            if left == 0 {
+                return false;
+            }
+            let from = &buckets.counts[copying.word..];
+            let n = left.min(from.len());
+            let (place, rest) = copying.to[copying.written..].split_at_mut(n);
+            for (to, from) in place.iter_mut().zip(from).filter(|(to, from)| to != from) {
+                // Most counts are 0 for ever: memory that is never written to takes no room.
+                *to = *from;
+            }
+            (copying.word, copying.written, left) = (copying.word + n, copying.written + n, left - n);
+            if copying.word == buckets.counts.len() {
+                rest[0] = buckets.stood_for;
+                (copying.hist, copying.word, copying.written) = (copying.hist + 1, 0, copying.written + 1);
+            }
+        }
+        true
     }
 
     pub(crate) fn take(&mut self, hist: Hist) -> Recorded {

@@ -63,6 +63,8 @@ pub struct Plan {
     pub(crate) mlock: bool,
     pub(crate) stop: Duration,
     pub(crate) watchdog: Duration,
+    /// The part of an edge's messages that may be lost in a second without a word.
+    pub(crate) drops_above: f64,
     pub(crate) warmup: Duration,
     pub(crate) telemetry: Telemetry,
     pub(crate) frames: Option<u64>,
@@ -203,6 +205,10 @@ pub struct Memory {
     pub edges: usize,
     /// Histograms.
     pub histograms: usize,
+    /// Copies of histograms for who asks while the graph runs: one of every worker's, and what it was compared with.
+    pub windows: usize,
+    /// Events that wait to be read.
+    pub events: usize,
     /// The most that was allowed.
     pub limit: usize,
 }
@@ -210,7 +216,7 @@ pub struct Memory {
 impl Memory {
     /// Everything.
     pub fn total(&self) -> usize {
-        self.pools.saturating_add(self.edges).saturating_add(self.histograms)
+        [self.pools, self.edges, self.histograms, self.windows, self.events].into_iter().fold(0, usize::saturating_add)
     }
 }
 

@@ -1,21 +1,28 @@
 //! A graph at work: handles to stop it, watch it, wait for it.
 
+mod events;
 mod shared;
+mod windows;
 
+pub use events::Events;
+pub(crate) use events::{Noticed, Watcher, queue_bytes};
 use shared::{COMMANDS, lock};
 pub(crate) use shared::{Command, Failure, RunShared};
+pub use windows::Window;
+pub(crate) use windows::{Mailbox, Part};
 
 use crate::backend::BackendStatus;
-use crate::clock::{Clock, WallWatch};
+use crate::clock::Clock;
 use crate::cpu::Pinned;
 use crate::edge::{Reason, Shared};
 use crate::error::{RunError, suggest};
+use crate::event::Event;
 use crate::handle::AnyDock;
+use crate::meter::Term;
 use crate::plan::Plan;
 use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
 use crate::stage::{Counts, Judged};
 use crate::sync::{Arc, DynArc};
-use crate::unit::show_ns;
 use crate::worker::{self, Subject};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -53,23 +60,7 @@ pub struct Running {
     pub(crate) started_at: std::time::SystemTime,
     pub(crate) stop_within: Duration,
     pub(crate) finished: bool,
-    /// What each worker was last seen at.
-    pub(crate) seen: Vec<Seen>,
-    pub(crate) wall: WallWatch,
-}
-
-/// The turn a worker was seen in, since when, and whether it has been said that this is long.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    turn: Option<(usize, u64)>,
-    since: Instant,
-    is_said: bool,
-}
-
-impl Seen {
-    pub(crate) fn new() -> Self {
-        Seen { turn: None, since: Instant::now(), is_said: false }
-    }
+    pub(crate) watcher: Arc<Watcher>,
 }
 
 /// A handle that asks a running graph to stop, from any thread or signal handler's thread.
@@ -107,6 +98,41 @@ pub struct NodeStats {
     pub failed: u64,
     /// How its backend stands, where it runs a model.
     pub backend: Option<BackendStatus>,
+    /// How long messages waited to be taken in the last window; `None` before the first, and for a source.
+    pub queue: Option<Window>,
+    /// How long calls took in the last window; `None` before the first.
+    pub compute: Option<Window>,
+}
+
+/// How old messages of one source were at the end of a sink's call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathStats {
+    /// The source.
+    pub from: String,
+    /// The sink.
+    pub to: String,
+    /// The last window.
+    pub latency: Window,
+}
+
+/// What is in an edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EdgeStats {
+    /// Producer, `node/port`.
+    pub from: String,
+    /// Consumer, `node/port`.
+    pub to: String,
+    /// Messages in it now.
+    pub messages: u64,
+    /// The bytes that so many messages take at most, where their size is known.
+    pub bytes: Option<u64>,
+    /// The most messages that were found in it since this was last asked. Every call that waits or asks looks; what came and went between
+    /// two looks was seen by nobody.
+    pub highest: u64,
+    /// Messages it holds.
+    pub capacity: usize,
 }
 
 impl std::fmt::Debug for Running {
@@ -121,6 +147,7 @@ const GRACE: Duration = Duration::from_millis(200);
 impl Running {
     /// The run begins by a clock; on this very thread, where it has no workers.
     pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
+        self.watcher.begin_windows(clock.now().0);
         self.shared.begin_by(clock, here, self.docks.iter().map(|(_, dock)| dock.bell()).collect());
     }
 
@@ -129,8 +156,23 @@ impl Running {
         Stopper(self.shared.clone())
     }
 
-    /// Counters of every node at this moment.
+    /// The events of this run, for whichever thread is to read them.
+    pub fn events(&self) -> Events {
+        Events(self.watcher.clone())
+    }
+
+    /// Waits for the next event, at most for a time; as [`Events::next_within`].
+    pub fn next_event(&self, within: Duration) -> Option<Event> {
+        self.events().next_within(within)
+    }
+
+    /// Counters of every node at this moment, and its figures of the last window.
+    ///
+    /// A window is a second long, or as long as nobody asked. Where the last has ended this waits for the workers, at most 5 ms: one that
+    /// is in a call hands its figures over afterwards, and the next to ask gets them.
     pub fn stats(&self) -> Vec<NodeStats> {
+        self.watcher.look();
+        let windows = self.watcher.windows();
         let nodes = self.plan.nodes().iter().zip(&self.counts).enumerate();
         nodes
             .map(|(at, (node, counts))| NodeStats {
@@ -139,6 +181,37 @@ impl Running {
                 done: counts.done.get(),
                 failed: counts.failed.get(),
                 backend: self.shared.backend_status(at, counts.batches.get()),
+                queue: windows.get(&(Subject::Node(at), Term::Queue)).copied(),
+                compute: windows.get(&(Subject::Node(at), Term::Compute)).copied(),
+            })
+            .collect()
+    }
+
+    /// Ages at the sinks in the last window, of every path from a source to a sink; nothing before the first window. As
+    /// [`stats`](Running::stats).
+    pub fn path_stats(&self) -> Vec<PathStats> {
+        self.watcher.look();
+        let name = |at: usize| self.plan.nodes()[at].name.clone();
+        let windows = self.watcher.windows().into_iter();
+        let paths = windows.filter_map(|((subject, _), latency)| match subject {
+            Subject::Path(from, to) => Some(PathStats { from: name(from), to: name(to), latency }),
+            Subject::Node(_) => None,
+        });
+        paths.collect()
+    }
+
+    /// What is in every edge, in the order of the graph.
+    pub fn edge_stats(&self) -> Vec<EdgeStats> {
+        self.watcher.look();
+        let edges = self.plan.edges().iter().zip(self.watcher.fills());
+        edges
+            .map(|(edge, (messages, highest))| EdgeStats {
+                from: edge.from_name.clone(),
+                to: edge.to_name.clone(),
+                messages,
+                bytes: edge.spec.as_ref().and_then(|spec| Some(messages * spec.max_bytes()? as u64)),
+                highest,
+                capacity: edge.capacity,
             })
             .collect()
     }
@@ -150,6 +223,7 @@ impl Running {
     /// [`RunError::NoSuch`] where there is no such node or setting; [`RunError::Refused`] where the value is out of its range, and
     /// while too many settings wait.
     pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
+        self.watcher.look();
         let nodes = self.plan.nodes();
         let index = nodes.iter().position(|n| n.name == node);
         let index = index.ok_or_else(|| {
@@ -180,7 +254,7 @@ impl Running {
             if self.outcomes.iter().all(Option::is_some) {
                 return true;
             }
-            self.look();
+            self.watcher.look();
             let mut wait = end.saturating_duration_since(Instant::now());
             if let Some(stopping) = self.shared.stopping_for() {
                 let left = self.stop_within.saturating_sub(stopping);
@@ -196,32 +270,6 @@ impl Running {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
                 Err(_) => return self.outcomes.iter().all(Option::is_some),
             }
-        }
-    }
-
-    /// The watchdog: names nodes whose turn takes too long, and notices a wall clock that was set.
-    fn look(&mut self) {
-        let step = self.wall.look(crate::clock::wall(), crate::clock::since_boot());
-        if step != 0 {
-            let by = show_ns(u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX));
-            let way = if step > 0 { "forward" } else { "back" };
-            self.shared.note(format!(
-                "the wall clock was set {way} by {by} during the run; no time in this report depends on it"
-            ));
-        }
-        let now = Instant::now();
-        for (seen, at) in self.seen.iter_mut().zip(&self.shared.at) {
-            let turn = at.node().map(|node| (node, self.counts[node].turns.get()));
-            if seen.turn != turn || turn.is_none() {
-                *seen = Seen { turn, since: now, is_said: false };
-                continue;
-            }
-            let Some((node, _)) = turn.filter(|_| !seen.is_said && now - seen.since > self.plan.watchdog) else {
-                continue;
-            };
-            seen.is_said = true;
-            let (name, limit) = (&self.plan.nodes()[node].name, self.plan.watchdog);
-            self.shared.note(format!("`{name}` has been in one turn for more than {limit:?}"));
         }
     }
 
@@ -416,6 +464,7 @@ impl Drop for Running {
         if !self.finished {
             self.shared.abort();
         }
+        self.shared.events.end();
     }
 }
 

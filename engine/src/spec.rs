@@ -139,6 +139,9 @@ pub(crate) struct RunSpec {
     /// How long one turn of a node may take before the report names it.
     #[serde(default = "RunSpec::default_watchdog")]
     pub(crate) watchdog: Span,
+    /// The part of an edge's messages that may be lost in a second before it is told.
+    #[serde(default)]
+    pub(crate) drops_above: Part,
     #[serde(default)]
     pub(crate) strict: bool,
     /// Whether all memory of the process is to stay in RAM.
@@ -151,6 +154,26 @@ pub(crate) struct RunSpec {
     pub(crate) warmup: Option<Span>,
     #[serde(default)]
     pub(crate) telemetry: Telemetry,
+}
+
+/// A part of the whole, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "f64")]
+pub(crate) struct Part(pub(crate) f64);
+
+impl TryFrom<f64> for Part {
+    type Error = String;
+
+    fn try_from(part: f64) -> Result<Part, String> {
+        if (0.0..=1.0).contains(&part) { Ok(Part(part)) } else { Err(format!("`{part}` is not a part from 0 to 1")) }
+    }
+}
+
+impl Default for Part {
+    /// One in a hundred.
+    fn default() -> Self {
+        Part(0.01)
+    }
 }
 
 impl RunSpec {
@@ -168,6 +191,7 @@ impl Default for RunSpec {
         RunSpec {
             stop: Self::default_stop(),
             watchdog: Self::default_watchdog(),
+            drops_above: Part::default(),
             strict: false,
             mlock: false,
             max_memory: None,

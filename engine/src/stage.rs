@@ -30,7 +30,7 @@ use crate::meter::{Hist, Term};
 use crate::node::{Metrics, Node};
 use crate::payload::Header;
 use crate::port::PortSet;
-use crate::running::Failure;
+use crate::running::{Failure, Noticed, RunShared};
 use crate::sync::{Arc, Counter};
 use crate::worker::{Cx, Idler};
 use std::any::Any;
@@ -234,6 +234,9 @@ pub(crate) struct Common {
     ready: (u64, u64),
     /// The figures of the node that was dropped last.
     last: Metrics,
+    /// A turn that takes longer is told, ns.
+    watchdog: u64,
+    shared: Arc<RunShared>,
 }
 
 impl Common {
@@ -268,6 +271,8 @@ impl Common {
             urgency: Vec::new(),
             ready: (0, 0),
             last: Metrics::default(),
+            watchdog: cx.shared.watchdog(),
+            shared: cx.shared.clone(),
         }
     }
 
@@ -333,6 +338,8 @@ impl Common {
                 let failure = Failure { node: self.node, call: "expect_every", number, text, panicked: false };
                 cx.shared.fail(failure, OnError::Stop);
             } else {
+                let (node, edge, every) = (self.node, live.index, live.every);
+                cx.shared.notice(|| Noticed::Gap { node, edge, every });
                 cx.shared.note(text);
             }
         }
@@ -347,13 +354,26 @@ impl Common {
         }
     }
 
+    /// Tells of a turn, or a call, that took longer than `watchdog`.
+    #[inline]
+    pub(crate) fn check_watchdog(&self, ns: u64) {
+        if ns > self.watchdog {
+            self.shared.returned(self.node, ns);
+        }
+    }
+
     #[inline]
     fn learn(&mut self, ns: u64, calls: usize) {
         let call = if calls <= 1 { ns } else { ns / calls as u64 };
         self.call_ns = if self.call_ns == 0 { call } else { self.call_ns - self.call_ns / 4 + call / 4 };
         // Cheap nodes take whole bursts; only for the others is there something to divide.
-        self.limit =
-            if self.call_ns <= TURN_NS / BURST as u64 { BURST } else { ((TURN_NS / self.call_ns) as usize).max(1) };
+        self.limit = if self.call_ns <= TURN_NS / BURST as u64 {
+            BURST
+        } else {
+            // After a call that takes longer than a watchdog's time, no mean is that low.
+            self.check_watchdog(ns);
+            ((TURN_NS / self.call_ns) as usize).max(1)
+        };
     }
 
     /// Since when the stage has had work but no room; 0 when it has.
@@ -372,15 +392,28 @@ impl Common {
     fn gone(&mut self) -> Reason {
         let reason = if self.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
         self.life = Life::Gone(reason);
+        self.tell_detached();
         reason
+    }
+
+    /// Tells that the node is out and the rest goes on, where its policy says so.
+    #[cold]
+    pub(crate) fn tell_detached(&self) {
+        if self.on_error == OnError::Detach {
+            let node = self.node;
+            self.shared.notice(|| Noticed::Detached { node });
+        }
     }
 
     /// Whether the node, which has failed, is to be built again; says so where it has failed too often.
     #[cold]
     pub(crate) fn rest(&mut self, cx: &mut Cx) -> bool {
         let Some(restart) = &mut self.restart else { return false };
-        if let Some(due) = restart.again_at(cx.read()) {
+        let now = cx.read();
+        if let Some(due) = restart.again_at(now) {
             self.life = Life::Resting(due);
+            let (node, after) = (self.node, due - now);
+            self.shared.notice(|| Noticed::Restarting { node, after });
             return true;
         }
         let text = format!("it has been built again {} times, and fails", restart.tries());
@@ -399,6 +432,8 @@ impl Common {
     pub(crate) fn rise(&mut self) {
         self.life = Life::Open;
         self.counts.restarts.add(1);
+        let node = self.node;
+        self.shared.notice(|| Noticed::Restarted { node });
     }
 
     /// When what comes of a message is due; of one that cannot be seen, as if it began now.

@@ -2,7 +2,7 @@
 
 mod handles;
 
-use crate::clock::{Clock, WallWatch};
+use crate::clock::Clock;
 use crate::cpu::{self, Pinned};
 use crate::crew::Schedule;
 use crate::descriptors::{Descriptors, Poller};
@@ -19,7 +19,7 @@ use crate::plan::{OutputPlan, Plan};
 use crate::pool::Pool;
 use crate::port::PortParts;
 use crate::registry::{NodeParts, PlannedNode};
-use crate::running::{RunShared, Running, Seen, build_error};
+use crate::running::{RunShared, Running, Watcher, build_error};
 use crate::stage::{
     BURST, Blueprint, Common, Counts, Fault, FaultSpec, Judged, Liveness, OnError, Restart, RestartSpec, Rules, Sieve,
     Stage,
@@ -248,7 +248,7 @@ impl Plan {
                     let edge = &self.edges()[*e];
                     let (every, on_gap) = edge.expect_every?;
                     let name = format!("{} -> {}", edge.from_name, edge.to_name);
-                    Some(Liveness::new(edges[*e].clone(), name, every, on_gap))
+                    Some(Liveness::new(edges[*e].clone(), *e, name, every, on_gap))
                 })
                 .collect(),
             judged: judged.clone(),
@@ -353,7 +353,7 @@ impl Wired {
             return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
         }
         let (send, done) = std::sync::mpsc::sync_channel(self.gangs.len().max(1));
-        let (mut running, workers) = self.split(done);
+        let (mut running, workers) = self.split(done, true);
         running.begin_by(Clock::Monotonic, false);
         let (plan, shared) = (&running.plan, &running.shared);
         let n = workers.len();
@@ -385,7 +385,7 @@ impl Wired {
         };
         let refused = pinned.iter().filter_map(|p| p.refused.clone());
         for refused in refused.chain(locked.err()) {
-            shared.note(refused);
+            shared.refuse(refused);
         }
         running.pinned = pinned;
         running.started = begun;
@@ -393,7 +393,7 @@ impl Wired {
     }
 
     /// The run, and the workers it is still to be given.
-    pub(crate) fn split(self, done: Receiver<worker::Outcome>) -> (Running, Vec<worker::Plan>) {
+    pub(crate) fn split(self, done: Receiver<worker::Outcome>, has_workers: bool) -> (Running, Vec<worker::Plan>) {
         let Wired { plan, shared, edges, counts, gangs, judged, handles, docks } = self;
         drop(handles);
         let worker = |(index, Gang { kits, ends }): (usize, Gang)| {
@@ -408,6 +408,16 @@ impl Wired {
             }
         };
         let workers: Vec<worker::Plan> = gangs.into_iter().enumerate().map(worker).collect();
+        let edge_names = plan.edges().iter().map(|edge| format!("{} -> {}", edge.from_name, edge.to_name)).collect();
+        let watcher = Watcher::new(
+            shared.clone(),
+            counts.clone(),
+            edges.clone(),
+            edge_names,
+            plan.watchdog,
+            plan.drops_above,
+            has_workers,
+        );
         let running = Running {
             stop_within: plan.stop,
             plan,
@@ -419,11 +429,10 @@ impl Wired {
             pinned: Vec::new(),
             done,
             outcomes: workers.iter().map(|_| None).collect(),
-            seen: workers.iter().map(|_| Seen::new()).collect(),
             started: Instant::now(),
             started_at: crate::clock::wall(),
             finished: false,
-            wall: WallWatch::default(),
+            watcher: Arc::new(watcher),
         };
         (running, workers)
     }

@@ -11,8 +11,8 @@ use crate::cpu::{self, Place};
 use crate::crew::{Crew, Schedule};
 use crate::descriptors::Poller;
 use crate::error::NodeError;
-use crate::meter::{Hist, Meter, Recorded, Run, Telemetry, Term};
-use crate::running::{Command, RunShared};
+use crate::meter::{Copying, Hist, Meter, Recorded, Run, Telemetry, Term};
+use crate::running::{Command, Mailbox, Part, RunShared};
 use crate::stage::{Common, Ended, Stage, Turn};
 use crate::sync::{Arc, AtomicU64, Ordering, Padded};
 use crate::wait::{Bell, Idle, Patience, Wait};
@@ -47,7 +47,15 @@ pub(crate) struct Cx {
     at: Arc<At>,
     /// What the nodes wait for in the kernel.
     pub(crate) poller: Rc<Poller>,
+    /// Where copies of the histograms are left, the one that is being made, and how often they have begun anew.
+    mailbox: Arc<Mailbox>,
+    copying: Option<Copying>,
+    asked_at: u64,
+    epoch: u64,
 }
+
+/// A copy of the histograms that is not complete after so long is finished at once, ns.
+const HAND_OVER_NS: u64 = 2_000_000;
 
 /// Where a worker is: the node it turns, or none while it waits.
 #[derive(Debug, Default)]
@@ -72,6 +80,10 @@ impl Cx {
     ) -> Self {
         Cx {
             at: shared.at(worker),
+            mailbox: shared.mailboxes[worker].clone(),
+            copying: None,
+            asked_at: 0,
+            epoch: 0,
             worker,
             watch: Watch::new(clock),
             now: 0,
@@ -133,6 +145,11 @@ impl Cx {
         if self.warm_at != 0 && self.watch.now() >= self.warm_at {
             self.warm_at = 0;
             self.meter.clear();
+            self.epoch += 1;
+            self.copying = self.copying.take().map(|copying| Copying::new(copying.into_words()));
+        }
+        if self.mailbox.is_asked() {
+            self.hand_over();
         }
         self.stale();
     }
@@ -142,6 +159,40 @@ impl Cx {
         let now = self.watch.now();
         self.stale();
         self.poller.ask(now, every)
+    }
+
+    /// Whether somebody waits for a copy of the histograms.
+    fn is_handing_over(&self) -> bool {
+        self.mailbox.is_asked()
+    }
+
+    /// Copies a piece of the histograms, and hands the copy over when it is complete.
+    #[cold]
+    #[inline(never)]
+    fn hand_over(&mut self) {
+        let now = self.watch.now();
+        if self.copying.is_none() {
+            self.copying = self.mailbox.begin().map(Copying::new);
+            self.asked_at = now;
+        }
+        let Some(copying) = &mut self.copying else { return };
+        let mut is_complete = self.meter.copy_piece(copying);
+        // Where turns are long, folds are rare, and the rest is little beside a turn.
+        while !is_complete && now.saturating_sub(self.asked_at) > HAND_OVER_NS {
+            is_complete = self.meter.copy_piece(copying);
+        }
+        if let (true, Some(copying)) = (is_complete, self.copying.take_if(|_| is_complete)) {
+            self.mailbox.answer(now, self.epoch, copying.into_words());
+        }
+    }
+
+    /// Every histogram exists: makes room for their copies. Only while building.
+    fn open_mailbox(&self) {
+        let part = |(subject, term, hist): &(Subject, Term, Hist)| {
+            let (digits, words) = self.meter.size(*hist);
+            Part { subject: *subject, term: *term, digits, words }
+        };
+        self.mailbox.open(self.subjects.iter().map(part).collect());
     }
 
     /// Something took time that nobody measured.
@@ -236,7 +287,7 @@ impl Cx {
         if self.shared.has_commands(self.worker) {
             while let Some(Command { node, name, value }) = self.shared.next_command(self.worker) {
                 if let Err(error) = set(node, &name, value) {
-                    self.shared.note(format!("set {name} = {value}: {error}"));
+                    self.shared.refuse(format!("set {name} = {value}: {error}"));
                 }
             }
         }
@@ -320,6 +371,10 @@ impl Idler {
         if cx.is_aborted() {
             return false;
         }
+        if cx.is_handing_over() {
+            // Between two pieces messages have their turn.
+            return true;
+        }
         let wake = match turn {
             Turn::Idle(wake) => wake,
             Turn::Pending => 0,
@@ -384,6 +439,7 @@ impl Plan {
             Ok(built) => built?,
             Err(trouble) => return Err((self.nodes.first().copied().unwrap_or(0), trouble.into_text())),
         };
+        cx.open_mailbox();
         Ok(Crew::new(stages, &self.nodes, self.schedule))
     }
 }

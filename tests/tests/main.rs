@@ -2,6 +2,7 @@
 
 mod admission;
 mod batch;
+mod events;
 mod faults;
 mod flights;
 mod handles;
@@ -20,3 +21,4 @@ mod semantics;
 mod stepper;
 mod streams;
 mod time;
+mod windows;

@@ -6,42 +6,54 @@
 use crate::gate::Gate;
 use crate::log::LogFormat;
 use crate::report::Detail;
+use crate::table::paragraph;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use limen::unit::Span;
-use limen::{Layers, Options, Telemetry};
+use limen::{Layers, Options, Telemetry, nearest};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 const EXAMPLES: &str = "\
 Examples:
-  limen-run graph.yaml                              run until the sources end, print where the time went
-  limen-run graph.yaml --check                      every problem of the graph, without starting anything
-  limen-run graph.yaml --set nodes.camera.config.rate=10Hz   change one value; --profile and --overlay change many
-  limen-run graph.yaml --plan                       threads, edges, pools and memory, without starting anything
-  limen-run graph.yaml --duration 30s --warmup 2s   measure 28 of 30 seconds
-  limen-run graph.yaml --histograms out/            HdrHistogram files, summary.json, summary.csv, run.json
-  limen-run graph.yaml --fail-on 'accuracy < 0.97' --fail-on 'p99(e2e) > 20ms' --fail-on 'lost > 0'
+  limen-run graph.yaml             run until the sources end, print the report
+  limen-run check graph.yaml       every problem of the graph; start nothing
+  limen-run plan graph.yaml        threads, edges, pools, memory; start nothing
+  limen-run graph.yaml --set nodes.camera.config.rate=10Hz
+                                   change one value; --profile, --overlay: many
+  limen-run graph.yaml --duration 30s --warmup 2s
+                                   measure 28 of 30 seconds
+  limen-run graph.yaml --histograms out/
+                                   HdrHistogram files, summary.json, run.json
+  limen-run graph.yaml --fail-on 'p99(e2e) > 20ms' --fail-on 'lost > 0'
+                                   exit with 3 where it was slow or lossy
 
 Figures for --fail-on (compared with < <= > >= == !=):
-  lost, thinned                  messages lost, messages let go on purpose
-  left, failed                   messages left in edges, failed calls
-  accuracy, score.accuracy       what a node reports, by its name or with the node's in front
-  p50|p90|p99|p99.9|max(e2e)     end to end, the worst path; compared with a time (20ms) or nanoseconds
-  p99(camera->labels)            end to end, one path
-  p99(digit.compute)             a node's source, queue, hold, blocked, compute, emit, closure or batch
+  lost, thinned               messages lost, messages let go on purpose
+  left, failed                messages left in edges, failed calls
+  accuracy, score.accuracy    what a node reports, by its name or with the
+                              node's in front
+  p50|p90|p99|p99.9|max(e2e)  end to end, the worst path; compared with a time
+                              (20ms) or nanoseconds
+  p99(camera->labels)         end to end, one path
+  p99(digit.compute)          a node's source, queue, hold, blocked, compute,
+                              emit, closure, batch or skew
   What cannot be judged (an unknown figure, too few samples) trips the gate.
 
 Exit status:
-  0 finished, stopped by a signal, or --duration reached    1 a node failed, or could not be built
-  2 bad arguments, or the graph was refused                 3 a gate tripped, or limen broke its own laws
-  70 the graph did not stop in time                         130 a second SIGINT or SIGTERM
+  0   finished, stopped by a signal, or --duration reached
+  1   a node failed, or could not be built
+  2   bad arguments, or the graph was refused
+  3   a gate tripped, or limen broke its own laws
+  70  the graph did not stop in time
+  130 a second SIGINT or SIGTERM
 
-The first SIGINT or SIGTERM stops the sources, lets what is on its way arrive and prints everything.
-Reports go to stdout, problems and progress to stderr. Every option can be set as LIMEN_NAME (LIMEN_FAIL_ON=...);
-with several --fail-on in LIMEN_FAIL_ON, separate them by `;`.";
+The first SIGINT or SIGTERM stops the sources, lets what is on its way arrive
+and prints everything. Reports go to stdout, problems, events and progress to
+stderr. Every option can be set as LIMEN_NAME (LIMEN_FAIL_ON=...); with several
+--fail-on in LIMEN_FAIL_ON, separate them by `;`.";
 
 /// Checks, plans, runs and measures limen graphs.
 #[derive(Clone, Debug, Parser)]
@@ -50,6 +62,7 @@ with several --fail-on in LIMEN_FAIL_ON, separate them by `;`.";
     version,
     about = "Runs a graph of nodes from a YAML file and says where every microsecond and every message went.",
     after_help = EXAMPLES,
+    term_width = 80,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true
@@ -183,12 +196,12 @@ pub struct RunArguments {
     pub check: bool,
 
     /// Print the plan (threads, edges, pools, memory, backends), start nothing
-    #[arg(long, env = "LIMEN_PLAN", value_parser = BoolishValueParser::new(), conflicts_with = "json")]
+    #[arg(long, env = "LIMEN_PLAN", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Look, do not run")]
     pub plan: bool,
 
     /// With `plan`: why each node is where it is, and edges and pools are as large as they are
-    #[arg(long, env = "LIMEN_WHY", value_parser = BoolishValueParser::new(), conflicts_with = "json")]
+    #[arg(long, env = "LIMEN_WHY", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Look, do not run")]
     pub why: bool,
 
@@ -257,12 +270,12 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "What comes out")]
     pub fail_on: Vec<Gate>,
 
-    /// Print the report as exactly one JSON object
+    /// Print the report, or with `check` and `plan` the plan, as exactly one JSON object
     #[arg(long, env = "LIMEN_JSON", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "What comes out")]
     pub json: bool,
 
-    /// How problems and progress are written on stderr: json is one object a line
+    /// How problems and events are written on stderr: json is one object a line
     #[arg(long, env = "LIMEN_LOG_FORMAT", value_name = "HOW", default_value = "text")]
     #[arg(hide_env = true, help_heading = "What comes out")]
     pub log_format: LogFormat,
@@ -296,19 +309,44 @@ impl Arguments {
         let arguments = Arguments::try_parse_from(words)?;
         match &arguments.run.graph {
             Some(graph) if arguments.verb.is_none() && !looks_like_graph(graph) => {
-                let message = format!(
-                    "`{}` is neither a verb (run, check, plan, verify-backend, inspect, compile, calibrate, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file: those end in .yaml or .yml or contain `/`;\n\
-                     `limen-run run {0}` runs any file",
-                    crate::table::one_line(&graph.to_string_lossy())
-                );
-                Err(Arguments::command().error(ErrorKind::InvalidSubcommand, message))
+                Err(Arguments::command().error(ErrorKind::InvalidSubcommand, no_verb(&graph.to_string_lossy())))
             }
             _ => Ok(arguments),
         }
     }
 }
 
-fn looks_like_graph(path: &Path) -> bool {
+/// What is said of a word that is no verb, and no graph's file by its name.
+pub(crate) fn no_verb(word: &str) -> String {
+    let command = Arguments::command();
+    let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    let shown = crate::table::one_line(word);
+    match nearest(word, verbs.iter().copied()) {
+        Some(near) => format!("there is no verb `{shown}`; did you mean `{near}`?"),
+        None => {
+            let mut text =
+                format!("there is no verb `{shown}`, and files of graphs end in .yaml or .yml or contain `/`\n");
+            paragraph(&mut text, "the verbs: ", &verbs.join(", "));
+            text + &format!("`limen-run run {shown}` runs any file")
+        }
+    }
+}
+
+/// The verbs, a line each, for who types nothing.
+pub(crate) fn verbs() -> String {
+    let mut text = String::from("Usage: limen-run <GRAPH>\n       limen-run <VERB> ..\n\n");
+    let command = Arguments::command();
+    let widest = command.get_subcommands().map(|verb| verb.get_name().len()).max().unwrap_or(0);
+    for verb in command.get_subcommands() {
+        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+        paragraph(&mut text, &format!("  {:widest$}  ", verb.get_name()), &about);
+    }
+    text.push_str("\n`limen-run --help` has the options; `limen-run new FOLDER` begins a graph.\n");
+    text
+}
+
+/// Whether a word is a graph's file by its name.
+pub(crate) fn looks_like_graph(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
     bytes.ends_with(b".yaml") || bytes.ends_with(b".yml") || bytes.contains(&b'/')
 }
@@ -442,10 +480,9 @@ mod tests {
     fn what_is_wrong_ends_with_2() {
         for (words, expected) in [
             ("", "<GRAPH>"),
-            (
-                "kidns",
-                "`kidns` is neither a verb (run, check, plan, verify-backend, inspect, compile, calibrate, dot, expand, schema, completions, new, doctor, kinds, explain) nor a graph file",
-            ),
+            ("kidns", "there is no verb `kidns`; did you mean `kinds`?"),
+            ("camera", "there is no verb `camera`, and files of graphs end in .yaml"),
+            ("camera", "the verbs: run, check, plan, "),
             ("g.yaml h.yaml", "'h.yaml' cannot be used with '<GRAPH>'"),
             ("g.yaml --duration 5", "`5` is not a time with its unit"),
             ("g.yaml --frames 0", "0 is not in"),
@@ -457,7 +494,6 @@ mod tests {
             ("g.yaml --telemetry all", "invalid value 'all'"),
             ("g.yaml --check --plan", "cannot be used with"),
             ("g.yaml -q -v", "cannot be used with"),
-            ("g.yaml --plan --json", "cannot be used with"),
             ("g.yaml --histogram x", "--histograms"),
         ] {
             let error = read(words).unwrap_err();
@@ -475,7 +511,7 @@ mod tests {
         for option in ["--check", "--plan", "--fail-on", "--telemetry", "kinds", "Exit status", "LIMEN_"] {
             assert!(help.contains(option), "{option}:\n{help}");
         }
-        let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 120).collect();
+        let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(long.is_empty(), "{long:#?}");
     }
 

@@ -43,7 +43,9 @@ pub fn explain(what: &str, registry: &Registry) -> Option<String> {
 }
 
 fn explain_code(code: &Code) -> String {
-    let mut text = format!("{}: {}\n\n", code.code, code.title);
+    let mut text = String::new();
+    paragraph(&mut text, "", &format!("{}: {}", code.code, code.title));
+    text.push('\n');
     paragraph(&mut text, "", code.cause);
     text.push('\n');
     paragraph(&mut text, "What to do: ", code.remedy);
@@ -63,12 +65,15 @@ fn explain_kind(kind: &Kind) -> String {
         text.push('\n');
     }
     let ports = match kind.role {
-        Role::Transform => "Where nothing else is said, its input is called `in` and its output `out`.\n\n",
-        Role::Sink => "Where nothing else is said, its input is called `in`.\n\n",
+        Role::Transform => "Where nothing else is said, its input is called `in` and its output `out`.",
+        Role::Sink => "Where nothing else is said, its input is called `in`.",
         // These name their outputs, or take names from the model.
         Role::Source | Role::Infer => "",
     };
-    text.push_str(ports);
+    if !ports.is_empty() {
+        paragraph(&mut text, "", ports);
+        text.push('\n');
+    }
     let schema = kind.schema();
     let definitions = schema.get("$defs").cloned().unwrap_or_default();
     let required: Vec<&str> = schema
@@ -84,7 +89,7 @@ fn explain_kind(kind: &Kind) -> String {
         let needed = if required.contains(&name.as_str()) { "; required" } else { "" };
         let about = setting.get("description").and_then(|about| about.as_str()).unwrap_or_default();
         let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
-        let _ = writeln!(text, "  {name}: {}{needed}", takes(setting, &definitions));
+        paragraph(&mut text, "  ", &format!("{name}: {}{needed}", takes(setting, &definitions)));
         if !about.is_empty() {
             paragraph(&mut text, "      ", &about);
         }

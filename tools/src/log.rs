@@ -1,5 +1,6 @@
 //! What is said on stderr while and before a graph runs: as text, or as one JSON object a line.
 
+use crate::events::Told;
 use clap::ValueEnum;
 use limen::Problem;
 use serde_json::{Value, json};
@@ -8,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How lines on stderr are written. An object has `time` (seconds since 1970), `level`, `message`; that of a problem also `code`,
-/// `file`, `line`, `column`, `help`.
+/// `file`, `line`, `column`, `help`; that of an event `event` (its kind), `at` (ns of the run's clock), `count` (for how many it
+/// stands), and `node` and `edge` where it has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people
@@ -38,6 +40,12 @@ pub(crate) fn complain(text: &str) {
 /// Says what is worth knowing.
 pub(crate) fn tell(text: &str) {
     say("info", text, Value::Null);
+}
+
+/// Says what happened while a graph runs, as the format of the process has it.
+pub(crate) fn tell_of(told: &Told) {
+    let line = if is_json() { told.json().to_string() } else { told.text() };
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Says one problem of a graph as an object.

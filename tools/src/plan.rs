@@ -3,7 +3,8 @@
 use crate::report::count;
 use crate::table::{Table, one_line, paragraph};
 use limen::unit::{show_bytes, show_ns};
-use limen::{Cost, Plan, WhenFull, Why, WorkerPlan};
+use limen::{Cost, NodePlan, OnError, Plan, Schedule, WhenFull, Why, WorkerPlan};
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// The plan as text: threads and their nodes, edges, pools, memory, paths, notes.
@@ -29,7 +30,6 @@ pub fn show_plan(plan: &Plan) -> String {
 /// Why the plan is as it is: each node's thread, each edge's capacity, each pool's slots.
 pub fn show_why(plan: &Plan) -> String {
     let mut text = String::new();
-    let name = |at: usize| one_line(&plan.nodes()[at].name);
     for node in plan.nodes() {
         let worker = &plan.workers()[node.worker];
         let on = match (worker.is_helper(), worker.cpu()) {
@@ -37,24 +37,7 @@ pub fn show_why(plan: &Plan) -> String {
             (true, Some(cpu)) => format!("on a helper thread on CPU {cpu}"),
             (_, None) => "on a helper thread that floats".into(),
         };
-        let why = match node.why {
-            Why::Cpu => "its `cpu` says so".into(),
-            Why::Core => "its `core` says so, counted along the CPUs of this run".into(),
-            Why::Helper => {
-                "it may wait in the kernel, which would hold up whatever shares its core; `core` pins its thread".into()
-            }
-            Why::Heavy => format!(
-                "{}, and heavy nodes are spread over the cores in the order of the graph; `core` or `budget` changes that",
-                if node.cost == Cost::Infer { "it runs a model" } else { "a call of it takes more than 50 µs" }
-            ),
-            Why::Feeds(to) => format!("it is not heavy and joins `{}`, which it feeds", name(to)),
-            Why::Takes(from) => format!("it is not heavy and joins `{}`, from which it takes", name(from)),
-            Why::Apart(to) => {
-                format!("`{}` may be slow, and its edge supersedes only what comes from another core", name(to))
-            }
-            Why::First => "nothing near it has a core, so it goes to the first".into(),
-        };
-        paragraph(&mut text, &format!("{}: ", one_line(&node.name)), &format!("{on}: {why}"));
+        paragraph(&mut text, &format!("{}: ", one_line(&node.name)), &format!("{on}: {}", why(plan, node)));
     }
     let mut edges = Reasons::default();
     for edge in plan.edges() {
@@ -82,6 +65,28 @@ pub fn show_why(plan: &Plan) -> String {
     text
 }
 
+/// Why a node is on its thread.
+fn why(plan: &Plan, node: &NodePlan) -> String {
+    let name = |at: usize| one_line(&plan.nodes()[at].name);
+    match node.why {
+        Why::Cpu => "its `cpu` says so".into(),
+        Why::Core => "its `core` says so, counted along the CPUs of this run".into(),
+        Why::Helper => {
+            "it may wait in the kernel, which would hold up whatever shares its core; `core` pins its thread".into()
+        }
+        Why::Heavy => format!(
+            "{}, and heavy nodes are spread over the cores in the order of the graph; `core` or `budget` changes that",
+            if node.cost == Cost::Infer { "it runs a model" } else { "a call of it takes more than 50 µs" }
+        ),
+        Why::Feeds(to) => format!("it is not heavy and joins `{}`, which it feeds", name(to)),
+        Why::Takes(from) => format!("it is not heavy and joins `{}`, from which it takes", name(from)),
+        Why::Apart(to) => {
+            format!("`{}` may be slow, and its edge supersedes only what comes from another core", name(to))
+        }
+        Why::First => "nothing near it has a core, so it goes to the first".into(),
+    }
+}
+
 /// Facts by the reason they have in common.
 #[derive(Default)]
 struct Reasons(Vec<(&'static str, Vec<String>)>);
@@ -103,9 +108,76 @@ impl Reasons {
     }
 }
 
+/// The plan as one object: `graph`, `threads[]`, `nodes[]`, `edges[]`, `memory` (bytes), `paths[]`, `notes[]`. Times are nanoseconds.
+pub fn plan_json(plan: &Plan) -> Value {
+    let name = |at: usize| plan.nodes()[at].name.clone();
+    let thread = |worker: &WorkerPlan| {
+        json!({
+            "name": worker.name,
+            "cpu": worker.cpu(),
+            "wait": worker.wait().name(),
+            "schedule": worker.schedule.name(),
+            "real_time": worker.real_time().map(|real_time| real_time.to_string()),
+            "nodes": worker.nodes.iter().map(|at| name(*at)).collect::<Vec<_>>(),
+        })
+    };
+    let node = |node: &NodePlan| {
+        let outputs = node.outputs.iter().map(|out| {
+            json!({
+                "name": out.name,
+                "carries": out.spec.as_ref().map(ToString::to_string),
+                "slots": out.slots,
+                "bytes": out.bytes,
+            })
+        });
+        json!({
+            "name": node.name,
+            "kind": node.kind,
+            "role": node.role.name(),
+            "cost": node.cost.name(),
+            "thread": plan.workers()[node.worker].name,
+            "why": why(plan, node),
+            "on_error": node.on_error.name(),
+            "outputs": outputs.collect::<Vec<_>>(),
+            "notes": node.notes,
+        })
+    };
+    let edges = plan.edges().iter().map(|edge| {
+        json!({
+            "from": edge.from_name,
+            "to": edge.to_name,
+            "carries": edge.spec.as_ref().map(ToString::to_string),
+            "capacity": edge.capacity,
+            "when_full": edge.when_full.name(),
+            "crossing": edge.crossing,
+        })
+    });
+    let paths = plan.paths().iter().map(
+        |path| json!({ "from": path.from, "to": path.to, "deadline": path.deadline, "on_miss": path.on_miss.name() }),
+    );
+    let memory = plan.memory();
+    json!({
+        "graph": plan.graph(),
+        "threads": plan.workers().iter().map(thread).collect::<Vec<_>>(),
+        "nodes": plan.nodes().iter().map(node).collect::<Vec<_>>(),
+        "edges": edges.collect::<Vec<_>>(),
+        "memory": {
+            "total": memory.total(),
+            "limit": memory.limit,
+            "pools": memory.pools,
+            "edges": memory.edges,
+            "histograms": memory.histograms,
+            "windows": memory.windows,
+            "events": memory.events,
+        },
+        "paths": paths.collect::<Vec<_>>(),
+        "notes": plan.notes(),
+    })
+}
+
 fn workers(text: &mut String, plan: &Plan) {
-    let mut table =
-        Table::new(["<thread", "CPU", "<wait", "<schedule", "<node", "<kind", "<role", "<cost", "<on error"]);
+    let headings = ["<thread", "CPU", "<wait", "<node", "<kind", "<role", "<cost", "<schedule", "<on error"];
+    let mut table = Table::new(headings).named_by(3);
     for worker in plan.workers() {
         let cpu = worker.cpu().map_or_else(|| "any".into(), |cpu| cpu.to_string());
         let mut thread = [worker.name.clone(), cpu, worker.wait().name().into(), schedule(worker)];
@@ -116,12 +188,12 @@ fn workers(text: &mut String, plan: &Plan) {
                 name,
                 cpu,
                 wait,
-                schedule,
                 node.name.clone(),
                 node.kind.clone(),
                 node.role.name().into(),
                 node.cost.name().into(),
-                node.on_error.name().into(),
+                schedule,
+                if node.on_error == OnError::Stop { String::new() } else { node.on_error.name().into() },
             ]);
         }
     }
@@ -144,16 +216,17 @@ pub(crate) fn floating<'a>(text: &mut String, threads: impl Iterator<Item = (&'a
     }
 }
 
-/// The order of turns, and what the kernel is asked for.
+/// The order of turns, and what the kernel is asked for; nothing for what every thread has where nothing else is said.
 fn schedule(worker: &WorkerPlan) -> String {
     match worker.real_time() {
         Some(real_time) => format!("{}, {real_time}", worker.schedule.name()),
+        None if worker.schedule == Schedule::default() => String::new(),
         None => worker.schedule.name().into(),
     }
 }
 
 fn edges(text: &mut String, plan: &Plan) {
-    let mut table = Table::new(["<from", "<to", "<carries", "capacity", "<when full", "<goes"]);
+    let mut table = Table::new(["<from", "<to", "<carries", "capacity", "<when full", "<crosses"]);
     for edge in plan.edges() {
         table.row([
             edge.from_name.clone(),
@@ -161,7 +234,7 @@ fn edges(text: &mut String, plan: &Plan) {
             edge.spec.as_ref().map_or_else(|| "a plain value".into(), ToString::to_string),
             edge.capacity.to_string(),
             edge.when_full.name().into(),
-            if edge.crossing { "to another thread".into() } else { "within its thread".into() },
+            if edge.crossing { "threads".into() } else { String::new() },
         ]);
     }
     if !table.is_empty() {
@@ -192,15 +265,18 @@ fn pools(text: &mut String, plan: &Plan) {
 fn memory(text: &mut String, plan: &Plan) {
     let memory = plan.memory();
     let bytes = |n: usize| show_bytes(n as u64);
-    let _ = writeln!(
-        text,
-        "\nmemory: {} of the {} allowed: pools {}, edges {}, histograms {}",
+    let sum = format!(
+        "{} of the {} allowed: pools {}, edges {}, histograms {}, copies of them {}, events {}",
         bytes(memory.total()),
         bytes(memory.limit),
         bytes(memory.pools),
         bytes(memory.edges),
         bytes(memory.histograms),
+        bytes(memory.windows),
+        bytes(memory.events),
     );
+    text.push('\n');
+    paragraph(text, "memory: ", &sum);
 }
 
 fn paths(text: &mut String, plan: &Plan) {

@@ -2,7 +2,7 @@
 //!
 //! Reports go to stdout and nothing else does; a stdout or stderr that was closed early is not an error.
 
-use crate::arguments::{Arguments, RunArguments, Verb};
+use crate::arguments::{Arguments, RunArguments, Verb, looks_like_graph, no_verb, verbs};
 use crate::doctor::{examine, show_findings};
 use crate::explain::explain;
 use crate::gate::Verdict;
@@ -40,7 +40,11 @@ pub fn main(registry: Registry) -> ExitCode {
     let arguments = match Arguments::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => {
-            if let Some(text) = misspelt_verb(error.kind(), std::env::args_os().nth(1)) {
+            if std::env::args_os().len() <= 1 {
+                complain(verbs().trim_end());
+                return ExitCode::from(REFUSED);
+            }
+            if let Some(text) = unknown_verb(error.kind(), std::env::args_os().nth(1)) {
                 complain(&text);
                 return ExitCode::from(REFUSED);
             }
@@ -118,19 +122,13 @@ pub fn main(registry: Registry) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// A first word that is nearly a verb was taken for a graph's file; what it could not be understood with is beside the point.
-fn misspelt_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
-    let word = word?.into_string().ok().filter(|word| !std::path::Path::new(word).exists())?;
-    let command = Arguments::command();
+/// A first word that is no verb and no graph's file was taken for a file; what it could not be understood with is beside the point.
+fn unknown_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
+    let word = word?.into_string().ok()?;
     let is_beside_it =
         matches!(error, ErrorKind::ArgumentConflict | ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
-    if !is_beside_it || command.find_subcommand(&word).is_some() {
-        return None;
-    }
-    let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-    let verb = nearest(&word, verbs)?;
-    let word = crate::table::one_line(&word);
-    Some(format!("there is no verb `{word}`; did you mean `{verb}`?"))
+    let is_verb = Arguments::command().find_subcommand(&word).is_some();
+    (is_beside_it && !is_verb && !word.starts_with('-') && !looks_like_graph(word.as_ref())).then(|| no_verb(&word))
 }
 
 /// The exit code of a run and its gates: the report's own where it is not 0, else 3 where a gate tripped.

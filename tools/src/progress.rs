@@ -1,20 +1,22 @@
-//! One line on a terminal that says how far a run is. Off where stderr is not a terminal.
+//! One line on a terminal that says how far a run is. Off where stderr is not a terminal, and where nodes of the graph print lines
+//! on the same one: those say how far it is.
 
 use crate::log;
 use crate::table::one_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limen::{Plan, Role, Running};
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, stderr, stdout};
 use std::time::{Duration, Instant};
 
 /// Often enough to see that it moves, rarely enough to cost nothing.
-pub(crate) const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(500);
 
 /// The line, and which nodes it counts.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     began: Instant,
+    shown: Instant,
     bound: Bound,
     /// Sources and sinks.
     ends: Vec<(String, Role)>,
@@ -31,7 +33,8 @@ enum Bound {
 impl Progress {
     /// A bar where the end is known, else a line that moves.
     pub(crate) fn new(plan: &Plan, frames: Option<u64>, duration: Option<Duration>, quiet: bool) -> Self {
-        let on = !quiet && !log::is_json() && stderr().is_terminal();
+        let prints = stdout().is_terminal() && plan.nodes().iter().any(|node| is_printed(&node.kind));
+        let on = !quiet && !log::is_json() && stderr().is_terminal() && !prints;
         let target = if on { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         // What every source begins, where that is known of all.
         let sources = plan.nodes().iter().filter(|node| node.role == Role::Source);
@@ -48,14 +51,20 @@ impl Progress {
         }
         let ends = plan.nodes().iter().filter(|node| matches!(node.role, Role::Source | Role::Sink));
         let ends = ends.map(|node| (node.name.clone(), node.role)).collect();
-        Progress { bar, began: Instant::now(), bound, ends }
+        Progress { bar, began: Instant::now(), shown: Instant::now(), bound, ends }
     }
 
-    /// Writes the line anew.
-    pub(crate) fn show(&self, running: &Running) {
-        if self.bar.is_hidden() {
+    /// Prints something else on the terminal, above the line.
+    pub(crate) fn aside(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
+    /// Writes the line anew, unless it was just written.
+    pub(crate) fn show(&mut self, running: &Running) {
+        if self.bar.is_hidden() || self.shown.elapsed() < EVERY {
             return;
         }
+        self.shown = Instant::now();
         let stats = running.stats();
         let done = |name: &str| stats.iter().find(|stats| stats.node == name).map_or(0, |stats| stats.done);
         let counts: Vec<String> =
@@ -75,6 +84,11 @@ impl Progress {
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Whether nodes of a kind print lines on stdout.
+fn is_printed(kind: &str) -> bool {
+    matches!(kind, "console" | "stdout")
 }
 
 fn millis(time: Duration) -> u64 {

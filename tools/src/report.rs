@@ -288,10 +288,9 @@ fn coverage(text: &mut String, report: &Report) {
             }
             false => "",
         };
-        let _ = writeln!(
-            text,
-            "\nlatencies were recorded of {share} of the messages{sampled}; counts and losses are of all"
-        );
+        text.push('\n');
+        let said = format!("latencies were recorded of {share} of the messages{sampled}; counts and losses are of all");
+        paragraph(text, "", &said);
     }
 }
 
@@ -455,9 +454,13 @@ digit     100     251 µs    –       500 µs    –  1.00 ms
 score     100
 labels    100
 
-path                n      p50      p90  p99  p99.9      max  closure p99  deadline       missed
-camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms       100 ns   4.00 ms  20 (20.0 %)
-camera -> score     0                                                       4.00 ms   none judged
+path                n      p50      p90  p99  p99.9      max  closure p99
+camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms       100 ns
+camera -> score     0
+
+path              deadline       missed
+camera -> labels   4.00 ms  20 (20.0 %)
+camera -> score    4.00 ms   none judged
 
 –: fewer than ten samples lie beyond it
 

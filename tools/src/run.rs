@@ -6,23 +6,24 @@
 use crate::arguments::{RunArguments, Shadow};
 use crate::dot::show_dot;
 use crate::dump::Dump;
+use crate::events::Teller;
 use crate::gate::Verdict;
 use crate::interrupt::Interrupt;
 use crate::log::{self, complain, tell};
-use crate::plan::{show_plan, show_why};
+use crate::plan::{plan_json, show_plan, show_why};
 use crate::problems::show_problems;
 use crate::program::{FAILED, REFUSED};
-use crate::progress::{EVERY, Progress};
+use crate::progress::Progress;
 use crate::report::{count, show_report};
 use crate::run_info::{GraphFile, RunInfo};
 use crate::stdout::Stdout;
 use crate::summary::Summary;
 use crate::table::{one_line, paragraph};
-use limen::{Layers, NodePlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
+use limen::{Events, Layers, NodePlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
 use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Problems of a graph on stderr.
 fn complain_of(problems: &Problems) {
@@ -91,7 +92,11 @@ impl<'a> Run<'a> {
             return self.stdout.print(&show_dot(&plan), 0);
         }
         if arguments.plan || arguments.why {
-            let text = if arguments.why { show_why(&plan) } else { show_plan(&plan) };
+            let text = match (arguments.json, arguments.why) {
+                (true, _) => format!("{:#}\n", plan_json(&plan)),
+                (false, true) => show_why(&plan),
+                (false, false) => show_plan(&plan),
+            };
             return self.stdout.print(&text, 0);
         }
         // Found out now, not after an hour of measuring.
@@ -209,12 +214,12 @@ impl<'a> Run<'a> {
     }
 
     fn checked(mut self, plan: &Plan) -> u8 {
-        let (nodes, edges) = (plan.nodes().len(), plan.edges().len());
         let text = if self.arguments.json {
-            let object = serde_json::json!({ "graph": plan.graph(), "nodes": nodes, "edges": edges, "ok": true, "notes": plan.notes() });
+            let mut object = plan_json(plan);
+            object["ok"] = true.into();
             format!("{object:#}\n")
         } else {
-            let (nodes, edges) = (count(nodes, "node"), count(edges, "edge"));
+            let (nodes, edges) = (count(plan.nodes().len(), "node"), count(plan.edges().len(), "edge"));
             let mut text = format!("graph `{}`: {nodes}, {edges}: ok\n", one_line(plan.graph()));
             plan.notes().iter().for_each(|note| paragraph(&mut text, "note: ", note));
             text
@@ -268,26 +273,59 @@ fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
     let progress = Progress::new(&plan, arguments.frames, duration, arguments.quiet);
     let mut running = plan.wire()?.start()?;
     interrupt.stops(running.stopper());
+    let mut watch = Watch { events: running.events(), teller: Teller::default(), progress };
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
-    if !watch(&mut running, end, &progress) {
+    if !watch.until(&mut running, end) {
         running.stopper().stop();
+        // From here the graph's own `run.stop` is the deadline.
+        watch.until(&mut running, None);
     }
-    // From here the graph's own `run.stop` is the deadline.
     let report = running.wait();
-    progress.clear();
+    watch.tell(true);
+    watch.progress.clear();
     Ok(report)
 }
 
-/// Watches until the graph has ended or a time has come; true when it has ended.
-fn watch(running: &mut Running, end: Option<Instant>, progress: &Progress) -> bool {
-    loop {
-        let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-        if running.wait_for(left.min(EVERY)) {
-            return true;
+/// How often a run is looked at: events are read, the line on the terminal is drawn.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Who sits beside a run and says what happens.
+struct Watch {
+    events: Events,
+    teller: Teller,
+    progress: Progress,
+}
+
+impl Watch {
+    /// Watches until the graph has ended or a time has come; true when it has ended.
+    fn until(&mut self, running: &mut Running, end: Option<Instant>) -> bool {
+        loop {
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let has_ended = running.wait_for(left.min(LOOK));
+            self.tell(false);
+            if has_ended {
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
+            self.progress.show(running);
         }
-        if left.is_zero() {
-            return false;
+    }
+
+    /// Says what has happened since; where `all`, also what was counted for less than a second.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "lines of a log are told apart by the time that stands in front of them"
+    )]
+    fn tell(&mut self, all: bool) {
+        for event in self.events.by_ref() {
+            if let Some(told) = self.teller.hear(event) {
+                self.progress.aside(|| log::tell_of(&told));
+            }
         }
-        progress.show(running);
+        for told in self.teller.due(SystemTime::now(), all) {
+            self.progress.aside(|| log::tell_of(&told));
+        }
     }
 }

@@ -278,6 +278,12 @@ fn parts() -> Vec<(&'static str, Value)> {
                 json!({
                     "stop": span("How long a stop may take; 2s by default."),
                     "watchdog": span("A turn that takes longer is named; 1s by default."),
+                    "drops_above": {
+                        "type": "number",
+                        "minimum": 0,
+                        "maximum": 1,
+                        "description": "An edge that loses a larger part of a second's messages is named; 0.01 by default.",
+                    },
                     "strict": { "type": "boolean", "description": "A refusal by the system ends the run." },
                     "mlock": { "type": "boolean", "description": "Keep all memory of the process in RAM." },
                     "max_memory": bytes("A plan that needs more is refused."),

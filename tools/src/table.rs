@@ -1,15 +1,18 @@
 //! Text in aligned columns for people: plans and reports.
 //!
 //! Every cell passes through [`Escaped`], because names and messages come from files. A column in which no row has
-//! anything is left out. Lines end before [`WIDTH`]: where cells are longer, the widest column of text gives way.
+//! anything is left out. Lines end before [`WIDTH`]: what has too many columns goes on below, under the name of each row, and a cell that
+//! is still too long is cut in its middle.
 
 use limen::Escaped;
 use std::fmt::Write;
 
 /// The most columns a line takes.
-pub(crate) const WIDTH: usize = 120;
+pub(crate) const WIDTH: usize = 80;
+/// Cells of text are cut to this before a table goes on below.
+const NAME: usize = 36;
 /// No column of text is cut below this.
-const NARROWEST: usize = 16;
+const NARROWEST: usize = 12;
 
 /// Which side of its column a cell keeps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(crate) enum Align {
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
+    /// The column that names a row.
+    name: usize,
     rows: Vec<Vec<String>>,
 }
 
@@ -32,7 +37,12 @@ impl Table {
             Some(text) => (text.to_string(), Align::Left),
             None => (heading.to_string(), Align::Right),
         });
-        Table { columns: columns.collect(), rows: Vec::new() }
+        Table { columns: columns.collect(), name: 0, rows: Vec::new() }
+    }
+
+    /// The same with rows that are named by another column than the first.
+    pub(crate) fn named_by(self, name: usize) -> Self {
+        Table { name, ..self }
     }
 
     /// Adds a row; cells that are not given are empty.
@@ -48,62 +58,104 @@ impl Table {
 
     /// Width of each column; 0 for one that is left out.
     fn widths(&self) -> Vec<usize> {
-        let mut widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(i, (heading, _))| match self.rows.iter().map(|row| width(&row[i])).max() {
+        let widest =
+            |(i, (heading, _)): (usize, &(String, Align))| match self.rows.iter().map(|row| width(&row[i])).max() {
                 None | Some(0) => 0,
                 Some(widest) => widest.max(width(heading)),
-            })
-            .collect();
+            };
+        self.columns.iter().enumerate().map(widest).collect()
+    }
+
+    /// Columns that stand beside each other, in order; all but the first block begin with the rows' names.
+    fn blocks(&self, widths: &[usize]) -> Vec<Vec<usize>> {
+        let shown: Vec<usize> = (0..widths.len()).filter(|i| widths[*i] > 0).collect();
+        let fits = |columns: &[usize]| {
+            let capped = columns.iter().map(|i| match self.columns[*i].1 {
+                Align::Left => widths[*i].min(NAME),
+                Align::Right => widths[*i],
+            });
+            capped.map(|width| width + 2).sum::<usize>() <= WIDTH + 2
+        };
+        let mut blocks: Vec<Vec<usize>> = vec![Vec::new()];
+        let mut rest = &shown[..];
+        while let Some(first) = rest.first() {
+            // A quantile stays with those it is read with.
+            let also = rest[1..].iter().take_while(|i| is_quantile(&self.columns[**i].0)).count();
+            let (together, later) = rest.split_at(1 + also);
+            let last = blocks.last_mut().expect("there is always one");
+            let joined: Vec<usize> = last.iter().chain(together).copied().collect();
+            if last.len() <= 1 || fits(&joined) {
+                *last = joined;
+            } else {
+                let name = (*first != self.name && widths[self.name] > 0).then_some(self.name);
+                blocks.push(name.into_iter().chain(together.iter().copied()).collect());
+            }
+            rest = later;
+        }
+        blocks
+    }
+
+    /// Cuts the widest columns of text until a block fits.
+    fn cut(&self, block: &[usize], widths: &mut [usize]) {
         loop {
-            let total: usize = widths.iter().filter(|w| **w > 0).map(|w| w + 2).sum();
-            let excess = (total + 2).saturating_sub(WIDTH);
-            let text = |i: &usize| self.columns[*i].1 == Align::Left;
-            let widest = (0..widths.len()).filter(text).max_by_key(|i| widths[*i]);
+            let total: usize = block.iter().map(|i| widths[*i] + 2).sum();
+            let excess = total.saturating_sub(WIDTH + 2);
+            let widest = block.iter().filter(|i| self.columns[**i].1 == Align::Left).max_by_key(|i| widths[**i]);
             match widest {
-                Some(i) if excess > 0 && widths[i] > NARROWEST => widths[i] -= excess.min(widths[i] - NARROWEST),
-                _ => return widths,
+                Some(i) if excess > 0 && widths[*i] > NARROWEST => widths[*i] -= excess.min(widths[*i] - NARROWEST),
+                _ => return,
             }
         }
     }
 
     /// Writes headings and rows.
     pub(crate) fn write(&self, to: &mut String) {
-        let widths = self.widths();
+        let natural = self.widths();
         let headings: Vec<String> = self.columns.iter().map(|(heading, _)| heading.clone()).collect();
-        for row in std::iter::once(&headings).chain(&self.rows) {
-            let mut line = String::new();
-            for (i, cell) in row.iter().enumerate().filter(|(i, _)| widths[*i] > 0) {
-                let cell = cut(cell, widths[i]);
-                let pad = widths[i] - width(&cell);
-                let _ = match self.columns[i].1 {
-                    Align::Left => write!(line, "{cell}{:pad$}  ", ""),
-                    Align::Right => write!(line, "{:pad$}{cell}  ", ""),
-                };
+        for (at, block) in self.blocks(&natural).iter().enumerate() {
+            let mut widths = natural.clone();
+            self.cut(block, &mut widths);
+            if at > 0 {
+                to.push('\n');
             }
-            to.push_str(line.trim_end());
-            to.push('\n');
+            for row in std::iter::once(&headings).chain(&self.rows) {
+                let mut line = String::new();
+                for i in block {
+                    let cell = cut(&row[*i], widths[*i]);
+                    let pad = widths[*i] - width(&cell);
+                    let _ = match self.columns[*i].1 {
+                        Align::Left => write!(line, "{cell}{:pad$}  ", ""),
+                        Align::Right => write!(line, "{:pad$}{cell}  ", ""),
+                    };
+                }
+                to.push_str(line.trim_end());
+                to.push('\n');
+            }
         }
     }
 }
 
-/// Writes a paragraph, broken between words; lines after the first begin with `indent` spaces more.
+/// Whether a heading says nothing without the one before it.
+fn is_quantile(heading: &str) -> bool {
+    matches!(heading, "p50" | "p90" | "p99" | "p99.9" | "max")
+}
+
+/// Writes a paragraph, broken between words; lines after the first begin below the end of `lead`.
 pub(crate) fn paragraph(to: &mut String, lead: &str, text: &str) {
-    let indent = width(lead);
+    // What a long name leads goes on below the name.
+    let indent = if width(lead) > WIDTH / 3 { 8 } else { width(lead) };
     to.push_str(lead);
-    let mut column = indent;
-    for (i, word) in one_line(text).split_whitespace().enumerate() {
-        if i > 0 && column + 1 + width(word) > WIDTH {
+    let mut column = width(lead);
+    let mut gap = 0;
+    for word in one_line(text).split_whitespace() {
+        if column + gap + width(word) > WIDTH && column > indent {
+            to.truncate(to.trim_end_matches(' ').len());
             let _ = write!(to, "\n{:indent$}", "");
-            column = indent;
-        } else if i > 0 {
-            to.push(' ');
-            column += 1;
+            (column, gap) = (indent, 0);
         }
-        to.push_str(word);
-        column += width(word);
+        let _ = write!(to, "{:gap$}{word}", "");
+        column += gap + width(word);
+        gap = 1;
     }
     to.push('\n');
 }
@@ -121,7 +173,10 @@ fn cut(text: &str, to: usize) -> String {
     if width(text) <= to {
         return text.to_string();
     }
-    text.chars().take(to.saturating_sub(1)).chain(['…']).collect()
+    // In the middle: names of one graph often begin alike, and those of ports tell how they end.
+    let (head, tail) = (to.saturating_sub(1).div_ceil(2), to.saturating_sub(1) / 2);
+    let end = text.chars().skip(width(text) - tail);
+    text.chars().take(head).chain(['…']).chain(end).collect()
 }
 
 #[cfg(test)]
@@ -149,7 +204,27 @@ mod tests {
         let mut text = String::new();
         table.write(&mut text);
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
-        assert!(text.contains("…  \\u{1b}[31mred line"), "{text}");
+        assert!(text.contains("xxx…xxx") && text.contains("x/out  \\u{1b}[31mred line  1"), "{text}");
+    }
+
+    #[test]
+    fn what_is_too_wide_goes_on_below() {
+        let mut table = Table::new(["<node", "calls", "queue p50", "p99", "compute p50", "p99", "max", "<why"]);
+        for name in ["left_camera_of_the_robots_head", "right_camera_of_the_robots_head"] {
+            table.row(cells([name, "1234567", "1.20 ms", "2.20 ms", "100 µs", "200 µs", "1.00 s", "it is there"]));
+        }
+        let mut text = String::new();
+        table.write(&mut text);
+        let expected = "\
+node                               calls  queue p50      p99
+left_camera_of_the_robots_head   1234567    1.20 ms  2.20 ms
+right_camera_of_the_robots_head  1234567    1.20 ms  2.20 ms
+
+node                             compute p50     p99     max  why
+left_camera_of_the_robots_head        100 µs  200 µs  1.00 s  it is there
+right_camera_of_the_robots_head       100 µs  200 µs  1.00 s  it is there
+";
+        assert_eq!(text, expected);
     }
 
     #[test]
@@ -157,7 +232,7 @@ mod tests {
         let mut text = String::new();
         paragraph(&mut text, "note: ", &"word ".repeat(40));
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 2, "{text}");
+        assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[0].len() <= WIDTH && lines[1].starts_with("      word"), "{text}");
     }
 }

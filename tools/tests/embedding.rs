@@ -98,15 +98,15 @@ fn a_plan_is_shown() {
     let text = show_plan(&plan());
     for line in [
         "graph `adding`: 2 nodes, 1 edge, 1 thread\n",
-        "numbers  count  source  light  stop\n",
-        "sum      sum    sink    light  stop\n",
-        "numbers/number  sum/in  a plain value        64  block      within its thread\n",
+        "numbers  count  source  light\n",
+        "sum      sum    sink    light\n",
+        "numbers/number  sum/in  a plain value        64  block\n",
         "path: numbers -> sum, deadline 10.0 s\n",
         "numbers: counts in steps of one\n",
     ] {
         assert!(text.contains(line), "{line:?} in:\n{text}");
     }
-    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]

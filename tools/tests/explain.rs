@@ -50,7 +50,7 @@ fn codes_and_kinds_are_explained_in_words() {
     for code in limen_run::codes() {
         let text = limen_run::explain(&code.code.to_lowercase(), &registry).unwrap();
         assert!(text.contains(code.title) && text.contains("What to do: "), "{text}");
-        assert!(text.lines().all(|line| line.starts_with("    ") || line.chars().count() <= 132), "{text}");
+        assert!(text.lines().all(|line| line.starts_with("    ") || line.chars().count() <= 80), "{text}");
     }
     for kind in registry.kinds() {
         let text = limen_run::explain(&kind.name, &registry).unwrap();

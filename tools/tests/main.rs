@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod embedding;
+mod events;
 mod explain;
 mod graphs;
 mod hostile;

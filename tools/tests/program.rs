@@ -116,6 +116,71 @@ fn check_and_plan_start_nothing() {
 }
 
 #[test]
+fn a_plan_is_one_object_too() {
+    let folder = Folder::with("plan-json", COUNTING);
+    for words in ["graph.yaml --plan --json", "plan graph.yaml --json --why", "check graph.yaml --json"] {
+        let plan = folder.run(words).json();
+        assert_eq!((&plan["graph"], &plan["nodes"][1]["kind"]), (&"counting".into(), &"null".into()), "{words}");
+        assert_eq!(plan["threads"][0]["nodes"], serde_json::json!(["numbers", "nothing"]), "{words}");
+        let edge = &plan["edges"][0];
+        assert_eq!((&edge["capacity"], &edge["crossing"]), (&64.into(), &false.into()), "{words}: {edge}");
+        assert_eq!(plan["paths"][0]["deadline"].as_u64(), Some(10_000_000_000), "{words}");
+        assert!(plan["memory"]["total"].as_u64() > plan["memory"]["events"].as_u64(), "{words}");
+        assert!(plan["nodes"][0]["why"].as_str().is_some_and(|why| !why.is_empty()), "{words}");
+        assert_eq!(plan["ok"].as_bool(), words.starts_with("check").then_some(true), "{words}");
+    }
+}
+
+/// Who types nothing is told what there is; a word that is no verb is named as one.
+#[test]
+fn verbs_are_said_and_unknown_ones_named() {
+    let folder = Folder::with("verbs", COUNTING);
+    let bare = folder.run("");
+    bare.expect(2, "", "Usage: limen-run <GRAPH>\n").expect(2, "", "\n  check           Check a graph and print every");
+    for (words, said) in [
+        ("chek", "there is no verb `chek`; did you mean `check`?\n"),
+        ("chek graph.yaml", "there is no verb `chek`; did you mean `check`?\n"),
+        ("chek graph.yaml --json", "there is no verb `chek`; did you mean `check`?\n"),
+        ("camera graph.yaml", "there is no verb `camera`, and files of graphs end in .yaml or .yml or contain `/`\n"),
+        ("camera", "the verbs: run, check, plan, "),
+        ("graph.yaml other.yaml", "'other.yaml' cannot be used with '<GRAPH>'"),
+    ] {
+        assert_eq!(folder.run(words).expect(2, "", said).out, "", "{words}");
+    }
+}
+
+/// Names as long as anybody writes them: whatever is printed fits a terminal of 80 columns.
+#[test]
+fn tables_fit_eighty_columns() {
+    let (camera, robot) = ("left_camera_on_the_robots_second_head", "a_part_of_the_robot_that_has_a_long_name");
+    let graph = COUNTING
+        .replace("numbers", camera)
+        .replace("kind: 'null'", "kind: 'null', on_error: skip")
+        .replace("nothing", robot)
+        + "cores: { 0: { schedule: throughput } }\n";
+    let folder = Folder::with("eighty", &graph);
+    for words in [
+        "graph.yaml --plan",
+        "graph.yaml --plan --why",
+        "graph.yaml -v --telemetry full",
+        "kinds",
+        "",
+        "--help",
+        "-h",
+        "doctor",
+    ] {
+        let ran = folder.run(words);
+        let text = format!("{}{}", ran.out, ran.err);
+        assert!(!text.is_empty() && ran.code <= Some(2), "{words}");
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{words}: {long:#?}");
+    }
+    // What is cut can still be told apart.
+    let plan = folder.run("graph.yaml --plan").out;
+    assert!(plan.contains("left_camera") && plan.contains("skip") && plan.contains("throughput"), "{plan}");
+}
+
+#[test]
 fn every_problem_is_said_and_counted() {
     let folder = Folder::with("problems", "version: 2\nnodes:\n  a: { kind: nul }\n  b: { kind: 'null', fro: a }\n");
     let ran = folder.run("graph.yaml");

@@ -47,6 +47,8 @@ fn command_line() {
     let mut text = String::from("# The command line\n");
     let all = help(&["-h"]);
     let verbs = all.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // What is indented further goes on with what the verb before it does.
+    let verbs = verbs.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
     let run = help(&["run", "-h"]);
     for verb in std::iter::once("").chain(verbs.filter_map(|line| line.split_whitespace().next())) {
         let short = help(&[verb, "-h"]);

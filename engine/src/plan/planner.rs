@@ -109,6 +109,7 @@ impl Planner<'_> {
             mlock: run.mlock,
             stop: run.stop.0,
             watchdog: run.watchdog.0,
+            drops_above: run.drops_above.0,
             warmup,
             telemetry: self.options.telemetry.unwrap_or(run.telemetry),
             frames: self.options.frames,

@@ -337,7 +337,14 @@ impl Planner<'_> {
         }
         let _ = sources;
         let limit = self.spec.run.max_memory.map_or_else(default_memory, |b| b.0 as usize);
-        let memory = Memory { pools, edges: edge_bytes, histograms, limit };
+        let memory = Memory {
+            pools,
+            edges: edge_bytes,
+            histograms,
+            windows: histograms.saturating_mul(2),
+            events: crate::running::queue_bytes(),
+            limit,
+        };
         if memory.total() > limit {
             let mut largest: Vec<(usize, String)> = nodes
                 .iter()

@@ -1,10 +1,13 @@
 //! What all workers of a run share: how far it has come, who failed, what they are told.
 
+use super::events::{EventQueue, Noticed, shortened};
+use super::windows::Mailbox;
 use crate::backend::{BackendStatus, Helpers};
 use crate::clock::Clock;
 use crate::cpu::Pinned;
 use crate::stage::OnError;
-use crate::sync::{Arc, AtomicU8, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Ordering};
+use crate::unit::show_ns;
 use crate::wait::Bell;
 use crate::worker::At;
 use crossbeam_queue::ArrayQueue;
@@ -59,6 +62,11 @@ pub(crate) struct RunShared {
     pub(super) failures: Mutex<Failures>,
     pub(super) commands: Vec<ArrayQueue<Command>>,
     pub(super) notes: Mutex<Vec<String>>,
+    pub(super) events: EventQueue,
+    /// Where each worker leaves copies of its histograms.
+    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
+    /// Nodes of which it has been said that their turn takes too long, and that it lasts.
+    named: Vec<AtomicBool>,
     /// How the backends stand, by node.
     backends: Mutex<BTreeMap<usize, BackendStatus>>,
     begun: OnceLock<Begun>,
@@ -108,12 +116,15 @@ impl RunShared {
             bells,
             cpus,
             watchdog: u64::try_from(watchdog.as_nanos()).unwrap_or(u64::MAX),
+            named: names.iter().map(|_| AtomicBool::new(false)).collect(),
             names,
             at: (0..workers).map(|_| Arc::default()).collect(),
             started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
             failures: Mutex::default(),
             commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
             notes: Mutex::default(),
+            events: EventQueue::new(),
+            mailboxes: (0..workers).map(|_| Arc::default()).collect(),
             backends: Mutex::default(),
             begun: OnceLock::new(),
         }
@@ -167,9 +178,61 @@ impl RunShared {
     /// A call of a node, which its worker does not wait for, takes longer than that.
     #[cold]
     pub(crate) fn overdue(&self, node: usize) {
-        let name = self.names.get(node).map_or("?", String::as_str);
-        let limit = Duration::from_nanos(self.watchdog);
-        self.note(format!("a call of `{name}` has been on its way for more than {limit:?}"));
+        let (name, limit) = (self.name(node), show_ns(self.watchdog));
+        self.note(format!("a call of `{name}` has been on its way for more than {limit}"));
+        self.name_now(node);
+        self.notice(|| Noticed::Overdue { node });
+    }
+
+    /// A turn of a node takes longer than that, and lasts.
+    #[cold]
+    pub(super) fn hangs(&self, node: usize) {
+        let (name, limit) = (self.name(node), show_ns(self.watchdog));
+        self.note(format!("`{name}` has been in one turn for more than {limit}"));
+        self.name_now(node);
+        self.notice(|| Noticed::Hangs { node });
+    }
+
+    /// A turn or call of a node took longer than that, and has ended.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn returned(&self, node: usize, took: u64) {
+        if !self.take_named(node) {
+            // Nobody looked while it lasted.
+            let (name, took) = (self.name(node), show_ns(took));
+            self.note(format!("`{name}` has been in one turn for {took}"));
+        }
+        self.notice(|| Noticed::Returned { node, took });
+    }
+
+    fn name_now(&self, node: usize) {
+        if let Some(named) = self.named.get(node) {
+            named.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has been said of a node that its turn lasts; from now on it has not.
+    pub(super) fn take_named(&self, node: usize) -> bool {
+        self.named.get(node).is_some_and(|named| named.swap(false, Ordering::Relaxed))
+    }
+
+    /// A node's name.
+    pub(super) fn name(&self, node: usize) -> &str {
+        self.names.get(node).map_or("?", String::as_str)
+    }
+
+    /// Tells whoever reads events that something has happened. What is told is made only where it will be.
+    #[cold]
+    pub(crate) fn notice(&self, noticed: impl FnOnce() -> Noticed) {
+        let now = self.clock().map(Clock::now).unwrap_or_default();
+        self.events.push(now, noticed);
+    }
+
+    /// Something that was asked for is refused, and the run goes on.
+    #[cold]
+    pub(crate) fn refuse(&self, text: String) {
+        self.notice(|| Noticed::Refused { text: text.as_str().into() });
+        self.note(text);
     }
 
     /// What a session on a worker's thread may use of the engine.
@@ -212,6 +275,10 @@ impl RunShared {
     }
 
     pub(crate) fn fail(&self, failure: Failure, on_error: OnError) {
+        self.notice(|| {
+            let Failure { node, call, number, ref text, panicked } = failure;
+            Noticed::Failed { node, call, number, text: shortened(text), panicked, then: on_error }
+        });
         let mut failures = lock(&self.failures);
         *failures.counts.entry(failure.node).or_default() += 1;
         if failures.kept.len() < FAILURES_KEPT {

@@ -2,6 +2,7 @@
 
 use crate::edge::{Shared, State};
 use crate::sync::Arc;
+use crate::unit::show_ns;
 
 /// What follows when an input is silent for longer than `expect_every`. It is counted in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
@@ -30,9 +31,11 @@ impl OnGap {
 /// One input that is watched.
 pub(crate) struct Liveness {
     edge: Arc<Shared>,
+    /// Its index in the plan.
+    pub(crate) index: usize,
     /// `node/port`, for messages.
     name: String,
-    every: u64,
+    pub(crate) every: u64,
     pub(crate) on_gap: OnGap,
     /// Messages sent when it was last looked at.
     sent: u64,
@@ -42,8 +45,8 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    pub(crate) fn new(edge: Arc<Shared>, name: String, every: u64, on_gap: OnGap) -> Self {
-        Liveness { edge, name, every, on_gap, sent: 0, last: 0, is_silent: false }
+    pub(crate) fn new(edge: Arc<Shared>, index: usize, name: String, every: u64, on_gap: OnGap) -> Self {
+        Liveness { edge, index, name, every, on_gap, sent: 0, last: 0, is_silent: false }
     }
 
     /// Looks at the input. Says when to look again, and, once for each gap, what is wrong.
@@ -61,7 +64,7 @@ impl Liveness {
             return (due + 1, None);
         }
         self.is_silent = true;
-        let text = format!("nothing came through {} for more than {} ns", self.name, self.every);
+        let text = format!("nothing came through {} for more than {}", self.name, show_ns(self.every));
         (u64::MAX, Some(text))
     }
 }

@@ -12,6 +12,7 @@ use crate::payload::{Header, Qos};
 use crate::running::Failure;
 use crate::stage::OnError;
 use crate::sync::{Arc, Counter};
+use crate::unit::show_ns;
 use crate::worker::Cx;
 
 /// What becomes of a message that misses its path's deadline. A miss at the sink is counted in any case.
@@ -437,7 +438,7 @@ pub(crate) fn count_misses(common: &mut Common, given: usize, cx: &mut Cx) {
         }
     }
     if let Some(late) = stop {
-        let text = format!("a message came {late} ns after its deadline, and `on_miss` is `stop`");
+        let text = format!("a message came {} after its deadline, and `on_miss` is `stop`", show_ns(late));
         let number = common.counts.done.get();
         let failure = Failure { node: common.node, call: "deadline", number, text, panicked: false };
         cx.shared.fail(failure, OnError::Stop);

@@ -26,20 +26,20 @@ pub(super) fn edges(text: &mut String, report: &Report) {
 }
 
 pub(super) fn threads(text: &mut String, report: &Report) {
-    let mut table = Table::new(["<thread", "asked", "<got CPUs", "<wait", "<nodes (turns, turns without a free slot)"]);
+    let headings = ["<thread", "asked", "<got CPUs", "<wait", "<node", "turns", "no free slot"];
+    let mut table = Table::new(headings).named_by(4);
     for (i, worker) in report.workers.iter().enumerate() {
-        let nodes = report.nodes.iter().filter(|n| n.worker == i);
-        let nodes = nodes.map(|n| match n.pool_empty {
-            0 => format!("{} ({})", n.name, n.turns),
-            empty => format!("{} ({}, {empty})", n.name, n.turns),
-        });
-        table.row([
-            worker.name.clone(),
-            worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string()),
-            cpus(&worker.pinned.got),
-            worker.wait.name().into(),
-            nodes.collect::<Vec<_>>().join(" "),
-        ]);
+        // The thread is named once, in front of its first node.
+        let asked = worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string());
+        let mut thread = [worker.name.clone(), asked, cpus(&worker.pinned.got), worker.wait.name().into()];
+        for node in report.nodes.iter().filter(|node| node.worker == i) {
+            let empty = if node.pool_empty > 0 { node.pool_empty.to_string() } else { String::new() };
+            table.row(std::mem::take(&mut thread).into_iter().chain([
+                node.name.clone(),
+                node.turns.to_string(),
+                empty,
+            ]));
+        }
     }
     text.push('\n');
     table.write(text);

@@ -1,0 +1,203 @@
+//! How figures of the last second get from the workers to whoever asks.
+//!
+//! A worker's histograms are its own. When somebody asks, it copies them, a piece each time it folds its log, into a buffer that was made
+//! at the start, and puts that into a queue of one; the reader takes from each count what it was at the copy before. Nothing is counted
+//! twice or missed, however late anybody asks, because what is copied are the counts of the whole run.
+
+use super::shared::lock;
+use super::{RunShared, Watcher};
+use crate::meter::{Buckets, Recorded, Term};
+use crate::sync::{AtomicBool, Ordering, Padded};
+use crate::worker::Subject;
+use crossbeam_queue::ArrayQueue;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// No window is shorter, ns of the run's clock.
+const SHORTEST: u64 = 1_000_000_000;
+/// How long who asks waits for the workers' answers; one that is in a call answers later.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// What was recorded of something in a window of time. Times are nanoseconds, to two digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Window {
+    /// How long the window was.
+    pub within: Duration,
+    /// Messages, where some were sampled as many as those stand for.
+    pub count: u64,
+    /// The median, where at least ten samples lie beyond it.
+    pub p50: Option<u64>,
+    /// What 99 of 100 were below, where at least ten samples lie beyond it.
+    pub p99: Option<u64>,
+    /// The most; 0 where nothing was recorded.
+    pub max: u64,
+}
+
+/// One histogram in a worker's buffer: its counts, and one word more for how many of them are only stood for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) subject: Subject,
+    pub(crate) term: Term,
+    pub(crate) digits: u8,
+    pub(crate) words: usize,
+}
+
+/// A copy of a worker's histograms.
+struct Copied {
+    at: u64,
+    /// How often the worker had begun anew by then.
+    epoch: u64,
+    words: Box<[u64]>,
+}
+
+/// Where a worker leaves copies of its histograms.
+pub(crate) struct Mailbox {
+    asked: Padded<AtomicBool>,
+    empty: ArrayQueue<Box<[u64]>>,
+    full: ArrayQueue<Copied>,
+    /// What is in a copy; known once the worker's nodes are built.
+    parts: OnceLock<Vec<Part>>,
+}
+
+impl Default for Mailbox {
+    fn default() -> Self {
+        Mailbox {
+            asked: Padded::new(AtomicBool::new(false)),
+            empty: ArrayQueue::new(1),
+            full: ArrayQueue::new(1),
+            parts: OnceLock::new(),
+        }
+    }
+}
+
+impl Mailbox {
+    /// The worker's histograms exist: makes the buffer for their copies.
+    pub(crate) fn open(&self, parts: Vec<Part>) {
+        let words = parts.iter().map(|part| part.words + 1).sum();
+        if self.parts.set(parts).is_ok() {
+            let _ = self.empty.push(vec![0; words].into_boxed_slice());
+        }
+    }
+
+    /// Whether somebody waits for a copy.
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
+        // Acquire: the buffer was put back before this was said.
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// The buffer to copy to.
+    pub(crate) fn begin(&self) -> Option<Box<[u64]>> {
+        let words = self.empty.pop();
+        if words.is_none() {
+            self.asked.store(false, Ordering::Relaxed);
+        }
+        words
+    }
+
+    /// The copy is complete.
+    pub(crate) fn answer(&self, at: u64, epoch: u64, words: Box<[u64]>) {
+        self.asked.store(false, Ordering::Relaxed);
+        let _ = self.full.push(Copied { at, epoch, words });
+    }
+}
+
+/// What the reader knows.
+#[derive(Default)]
+pub(super) struct Windows {
+    workers: Vec<Before>,
+    latest: BTreeMap<(Subject, Term), Window>,
+}
+
+/// The last copy of one worker.
+#[derive(Clone, Debug, Default)]
+struct Before {
+    words: Vec<u64>,
+    epoch: u64,
+    /// When it was made; the begin of the run before the first.
+    at: u64,
+    /// When the next was asked for; 0 where none was.
+    asked_at: u64,
+}
+
+impl Windows {
+    pub(super) fn new(workers: usize) -> Mutex<Self> {
+        Mutex::new(Windows { workers: vec![Before::default(); workers], latest: BTreeMap::new() })
+    }
+
+    /// Takes the copies that have come.
+    fn take(&mut self, shared: &RunShared) {
+        for (mailbox, before) in shared.mailboxes.iter().zip(&mut self.workers) {
+            let (Some(Copied { at, epoch, words }), Some(parts)) = (mailbox.full.pop(), mailbox.parts.get()) else {
+                continue;
+            };
+            if before.words.len() != words.len() || before.epoch != epoch {
+                before.words.clear();
+                before.words.resize(words.len(), 0);
+                before.epoch = epoch;
+            }
+            let within = Duration::from_nanos(at.saturating_sub(before.at));
+            let mut from = 0;
+            for part in parts {
+                let (now, then) = (&words[from..][..=part.words], &before.words[from..][..=part.words]);
+                let recorded = Buckets::between(part.digits, then, now);
+                self.latest.insert((part.subject, part.term), window(&recorded, within));
+                from += part.words + 1;
+            }
+            before.at = at;
+            before.words.copy_from_slice(&words);
+            // The place that the copy has left.
+            let _ = mailbox.empty.push(words);
+        }
+    }
+
+    /// Asks every worker that has answered and was asked long enough ago. True where one was.
+    fn ask(&mut self, shared: &RunShared, now: u64) -> bool {
+        let mut asked = false;
+        for (worker, (mailbox, before)) in shared.mailboxes.iter().zip(&mut self.workers).enumerate() {
+            let is_due = before.asked_at == 0 || now.saturating_sub(before.asked_at) >= SHORTEST;
+            if is_due && !mailbox.is_asked() && !mailbox.empty.is_empty() {
+                before.asked_at = now.max(1);
+                mailbox.asked.store(true, Ordering::Release);
+                shared.bell(worker).ring();
+                asked = true;
+            }
+        }
+        asked
+    }
+}
+
+fn window(recorded: &Recorded, within: Duration) -> Window {
+    Window {
+        within,
+        count: recorded.histogram.len(),
+        p50: recorded.quantile(0.5),
+        p99: recorded.quantile(0.99),
+        max: if recorded.histogram.is_empty() { 0 } else { recorded.histogram.max() },
+    }
+}
+
+impl Watcher {
+    /// The latest windows, asked for and waited for where the last are older than a second.
+    pub(super) fn windows(&self) -> BTreeMap<(Subject, Term), Window> {
+        let shared = &self.shared;
+        let Some(now) = shared.clock().map(|clock| clock.now().0) else { return BTreeMap::new() };
+        let mut windows = lock(&self.windows);
+        windows.take(shared);
+        if windows.ask(shared, now) && self.has_workers {
+            let end = Instant::now() + PATIENCE;
+            while shared.mailboxes.iter().any(|mailbox| mailbox.is_asked()) && Instant::now() < end {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            windows.take(shared);
+        }
+        windows.latest.clone()
+    }
+
+    /// The run has begun: the first window begins with it.
+    pub(super) fn begin_windows(&self, at: u64) {
+        lock(&self.windows).workers.iter_mut().for_each(|before| before.at = at);
+    }
+}

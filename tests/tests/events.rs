@@ -1,0 +1,178 @@
+//! What happens to a graph while it runs is told as values, to whoever reads.
+
+use limen::{Clock, Drain, Driven, Event, EventKind, OnError, Reason, SimulatedClock, Time, Turned};
+use limen_tests::plan;
+use std::time::{Duration, Instant};
+
+/// Turns a graph by hand, on a clock that moves on where nothing else does, until a time or its end. What it told, and itself.
+fn drive(graph: &str, until: Duration) -> (Vec<Event>, Driven) {
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let end = clock.now() + u64::try_from(until.as_nanos()).unwrap();
+    let plan = plan(graph).unwrap_or_else(|problems| panic!("{problems}\n{graph}"));
+    let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    let mut events = Vec::new();
+    while clock.now() < end {
+        match driven.turn() {
+            Turned::Worked => clock.advance(1_000),
+            Turned::Idle(time) => clock.advance_to(time.min(end).max(clock.now() + 1_000)),
+            Turned::Ended => break,
+        }
+        events.extend(driven.events());
+    }
+    (events, driven)
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn everything_that_goes_wrong_is_told_in_order_and_once() {
+    let node = |name: &str| name.to_string();
+    let failed = |call, number, text: &str, panicked, then| EventKind::Failed {
+        node: node("f"),
+        call,
+        number,
+        text: text.into(),
+        panicked,
+        then,
+    };
+    let planted = |number, then| failed("call", number, "fault: planted", false, then);
+    let gap = || EventKind::Gap { node: node("f"), edge: "a/out -> f/in".into(), every: 30 * MS };
+    // Five numbers, and a node in between that has trouble.
+    for (keys, expected) in [
+        ("on_error: skip, fault: { error_every: 2 }", vec![planted(1, OnError::Skip), planted(3, OnError::Skip)]),
+        (
+            "on_error: skip, fault: { panic_at: 3 }",
+            vec![failed("call", 2, "panicked: planted by `fault`", true, OnError::Skip)],
+        ),
+        ("fault: { error_at: 2 }", vec![planted(2, OnError::Stop)]),
+        (
+            "on_error: detach, fault: { error_at: 2 }",
+            vec![planted(2, OnError::Detach), EventKind::Detached { node: node("f") }],
+        ),
+        (
+            "on_error: { restart: { max: 1, backoff: 12ms } }, fault: { error_every: 2 }",
+            vec![
+                planted(2, OnError::Restart),
+                EventKind::Restarting { node: node("f"), after: 12 * MS },
+                EventKind::Restarted { node: node("f") },
+                planted(4, OnError::Restart),
+                failed("restart", 4, "it has been built again 1 times, and fails", false, OnError::Stop),
+            ],
+        ),
+        ("fault: { delay: 120ms }", vec![EventKind::Returned { node: node("f"), took: 120 * MS }; 5]),
+        ("fault: { delay: 90ms }", vec![]),
+        ("from: { from: a, expect_every: 30ms }", vec![gap(); 4]),
+    ] {
+        let period = if keys.contains("expect_every") { 50_000_000 } else { 10_000_000 };
+        let from = if keys.contains("from:") { "" } else { ", from: a" };
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ period_ns: {period}, count: 5 }} }}\n  \
+             f: {{ kind: step, {keys}{from} }}\n  z: {{ kind: collect, from: f }}\nrun: {{ watchdog: 100ms }}\n"
+        );
+        let (events, _) = drive(&graph, 2000 * MS);
+        let kinds: Vec<EventKind> = events.iter().map(|event| event.kind.clone()).collect();
+        assert_eq!(kinds, expected, "{keys}");
+        assert!(events.is_sorted_by_key(|event| event.time), "{keys}: {events:?}");
+        assert!(events.iter().all(|event| event.time > Time(1_000_000_000)), "{keys}: {events:?}");
+    }
+}
+
+/// What finds no place is counted; what was told first is kept.
+#[test]
+fn events_that_nobody_reads_are_counted() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 5000 } }\n  \
+                 f: { kind: fault, config: { every: 1 }, on_error: skip, from: a }\n  z: { kind: collect, from: f }\n";
+    let mut driven = plan(graph).unwrap().wire().unwrap().drive(Clock::Simulated(SimulatedClock::default())).unwrap();
+    let events = driven.events();
+    while driven.turn() != Turned::Ended {}
+    let report = driven.finish();
+    assert_eq!((report.failed_calls, report.bugs.len()), (5000, 0));
+    // The handle outlives the run.
+    assert!(events.is_over());
+    let told: Vec<Event> = events.collect();
+    assert_eq!(told.len(), 1024 + 1);
+    let first = |event: &Event| matches!(event.kind, EventKind::Failed { number, .. } if number < 1024);
+    assert!(told[..1024].iter().all(first), "{:?}", told[1023]);
+    assert_eq!(told[1024].kind, EventKind::EventsLost { count: 5000 - 1024 });
+}
+
+/// An edge that loses more than it may is named once a second, with the reason; what was meant to be thinned is not.
+#[test]
+fn losses_above_a_part_are_told() {
+    for (policy, above, expected) in [
+        ("capacity: 4, when_full: drop_newest", 0.01, Some(Reason::FullNewest)),
+        ("capacity: 4, when_full: drop_oldest", 0.01, Some(Reason::FullOldest)),
+        ("when_full: latest", 0.01, None),
+        ("capacity: 4, when_full: drop_newest", 0.9, None),
+        ("capacity: 4", 0.01, None),
+    ] {
+        // A hundred numbers a second, of which the node takes twenty.
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ period_ns: 10000000 }} }}\n  \
+             b: {{ kind: step, core: 1, from: {{ from: a, {policy} }}, fault: {{ delay: 50ms }} }}\n  z: {{ kind: collect, from: b }}\n\
+             run: {{ drops_above: {above} }}\n"
+        );
+        let (events, driven) = drive(&graph, Duration::from_secs(10));
+        let is_lost = |event: &&Event| matches!(event.kind, EventKind::Lost { .. });
+        let told: Vec<&Event> = events.iter().filter(is_lost).collect();
+        assert_eq!(told.len(), if expected.is_some() { 9 } else { 0 }, "{policy} {above}: {events:?}");
+        for event in told {
+            let EventKind::Lost { edge, reason, count, of, within } = &event.kind else { continue };
+            assert_eq!((edge.as_str(), Some(*reason)), ("a/out -> b/in", expected));
+            assert!((70..=90).contains(count) && (95..=106).contains(of), "{event}");
+            assert!((1000 * MS..1100 * MS).contains(within), "{event}");
+        }
+        // The policies did what they are to; `block` lost nothing and held the source back.
+        let lost = driven.finish().edges[0].lost_total();
+        assert_eq!(lost > 0, !policy.ends_with("4"), "{policy}");
+    }
+}
+
+/// Whoever waits for events hears of a node that hangs while it hangs, from another thread, whatever the program does.
+#[test]
+fn a_thread_that_waits_for_events_hears_of_a_node_that_hangs() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
+                 f: { kind: fault, config: { at: 100, how: hang }, core: 1, from: a }\n  e: { kind: collect, from: f }\n\
+                 run: { watchdog: 20ms }\n";
+    let running = plan(graph).unwrap().wire().unwrap().start().unwrap();
+    let events = running.events();
+    let reader = std::thread::spawn(move || {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(20) {
+            let Some(event) = events.next_within(Duration::from_secs(1)) else { continue };
+            if matches!(&event.kind, EventKind::Hangs { node, .. } if node == "f") {
+                return (Some(event), events);
+            }
+        }
+        (None, events)
+    });
+    let (event, events) = reader.join().unwrap();
+    let event = event.expect("an event");
+    assert_eq!(event.to_string(), "`f` has been in one turn for more than 20.0 ms");
+    assert!(!events.is_over());
+    let report = running.stop(Drain::within(Duration::from_millis(50)));
+    assert_eq!(report.exit_code(), 70);
+    assert!(report.notes.iter().any(|note| note.contains("`f` has been in one turn")), "{:?}", report.notes);
+    // Who waits is not kept waiting by a run that is over.
+    assert!(events.is_over());
+    let begin = Instant::now();
+    while events.next_within(Duration::from_secs(3600)).is_some() {}
+    assert!(begin.elapsed() < Duration::from_secs(60));
+}
+
+/// A program that only asks how far the run is keeps the watch too.
+#[test]
+fn asking_for_counters_keeps_the_watch() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
+                 f: { kind: fault, config: { at: 100, how: hang }, core: 1, from: a }\n  e: { kind: collect, from: f }\n\
+                 run: { watchdog: 20ms }\n";
+    let running = plan(graph).unwrap().wire().unwrap().start().unwrap();
+    let begin = Instant::now();
+    let mut events = running.events();
+    while !events.by_ref().any(|event| matches!(event.kind, EventKind::Hangs { .. })) {
+        assert!(begin.elapsed() < Duration::from_secs(20) && !running.stats().is_empty());
+        std::thread::yield_now();
+    }
+    drop(running);
+    assert!(events.is_over());
+}

@@ -1,0 +1,107 @@
+//! Figures of the last window: what nodes and paths did lately, and what is in the edges.
+
+use limen::{Clock, Driven, SimulatedClock, Time, Turned, Window};
+use limen_tests::plan;
+use std::time::{Duration, Instant};
+
+/// A number every millisecond, from another core.
+const GRAPH: &str = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { period_ns: 1000000 } }\n  \
+                     b: { kind: step, core: 1, from: { from: a, capacity: 16 }, fault: { delay: 200us } }\n  \
+                     z: { kind: collect, core: 1, from: b }\nrun: { telemetry: full }\n";
+
+/// Turns a graph by its clock until a time.
+fn until(driven: &mut Driven, clock: &SimulatedClock, end: Time) {
+    while clock.now() < end {
+        match driven.turn() {
+            Turned::Worked => clock.advance(1_000),
+            Turned::Idle(time) => clock.advance_to(time.min(end).max(clock.now() + 1_000)),
+            Turned::Ended => return,
+        }
+    }
+}
+
+#[test]
+fn a_window_has_what_happened_in_it_and_nothing_else() {
+    let begin = Time(1_000_000_000);
+    let clock = SimulatedClock::new(begin);
+    let mut driven = plan(GRAPH).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    // Before the first window there is none.
+    assert!(driven.stats().iter().all(|node| node.compute.is_none()) && driven.path_stats().is_empty());
+    let (mut counted, mut looked) = (0, Duration::ZERO);
+    for second in 1..=5u64 {
+        until(&mut driven, &clock, begin + second * 1_100_000_000);
+        // Asked for, handed over by the next turns, and taken.
+        driven.stats();
+        until(&mut driven, &clock, clock.now() + 10_000_000);
+        let stats = driven.stats();
+        let Window { within, count, p50, p99, max, .. } = stats[1].compute.unwrap();
+        if second > 1 {
+            assert!((1_050..1_150).contains(&within.as_millis()), "{second}: {within:?}");
+            assert!((1_050..1_150).contains(&count), "{second}: {count}");
+            for of in [p50, p99, Some(max)] {
+                assert!((195_000..=210_000).contains(&of.unwrap()), "{second}: {stats:?}");
+            }
+            let path = &driven.path_stats()[0];
+            assert_eq!((path.from.as_str(), path.to.as_str()), ("a", "z"));
+            assert!((200_000..400_000).contains(&path.latency.p50.unwrap()), "{path:?}");
+            assert!(path.latency.count.abs_diff(count) <= 1, "{path:?}");
+        }
+        counted += count;
+        looked += within;
+    }
+    // No message is in two windows, and none in none.
+    let stats = driven.stats();
+    assert!((0..=12).contains(&(stats[1].done - counted)), "{} {counted}", stats[1].done);
+    assert!(looked <= Duration::from_nanos(clock.now().since(begin)), "{looked:?}");
+    // Nothing more was asked for, and the last window stands.
+    assert_eq!(stats[1].compute.unwrap().count, driven.stats()[1].compute.unwrap().count);
+}
+
+#[test]
+fn an_edge_says_what_is_in_it_and_what_was() {
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let graph = GRAPH.replace("delay: 200us", "delay: 5ms");
+    let mut driven = plan(&graph).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    until(&mut driven, &clock, Time(1_200_000_000));
+    let edges = driven.edge_stats();
+    let names = (edges[0].from.as_str(), edges[0].to.as_str(), edges[0].capacity);
+    assert_eq!(names, ("a/out", "b/in", 16));
+    // Five come while one goes, until it is full; a number is eight bytes.
+    assert!((8..=16).contains(&edges[0].messages), "{edges:?}");
+    assert_eq!(edges[0].bytes, Some(8 * edges[0].messages));
+    // Every call that asks looks.
+    assert_eq!(driven.events().count(), 0);
+    driven.stopper().stop();
+    while driven.turn() != Turned::Ended {}
+    // What was there when somebody looked last is remembered until it is asked for.
+    let edges = driven.edge_stats();
+    assert_eq!((edges[0].messages, edges[0].highest > 0), (0, true), "{edges:?}");
+    assert_eq!(driven.edge_stats()[0].highest, 0);
+}
+
+/// Workers that sleep, one that is busy, and one that has ended all hand over what they have, and the run loses nothing by it.
+#[test]
+fn workers_hand_over_whatever_they_do() {
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  b: { kind: step, core: 0, from: a }\n  \
+                 c: { kind: collect, core: 0, from: b }\n  d: { kind: numbers, core: 1, config: { count: 50 } }\n  \
+                 e: { kind: collect, core: 1, from: d }\n  s: { kind: numbers, core: 1, config: { period_ns: 300000000 } }\n  \
+                 t: { kind: collect, core: 1, from: s }\nrun: { telemetry: full }\n";
+    let running = plan(graph).unwrap().wire().unwrap().start().unwrap();
+    let begin = Instant::now();
+    let is_there = |node: &str| {
+        let stats = running.stats();
+        let node = stats.iter().find(|stats| stats.node == node).unwrap();
+        node.compute.is_some_and(|window| window.count > 0)
+    };
+    for node in ["b", "e", "t"] {
+        while !is_there(node) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{node}: {:?}", running.stats());
+            std::thread::yield_now();
+        }
+    }
+    let report = running.stop(limen::Drain::within(Duration::from_secs(5)));
+    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0));
+    // What was copied is still counted where it was.
+    let recorded = report.histogram("e", limen::Term::Compute).unwrap().histogram.len();
+    assert_eq!(recorded, report.node("e").unwrap().done);
+}

@@ -1,0 +1,68 @@
+//! A running robot speaks: what happens is on stderr while the run goes on.
+
+use crate::program::Folder;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+/// Eighty calls that fail within a second, and a node that hangs from its third message on.
+const TROUBLED: &str = "
+version: 1
+graph: troubled
+nodes:
+  ticks: { kind: synthetic, core: 0, config: { pattern: counter, count: 80, rate: 100Hz } }
+  fails: { kind: pass, core: 0, from: ticks, on_error: skip, fault: { error_every: 1 } }
+  none: { kind: 'null', core: 0, from: fails }
+  hangs: { kind: pass, core: 1, from: { from: ticks, when_full: latest }, fault: { hang_at: 3 } }
+  rest: { kind: 'null', core: 0, from: hangs }
+run: { watchdog: 100ms, stop: 100ms }
+";
+
+#[test]
+fn failures_and_hangs_are_said_while_the_run_goes_on() {
+    for format in ["text", "json"] {
+        let folder = Folder::with(&format!("events-{format}"), TROUBLED);
+        let mut command = folder.command(&format!("graph.yaml --log-format {format}"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        let mut lines = Vec::new();
+        let is_said = |lines: &[String], what: &str| lines.iter().any(|line| line.contains(what));
+        let wanted = ["`fails` failed in `call` after 0 calls", "`hangs` has been in one turn for more than 100 ms"];
+        while !(wanted.iter().all(|what| is_said(&lines, what)) && lines.iter().any(|line| stands_for(line) > 1)) {
+            let mut line = String::new();
+            assert!(err.read_line(&mut line).unwrap() > 0, "it ended, and said no more than {lines:#?}");
+            lines.push(line);
+        }
+        // It was not said in hindsight: the node hangs, and the run goes on until it is told to stop.
+        assert!(child.try_wait().unwrap().is_none(), "{lines:#?}");
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let mut rest = String::new();
+        err.read_to_string(&mut rest).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(70), "{lines:#?} {rest}");
+        lines.extend(rest.lines().map(String::from));
+        // Eighty failures are few lines, and none is forgotten.
+        let failures: Vec<&String> = lines.iter().filter(|line| line.contains("`fails` failed")).collect();
+        assert_eq!(failures.iter().map(|line| stands_for(line)).sum::<u64>(), 80, "{lines:#?}");
+        assert!(failures.len() <= 4, "{lines:#?}");
+        for line in failures {
+            match format {
+                "text" => assert!(line.as_bytes()[4] == b'-' && line.contains("Z "), "{line}"),
+                _ => {
+                    let object: Value = serde_json::from_str(line).unwrap();
+                    assert_eq!((&object["event"], &object["node"]), (&"failed".into(), &"fails".into()), "{line}");
+                    assert!(object["time"].as_f64() > Some(1e9) && object["at"].as_u64() > Some(0), "{line}");
+                }
+            }
+        }
+    }
+}
+
+/// For how many events a line stands.
+fn stands_for(line: &str) -> u64 {
+    if let Ok(object) = serde_json::from_str::<Value>(line) {
+        return object["count"].as_u64().unwrap_or(0);
+    }
+    let times = line.split_once("… ×").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    times.unwrap_or(1)
+}
