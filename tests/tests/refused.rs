@@ -98,7 +98,7 @@ fn wrong_values_and_what_is_wrong_besides() {
     let file = folder.path().join("g.yaml");
     let text = "version: 1\nnodes:\n  a: { kind: numbers, cpu: 1024, config: { count: x, period_ns: -1, unbounded: 2 } }\n  \
                 b: { kind: step, core: 900, from: { from: a, capacity: 0 } }\n  d: { kind: collect, from: d }\n  \
-                e: { kind: collect, cpu: 1000, from: b }\nrun: { stop: 1, strict: 2, telemetry: al }\n";
+                e: { kind: collect, cpu: 1000, from: b }\nrun: { stop: 1, strict: 2, telemetry: al, drops_above: 3 }\n";
     std::fs::write(&file, text).unwrap();
     let problems = Plan::from_file(&file, &Layers::default(), &registry(), &Options::default()).unwrap_err();
     let found: Vec<_> = problems.0.iter().map(|p| (p.place.line, p.place.column, p.code)).collect();
@@ -114,6 +114,7 @@ fn wrong_values_and_what_is_wrong_besides() {
         (7, 14, "E0104"),
         (7, 25, "E0104"),
         (7, 39, "E0104"),
+        (7, 56, "E0104"),
     ];
     assert_eq!(found, expected, "{problems}");
 }

@@ -127,6 +127,8 @@ fn a_missed_deadline_can_stop_the_run() {
     let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us, on_miss: stop }]\n");
     assert_eq!((report.outcome, report.exit_code()), (Outcome::Failed, 1));
     assert_eq!((report.failures[0].node.as_str(), report.failures[0].call), ("c", "deadline"));
+    let late = report.failures[0].text.strip_prefix("a message came ").unwrap();
+    assert!(late.contains(" µs after its deadline") || late.contains(" ms after its deadline"), "{late}");
     assert!(count(&report) < 100 && report.metric("left") == Some(0.0));
 }
 
@@ -190,6 +192,8 @@ fn a_silent_input_is_noticed() {
         let report = turn(&graph(edge), 1);
         assert_eq!((report.node("c").unwrap().gaps, report.exit_code()), (gaps, 0), "{edge}");
         assert_eq!(report.notes.len() as u64, gaps, "{:?}", report.notes);
+        let every = format!("for more than {}.00 ms", edge.trim_end_matches("ms").trim_start_matches("expect_every: "));
+        assert!(report.notes.iter().all(|note| note.ends_with(&every)), "{:?}", report.notes);
     }
     // On threads too; silences so much longer than they may be that no scheduler hides one.
     assert_eq!(run(&every(80, "expect_every: 4ms")).node("c").unwrap().gaps, 4);
