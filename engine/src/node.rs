@@ -326,6 +326,7 @@ pub struct Ports {
     pub(crate) endless: bool,
     pub(crate) total: Option<u64>,
     pub(crate) selective: bool,
+    pub(crate) routes: bool,
     pub(crate) scatters: bool,
     pub(crate) gathers: bool,
     pub(crate) period: Option<u64>,
@@ -455,6 +456,13 @@ impl Ports {
     #[must_use]
     pub fn selective(mut self) -> Self {
         self.selective = true;
+        self
+    }
+
+    /// The node sends each message by one of its outputs and not by the others, so that a join of two of them misses those.
+    #[must_use]
+    pub fn routes(mut self) -> Self {
+        self.routes = true;
         self
     }
 

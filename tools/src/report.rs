@@ -455,12 +455,12 @@ score     100
 labels    100
 
 path                n      p50      p90  p99  p99.9      max  closure p99
-camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms       100 ns
+camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms            –
 camera -> score     0
 
 path              deadline       missed
 camera -> labels   4.00 ms  20 (20.0 %)
-camera -> score    4.00 ms   none judged
+camera -> score    4.00 ms  none judged
 
 –: fewer than ten samples lie beyond it
 

@@ -395,16 +395,17 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss>
         let drops = nodes[from].fault.as_ref().is_some_and(|fault| fault.drop > 0.0);
         let gives_up = nodes[from].rules.deadlines.iter().any(Option::is_some);
         let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
+        let routes = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().routes);
         // What comes to a sampling node before the first of its other inputs is let go.
         let parts = matches!(nodes[from].rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample);
         let waits = nodes[from].rule.patience.is_some() || parts;
         let out = &nodes[from].outputs[edges[at].from_port];
         let duplicates = nodes[from].fault.as_ref().is_some_and(|fault| fault.duplicate > 0.0);
         let many = merges_streams(&nodes[from]) || makes_many(&nodes[from], out) || duplicates;
-        if many || nodes[from].on_error.goes_on() || waits || drops || gives_up {
+        if many || nodes[from].on_error.goes_on() || waits || drops || gives_up || (selects && !routes) {
             found.insert(Loss::Node(from));
         }
-        if selects {
+        if routes {
             found.insert(Loss::Port(from, edges[at].from_port));
         }
         todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));

@@ -139,7 +139,7 @@ impl Node for Router {
                 forwards: vec!["in".into()],
             });
         }
-        errors.into_result(ports.selective())
+        errors.into_result(ports.selective().routes())
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
