@@ -243,14 +243,14 @@ impl<T: Payload> Side<T> {
             // What was taken before has had its wait recorded: it counts for no message of a run.
             return (message.share(), Run { n: u32::from(is_first), ..*run }, is_first);
         }
-        match self.blend.take() {
-            Some(blend) => self.pop_blended(blend),
-            None => self.pop_head(),
-        }
+        if self.blend.is_some() { self.pop_blended() } else { self.pop_head() }
     }
 
     /// What lies at the moment that was chosen.
-    fn pop_blended(&mut self, mut blend: Box<Blend<T>>) -> (Message<T>, Run, bool) {
+    #[cold]
+    #[inline(never)]
+    fn pop_blended(&mut self) -> (Message<T>, Run, bool) {
+        let Some(mut blend) = self.blend.take() else { return self.pop_head() };
         let moment = blend.moment;
         let is_before = self.queue.front().is_some_and(|(message, _)| message.header().origin.0 <= moment);
         let (before, run, is_fresh) = match &blend.before {
@@ -267,6 +267,7 @@ impl<T: Payload> Side<T> {
         (made.unwrap_or(before), run, is_fresh)
     }
 
+    #[inline]
     fn pop_head(&mut self) -> (Message<T>, Run, bool) {
         let (message, run) = self.queue.pop_front().expect("a match has a head on every side");
         if let Order::Begun { taken } = &mut self.order {
