@@ -4,7 +4,7 @@
 
 A packet is `struct.pack("<IQ6f", number, microseconds, ax, ay, az, gx, gy, gz)`: its number, the sensor's own time, acceleration
 in m/s2 and rotation in rad/s. A packet is due at a multiple of a millisecond; one that is late is sent at once, so that none is
-left out. The port is 9750 and it goes on for 15 seconds, if nothing else is said.
+left out. The port is 9750 and it goes on for 12 seconds, if nothing else is said.
 """
 
 import math
@@ -24,7 +24,7 @@ def packet(number):
 
 def main():
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 9750
-    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 15.0
+    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 12.0
     to = ("127.0.0.1", port)
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     begin = time.monotonic_ns()
