@@ -96,6 +96,20 @@ fn a_window_is_as_old_as_its_first_message() {
 }
 
 #[test]
+fn of_several_messages_of_one_source_the_oldest_counts() {
+    // Each tenth number with the first of those up to 5 ms before it; the result has the header of the former.
+    let report = ran(
+        "version: 1\nrun: { telemetry: full }\nnodes:\n  a: { kind: numbers, config: { count: 200, period_ns: 1000000 } }\n  \
+         d: { kind: decimate, config: { keep_every: 10 }, from: a }\n  \
+         j: { kind: pair, config: { any: true }, inputs: { a: d, b: a }, \
+         join: { policy: by_time, within: 5ms, pick: oldest, anchor: a, patience: 64 } }\n  z: { kind: collect, from: j }\n",
+    );
+    let path = path(&report, "a");
+    let us = path.histogram.value_at_quantile(0.5) / 1000;
+    assert!(path.samples > 15 && (5_000..5_200).contains(&us), "{us} us of {}", path.samples);
+}
+
+#[test]
 fn a_deadline_of_any_source_is_judged_and_acts() {
     let through = |deadline_b: &str, on_miss: &str| {
         ran(&format!(

@@ -274,7 +274,7 @@ fn joins_that_cannot_be_meant() {
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate, anchor: a } }",
             "5:50 E0139",
-            "`b` cannot be interpolated: u64[] is neither",
+            "`b` cannot be interpolated: u64[] is no `f32`",
         ),
         ("m: { kind: step, from: a, join: { patience: 1 } }", "5:35 E0139", "`join` with one input"),
         (

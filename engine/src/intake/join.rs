@@ -191,8 +191,8 @@ impl Interval {
 /// What a side has for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// The message behind so many others, and when it was known to be the one, by the clock of runs.
-    Found { behind: usize, known: u64 },
+    /// The message behind so many others, when it began, and when it was known to be the one, by the clock of runs.
+    Found { behind: usize, begun: u64, known: u64 },
     /// A better one may still come.
     Open,
     /// None began near enough, and none will.
@@ -372,6 +372,8 @@ impl<T: Payload> AnySide for Side<T> {
         if head > last {
             return Choice::Nothing;
         }
+        // Of so many that began together no more are taken off the edge.
+        let is_final = is_final || !self.may_grow() || (self.queue.len() >= BURST && later.is_none());
         if let (Pick::Interpolate, Some(blend)) = (rule.pick, &mut self.blend) {
             let known = later.map_or(0, |(at, _)| self.queue[at].1.sent);
             let is_near = |begun: u64| begun.abs_diff(moment) <= rule.within;
@@ -380,29 +382,29 @@ impl<T: Payload> AnySide for Side<T> {
                 head <= moment || blend.before.as_ref().is_some_and(|(message, _)| is_near(message.header().origin.0));
             let after = if head > moment { Some(head) } else { later.map(|(_, next)| next) };
             return match after {
-                _ if head == moment => Choice::Found { behind: 0, known: 0 },
+                _ if head == moment => Choice::Found { behind: 0, begun: head, known: 0 },
                 _ if !has_before => Choice::Nothing,
-                Some(after) if is_near(after) => Choice::Found { behind: 0, known },
+                Some(after) if is_near(after) => Choice::Found { behind: 0, begun: head, known },
                 Some(_) => Choice::Nothing,
-                None if is_final || !self.may_grow() => Choice::Nothing,
+                None if is_final => Choice::Nothing,
                 None => Choice::Open,
             };
         }
-        let found = |behind, known| Choice::Found { behind, known };
-        let is_final = is_final || !self.may_grow();
+        let found = |behind, begun, known| Choice::Found { behind, begun, known };
         match (rule.pick, later) {
-            (Pick::Oldest, _) => found(0, 0),
-            (Pick::Nearest, _) if head >= moment => found(0, 0),
-            (Pick::Newest, _) if head >= last => found(0, 0),
+            (Pick::Oldest, _) => found(0, head, 0),
+            (Pick::Nearest, _) if head >= moment => found(0, head, 0),
+            (Pick::Newest, _) if head >= last => found(0, head, 0),
             (pick, Some((at, next))) => {
                 // The first beyond what serves shows that nothing better comes.
                 let is_nearer = pick == Pick::Nearest && next - moment < moment - head;
-                found(if is_nearer { at } else { 0 }, self.queue[at].1.sent)
+                let (behind, begun) = if is_nearer { (at, next) } else { (0, head) };
+                found(behind, begun, self.queue[at].1.sent)
             }
             (pick, None) => {
                 // What could be better begins between the head and as far behind the moment, or at the window's end.
                 let end = if pick == Pick::Nearest { moment + (moment - head) } else { last };
-                if is_final || self.interval.next_after(head) >= end { found(0, 0) } else { Choice::Open }
+                if is_final || self.interval.next_after(head) >= end { found(0, head, 0) } else { Choice::Open }
             }
         }
     }
@@ -478,10 +480,9 @@ fn give_up(
 fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     let now = rule.clock.now().0;
     loop {
-        let (mut newest, mut complete) = (None, true);
+        let mut newest = None;
         for (at, side) in sides.iter_mut().enumerate() {
             let begun = side.begun(now);
-            complete &= begun.is_some();
             // Of those that began together the first.
             newest = newest.max(begun.map(|begun| (begun, Reverse(at))));
         }
@@ -508,11 +509,11 @@ fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64,
         let (mut chosen, mut has_open, mut has_nothing, mut has_passed) = ([0usize; MAX_PORTS], false, false, false);
         for (at, side) in sides.iter_mut().enumerate().filter(|(at, _)| *at != anchor) {
             match side.choose(moment, rule, now, is_final) {
-                Choice::Found { behind, known: at_once } => {
+                Choice::Found { behind, begun, known: at_once } => {
                     chosen[at] = behind;
                     *known = (*known).max(at_once);
                     // What was lost as too early uncovered one that is newer still: it sets the moment.
-                    has_passed |= rule.anchor.is_none() && behind == 0 && side.begun(now).is_some_and(|b| b > moment);
+                    has_passed |= rule.anchor.is_none() && behind == 0 && begun > moment;
                 }
                 Choice::Open => has_open = true,
                 Choice::Nothing => has_nothing = true,
@@ -527,13 +528,12 @@ fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64,
             continue;
         }
         if has_open || has_nothing {
-            complete = sides.iter_mut().all(|side| side.begun(now).is_some());
+            let complete = sides.iter_mut().all(|side| side.begun(now).is_some());
             if complete || !give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
                 return false;
             }
             continue;
         }
-        debug_assert!(complete, "a side without a head has nothing to choose");
         for (side, behind) in sides.iter_mut().zip(chosen) {
             (0..behind).for_each(|_| side.lose_head(Reason::Unmatched));
         }

@@ -1,7 +1,7 @@
 //! Which sources may be behind the messages of every port, and where the origin of each is kept.
 
 use super::{EdgePlan, NodePlan};
-use crate::intake::JoinPolicy;
+use crate::intake::{JoinPolicy, Pick};
 use crate::node::PortType;
 use crate::origins::MOST_ORIGINS;
 use crate::tensor::Tensor;
@@ -57,18 +57,23 @@ pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &BTreeS
     }
     for (at, node) in nodes.iter_mut().enumerate() {
         let types = node.planned.as_ref().map(|planned| planned.output_types()).unwrap_or_default();
+        let mut kept = 0;
         for (out, behind) in ports[at].iter().enumerate() {
             let is_filled =
                 is_tensor(types.get(out).copied()) && (forwarded(node, out).is_empty() || node.copies.is_some());
-            let is_followed = behind.is_joined && is_filled;
-            node.outputs[out].origins = if is_followed { behind.sources.iter().copied().collect() } else { Vec::new() };
+            let is_followed = behind.is_joined && is_tensor(types.get(out).copied());
+            let origins: Vec<u16> = behind.sources.iter().filter(|_| is_followed).copied().collect();
+            if is_filled {
+                kept = kept.max(origins.len());
+            }
+            // Also where buffers go on as they are: whoever copies them keeps the same.
+            node.outputs[out].origins = origins;
         }
         let is_sink = node.outputs.is_empty();
-        let kept = node.outputs.iter().map(|out| out.origins.len()).max().unwrap_or(0);
         if kept > 0 {
             node.notes.push(format!("keeps the origins of {kept} sources with each message"));
         }
-        node.traced = taken[at].is_joined && (is_sink || node.outputs.iter().any(|out| !out.origins.is_empty()));
+        node.traced = taken[at].is_joined && (is_sink || kept > 0);
         node.sources = taken[at].sources.iter().map(|source| (*source, taken[at].reused.contains(source))).collect();
         node.untold = taken[at].untold.clone();
     }
@@ -86,10 +91,14 @@ fn gathered(node: &NodePlan, into: &[Behind]) -> Behind {
         all.sources.insert(node.begin.source);
     }
     if node.in_edges.len() > 1 && !node.merges() {
-        let samples = node.rule.policy == JoinPolicy::Sample;
-        all.is_joined |= all.sources.len() > 1 || samples;
-        for (at, behind) in into.iter().enumerate().filter(|_| samples) {
-            if node.rule.trigger != Some(at) {
+        // Of one number of one source all began together; otherwise the oldest counts, whichever header survives.
+        all.is_joined |= all.sources.len() > 1 || node.rule.policy != JoinPolicy::Zip;
+        for (at, behind) in into.iter().enumerate() {
+            let takes_again = match node.rule.policy {
+                JoinPolicy::Sample => node.rule.trigger != Some(at),
+                _ => node.rule.pick == Pick::Interpolate && node.rule.anchor != Some(at),
+            };
+            if takes_again {
                 all.reused.extend(&behind.sources);
             }
         }

@@ -446,7 +446,8 @@ impl Planner<'_> {
         let at_anchor = input(anchor);
         if *pick == Some(Pick::Interpolate) {
             let is_number = |spec: &Option<PortSpec>| {
-                spec.as_ref().is_some_and(|spec| matches!(spec.dtype, DType::F32 | DType::F64))
+                spec.as_ref()
+                    .is_some_and(|spec| matches!(spec.dtype, DType::F32 | DType::F64) && spec.fixed_shape().is_some())
             };
             let others = plan.inputs.iter().enumerate().filter(|(at, _)| Some(*at) != at_anchor);
             if anchor.is_none() {
@@ -457,7 +458,7 @@ impl Planner<'_> {
             } else if let Some((_, (name, spec))) = others.clone().find(|(_, (_, spec))| !is_number(spec)) {
                 let what = spec.as_ref().map_or_else(|| "what it gives".into(), ToString::to_string);
                 wrong(
-                    &format!("`{name}` cannot be interpolated: {what} is neither `f32` nor `f64`"),
+                    &format!("`{name}` cannot be interpolated: {what} is no `f32` or `f64` of a fixed shape"),
                     "put a `cast` before it, or write `pick: nearest`",
                 );
             }

@@ -244,7 +244,11 @@ impl Planner<'_> {
             let ports = planned.ports();
             let mut blends = Vec::new();
             for (input, edge) in ports.inputs.iter().zip(&nodes[at].in_edges) {
-                let Some(spec) = edges[*edge].spec.clone() else { continue };
+                let Some(spec) = edges[*edge].spec.clone() else {
+                    // One place for each input.
+                    blends.push((0, 0));
+                    continue;
+                };
                 let onward = ports.outputs.iter().enumerate().filter(|(_, out)| out.forwards.contains(&input.name));
                 let held: usize =
                     onward.map(|(out, declared)| reach(nodes, edges, at, out).0.saturating_add(declared.emits)).sum();

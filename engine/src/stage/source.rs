@@ -226,6 +226,7 @@ impl<N: Source> Stage for SourceStage<N> {
             Next::More if done + failed == 0 => Turn::Idle(0),
             Next::More => Turn::Worked,
             Next::Idle => {
+                (self.due, self.waits) = (0, false);
                 self.after_idle = true;
                 if done + failed > 0 { Turn::Worked } else { Turn::Idle(u64::MAX) }
             }
