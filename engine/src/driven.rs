@@ -9,7 +9,7 @@ use crate::descriptors::{Kernel, Poller};
 use crate::error::RunError;
 use crate::event::Event;
 use crate::report::Report;
-use crate::running::{Drain, EdgeStats, Events, NodeStats, PathStats, Running, Stopper, build_error};
+use crate::running::{Drain, EdgeStats, Events, IntervalReport, NodeStats, PathStats, Running, Stopper, build_error};
 use crate::stage::Turn;
 use crate::sync::Arc;
 use crate::wait::Bell;
@@ -155,6 +155,8 @@ impl Driven {
             Turned::Idle(until) => {
                 self.is_armed = true;
                 let due = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
+                // Rung after the bells were armed, and the look has taken note of that: the descriptor is to be ready at once.
+                let due = if self.bells.iter().all(|bell| bell.is_armed()) { due } else { Time::ZERO };
                 // A time that cannot be waited for is looked at again by who turns the graph.
                 let _ = self.kernel.set_timer(due.0);
             }
@@ -196,6 +198,8 @@ impl Driven {
             let until = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
             let end = Clock::Monotonic.now() + u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
             self.poller.sleep(until.min(end).0);
+            // What ended the sleep has been taken note of: for who waits for the descriptor next it is ready at once.
+            let _ = self.kernel.set_timer(0);
         }
         turned
     }
@@ -276,6 +280,11 @@ impl Driven {
     /// As [`Running::stats`], without waiting: a window that has ended is handed over by the next turns.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.running.stats()
+    }
+
+    /// What was recorded since the last call; as [`Running::intervals`].
+    pub fn intervals(&self) -> Vec<IntervalReport> {
+        self.running.intervals()
     }
 
     /// As [`Running::path_stats`], without waiting.

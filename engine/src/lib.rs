@@ -98,7 +98,7 @@ pub use registry::{Kind, Registry, Role};
 pub use report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
-pub use running::{Drain, EdgeStats, Events, NodeStats, PathStats, Running, Stopper, Window};
+pub use running::{Drain, EdgeStats, Events, IntervalReport, NodeStats, PathStats, Running, Stopper, Window};
 pub use spec::Spec;
 pub use stage::{OnError, OnGap, OnMiss};
 pub use tensor::{

@@ -8,6 +8,7 @@ pub use events::Events;
 pub(crate) use events::{Noticed, Watcher, queue_bytes};
 use shared::{COMMANDS, lock};
 pub(crate) use shared::{Command, Failure, RunShared};
+use windows::Interval;
 pub use windows::Window;
 pub(crate) use windows::{Mailbox, Part};
 
@@ -135,6 +136,18 @@ pub struct EdgeStats {
     pub capacity: usize,
 }
 
+/// What was recorded of something in an interval of a run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct IntervalReport {
+    /// When it began, from the begin of the run.
+    pub begin: Duration,
+    /// How long it was.
+    pub length: Duration,
+    /// What was recorded in it, and of what.
+    pub histogram: HistogramReport,
+}
+
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Running").field("nodes", &self.counts.len()).finish_non_exhaustive()
@@ -147,7 +160,7 @@ const GRACE: Duration = Duration::from_millis(200);
 impl Running {
     /// The run begins by a clock; on this very thread, where it has no workers.
     pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
-        self.watcher.begin_windows(clock.now().0);
+        self.watcher.begin_windows(clock.now().0, !self.plan.warmup.is_zero());
         self.shared.begin_by(clock, here, self.docks.iter().map(|(_, dock)| dock.bell()).collect());
     }
 
@@ -193,11 +206,36 @@ impl Running {
         self.watcher.look();
         let name = |at: usize| self.plan.nodes()[at].name.clone();
         let windows = self.watcher.windows().into_iter();
-        let paths = windows.filter_map(|((subject, _), latency)| match subject {
-            Subject::Path(from, to) => Some(PathStats { from: name(from), to: name(to), latency }),
-            Subject::Node(_) => None,
+        let paths = windows.filter_map(|((subject, term), latency)| match subject {
+            Subject::Path(from, to) if term == Term::EndToEnd => {
+                Some(PathStats { from: name(from), to: name(to), latency })
+            }
+            _ => None,
         });
         paths.collect()
+    }
+
+    /// Everything recorded since the last call, a second or longer; call it often, and what has come is returned. The first call begins
+    /// the keeping, so make it right after the start. Nothing is recorded twice or left out but what is still with the workers:
+    /// the report's histograms, less all intervals, are the last one. As [`stats`](Running::stats).
+    pub fn intervals(&self) -> Vec<IntervalReport> {
+        self.watcher.look();
+        let name = |at: usize| self.plan.nodes()[at].name.clone();
+        let intervals = self.watcher.intervals().into_iter();
+        intervals
+            .map(|Interval { subject, term, begin, length, recorded }| {
+                let (node, to) = match subject {
+                    Subject::Node(node) => (name(node), None),
+                    Subject::Path(from, to) => (name(from), Some(name(to))),
+                };
+                IntervalReport { begin, length, histogram: HistogramReport { node, to, term, recorded } }
+            })
+            .collect()
+    }
+
+    /// When the run began, by the wall clock.
+    pub fn started(&self) -> std::time::SystemTime {
+        self.started_at
     }
 
     /// What is in every edge, in the order of the graph.

@@ -1,6 +1,6 @@
 //! Figures of the last window: what nodes and paths did lately, and what is in the edges.
 
-use limen::{Clock, Driven, SimulatedClock, Time, Turned, Window};
+use limen::{Clock, Driven, IntervalReport, SimulatedClock, Time, Turned, Window};
 use limen_tests::plan;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,41 @@ fn until(driven: &mut Driven, clock: &SimulatedClock, end: Time) {
             Turned::Worked => clock.advance(1_000),
             Turned::Idle(time) => clock.advance_to(time.min(end).max(clock.now() + 1_000)),
             Turned::Ended => return,
+        }
+    }
+}
+
+#[test]
+fn intervals_add_up_to_what_the_report_has_less_the_last() {
+    for (warmup, first) in [("", Duration::ZERO), (", warmup: 1500ms", Duration::from_millis(1000))] {
+        let begin = Time(1_000_000_000);
+        let clock = SimulatedClock::new(begin);
+        let graph = GRAPH.replace("telemetry: full", &format!("telemetry: full{warmup}"));
+        let mut driven = plan(&graph).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+        let mut all: Vec<IntervalReport> = driven.intervals();
+        for second in 1..=6u64 {
+            until(&mut driven, &clock, begin + second * 1_100_000_000);
+            all.extend(driven.intervals());
+            until(&mut driven, &clock, clock.now() + 10_000_000);
+            all.extend(driven.intervals());
+        }
+        let report = driven.finish();
+        for whole in &report.histograms {
+            let tag = whole.tag();
+            let of_tag: Vec<&IntervalReport> = all.iter().filter(|one| one.histogram.tag() == tag).collect();
+            let (mut sum, mut next) = (0, first);
+            for one in &of_tag {
+                assert!(one.begin >= next, "{tag}: {one:?} before {next:?}");
+                next = one.begin + one.length;
+                sum += one.histogram.recorded.histogram.len();
+            }
+            // What has not been asked for is at most what the last tenth of a second and a half has brought.
+            let rest =
+                whole.recorded.histogram.len().checked_sub(sum).unwrap_or_else(|| panic!("{tag}: {sum} is too many"));
+            assert!(rest <= 1_200, "{tag}: {rest} of {}", whole.recorded.histogram.len());
+            if tag == "b.compute" {
+                assert!(of_tag.len() >= 4, "{tag}: {} intervals", of_tag.len());
+            }
         }
     }
 }

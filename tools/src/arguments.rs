@@ -265,6 +265,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "What comes out")]
     pub histograms: Option<PathBuf>,
 
+    /// Length of an interval in the .hlog, from 1s, which is the default; 0s for one over the whole run
+    #[arg(long, env = "LIMEN_INTERVAL", value_name = "TIME")]
+    #[arg(hide_env = true, help_heading = "What comes out")]
+    pub interval: Option<Span>,
+
     /// Exit with 3 if this holds at the end, such as 'p99(e2e) > 20ms'; see below; may be repeated
     #[arg(long, env = "LIMEN_FAIL_ON", value_name = "EXPR", value_delimiter = ';')]
     #[arg(hide_env = true, help_heading = "What comes out")]

@@ -5,11 +5,13 @@
 //! place and renamed, so that a reader never sees half of one.
 
 use crate::hgrm::percentile_text;
-use crate::hlog::{clean, write_hlog};
+use crate::hlog::{Log, clean, write_hlog};
 use crate::run_info::RunInfo;
 use crate::summary::Summary;
-use limen::Report;
+use limen::{IntervalReport, Report};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use std::{fs, io};
 
 /// What is written of one run.
@@ -21,6 +23,53 @@ pub struct Dump<'a> {
     pub summary: &'a Summary,
     /// The circumstances.
     pub run: &'a RunInfo,
+    /// The interval log, where one was written while the graph ran.
+    pub log: Option<&'a Path>,
+}
+
+/// The interval log of a run, written while it goes on, beside its place until it is complete.
+#[derive(Debug)]
+pub struct IntervalLog {
+    log: Log<BufWriter<fs::File>>,
+    beside: PathBuf,
+    place: PathBuf,
+}
+
+impl IntervalLog {
+    /// Begins the log of a graph's run, which began at a time, in a folder.
+    ///
+    /// # Errors
+    /// What the system answered, with the path.
+    pub fn create(folder: &Path, graph: &str, started: SystemTime) -> io::Result<Self> {
+        fs::create_dir_all(folder).map_err(|e| at(folder, &e))?;
+        let place = folder.join(format!("{}.hlog", file_name(graph)));
+        let beside = beside(&place);
+        let file = fs::File::create(&beside).map_err(|e| at(&beside, &e))?;
+        let log = Log::new(BufWriter::new(file), started).map_err(|e| at(&beside, &e))?;
+        Ok(IntervalLog { log, beside, place })
+    }
+
+    /// Writes what was recorded in some intervals.
+    ///
+    /// # Errors
+    /// What the system answered, with the path.
+    pub fn write(&mut self, intervals: &[IntervalReport]) -> io::Result<()> {
+        self.log.write(intervals).map_err(|e| at(&self.beside, &e))
+    }
+
+    /// Completes the log with what the report has beyond it, and puts it in its place.
+    ///
+    /// # Errors
+    /// What the system answered, with the path.
+    pub fn finish(self, report: &Report) -> io::Result<PathBuf> {
+        let IntervalLog { log, beside, place } = self;
+        let written = log.finish(report).and_then(|mut file| file.flush()).and_then(|()| fs::rename(&beside, &place));
+        if written.is_err() {
+            // Nothing more can be done about a leftover.
+            let _ = fs::remove_file(&beside);
+        }
+        written.map(|()| place.clone()).map_err(|e| at(&place, &e))
+    }
 }
 
 impl Dump<'_> {
@@ -31,20 +80,24 @@ impl Dump<'_> {
     /// What the system answered, with the path.
     pub fn write(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
         fs::create_dir_all(folder).map_err(|e| at(folder, &e))?;
-        let mut log = Vec::new();
-        write_hlog(&mut log, self.report)?;
-        let mut files = vec![
-            (format!("{}.hlog", file_name(&self.report.graph)), log),
+        let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+        if self.log.is_none() {
+            let mut log = Vec::new();
+            write_hlog(&mut log, self.report)?;
+            files.push((format!("{}.hlog", file_name(&self.report.graph)), log));
+        }
+        files.extend([
             ("summary.json".into(), self.summary.json().into_bytes()),
             ("summary.csv".into(), self.summary.csv().into_bytes()),
             ("run.json".into(), self.run.json().into_bytes()),
-        ];
+        ]);
         for one in &self.report.histograms {
             // Behind the text, because readers expect the headings first and skip what begins with `#` at its end.
             let text = percentile_text(&one.recorded.histogram) + &format!("# {}\n", unit(one));
             files.push((format!("{}.hgrm", file_name(&one.tag())), text.into_bytes()));
         }
-        files.iter().map(|(name, bytes)| replace(&folder.join(name), bytes)).collect()
+        let log = self.log.map(|log| Ok(log.to_path_buf()));
+        log.into_iter().chain(files.iter().map(|(name, bytes)| replace(&folder.join(name), bytes))).collect()
     }
 }
 
@@ -66,15 +119,20 @@ fn file_name(name: &str) -> String {
 
 /// Writes a file beside its place and renames it.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.tmp", std::process::id()));
-    let beside = PathBuf::from(beside);
+    let beside = beside(path);
     let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         // Nothing more can be done about a leftover.
         let _ = fs::remove_file(&beside);
     }
     written.map(|()| path.to_path_buf()).map_err(|e| at(path, &e))
+}
+
+/// Where a file lies until it is complete.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.tmp", std::process::id()));
+    PathBuf::from(beside)
 }
 
 fn at(path: &Path, error: &io::Error) -> io::Error {
@@ -106,7 +164,7 @@ mod tests {
         let report = made_up::report();
         let summary = Summary::new(&report, &[]);
         let run = RunInfo::new(&report, &GraphFile { path: "g.yaml".into(), hash: Some(1) }, []);
-        let dump = Dump { report: &report, summary: &summary, run: &run };
+        let dump = Dump { report: &report, summary: &summary, run: &run, log: None };
         let written = dump.write(&folder.0.join("deep/er")).unwrap();
         assert_eq!(dump.write(&folder.0.join("deep/er")).unwrap(), written);
         let mut names: Vec<String> = fs::read_dir(folder.0.join("deep/er"))

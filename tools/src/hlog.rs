@@ -1,32 +1,118 @@
 //! `.hlog`: the interval log that HdrHistogram's tools read, V2 encoding, deflated.
 //!
-//! The whole run is one interval, and each histogram is a line of it, told apart by its tag: `node.term`, or
-//! `from->to.e2e` for a path.
+//! A line is what one histogram recorded in one interval, a second as a rule; histograms are told apart by their tags: `node.term`,
+//! or `from->to.e2e` for a path. Lines are written while the graph runs, so that a log of any length takes no memory; the
+//! intervals of a tag add up to the report's histogram.
 
+use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
 use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
-use limen::Report;
+use limen::{HistogramReport, IntervalReport, Report};
+use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-/// Writes every histogram of a report.
+/// A log that is being written.
+#[derive(Debug)]
+pub(crate) struct Log<W> {
+    to: W,
+    started: SystemTime,
+    /// By tag: what has been written, and when the next interval begins.
+    written: BTreeMap<String, (Histogram<u64>, Duration)>,
+}
+
+impl<W: io::Write> Log<W> {
+    /// Begins a log of a run that began at a time.
+    ///
+    /// # Errors
+    /// What writing answered.
+    pub(crate) fn new(mut to: W, started: SystemTime) -> io::Result<Self> {
+        to.write_all(&lines(started, std::iter::empty())?)?;
+        Ok(Log { to, started, written: BTreeMap::new() })
+    }
+
+    /// Writes what was recorded in some intervals.
+    ///
+    /// # Errors
+    /// What writing answered.
+    pub(crate) fn write(&mut self, intervals: &[IntervalReport]) -> io::Result<()> {
+        intervals.iter().try_for_each(|one| self.interval(&one.histogram, one.begin, one.length))
+    }
+
+    fn interval(&mut self, one: &HistogramReport, begin: Duration, length: Duration) -> io::Result<()> {
+        let histogram = &one.recorded.histogram;
+        self.line(one, histogram, begin, length)?;
+        match self.written.get_mut(&one.tag()) {
+            Some((sum, next)) => {
+                sum.add(histogram).map_err(|error| io::Error::other(error.to_string()))?;
+                *next = begin + length;
+            }
+            None => _ = self.written.insert(one.tag(), (histogram.clone(), begin + length)),
+        }
+        Ok(())
+    }
+
+    /// Writes what the report has beyond the intervals, and gives back what was written to.
+    ///
+    /// # Errors
+    /// What writing answered.
+    pub(crate) fn finish(mut self, report: &Report) -> io::Result<W> {
+        for one in &report.histograms {
+            let mut rest = one.recorded.histogram.clone();
+            let mut begin = Duration::ZERO;
+            if let Some((sum, next)) = self.written.get(&one.tag()) {
+                begin = *next;
+                rest.subtract(sum).map_err(|error| io::Error::other(error.to_string()))?;
+            }
+            if !rest.is_empty() {
+                self.line(one, &rest, begin, report.wall.saturating_sub(begin))?;
+            }
+        }
+        self.to.flush()?;
+        Ok(self.to)
+    }
+
+    fn line(
+        &mut self,
+        one: &HistogramReport,
+        histogram: &Histogram<u64>,
+        begin: Duration,
+        length: Duration,
+    ) -> io::Result<()> {
+        let text = lines(self.started, std::iter::once((clean(&one.tag()), histogram, begin, length)))?;
+        // The headings are there already.
+        let is_heading = |line: &&[u8]| line.starts_with(b"#") || line.starts_with(b"\"");
+        text.split_inclusive(|byte| *byte == b'\n')
+            .filter(|line| !is_heading(line))
+            .try_for_each(|line| self.to.write_all(line))
+    }
+}
+
+/// Writes every histogram of a report as one interval.
 ///
 /// # Errors
 /// What writing answered.
 pub fn write_hlog(to: &mut impl io::Write, report: &Report) -> io::Result<()> {
-    let mut serializer = V2DeflateSerializer::new();
+    Log::new(to, report.started)?.finish(report).map(|_| ())
+}
+
+/// Headings, and a line for each histogram.
+fn lines<'a>(
+    started: SystemTime,
+    histograms: impl Iterator<Item = (String, &'a Histogram<u64>, Duration, Duration)>,
+) -> io::Result<Vec<u8>> {
+    let (mut text, mut serializer) = (Vec::new(), V2DeflateSerializer::new());
     let mut log = IntervalLogWriterBuilder::new()
         .add_comment("[Histogram log format version 1.3]")
         .add_comment("limen: values are nanoseconds; where the tag ends in `.batch` they are messages")
-        .with_start_time(report.started)
-        .with_base_time(report.started)
+        .with_start_time(started)
+        .with_base_time(started)
         .with_max_value_divisor(1.0)
-        .begin_log_with(to, &mut serializer)?;
-    for one in &report.histograms {
-        let tag = clean(&one.tag());
-        log.write_histogram(&one.recorded.histogram, Duration::ZERO, report.wall, Tag::new(&tag)).map_err(io_error)?;
+        .begin_log_with(&mut text, &mut serializer)?;
+    for (tag, histogram, begin, length) in histograms {
+        log.write_histogram(histogram, begin, length, Tag::new(&tag)).map_err(io_error)?;
     }
-    Ok(())
+    Ok(text)
 }
 
 /// A tag without the characters that would end it.
@@ -52,8 +138,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read_back() {
         let report = made_up::report();
-        let mut bytes = Vec::new();
-        write_hlog(&mut bytes, &report).unwrap();
+        let bytes = Log::new(Vec::new(), report.started).unwrap().finish(&report).unwrap();
         let mut read = Vec::new();
         for entry in IntervalLogIterator::new(&bytes) {
             if let LogEntry::Interval(interval) = entry.unwrap() {
@@ -67,6 +152,40 @@ mod tests {
             assert_eq!(*tag, one.tag());
             assert_eq!(*histogram, one.recorded.histogram);
         }
+    }
+
+    #[test]
+    fn intervals_of_a_tag_add_up_to_its_histogram() {
+        let report = made_up::report();
+        let mut log = Log::new(Vec::new(), report.started).unwrap();
+        // A tenth of each in a first interval, and as much in a second.
+        for at in 0..2 {
+            for one in &report.histograms {
+                let mut part = one.clone();
+                part.recorded.histogram.reset();
+                let values: Vec<u64> = one.recorded.histogram.iter_recorded().map(|v| v.value_iterated_to()).collect();
+                values.iter().skip(at).step_by(10).for_each(|value| part.recorded.histogram += *value);
+                log.interval(&part, Duration::from_secs(at as u64), Duration::from_secs(1)).unwrap();
+            }
+        }
+        let bytes = log.finish(&report).unwrap();
+        let (mut sums, mut lines) = (BTreeMap::<String, Histogram<u64>>::new(), 0);
+        for entry in IntervalLogIterator::new(&bytes) {
+            let LogEntry::Interval(interval) = entry.unwrap() else { continue };
+            let histogram = decode(interval.encoded_histogram());
+            let tag = interval.tag().unwrap().as_str().to_string();
+            lines += 1;
+            match sums.get_mut(&tag) {
+                Some(sum) => sum.add(&histogram).unwrap(),
+                None => _ = sums.insert(tag, histogram),
+            }
+        }
+        assert!(lines > 2 * report.histograms.len(), "{lines} lines");
+        for one in &report.histograms {
+            assert!(sums[&one.tag()] == one.recorded.histogram, "{}", one.tag());
+        }
+        // Headings once.
+        assert_eq!(String::from_utf8(bytes).unwrap().matches("#[StartTime").count(), 1);
     }
 
     #[test]

@@ -60,7 +60,7 @@ mod table;
 pub use arguments::{Arguments, CpuList, RunArguments, Verb};
 pub use doctor::{Finding, Health, examine, show_findings};
 pub use dot::show_dot;
-pub use dump::Dump;
+pub use dump::{Dump, IntervalLog};
 pub use explain::{Code, codes, explain};
 pub use gate::{Gate, GateError, Verdict};
 pub use hgrm::percentile_text;

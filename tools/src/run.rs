@@ -5,7 +5,7 @@
 
 use crate::arguments::{RunArguments, Shadow};
 use crate::dot::show_dot;
-use crate::dump::Dump;
+use crate::dump::{Dump, IntervalLog};
 use crate::events::Teller;
 use crate::gate::Verdict;
 use crate::interrupt::Interrupt;
@@ -21,8 +21,8 @@ use crate::summary::Summary;
 use crate::table::{one_line, paragraph};
 use limen::{Events, Layers, NodePlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
 use std::fs;
-use std::io::{IsTerminal, stderr};
-use std::path::Path;
+use std::io::{self, IsTerminal, stderr};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Problems of a graph on stderr.
@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
         }
         let graph = GraphFile::read(path);
         match execute(plan, arguments) {
-            Ok(report) => self.finish(&report, &graph),
+            Ok((report, log)) => self.finish(&report, &graph, log),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
                 self.not_started(&name, &error.to_string(), code)
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
     }
 
     /// Prints, dumps and judges a report.
-    fn finish(mut self, report: &Report, graph: &GraphFile) -> u8 {
+    fn finish(mut self, report: &Report, graph: &GraphFile, log: Option<io::Result<PathBuf>>) -> u8 {
         let arguments = self.arguments;
         let verdicts: Vec<Verdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
         let summary = Summary::new(report, &verdicts);
@@ -240,7 +240,10 @@ impl<'a> Run<'a> {
         if let Some(folder) = &arguments.histograms {
             let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
             let run = RunInfo::new(report, graph, words);
-            match (Dump { report, summary: &summary, run: &run }).write(folder) {
+            let log = log.transpose();
+            let files =
+                log.and_then(|log| Dump { report, summary: &summary, run: &run, log: log.as_deref() }.write(folder));
+            match files {
                 Ok(files) if !arguments.quiet => {
                     tell(&format!("limen-run: {} in {}", count(files.len(), "file"), folder.display()));
                 }
@@ -255,8 +258,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Runs a plan to its end, its `--duration`, or a signal.
-fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
+/// Runs a plan to its end, its `--duration`, or a signal. Says where the interval log is, where one was asked for.
+fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, Option<io::Result<PathBuf>>), RunError> {
     for node in plan.nodes().iter().filter(|_| !arguments.quiet) {
         node.notices.iter().for_each(|notice| complain(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
     }
@@ -271,9 +274,15 @@ fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
     let interrupt = Interrupt::install();
     let duration = arguments.duration.map(|duration| duration.0);
     let progress = Progress::new(&plan, arguments.frames, duration, arguments.quiet);
+    let name = plan.graph().to_string();
     let mut running = plan.wire()?.start()?;
     interrupt.stops(running.stopper());
-    let mut watch = Watch { events: running.events(), teller: Teller::default(), progress };
+    let every = arguments.interval.map_or(Duration::from_secs(1), |interval| interval.0);
+    let folder = arguments.histograms.as_ref().filter(|_| !every.is_zero());
+    let log = folder.map(|folder| IntervalLog::create(folder, &name, running.started()));
+    let intervals = Intervals { log, every, last: Instant::now() };
+    let mut watch = Watch { events: running.events(), teller: Teller::default(), progress, intervals };
+    watch.intervals.look(&running, true);
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
     if !watch.until(&mut running, end) {
         running.stopper().stop();
@@ -283,7 +292,35 @@ fn execute(plan: Plan, arguments: &RunArguments) -> Result<Report, RunError> {
     let report = running.wait();
     watch.tell(true);
     watch.progress.clear();
-    Ok(report)
+    let log = watch.intervals.log.map(|log| log?.finish(&report));
+    Ok((report, log))
+}
+
+/// What was recorded in each interval, on its way into the log.
+struct Intervals {
+    log: Option<io::Result<IntervalLog>>,
+    every: Duration,
+    /// When something was written last.
+    last: Instant,
+}
+
+impl Intervals {
+    /// Writes what has come, where it is time. After an error, which is told at the end, nothing more.
+    fn look(&mut self, running: &Running, at_once: bool) {
+        let Some(Ok(log)) = &mut self.log else { return };
+        // Some come a moment later than they were asked for.
+        if !at_once && self.last.elapsed() + LOOK < self.every {
+            return;
+        }
+        let intervals = running.intervals();
+        if intervals.is_empty() {
+            return;
+        }
+        self.last = Instant::now();
+        if let Err(error) = log.write(&intervals) {
+            self.log = Some(Err(error));
+        }
+    }
 }
 
 /// How often a run is looked at: events are read, the line on the terminal is drawn.
@@ -294,6 +331,7 @@ struct Watch {
     events: Events,
     teller: Teller,
     progress: Progress,
+    intervals: Intervals,
 }
 
 impl Watch {
@@ -303,6 +341,7 @@ impl Watch {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             let has_ended = running.wait_for(left.min(LOOK));
             self.tell(false);
+            self.intervals.look(running, false);
             if has_ended {
                 return true;
             }

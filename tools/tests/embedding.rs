@@ -124,7 +124,7 @@ fn a_run_is_shown_judged_and_dumped() {
     assert_eq!((summary.exit_code, summary.paths[0].count, summary.paths[0].late), (0, 5000, Some(0)));
     let run = RunInfo::new(&report, &GraphFile { path: "adding.yaml".into(), hash: None }, ["embedded".into()]);
     let folder = std::env::temp_dir().join(format!("limen-embedding-{}", std::process::id()));
-    let written = Dump { report: &report, summary: &summary, run: &run }.write(&folder).unwrap();
+    let written = Dump { report: &report, summary: &summary, run: &run, log: None }.write(&folder).unwrap();
     assert!(written.contains(&folder.join("adding.hlog")) && written.contains(&folder.join("numbers--sum.e2e.hgrm")));
     std::fs::remove_dir_all(folder).unwrap();
 }

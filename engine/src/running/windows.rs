@@ -109,6 +109,28 @@ impl Mailbox {
 pub(super) struct Windows {
     workers: Vec<Before>,
     latest: BTreeMap<(Subject, Term), Window>,
+    /// When the run began, and whether what is recorded before a warm-up has ended does not count.
+    begun: u64,
+    warms_up: bool,
+    /// What was recorded since somebody took it last, where somebody does.
+    kept: Option<BTreeMap<(Subject, Term), Kept>>,
+}
+
+/// What was recorded of something between two times.
+struct Kept {
+    from: u64,
+    to: u64,
+    recorded: Recorded,
+}
+
+/// What was recorded of something in an interval of a run.
+pub(super) struct Interval {
+    pub(super) subject: Subject,
+    pub(super) term: Term,
+    /// From the begin of the run.
+    pub(super) begin: Duration,
+    pub(super) length: Duration,
+    pub(super) recorded: Recorded,
 }
 
 /// The last copy of one worker.
@@ -124,7 +146,7 @@ struct Before {
 
 impl Windows {
     pub(super) fn new(workers: usize) -> Mutex<Self> {
-        Mutex::new(Windows { workers: vec![Before::default(); workers], latest: BTreeMap::new() })
+        Mutex::new(Windows { workers: vec![Before::default(); workers], ..Windows::default() })
     }
 
     /// Takes the copies that have come.
@@ -144,6 +166,11 @@ impl Windows {
                 let (now, then) = (&words[from..][..=part.words], &before.words[from..][..=part.words]);
                 let recorded = Buckets::between(part.digits, then, now);
                 self.latest.insert((part.subject, part.term), window(&recorded, within));
+                // A node may have had a histogram of a term that another took the place of: nothing is recorded there.
+                let counts = !recorded.histogram.is_empty() && (epoch > 0 || !self.warms_up);
+                if let (Some(kept), true) = (&mut self.kept, counts) {
+                    keep(kept, (part.subject, part.term), before.at, at, recorded);
+                }
                 from += part.words + 1;
             }
             before.at = at;
@@ -166,6 +193,19 @@ impl Windows {
             }
         }
         asked
+    }
+}
+
+/// Adds what was recorded between two times.
+fn keep(kept: &mut BTreeMap<(Subject, Term), Kept>, of: (Subject, Term), from: u64, to: u64, recorded: Recorded) {
+    match kept.get_mut(&of) {
+        None => _ = kept.insert(of, Kept { from, to, recorded }),
+        Some(before) => {
+            before.to = to;
+            before.recorded.samples += recorded.samples;
+            // Of one histogram both have the same bounds and digits.
+            let _ = before.recorded.histogram.add(&recorded.histogram);
+        }
     }
 }
 
@@ -197,7 +237,27 @@ impl Watcher {
     }
 
     /// The run has begun: the first window begins with it.
-    pub(super) fn begin_windows(&self, at: u64) {
-        lock(&self.windows).workers.iter_mut().for_each(|before| before.at = at);
+    pub(super) fn begin_windows(&self, at: u64, warms_up: bool) {
+        let mut windows = lock(&self.windows);
+        (windows.begun, windows.warms_up) = (at, warms_up);
+        windows.workers.iter_mut().for_each(|before| before.at = at);
+    }
+
+    /// What was recorded since the last call, as far as the workers have handed it over; of the first call, since the begin.
+    pub(super) fn intervals(&self) -> Vec<Interval> {
+        lock(&self.windows).kept.get_or_insert_default();
+        self.windows();
+        let mut windows = lock(&self.windows);
+        let begun = windows.begun;
+        let kept = windows.kept.as_mut().map(std::mem::take).unwrap_or_default();
+        let some = kept.into_iter().filter(|(_, kept)| !kept.recorded.histogram.is_empty());
+        some.map(|((subject, term), Kept { from, to, recorded })| Interval {
+            subject,
+            term,
+            begin: Duration::from_nanos(from.saturating_sub(begun)),
+            length: Duration::from_nanos(to.saturating_sub(from)),
+            recorded,
+        })
+        .collect()
     }
 }
