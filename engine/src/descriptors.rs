@@ -1,12 +1,13 @@
 //! Waiting for file descriptors: sockets, pipes, terminals, devices.
 //!
-//! A source that waits for a descriptor registers it with its worker ([`Descriptors::watch`]), tries to read without waiting,
-//! and says [`Next::WhenReady`](crate::Next::WhenReady) where there is nothing. Its worker sleeps in one `epoll_wait` for all
+//! A node that waits for a descriptor registers it with its worker ([`Descriptors::watch`]) and tries to read or write without
+//! waiting. Where that comes to nothing a source says [`Next::WhenReady`](crate::Next::WhenReady), a sink
+//! [`Progress::WhenReady`](crate::Progress::WhenReady). The worker sleeps in one `epoll_wait` for all
 //! descriptors of all its nodes, for its bell, which is an eventfd then, and for the next deadline, which a timerfd keeps to the
 //! nanosecond. A worker none of whose nodes has ever registered anything has none of these and sleeps on its futex.
 //!
-//! Each descriptor is reported once (`EPOLLONESHOT`) and asked for again when its source says `WhenReady`: what is ready while
-//! its source has no room to send wakes nobody a second time, and what a source has left unread wakes it again.
+//! Each descriptor is reported once (`EPOLLONESHOT`) and asked for again when its node has looked at it: what is ready while
+//! a source has no room to send wakes nobody a second time, and what a source has left unread wakes it again.
 
 use crate::sync::Arc;
 use crate::wait::Bell;
@@ -23,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What a source waits for on a descriptor.
+/// What a node waits for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Something to read, a connection to accept, or the end.
@@ -48,7 +49,7 @@ impl Interest {
     }
 }
 
-/// The descriptors that one source waits for, from [`Building::descriptors`](crate::Building::descriptors). Clones are the same.
+/// The descriptors that one node waits for, from [`Building::descriptors`](crate::Building::descriptors). Clones are the same.
 ///
 /// ```
 /// # use limen::{Given, Message, Plain, Plan, PlanErrors, Planning, Ports, Registry, Sink, Spec};
@@ -114,10 +115,10 @@ pub struct Descriptors {
     node: Rc<Waiting>,
 }
 
-/// What a worker and a source know of each other.
+/// What a worker and a node know of each other.
 #[derive(Default)]
 struct Waiting {
-    /// One of the source's descriptors has been ready since it last waited.
+    /// One of the node's descriptors has been ready since it last waited.
     is_woken: Cell<bool>,
     /// Which. Has room for all of them.
     fired: RefCell<Vec<usize>>,
@@ -128,8 +129,8 @@ impl Descriptors {
         Descriptors { poller, node: Rc::default() }
     }
 
-    /// Registers a descriptor until what is returned is dropped. What it belongs to should not block: a source reads until
-    /// there is nothing more, and then waits. A regular file, for which the kernel cannot wait, counts as always ready.
+    /// Registers a descriptor until what is returned is dropped. What it belongs to should not block: a node reads or
+    /// writes as far as that goes, and then waits. A regular file, for which the kernel cannot wait, counts as always ready.
     ///
     /// # Errors
     /// What the system answered: that the process has no descriptors left, or that this one is registered already.
@@ -166,13 +167,13 @@ impl Descriptors {
         Ok(Watched { what, at, descriptors: self.clone() })
     }
 
-    /// Whether one of them has been ready since the source last waited.
+    /// Whether one of them has been ready since the node last waited.
     #[inline]
     pub(crate) fn is_woken(&self) -> bool {
         self.node.is_woken.get()
     }
 
-    /// The source waits: those that were ready are asked for again.
+    /// The node waits: those that were ready are asked for again.
     #[inline]
     pub(crate) fn wait_again(&self) {
         self.node.is_woken.set(false);
@@ -200,7 +201,7 @@ impl fmt::Debug for Descriptors {
     }
 }
 
-/// Something with a descriptor that a source waits for. Dropping it ends the waiting, and drops what it holds.
+/// Something with a descriptor that a node waits for. Dropping it ends the waiting, and drops what it holds.
 pub struct Watched<T: AsFd + 'static> {
     what: Rc<T>,
     at: usize,
@@ -209,7 +210,7 @@ pub struct Watched<T: AsFd + 'static> {
 
 impl<T: AsFd + 'static> Watched<T> {
     /// Whether the kernel has said that it is ready, or has an error, since the source last said
-    /// [`Next::WhenReady`](crate::Next::WhenReady). With many descriptors it tells which are worth a try.
+    /// [`Next::WhenReady`](crate::Next::WhenReady), or since the last [`Sink::progress`](crate::Sink::progress). With many descriptors it tells which are worth a try.
     pub fn is_ready(&self) -> bool {
         let slots = self.descriptors.poller.slots.borrow();
         slots.get(self.at).and_then(Option::as_ref).is_some_and(|slot| slot.is_ready.get())
@@ -221,7 +222,7 @@ impl<T: AsFd + 'static> Watched<T> {
         let slots = poller.slots.borrow();
         let Some(slot) = slots.get(self.at).and_then(Option::as_ref) else { return };
         if slot.interest.replace(interest) == interest || slot.is_ready.get() {
-            // What was ready is asked for again when the source waits.
+            // What was ready is asked for again when the node waits.
             return;
         }
         if !poller.rearm(self.at, slot) {
@@ -264,7 +265,7 @@ struct Slot {
     fd: Rc<dyn AsFd>,
     interest: Cell<Interest>,
     is_pollable: bool,
-    /// It was reported, and is not asked for before its source waits again.
+    /// It was reported, and is not asked for before its node waits again.
     is_ready: Cell<bool>,
     node: Rc<Waiting>,
 }

@@ -86,7 +86,7 @@ pub use layers::Layers;
 pub use meter::{Recorded, Telemetry, Term};
 pub use node::{
     Building, Claim, Cost, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning, PortType,
-    Ports, Reset, Set, Setting, Sink, Source, Taken, Transform,
+    Ports, Progress, Reset, Set, Setting, Sink, Source, Taken, Transform,
 };
 pub use panic::panic_hook;
 pub use payload::{Header, Message, Payload, Plain, Qos};

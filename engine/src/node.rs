@@ -117,6 +117,17 @@ pub enum Next {
     Done,
 }
 
+/// Whether a sink that waits for descriptors takes messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It takes the next message. It is asked again after that message, when one of its [`Descriptors`] is ready, and at this time
+    /// of the run's clock at the latest; [`Time::NEVER`] where it waits for nothing else.
+    Takes(Time),
+    /// It takes none, because what it has is still to be written: messages wait on its edges. It is asked again when one of its
+    /// descriptors is ready, and at this time of the run's clock at the latest.
+    WhenReady(Time),
+}
+
 /// A node that turns messages into messages.
 pub trait Transform: Node {
     /// The payload of its input, or a tuple, or [`Many`], or `TensorMut` to write in place.
@@ -153,6 +164,9 @@ pub trait Transform: Node {
 pub trait Sink: Node {
     /// The payload of its input, or a tuple, or [`Many`].
     type In: Inputs;
+    /// Whether it waits for [`Descriptors`]: to write, to connect, to accept. Then [`Sink::progress`] says when it takes messages,
+    /// and it takes them one at a time.
+    const WAITS: bool = false;
 
     /// Takes one message, or one set.
     ///
@@ -174,6 +188,17 @@ pub trait Sink: Node {
     /// The node fails.
     fn finish(&mut self) -> Result<(), NodeError> {
         self.flush()
+    }
+
+    /// Writes on as far as it can without waiting, and says whether the next message can be taken. Called only where
+    /// [`Sink::WAITS`]: before the first message, after each, when one of its [`Descriptors`] is ready, when the time has come that it
+    /// gave, and after [`Sink::finish`] until it takes messages again: that ends the node. Whoever gives up waiting for a peer
+    /// counts what is lost.
+    ///
+    /// # Errors
+    /// The node fails.
+    fn progress(&mut self) -> Result<Progress, NodeError> {
+        Ok(Progress::Takes(Time::NEVER))
     }
 
     /// How many of so many calls there is room for where messages go on to.
@@ -415,8 +440,8 @@ impl Ports {
         self
     }
 
-    /// Calls may wait in the kernel (disks, devices without a descriptor): the node runs on a helper thread. A source that waits for
-    /// a descriptor does not have to: [`Next::WhenReady`].
+    /// Calls may wait in the kernel (disks, devices without a descriptor): the node runs on a helper thread. What waits for
+    /// a descriptor does not have to: [`Next::WhenReady`], [`Sink::progress`].
     #[must_use]
     pub fn blocking(mut self) -> Self {
         self.blocking = true;
@@ -616,7 +641,8 @@ impl Building<'_> {
         self.clock.clone()
     }
 
-    /// Where a source registers the file descriptors that it waits for, now and later; see [`Next::WhenReady`].
+    /// Where a source or a sink registers the file descriptors that it waits for, now and later; see [`Next::WhenReady`] and
+    /// [`Sink::progress`].
     pub fn descriptors(&self) -> Descriptors {
         self.descriptors.clone()
     }

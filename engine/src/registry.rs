@@ -382,10 +382,8 @@ impl<N: Sink> PlannedNode for SinkNode<N> {
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
         let node = N::build(self.0.config, building)?;
-        let inputs = parts.intake.edges.len();
-        let intake = Intake::build(parts.intake);
-        let again = parts.blueprint.map(Blueprint::again);
-        Ok(Box::new(SinkStage::new(node, parts.common, intake, inputs, &parts.sources, again, cx)))
+        let (again, descriptors) = (parts.blueprint.map(Blueprint::again), building.descriptors());
+        Ok(Box::new(SinkStage::new(node, parts.common, parts.intake, &parts.sources, again, descriptors, cx)))
     }
 }
 

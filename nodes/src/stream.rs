@@ -1,5 +1,5 @@
 //! What streams of bytes have in common, whatever they come from: where one message ends and the next begins, how a
-//! worker waits for a source's descriptors, how a lost connection is made again.
+//! worker waits for a node's descriptors, how a lost connection is made again.
 //!
 //! Nothing in here holds more bytes than were asked for in the graph file: a length that somebody else names is held
 //! against `max_bytes` before anything is done with it.
@@ -7,7 +7,6 @@
 pub(crate) mod address;
 pub(crate) mod backoff;
 pub(crate) mod framing;
-pub(crate) mod held;
 pub(crate) mod links;
 pub(crate) mod outgoing;
 pub(crate) mod peer;

@@ -8,7 +8,6 @@ use super::{Berth, Dock, Moored, Way, inlet};
 use crate::clock::Time;
 use crate::edge::{OuterParams, OuterTx, Reason, Shared, WhenFull, outer};
 use crate::error::{NodeError, NodeErrorKind, PlanErrors};
-use crate::intake::Intake;
 use crate::node::{Building, Given, InPort, Inputs, Node, Planning, PortType, Ports, Sink};
 use crate::payload::{Message, Payload};
 use crate::registry::{NodeParts, PlannedNode};
@@ -98,12 +97,16 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
         let handle = Outlet::<T>(Receiver { dock: dock.clone(), bell: own });
         Some(Moored { handle: Box::new(handle), ty: PortType::of::<T>(), dock })
     }
-    fn make(self: Box<Self>, parts: NodeParts, _: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+    fn make(
+        self: Box<Self>,
+        parts: NodeParts,
+        building: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
         let tx = self.tx.ok_or_else(|| NodeError::other("an outlet is wired before it is built"))?;
-        let inputs = parts.intake.edges.len();
-        let intake = Intake::build(parts.intake);
         let node = OutletNode { tx, failed: false };
-        Ok(Box::new(SinkStage::new(node, parts.common, intake, inputs, &parts.sources, None, cx)))
+        let descriptors = building.descriptors();
+        Ok(Box::new(SinkStage::new(node, parts.common, parts.intake, &parts.sources, None, descriptors, cx)))
     }
 }
 

@@ -5,11 +5,13 @@ use super::{
     Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, note_skew,
     reset_node,
 };
+use crate::clock::Time;
+use crate::descriptors::Descriptors;
 use crate::edge::State;
 use crate::error::NodeError;
-use crate::intake::{Intake, Lead};
+use crate::intake::{Intake, IntakeParts, Lead};
 use crate::meter::{Hist, Term};
-use crate::node::{Inputs, Reset, Sink};
+use crate::node::{Inputs, Progress, Reset, Sink};
 use crate::origins::{Origin, Origins};
 use crate::worker::Cx;
 use std::any::Any;
@@ -21,6 +23,17 @@ pub(crate) struct SinkStage<N: Sink> {
     work: SinkWork<N>,
     dirty: bool,
     again: Option<Again<N>>,
+    waits: Waits,
+}
+
+/// What a node that waits for descriptors said last.
+struct Waits {
+    descriptors: Descriptors,
+    /// It is asked again at this time, ns.
+    due: u64,
+    is_full: bool,
+    /// The stream has ended, and the node ends once it takes messages again.
+    is_finishing: bool,
 }
 
 /// When a source began what one or more recorded messages of the turn are made of.
@@ -165,13 +178,16 @@ impl<N: Sink> SinkStage<N> {
     pub(crate) fn new(
         node: N,
         mut common: Common,
-        intake: <N::In as Inputs>::Intake,
-        inputs: usize,
+        intake: IntakeParts,
         sources: &[(u16, bool)],
         again: Option<Again<N>>,
+        descriptors: Descriptors,
         cx: &mut Cx,
     ) -> Self {
-        common.takes(inputs, cx);
+        common.takes(intake.edges.len(), cx);
+        if N::WAITS {
+            common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
+        }
         let n = sources.iter().map(|(source, _)| usize::from(*source) + 1).max().unwrap_or(0);
         let (mut paths, mut ages) = (vec![None; n], vec![None; n]);
         for (source, is_reused) in sources {
@@ -195,11 +211,48 @@ impl<N: Sink> SinkStage<N> {
             lead: common.lead,
             ledgers: Vec::with_capacity(most + 1),
         };
-        SinkStage { common, feed: Feed::new(intake), work, dirty: false, again }
+        let waits = Waits { descriptors, due: 0, is_full: false, is_finishing: false };
+        SinkStage { common, feed: Feed::new(Intake::build(intake)), work, dirty: false, again, waits }
+    }
+
+    /// Has the node write on, where that is due. The turn, if no message is to be taken in it.
+    fn progress(&mut self, cx: &mut Cx) -> Option<Turn> {
+        if cx.mark() >= self.waits.due || self.waits.descriptors.is_woken() {
+            let node = &mut self.work.node;
+            let outcome = guarded("progress", || node.as_mut().map_or(Ok(Progress::Takes(Time::NEVER)), N::progress));
+            cx.stale();
+            match outcome {
+                Ok(Progress::Takes(due)) => (self.waits.due, self.waits.is_full) = (due.0, false),
+                Ok(Progress::WhenReady(due)) => (self.waits.due, self.waits.is_full) = (due.0, true),
+                Err(trouble) => {
+                    let is_finishing = self.waits.is_finishing;
+                    self.fail(cx, trouble);
+                    // One that goes on all the same is not asked the same at once.
+                    self.waits.due = u64::MAX;
+                    if is_finishing && self.common.life == Life::Open {
+                        self.common.life = self.feed.ended();
+                    }
+                    return Some(Turn::Worked);
+                }
+            }
+            self.waits.descriptors.wait_again();
+        }
+        if self.waits.is_full {
+            self.common.note_blocked(cx);
+            // What the kernel cannot wait for is tried again in the next turn.
+            let is_woken = self.waits.descriptors.is_woken();
+            return Some(Turn::Idle(if is_woken { 0 } else { self.waits.due }));
+        }
+        if self.waits.is_finishing {
+            self.common.life = self.feed.ended();
+            return Some(Turn::Worked);
+        }
+        None
     }
 
     #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
+        (self.waits.is_full, self.waits.is_finishing) = (false, false);
         self.work.origins.clear();
         self.work.spans.clear();
         self.work.ledgers.clear();
@@ -232,6 +285,7 @@ impl<N: Sink> SinkStage<N> {
         match self.common.life {
             Life::Open => {}
             Life::Resting(due) => {
+                self.waits.due = 0;
                 let (node, again) = (&mut self.work.node, &mut self.again);
                 return build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
                     self.fail(cx, trouble);
@@ -243,7 +297,12 @@ impl<N: Sink> SinkStage<N> {
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        let limit = self.common.limit(self.feed.intake.is_perishable());
+        if N::WAITS
+            && let Some(turn) = self.progress(cx)
+        {
+            return turn;
+        }
+        let limit = if N::WAITS { 1 } else { self.common.limit(self.feed.intake.is_perishable()) };
         let available = self.feed.intake.ready(limit);
         if available == 0 {
             let freed = self.feed.intake.ring();
@@ -253,7 +312,12 @@ impl<N: Sink> SinkStage<N> {
                     node.feeder_failed();
                 }
                 self.extra(cx, "finish");
-                if self.common.life == Life::Open {
+                if self.common.life != Life::Open {
+                    return Turn::Worked;
+                }
+                if N::WAITS {
+                    (self.waits.due, self.waits.is_finishing) = (0, true);
+                } else {
                     self.common.life = self.feed.ended();
                 }
                 return Turn::Worked;
@@ -261,10 +325,15 @@ impl<N: Sink> SinkStage<N> {
             if std::mem::take(&mut self.dirty) {
                 self.extra(cx, "flush");
             }
+            if N::WAITS {
+                // No message has waited for it.
+                self.common.blocked_since = 0;
+            }
             let (wake, reset) = self.common.listen(self.feed.intake.due(), cx);
             if reset {
                 reset_node(&mut self.work.node, Reset::Gap, &self.common, cx);
             }
+            let wake = if N::WAITS { wake.min(self.waits.due) } else { wake };
             return if freed { Turn::Worked } else { Turn::Idle(wake) };
         }
         let room = self.work.node.as_ref().map_or(available, |node| node.room(available));
@@ -272,7 +341,7 @@ impl<N: Sink> SinkStage<N> {
             self.common.note_blocked(cx);
             return Turn::Blocked;
         }
-        self.dirty = true;
+        (self.dirty, self.waits.due) = (true, 0);
         if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
             self.fail(cx, trouble);
         }
@@ -285,7 +354,7 @@ impl<N: Sink> SinkStage<N> {
 
 impl<N: Sink> Stage for SinkStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
-        let is_plain = self.common.life == Life::Open && self.feed.has_only(&self.common);
+        let is_plain = !N::WAITS && self.common.life == Life::Open && self.feed.has_only(&self.common);
         if is_plain && self.work.node.as_ref().is_some_and(|node| node.room(1) > 0) {
             self.common.counts.turns.add(1);
             cx.enter(self.common.node);
@@ -311,6 +380,14 @@ impl<N: Sink> Stage for SinkStage<N> {
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
+        if N::WAITS && self.common.life == Life::Open {
+            if cx.mark() >= self.waits.due || self.waits.descriptors.is_woken() {
+                return Standing { ready: true, due: 0, pressed: false };
+            }
+            if self.waits.is_full {
+                return Standing::IDLE;
+            }
+        }
         self.common.standing_of(&mut self.feed.intake, false, cx)
     }
 

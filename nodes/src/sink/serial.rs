@@ -1,16 +1,17 @@
 //! Messages to a serial device.
 
 use crate::stream::backoff::Backoff;
-use crate::stream::outgoing::{Outgoing, Patience, Sent};
+use crate::stream::outgoing::{Outgoing, Sent};
 use crate::stream::tty::{self, Tty};
 use crate::stream::{self, Framing};
 use limen::{
-    Building, Claim, Clock, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink, Tensor,
-    Time,
+    Building, Claim, Clock, Cost, Descriptors, Given, Interest, Message, Metrics, Node, NodeError, PlanErrors,
+    Planning, Ports, Progress, Sink, Tensor, Time, Watched,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::File;
+use std::io;
 
 /// How much longer than it takes on the wire a message may take, ns.
 const PATIENCE: u64 = 100_000_000;
@@ -18,7 +19,7 @@ const PATIENCE: u64 = 100_000_000;
 /// Sends the bytes of every message to a serial device.
 ///
 /// The device takes 8 bits without parity and one stop bit; there is no flow control. It lies outside the graph's folder, so
-/// that the command line has to allow it: `--allow-path /dev`. A call lasts as long as its message is on the wire. What a
+/// that the command line has to allow it: `--allow-path /dev`. The next message is taken when the device has taken this one. What a
 /// device does not take is counted (`full`), and what was to go to one that is gone (`unsent`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -35,7 +36,8 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Serial {
     tty: Tty,
-    port: Option<File>,
+    port: Option<Watched<File>>,
+    descriptors: Descriptors,
     out: Outgoing,
     framing: Framing,
     baud: u64,
@@ -57,6 +59,17 @@ impl Serial {
         self.clock.now() + wire + PATIENCE
     }
 
+    fn open(&self) -> io::Result<Watched<File>> {
+        self.descriptors.watch(self.tty.open()?, Interest::Nothing)
+    }
+
+    /// Has the worker wait for room, where there is something to write.
+    fn listen(&self) {
+        if let Some(port) = &self.port {
+            port.set_interest(if self.out.is_behind() { Interest::Write } else { Interest::Nothing });
+        }
+    }
+
     fn close(&mut self) {
         self.partial += u64::from(self.out.is_behind());
         self.out = Outgoing::default();
@@ -70,7 +83,7 @@ impl Node for Serial {
 
     fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let mut ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium).blocking();
+        let mut ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
         if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for writing", path.display())));
         }
@@ -79,10 +92,13 @@ impl Node for Serial {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let tty = Tty::new(&config.device, config.baud, cx.folders())?;
-        let port = tty.open().map_err(|error| tty.error(error))?;
+        let descriptors = cx.descriptors();
+        let port = tty.open().and_then(|port| descriptors.watch(port, Interest::Nothing));
+        let port = port.map_err(|error| tty.error(error))?;
         Ok(Serial {
             tty,
             port: Some(port),
+            descriptors,
             out: Outgoing::default(),
             framing: config.framing,
             baud: config.baud.into(),
@@ -107,22 +123,17 @@ impl Node for Serial {
 
 impl Sink for Serial {
     type In = Tensor;
+    const WAITS: bool = true;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
         self.frame.clear();
         self.framing.write(input.body.bytes(), &mut self.frame)?;
-        if self.port.is_none() && self.due <= self.clock.now() {
-            match self.tty.open() {
-                Ok(port) => self.port = Some(port),
-                Err(_) => self.due = self.backoff.after(self.clock.now()),
-            }
-        }
         let until = self.until();
         let Some(port) = &self.port else {
             self.unsent += 1;
             return Ok(());
         };
-        match self.out.send(port, &self.frame, Patience { clock: &self.clock, until }) {
+        match self.out.send(&**port, &self.frame, until) {
             Sent::Done => {
                 self.sent += 1;
                 self.backoff.reset();
@@ -133,14 +144,31 @@ impl Sink for Serial {
                 self.close();
             }
         }
+        self.listen();
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), NodeError> {
-        let until = self.until();
-        if let Some(port) = &self.port {
-            self.out.wait(port, Patience { clock: &self.clock, until });
+    fn progress(&mut self) -> Result<Progress, NodeError> {
+        let now = self.clock.now();
+        if self.port.is_none() && self.due <= now {
+            match self.open() {
+                Ok(port) => self.port = Some(port),
+                Err(_) => self.due = self.backoff.after(now),
+            }
         }
+        let Some(port) = &self.port else { return Ok(Progress::Takes(self.due)) };
+        self.out.catch_up(&**port);
+        if self.out.is_closed {
+            self.close();
+            return Ok(Progress::Takes(self.due));
+        }
+        self.listen();
+        Ok(self.out.waits_until(now).map_or(Progress::Takes(Time::NEVER), Progress::WhenReady))
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        let until = self.until();
+        self.out.wait_until(until);
         Ok(())
     }
 }

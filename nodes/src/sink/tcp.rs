@@ -2,17 +2,20 @@
 
 use crate::source::tcp::{check, claim, open};
 use crate::stream::links::Links;
-use crate::stream::outgoing::{Patience, Sent};
+use crate::stream::outgoing::Sent;
 use crate::stream::{self, Address, Framing};
 use limen::{
-    Building, Clock, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink, Tensor, Time,
+    Building, Clock, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
+    Tensor, Time,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// How long one message waits for the one peer that the node connected to, ns.
 const PATIENCE: u64 = 100_000_000;
-/// How long the first connection is waited for before the graph starts, and the last bytes when it ends, ns.
+/// How long the first connection is waited for, ns.
+const GREETING: u64 = 500_000_000;
+/// How long the last bytes are waited for when the stream ends, ns.
 const FAREWELL: u64 = 500_000_000;
 
 /// Sends the bytes of every message over TCP, to all who have connected (`listen`), or over a connection that it makes, and
@@ -40,6 +43,8 @@ pub struct Tcp {
     links: Links,
     framing: Framing,
     clock: Clock,
+    /// Until when the first connection is waited for; zero where it has come, or failed.
+    greeting: Time,
     /// A message as it goes over the wire.
     frame: Vec<u8>,
     sent: u64,
@@ -48,17 +53,6 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Lets connections come and go.
-    fn look(&mut self) -> Result<Time, NodeError> {
-        self.links.wait(0)?;
-        for at in (0..self.links.peers.len()).rev() {
-            if !self.links.peers[at].is_there() {
-                self.let_go(at);
-            }
-        }
-        Ok(self.clock.now())
-    }
-
     fn let_go(&mut self, at: usize) {
         self.links.counts.partial += u64::from(self.links.peers[at].is_behind());
         self.links.close(at);
@@ -71,17 +65,16 @@ impl Node for Tcp {
     fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         check(config.listen, config.connect, config.max_connections, &mut errors);
-        let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium).blocking();
+        let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
         errors.into_result(claim(ports, config.listen))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let Config { listen, connect, framing, max_connections } = config;
         // Nothing is read but what is thrown away.
-        let mut links = open(listen, connect, max_connections, Framing::Raw, 4 << 10, cx, None)?;
-        let clock = cx.clock();
-        links.greet(FAREWELL)?;
-        Ok(Tcp { links, framing, clock, frame: Vec::new(), sent: 0, unsent: 0, full: 0 })
+        let links = open(listen, connect, max_connections, Framing::Raw, 4 << 10, cx)?;
+        let greeting = cx.now() + GREETING;
+        Ok(Tcp { links, framing, clock: cx.clock(), greeting, frame: Vec::new(), sent: 0, unsent: 0, full: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -89,26 +82,32 @@ impl Node for Tcp {
         to.lost("unsent", self.unsent);
         to.lost("full", self.full);
         self.links.metrics(to);
+        let behind = self.links.peers.iter().filter(|peer| peer.is_behind()).count();
+        to.lost("partial", self.links.counts.partial + behind as u64);
     }
 }
 
 impl Sink for Tcp {
     type In = Tensor;
+    const WAITS: bool = true;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
         self.frame.clear();
         self.framing.write(input.body.bytes(), &mut self.frame)?;
-        let now = self.look()?;
+        // The kernel takes bytes for whoever has just hung up: whether somebody is there is asked before they count as sent.
+        for at in (0..self.links.peers.len()).rev() {
+            if !self.links.peers[at].hear() {
+                self.let_go(at);
+            }
+        }
         if self.links.peers.is_empty() {
             self.unsent += 1;
             return Ok(());
         }
         // Only whom the graph itself chose is waited for: any other could slow it as it likes.
-        let until = if self.links.listens() { Time::ZERO } else { now + PATIENCE };
+        let until = if self.links.listens() { Time::ZERO } else { self.clock.now() + PATIENCE };
         for at in (0..self.links.peers.len()).rev() {
-            let peer = &mut self.links.peers[at];
-            let sent = peer.send(&self.frame, Patience { clock: &self.clock, until });
-            match sent {
+            match self.links.peers[at].send(&self.frame, until) {
                 Sent::Done => self.sent += 1,
                 Sent::Full => self.full += 1,
                 Sent::Closed => {
@@ -120,21 +119,30 @@ impl Sink for Tcp {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), NodeError> {
-        let now = self.look()?;
-        for peer in &mut self.links.peers {
-            peer.wait(Patience { clock: &self.clock, until: now + PATIENCE / 2 });
+    fn progress(&mut self) -> Result<Progress, NodeError> {
+        self.links.look();
+        let now = self.clock.now();
+        let mut waits = None;
+        for at in (0..self.links.peers.len()).rev() {
+            let peer = &mut self.links.peers[at];
+            let until = peer.catch_up(now);
+            if (peer.is_closed || peer.stream().is_ready()) && !peer.hear() {
+                self.let_go(at);
+            } else {
+                waits = waits.max(until);
+            }
         }
-        Ok(())
+        let again = self.links.look_again_at();
+        if self.links.is_connecting() && now < self.greeting {
+            return Ok(Progress::WhenReady(self.greeting.min(again)));
+        }
+        self.greeting = Time::ZERO;
+        Ok(waits.map_or(Progress::Takes(again), |until| Progress::WhenReady(until.min(again))))
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
-        let now = self.clock.now();
-        for peer in &mut self.links.peers {
-            peer.catch_up(Patience { clock: &self.clock, until: now + FAREWELL });
-        }
-        let behind = self.links.peers.iter().filter(|peer| peer.is_behind()).count();
-        self.links.counts.partial += behind as u64;
+        let until = self.clock.now() + FAREWELL;
+        self.links.peers.iter_mut().for_each(|peer| peer.wait_until(until));
         Ok(())
     }
 }

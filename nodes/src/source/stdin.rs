@@ -97,7 +97,7 @@ impl Source for Stdin {
         }
         let fail = |error: io::Error| NodeError::file("standard input", error);
         // Others have it too, so that it is not made one that never blocks: it is asked each time.
-        if !ready::readable(&*self.input, 0).map_err(fail)? {
+        if !ready::is_readable(&*self.input).map_err(fail)? {
             return Ok(Next::WhenReady(Time::NEVER));
         }
         let read = nix::unistd::read(&*self.input, self.deframer.space()).map_err(io::Error::from);

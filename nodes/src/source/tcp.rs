@@ -5,8 +5,7 @@ use crate::stream::links::{self, Links};
 use crate::stream::{self, Address, Framing, OnClose};
 use limen::unit::Bytes;
 use limen::{
-    Building, Claim, Cost, Descriptors, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
-    Source, Tensor,
+    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -80,7 +79,7 @@ pub(crate) fn claim(ports: Ports, listen: Option<Address>) -> Ports {
     ports.notice(format!("listens on {address}: other machines can connect to it"))
 }
 
-/// The connections that a config asks for, with `descriptors` those of a source.
+/// The connections that a config asks for.
 pub(crate) fn open(
     listen: Option<Address>,
     connect: Option<Address>,
@@ -88,13 +87,12 @@ pub(crate) fn open(
     framing: Framing,
     max: usize,
     cx: &Building<'_>,
-    descriptors: Option<Descriptors>,
 ) -> Result<Links, NodeError> {
     match (listen, connect) {
-        (Some(address), _) => Links::listen(address, most.unwrap_or(16), framing, max, cx.clock(), descriptors),
+        (Some(address), _) => Links::listen(address, most.unwrap_or(16), framing, max, cx.clock(), cx.descriptors()),
         (None, Some(address)) => {
             let backoff = Backoff::new(cx.node(), cx.now());
-            Ok(Links::connect(address, backoff, framing, max, cx.clock(), descriptors))
+            Ok(Links::connect(address, backoff, framing, max, cx.clock(), cx.descriptors()))
         }
         (None, None) => Err(NodeError::input("tcp", "neither `listen` nor `connect`")),
     }
@@ -170,7 +168,7 @@ impl Node for Tcp {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let Config { listen, connect, framing, max_bytes, max_connections, on_close, .. } = config;
-        let links = open(listen, connect, max_connections, framing, max_bytes.0 as usize, cx, Some(cx.descriptors()))?;
+        let links = open(listen, connect, max_connections, framing, max_bytes.0 as usize, cx)?;
         Ok(Tcp { links, framing, on_close, at: 0, received: 0, connections: 0 })
     }
 

@@ -3,17 +3,15 @@
 use super::address::Address;
 use super::backoff::Backoff;
 use super::framing::Framing;
-use super::held::Held;
 use super::peer::Peer;
-use super::ready::{self, Read, WAIT_MS};
+use super::ready::Read;
 use arrayvec::ArrayVec;
-use limen::{Clock, Descriptors, Interest, Metrics, NodeError, Time};
+use limen::{Clock, Descriptors, Interest, Metrics, NodeError, Time, Watched};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt};
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
 /// One node has at most so many connections.
 pub(crate) const MOST: usize = 64;
@@ -28,7 +26,7 @@ const EXHAUSTED: u64 = 100_000_000;
 #[derive(Debug)]
 enum Way {
     Listen {
-        listener: Held<TcpListener>,
+        listener: Watched<TcpListener>,
         most: usize,
         /// Not before this time; zero where nothing is in the way.
         next: Time,
@@ -46,7 +44,7 @@ enum Attempt {
     /// Nothing before this time.
     Rest(Time),
     /// Under way, until this time at most.
-    Try(Held<TcpStream>, Time),
+    Try(Watched<TcpStream>, Time),
     Open,
 }
 
@@ -70,8 +68,8 @@ pub(crate) struct Links {
     framing: Framing,
     max: usize,
     clock: Clock,
-    /// Where a source has its worker wait.
-    descriptors: Option<Descriptors>,
+    /// Where its worker waits.
+    descriptors: Descriptors,
     pub(crate) peers: ArrayVec<Peer, MOST>,
     pub(crate) counts: Counts,
 }
@@ -95,12 +93,12 @@ impl Links {
         framing: Framing,
         max: usize,
         clock: Clock,
-        descriptors: Option<Descriptors>,
+        descriptors: Descriptors,
     ) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("listening on {address}"), error);
         let listener = TcpListener::bind(address.0).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
-        let listener = Held::new(listener, descriptors.as_ref(), Interest::Read).map_err(refused)?;
+        let listener = descriptors.watch(listener, Interest::Read).map_err(refused)?;
         let way = Way::Listen { listener, most: most.min(MOST), next: Time::ZERO };
         Ok(Links { way, framing, max, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() })
     }
@@ -112,7 +110,7 @@ impl Links {
         framing: Framing,
         max: usize,
         clock: Clock,
-        descriptors: Option<Descriptors>,
+        descriptors: Descriptors,
     ) -> Self {
         let way = Way::Connect { address, attempt: Attempt::Rest(Time::ZERO), backoff };
         Links { way, framing, max, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() }
@@ -146,15 +144,6 @@ impl Links {
         self.serve(&events, now)
     }
 
-    /// Waits at most so long until something happens, and lets it happen; for a sink.
-    pub(crate) fn wait(&mut self, ms: u16) -> Result<(), NodeError> {
-        self.begin(self.clock.now());
-        let events = self.poll(ms).map_err(NodeError::other)?;
-        // What has come came during the wait, not before it.
-        self.serve(&events, self.clock.now());
-        Ok(())
-    }
-
     /// Reads of the peers that are ready, and meets whoever has come. Whether anything has happened.
     fn serve(&mut self, events: &Events, now: Time) -> bool {
         let mut has_happened = false;
@@ -175,23 +164,6 @@ impl Links {
         has_happened
     }
 
-    /// Which peers have something to say, and behind them whether somebody new has.
-    fn poll(&self, ms: u16) -> io::Result<Events> {
-        let mut fds: ArrayVec<PollFd<'_>, { MOST + 1 }> = ArrayVec::new();
-        fds.extend(self.peers.iter().map(|peer| PollFd::new(peer.stream().as_fd(), PollFlags::POLLIN)));
-        match &self.way {
-            Way::Listen { listener, next, .. } if *next <= self.clock.now() => {
-                fds.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
-            }
-            Way::Connect { attempt: Attempt::Try(stream, _), .. } => {
-                fds.push(PollFd::new(stream.as_fd(), PollFlags::POLLOUT));
-            }
-            _ => {}
-        }
-        ready::any(&mut fds, ms)?;
-        Ok(fds.iter().map(|fd| fd.any().unwrap_or(true)).collect())
-    }
-
     /// Begins an attempt to connect, or accepts again, if it is time.
     fn begin(&mut self, now: Time) {
         match &mut self.way {
@@ -204,7 +176,7 @@ impl Links {
                     return;
                 }
                 let dialled = dial(*address).map_err(io::Error::from);
-                let held = dialled.and_then(|stream| Held::new(stream, self.descriptors.as_ref(), Interest::Write));
+                let held = dialled.and_then(|stream| self.descriptors.watch(stream, Interest::Write));
                 *attempt = match held {
                     Ok(stream) => Attempt::Try(stream, now + ATTEMPT),
                     Err(_) => Attempt::Rest(backoff.after(now)),
@@ -235,7 +207,7 @@ impl Links {
                         Ok(_) if !has_room => self.counts.refused += 1,
                         Ok((stream, _)) => {
                             self.counts.connections += 1;
-                            let held = Held::new(stream, self.descriptors.as_ref(), Interest::Read);
+                            let held = self.descriptors.watch(stream, Interest::Read);
                             match held.and_then(|stream| Peer::new(stream, self.framing, self.max, now)) {
                                 Ok(peer) => self.peers.push(peer),
                                 Err(_) => self.counts.disconnects += 1,
@@ -297,17 +269,12 @@ impl Links {
         }
     }
 
-    /// Waits until the connection it makes itself is there or has failed, at most for a time; for a sink that begins.
-    pub(crate) fn greet(&mut self, within: u64) -> Result<(), NodeError> {
-        let end = self.clock.now() + within;
-        loop {
-            let now = self.clock.now();
-            let is_trying = matches!(&self.way, Way::Connect { attempt: Attempt::Try(..), .. });
-            let is_due = matches!(&self.way, Way::Connect { attempt: Attempt::Rest(until), .. } if *until <= now);
-            if now >= end || !(is_trying || is_due) {
-                return Ok(());
-            }
-            self.wait(WAIT_MS)?;
+    /// Whether the connection that it makes itself is being made.
+    pub(crate) fn is_connecting(&self) -> bool {
+        match &self.way {
+            Way::Connect { attempt: Attempt::Rest(until), .. } => *until == Time::ZERO,
+            Way::Connect { attempt: Attempt::Try(..), .. } => true,
+            _ => false,
         }
     }
 }

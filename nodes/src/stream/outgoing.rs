@@ -1,24 +1,7 @@
 //! Bytes on their way to somebody who may not be reading.
 
-use super::ready;
-use limen::{Clock, Time};
+use limen::Time;
 use std::io::{ErrorKind, Write};
-use std::os::fd::AsFd;
-
-/// How long to wait for who has no room.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience<'a> {
-    pub(crate) clock: &'a Clock,
-    pub(crate) until: Time,
-}
-
-impl Patience<'_> {
-    /// The next wait in the kernel, ms; none when there is no more patience.
-    fn wait_ms(self) -> Option<u16> {
-        let ms = self.until.since(self.clock.now()).div_ceil(1_000_000).min(ready::WAIT_MS.into());
-        (ms > 0).then_some(ms as u16)
-    }
-}
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +20,8 @@ pub(crate) struct Outgoing {
     pending: Vec<u8>,
     /// So many bytes of it are on their way.
     sent: usize,
-    /// Patience has ended once: nobody waits again before this has caught up.
-    is_slow: bool,
+    /// Until when it is waited for.
+    until: Time,
     pub(crate) is_closed: bool,
 }
 
@@ -48,46 +31,42 @@ impl Outgoing {
         !self.pending.is_empty()
     }
 
-    /// Sends bytes that belong together, unless the last ones have not gone yet.
-    pub(crate) fn send(&mut self, to: impl Write + AsFd + Copy, bytes: &[u8], patience: Patience<'_>) -> Sent {
-        if !self.wait(to, patience) {
+    /// Until when what is still to go is waited for; `None` where there is nothing, or where it was waited for in vain: before it
+    /// is gone nobody waits again.
+    pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
+        (self.is_behind() && !self.is_closed && now < self.until).then_some(self.until)
+    }
+
+    /// Waits longer for what is still to go.
+    pub(crate) fn wait_until(&mut self, until: Time) {
+        self.until = until;
+    }
+
+    /// Sends bytes that belong together, unless the last ones have not gone yet. What there is no room for is waited for until
+    /// a time.
+    pub(crate) fn send(&mut self, to: impl Write, bytes: &[u8], until: Time) -> Sent {
+        let mut to = to;
+        if !self.catch_up(&mut to) {
             return if self.is_closed { Sent::Closed } else { Sent::Full };
         }
-        let n = self.write(to, bytes);
+        let n = self.write(&mut to, bytes);
         if self.is_closed {
             return Sent::Closed;
         }
         self.pending.extend_from_slice(&bytes[n..]);
-        self.wait(to, patience);
-        if self.is_closed { Sent::Closed } else { Sent::Done }
+        self.until = until;
+        Sent::Done
     }
 
-    /// Sends what is still to go. Nobody is waited for a second time who has not caught up since the first. True when it is
-    /// gone.
-    pub(crate) fn wait(&mut self, to: impl Write + AsFd + Copy, patience: Patience<'_>) -> bool {
-        if self.is_slow {
-            return self.catch_up(to, Patience { until: Time::ZERO, ..patience });
-        }
-        let has_patience = patience.until > Time::ZERO;
-        let is_gone = self.catch_up(to, patience);
-        self.is_slow = !is_gone && has_patience;
-        is_gone
-    }
-
-    /// Sends what is still to go, as long as there is patience. True when it is gone.
-    pub(crate) fn catch_up(&mut self, to: impl Write + AsFd + Copy, patience: Patience<'_>) -> bool {
-        while self.is_behind() && !self.is_closed {
+    /// Sends what is still to go, as far as there is room. True when it is gone.
+    pub(crate) fn catch_up(&mut self, to: impl Write) -> bool {
+        if self.is_behind() && !self.is_closed {
             let pending = std::mem::take(&mut self.pending);
             self.sent += self.write(to, &pending[self.sent..]);
             self.pending = pending;
             if self.sent == self.pending.len() {
                 self.pending.clear();
-                (self.sent, self.is_slow) = (0, false);
-                break;
-            }
-            match patience.wait_ms() {
-                Some(ms) if ready::writable(to, ms).is_ok() => {}
-                _ => break,
+                self.sent = 0;
             }
         }
         !self.is_behind() && !self.is_closed
@@ -122,13 +101,11 @@ mod tests {
     fn a_message_goes_whole_or_not_at_all_and_one_at_most_is_kept() {
         let (near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        let clock = Clock::default();
-        let none = Patience { clock: &clock, until: Time::ZERO };
         let mut out = Outgoing::default();
         let message = |n: u8| vec![n; 100_000];
         let (mut sent, mut full) = (Vec::new(), 0);
         for n in 0..50 {
-            match out.send(&near, &message(n), none) {
+            match out.send(&near, &message(n), Time(u64::from(n))) {
                 Sent::Done => sent.push(n),
                 Sent::Full => full += 1,
                 Sent::Closed => panic!("nobody closed it"),
@@ -136,20 +113,18 @@ mod tests {
         }
         assert!(full > 0 && sent.len() + full == 50 && out.is_behind());
         assert!(out.pending.len() <= 100_000);
-        // Nobody waits twice for who does not read.
-        let until = clock.now() + 20_000_000;
-        assert!(!out.wait(&near, Patience { clock: &clock, until }) && out.is_slow && clock.now() >= until);
-        let never = Patience { clock: &clock, until: Time::NEVER };
-        assert_eq!((out.send(&near, &message(50), never), out.wait(&near, never)), (Sent::Full, false));
+        // Waited for as long as the message said that was taken last, and not again for those that were not.
+        let last = Time(u64::from(*sent.last().unwrap()));
+        assert_eq!((out.waits_until(Time(0)), out.waits_until(last)), (Some(last), None));
         // Who reads again gets the rest, and what follows.
         let reader = std::thread::spawn(move || {
             let mut all = Vec::new();
             far.read_to_end(&mut all).map(|_| all)
         });
-        let some = Patience { clock: &clock, until: clock.now() + 20_000_000_000 };
-        assert!(out.catch_up(&near, some) && !out.is_slow);
-        assert_eq!(out.send(&near, &message(99), some), Sent::Done);
-        assert!(out.catch_up(&near, some));
+        near.set_nonblocking(false).unwrap();
+        assert!(out.catch_up(&near) && out.waits_until(Time(0)).is_none());
+        assert_eq!(out.send(&near, &message(99), Time::NEVER), Sent::Done);
+        assert!(out.catch_up(&near));
         drop(near);
         let all = reader.join().unwrap().unwrap();
         let got: Vec<u8> = all.chunks(100_000).map(|chunk| chunk[0]).collect();
@@ -161,8 +136,6 @@ mod tests {
     fn who_is_gone_is_said_to_be() {
         let (near, far) = UnixStream::pair().unwrap();
         drop(far);
-        let clock = Clock::default();
-        let mut out = Outgoing::default();
-        assert_eq!(out.send(&near, b"x", Patience { clock: &clock, until: Time::ZERO }), Sent::Closed);
+        assert_eq!(Outgoing::default().send(&near, b"x", Time::ZERO), Sent::Closed);
     }
 }

@@ -1,10 +1,9 @@
 //! One connection: what comes of it, and what it takes.
 
 use super::framing::{Deframer, Framing};
-use super::held::Held;
-use super::outgoing::{Outgoing, Patience, Sent};
+use super::outgoing::{Outgoing, Sent};
 use super::ready::{self, Read};
-use limen::{Interest, Time};
+use limen::{Interest, Time, Watched};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, Read as _};
 use std::net::TcpStream;
@@ -19,7 +18,7 @@ const UNCONFIRMED_MS: u32 = 8_000;
 /// A connection that never makes anybody wait: reads and writes do what can be done at once.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    stream: Held<TcpStream>,
+    stream: Watched<TcpStream>,
     pub(crate) deframer: Deframer,
     /// When it was made, and when something came last.
     pub(crate) since: Time,
@@ -30,7 +29,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(stream: Held<TcpStream>, framing: Framing, max: usize, now: Time) -> io::Result<Self> {
+    pub(crate) fn new(stream: Watched<TcpStream>, framing: Framing, max: usize, now: Time) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         // Messages are whole; to wait for more of them only makes them late.
         stream.set_nodelay(true)?;
@@ -45,7 +44,7 @@ impl Peer {
         Ok(Peer { stream, deframer, since: now, heard: now, is_closed: false, out: Outgoing::default() })
     }
 
-    pub(crate) fn stream(&self) -> &Held<TcpStream> {
+    pub(crate) fn stream(&self) -> &Watched<TcpStream> {
         &self.stream
     }
 
@@ -65,8 +64,8 @@ impl Peer {
         outcome
     }
 
-    /// Whether the other end is still there; what it says, though nobody asked, is thrown away.
-    pub(crate) fn is_there(&mut self) -> bool {
+    /// Throws away what it says, though nobody asked. Whether it is still there.
+    pub(crate) fn hear(&mut self) -> bool {
         // Bounded: a peer that talks without end is heard again with the next message.
         for _ in 0..16 {
             self.deframer.clear();
@@ -82,48 +81,31 @@ impl Peer {
         self.out.is_behind()
     }
 
-    /// Sends bytes that belong together, unless the last ones have not gone yet.
-    pub(crate) fn send(&mut self, bytes: &[u8], patience: Patience<'_>) -> Sent {
-        self.out.send(&*self.stream, bytes, patience)
+    /// Sends bytes that belong together, unless the last ones have not gone yet. What there is no room for is waited for until
+    /// a time.
+    pub(crate) fn send(&mut self, bytes: &[u8], until: Time) -> Sent {
+        let sent = self.out.send(&*self.stream, bytes, until);
+        self.listen();
+        sent
     }
 
-    /// Sends what is still to go, as long as there is patience, unless it was waited for in vain already.
-    pub(crate) fn wait(&mut self, patience: Patience<'_>) {
-        self.out.wait(&*self.stream, patience);
-    }
-
-    /// Sends what is still to go, as long as there is patience.
-    pub(crate) fn catch_up(&mut self, patience: Patience<'_>) {
-        self.out.catch_up(&*self.stream, patience);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use limen::Clock;
-    use std::net::TcpListener;
-
-    /// Its kernel answers, and it neither reads nor hangs up: that is what a process that froze does.
-    #[test]
-    fn a_peer_that_takes_nothing_is_let_go() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let frozen = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (near, _) = listener.accept().unwrap();
-        let mut peer = Peer::new(Held::Plain(near), Framing::Raw, 16, Time::ZERO).unwrap();
-        let clock = Clock::default();
-        let begin = clock.now();
-        while peer.send(&[0; 1 << 16], Patience { clock: &clock, until: Time::ZERO }) != Sent::Full {}
-        assert!(peer.is_there());
-        let mut waits = 0;
-        while peer.is_there() {
-            ready::readable(&**peer.stream(), 1_000).unwrap();
-            waits += 1;
-            assert!(waits < 30, "it is still there");
+    /// Sends what is still to go, as far as there is room. Until when the rest is waited for.
+    pub(crate) fn catch_up(&mut self, now: Time) -> Option<Time> {
+        if self.out.is_behind() {
+            self.out.catch_up(&*self.stream);
+            self.listen();
         }
-        let ms = clock.now().since(begin) / 1_000_000;
-        assert!(ms >= u64::from(UNCONFIRMED_MS), "{ms} ms");
-        assert_eq!(peer.send(b"x", Patience { clock: &clock, until: Time::ZERO }), Sent::Closed);
-        drop(frozen);
+        self.out.waits_until(now)
+    }
+
+    /// Waits longer for what is still to go.
+    pub(crate) fn wait_until(&mut self, until: Time) {
+        self.out.wait_until(until);
+    }
+
+    /// Has the worker wait for room, where there is something to write.
+    fn listen(&mut self) {
+        self.is_closed |= self.out.is_closed;
+        self.stream.set_interest(if self.out.is_behind() { Interest::Both } else { Interest::Read });
     }
 }

@@ -1,31 +1,13 @@
-//! Waiting in the kernel, never for long: whoever stops the graph does not wait for a peer that takes nothing. Sinks do it;
-//! sources are waited for by their workers.
+//! Reading without waiting.
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::AsFd;
 
-/// The longest wait, ms. A thread in one learns within 100 ms that the graph is to stop.
-pub(crate) const WAIT_MS: u16 = 50;
-
-/// Whether there is something to read, or nothing will ever be again.
-pub(crate) fn readable(fd: impl AsFd, ms: u16) -> io::Result<bool> {
-    one(&fd, PollFlags::POLLIN, ms)
-}
-
-/// Whether there is room to write, or nothing can ever be written again.
-pub(crate) fn writable(fd: impl AsFd, ms: u16) -> io::Result<bool> {
-    one(&fd, PollFlags::POLLOUT, ms)
-}
-
-fn one(fd: &impl AsFd, flags: PollFlags, ms: u16) -> io::Result<bool> {
-    any(&mut [PollFd::new(fd.as_fd(), flags)], ms)
-}
-
-/// Waits until any of them is ready. A signal ends the wait, as its time does.
-pub(crate) fn any(fds: &mut [PollFd<'_>], ms: u16) -> io::Result<bool> {
-    match poll(fds, ms) {
+/// Whether there is something to read, or nothing will ever be again; asked without waiting.
+pub(crate) fn is_readable(fd: impl AsFd) -> io::Result<bool> {
+    match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) {
         Ok(n) => Ok(n > 0),
         Err(Errno::EINTR) => Ok(false),
         Err(error) => Err(error.into()),

@@ -1,7 +1,7 @@
-//! Sources that wait for a descriptor: nobody waits for them, and what waited for them is as old as it is.
+//! Nodes that wait for a descriptor: nobody waits for them, and what waited for them is as old as it is.
 
 use super::{Graph, checked, figures, stop};
-use limen::{Clock, Drain, Driven, Tensor, Time, Turned};
+use limen::{Clock, Drain, Driven, SimulatedClock, Tensor, Time, Turned};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -255,6 +255,94 @@ fn what_a_source_has_no_room_for_wakes_nobody() {
         assert_eq!(message.body.bytes(), [n]);
     }
     checked(driven.stop(Drain::within(PATIENCE)));
+}
+
+/// A sink that waits for room to write waits outside its turn: its neighbours have theirs although the clock stands still, so
+/// that its patience never ends. Whoever reads again gets everything; what is waited for in vain is counted.
+#[test]
+fn a_sink_that_waits_to_write_costs_its_neighbours_nothing() {
+    let graph = Graph::new();
+    // More than two buffers of the kernel hold.
+    let bytes: Vec<u8> = (0..32u32 << 20).map(|n| (n >> 8) as u8).collect();
+    graph.write("in.bin", &bytes);
+    for is_read in [true, false] {
+        let far = TcpListener::bind("127.0.0.1:0").unwrap();
+        let nodes = format!(
+            "  a: {{ kind: file, config: {{ path: in.bin, framing: raw }} }}\n  \
+             b: {{ kind: tcp, config: {{ connect: {}, framing: raw }}, from: a, core: 0 }}\n  \
+             t: {{ kind: numbers, config: {{ count: 1000 }}, core: 0 }}\n  z: {{ kind: null, from: t, core: 0 }}\n",
+            far.local_addr().unwrap().port()
+        );
+        let plan = graph.plan(&nodes).unwrap();
+        assert_eq!(plan.workers().len(), 1, "{:?}", plan.workers());
+        let clock = SimulatedClock::new(Time(1));
+        let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+        let done = |driven: &Driven| {
+            let stats = driven.stats();
+            ["b", "z"].map(|node| stats.iter().find(|stats| stats.node == node).unwrap().done)
+        };
+        let end = Instant::now() + PATIENCE;
+        while driven.turn() == Turned::Worked || done(&driven)[0] == 0 {
+            assert!(Instant::now() < end, "{:?}", driven.stats());
+        }
+        let [taken, beside] = done(&driven);
+        assert!(taken > 0 && beside == 1_000, "{:?}", driven.stats());
+        driven.turn();
+        assert_eq!(done(&driven), [taken, beside]);
+        let (mut peer, _) = far.accept().unwrap();
+        let read = move || {
+            let mut all = Vec::new();
+            peer.read_to_end(&mut all).map(|_| all)
+        };
+        let (reader, _idle) = if is_read { (Some(std::thread::spawn(read)), None) } else { (None, Some(read)) };
+        loop {
+            match driven.turn() {
+                Turned::Ended => break,
+                Turned::Worked => {}
+                Turned::Idle(_) if is_read => assert!(is_readable(&driven, 20_000), "{:?}", driven.stats()),
+                Turned::Idle(until) => clock.advance_to(until),
+            }
+        }
+        let report = checked(driven.finish());
+        let figure = |name: &str| report.metric(name).unwrap();
+        let messages = report.node("a").unwrap().done as f64;
+        if let Some(reader) = reader {
+            assert!(reader.join().unwrap().unwrap() == bytes);
+            figures(&report, &[("b.sent", messages), ("b.full", 0.0), ("b.partial", 0.0)]);
+        } else {
+            assert!(figure("b.full") > 0.0, "{:?}", report.nodes);
+            assert_eq!((figure("b.sent") + figure("b.full"), figure("b.partial")), (messages, 1.0));
+        }
+    }
+}
+
+/// Its kernel answers, and it neither reads nor hangs up: that is what a process that froze does. The kernel says after 8 s that
+/// it takes nothing; nobody else does, because the clock stands still.
+#[test]
+fn a_peer_that_takes_nothing_is_let_go() {
+    let graph = Graph::new();
+    graph.write("in.bin", vec![7; 32 << 20]);
+    let far = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nodes = format!(
+        "  a: {{ kind: file, config: {{ path: in.bin, framing: raw }} }}\n  \
+         b: {{ kind: tcp, config: {{ connect: {}, framing: raw }}, from: a }}\n",
+        far.local_addr().unwrap().port()
+    );
+    let clock = Clock::Simulated(SimulatedClock::new(Time(1)));
+    let mut driven = graph.plan(&nodes).unwrap().wire().unwrap().drive(clock).unwrap();
+    let began = Instant::now();
+    loop {
+        match driven.turn() {
+            Turned::Ended => break,
+            Turned::Worked => {}
+            Turned::Idle(_) => assert!(is_readable(&driven, 20_000), "{:?}", driven.stats()),
+        }
+    }
+    let report = checked(driven.finish());
+    assert!(began.elapsed() >= Duration::from_secs(7), "{:?}", began.elapsed());
+    figures(&report, &[("b.connections", 1.0), ("b.disconnects", 1.0), ("b.partial", 1.0), ("b.full", 0.0)]);
+    let (sent, unsent) = (report.metric("b.sent").unwrap(), report.metric("b.unsent").unwrap());
+    assert!(sent > 0.0 && sent + unsent == report.node("a").unwrap().done as f64, "{:?}", report.nodes);
 }
 
 /// The stepper asks for descriptors without waiting, and waits in earnest only where nothing else is left to do.
