@@ -5,7 +5,7 @@ mod shared;
 mod windows;
 
 pub use events::Events;
-pub(crate) use events::{Noticed, Watcher, queue_bytes};
+pub(crate) use events::{Noticed, WatchedEdge, Watcher, queue_bytes};
 use shared::{COMMANDS, lock};
 pub(crate) use shared::{Command, Failure, RunShared};
 use windows::Interval;

@@ -19,7 +19,7 @@ use crate::plan::{OutputPlan, Plan};
 use crate::pool::Pool;
 use crate::port::PortParts;
 use crate::registry::{NodeParts, PlannedNode};
-use crate::running::{RunShared, Running, Watcher, build_error};
+use crate::running::{RunShared, Running, WatchedEdge, Watcher, build_error};
 use crate::stage::{
     BURST, Blueprint, Common, Counts, Fault, FaultSpec, Judged, Liveness, OnError, Restart, RestartSpec, Rules, Sieve,
     Stage,
@@ -408,16 +408,14 @@ impl Wired {
             }
         };
         let workers: Vec<worker::Plan> = gangs.into_iter().enumerate().map(worker).collect();
-        let edge_names = plan.edges().iter().map(|edge| format!("{} -> {}", edge.from_name, edge.to_name)).collect();
-        let watcher = Watcher::new(
-            shared.clone(),
-            counts.clone(),
-            edges.clone(),
-            edge_names,
-            plan.watchdog,
-            plan.drops_above,
-            has_workers,
-        );
+        let watched = plan.edges().iter().zip(&edges).map(|(edge, counters)| WatchedEdge {
+            counters: counters.clone(),
+            name: format!("{} -> {}", edge.from_name, edge.to_name),
+            thins: edge.thins,
+        });
+        let watched = watched.collect();
+        let watcher =
+            Watcher::new(shared.clone(), counts.clone(), watched, plan.watchdog, plan.drops_above, has_workers);
         let running = Running {
             stop_within: plan.stop,
             plan,

@@ -129,6 +129,30 @@ fn losses_above_a_part_are_told() {
     }
 }
 
+/// What an anchor finds no partner for is lost, and told; what comes beside it by its rate is not.
+#[test]
+fn losses_of_a_join_are_told() {
+    for (join, told) in [
+        ("by_time, within: 1ms, anchor: fast", &["a/out -> c/fast"][..]),
+        ("by_time, within: 1ms, anchor: slow", &[]),
+        ("by_time, within: 1ms", &["a/out -> c/fast"]),
+    ] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ period_ns: 10000000 }} }}\n  \
+             b: {{ kind: numbers, config: {{ period_ns: 50000000 }} }}\n  \
+             c: {{ kind: collect, inputs: {{ fast: a, slow: b }}, join: {{ policy: {join} }} }}\n"
+        );
+        let (events, driven) = drive(&graph, Duration::from_secs(3));
+        let lost = events.iter().filter_map(|event| match &event.kind {
+            EventKind::Lost { edge, reason, .. } => Some((edge.as_str(), *reason)),
+            _ => None,
+        });
+        let expected: Vec<_> = told.iter().flat_map(|edge| [(*edge, Reason::Unmatched); 2]).collect();
+        assert_eq!(lost.collect::<Vec<_>>(), expected, "{join}: {events:?}");
+        driven.finish();
+    }
+}
+
 /// Whoever waits for events hears of a node that hangs while it hangs, from another thread, whatever the program does.
 #[test]
 fn a_thread_that_waits_for_events_hears_of_a_node_that_hangs() {

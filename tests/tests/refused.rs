@@ -524,6 +524,17 @@ fn streams_of_different_rates_by_number() {
     ] {
         assert_eq!(notes(a, b, keys), expected, "{a}, {b}{keys}");
     }
+    for (b, anchor, expected) in [("30Hz", "", 1), ("30Hz", ", anchor: y", 0), ("1kHz", "", 0)] {
+        let join = format!(", join: {{ policy: by_time, within: 1ms{anchor} }}");
+        let plan = limen_tests::plan(&graph(&timer("1kHz"), &camera(b), &join)).unwrap();
+        let said = "no input sets the moment: `a` begins one each 1.00 ms, `b` begins one each 33.3 ms";
+        assert_eq!(
+            plan.notes().iter().filter(|note| note.contains(said)).count(),
+            expected,
+            "{join}: {:?}",
+            plan.notes()
+        );
+    }
     let live = format!(
         "version: 1\nnodes:\n  a: {{ {} }}\n  u: {{ {udp} }}\n  c: {{ kind: \"null\", inputs: {{ x: a, y: u }} }}\n",
         timer("1kHz")

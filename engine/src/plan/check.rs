@@ -112,7 +112,7 @@ impl Planner<'_> {
     }
 
     /// What is taken together by number has to be as many: of two sources the faster one would be held back by the other, whatever
-    /// it has to say.
+    /// it has to say. By time it would have no partner, which is a loss unless an input is named that sets the moment.
     pub(super) fn check_rates(
         &mut self,
         nodes: &[NodePlan],
@@ -129,7 +129,11 @@ impl Planner<'_> {
             ports(at).filter(|ports| ports.live || ports.period.is_some()).map(|ports| (at, ports))
         };
         for (at, node) in nodes.iter().enumerate() {
-            if node.in_edges.len() < 2 || node.merges() || node.rule.policy != JoinPolicy::Zip {
+            let by_time = node.rule.policy == JoinPolicy::ByTime;
+            if node.in_edges.len() < 2 || node.merges() || !(by_time || node.rule.policy == JoinPolicy::Zip) {
+                continue;
+            }
+            if by_time && node.rule.anchor.is_some() {
                 continue;
             }
             let sources: Vec<(usize, usize, &Ports)> =
@@ -147,6 +151,16 @@ impl Planner<'_> {
                 None => format!("nothing says how many `{name}` begins"),
             };
             let rates = format!("{}, {}", rate(&nodes[*a].name, one), rate(&nodes[*b].name, other));
+            if by_time {
+                if one.period.is_some() && other.period.is_some() {
+                    notes.push(format!(
+                        "`{}` takes messages of {names} together by time, and no input sets the moment: {rates}, and what finds no \
+                         partner is lost; with `anchor:` only what that input brings is, and the rest is thinned",
+                        node.name
+                    ));
+                }
+                continue;
+            }
             let message = format!(
                 "`{}` takes messages of {names} together by their numbers: {rates}, and the faster one is held back to the slower",
                 node.name

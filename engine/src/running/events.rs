@@ -28,8 +28,8 @@ const LOSSES_EVERY: u64 = 1_000_000_000;
 const LOOK: Duration = Duration::from_millis(50);
 /// Losses that nobody meant. What is superseded, let go by a gate or by its rate is thinned, and what a node that is out no longer takes
 /// has been said by its failure.
-const UNMEANT: [Reason; 5] =
-    [Reason::FullNewest, Reason::FullOldest, Reason::Expired, Reason::TooLarge, Reason::InvalidTime];
+const UNMEANT: [Reason; 6] =
+    [Reason::FullNewest, Reason::FullOldest, Reason::Expired, Reason::TooLarge, Reason::InvalidTime, Reason::Unmatched];
 
 /// What happened, as whoever noticed it knows it: nodes and edges by their indices.
 #[derive(Clone, Debug)]
@@ -97,9 +97,7 @@ impl EventQueue {
 pub(crate) struct Watcher {
     pub(super) shared: Arc<RunShared>,
     counts: Vec<Arc<Counts>>,
-    edges: Vec<Arc<edge::Shared>>,
-    /// `node/port -> node/port`.
-    edge_names: Vec<String>,
+    edges: Vec<WatchedEdge>,
     watchdog: Duration,
     /// Whether threads turn the graph, which can be seen to hang.
     pub(super) has_workers: bool,
@@ -107,6 +105,15 @@ pub(crate) struct Watcher {
     drops_above: f64,
     seen: Mutex<Seen>,
     pub(super) windows: Mutex<Windows>,
+}
+
+/// An edge, for who looks at its counters.
+pub(crate) struct WatchedEdge {
+    pub(crate) counters: Arc<edge::Shared>,
+    /// `node/port -> node/port`.
+    pub(crate) name: String,
+    /// What finds no partner at its end is thinned.
+    pub(crate) thins: bool,
 }
 
 /// What was seen at the last look.
@@ -139,8 +146,7 @@ impl Watcher {
     pub(crate) fn new(
         shared: Arc<RunShared>,
         counts: Vec<Arc<Counts>>,
-        edges: Vec<Arc<edge::Shared>>,
-        edge_names: Vec<String>,
+        edges: Vec<WatchedEdge>,
         watchdog: Duration,
         drops_above: f64,
         has_workers: bool,
@@ -154,7 +160,7 @@ impl Watcher {
             highest: vec![0; edges.len()],
         };
         let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
-        Watcher { shared, counts, edges, edge_names, watchdog, drops_above, has_workers, seen, windows }
+        Watcher { shared, counts, edges, watchdog, drops_above, has_workers, seen, windows }
     }
 
     /// Looks at what no worker can notice by itself. Any number of threads may.
@@ -181,7 +187,7 @@ impl Watcher {
         if self.has_workers {
             self.look_at_workers(&mut seen.workers);
         }
-        for (edge, highest) in self.edges.iter().zip(&mut seen.highest) {
+        for (edge, highest) in self.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest) {
             *highest = edge.fill().max(*highest);
         }
         self.look_at_losses(&mut seen);
@@ -190,7 +196,7 @@ impl Watcher {
     /// Messages in each edge, and the most seen there since somebody asked.
     pub(super) fn fills(&self) -> Vec<(u64, u64)> {
         let mut seen = lock(&self.seen);
-        let fills = self.edges.iter().zip(&mut seen.highest).map(|(edge, highest)| {
+        let fills = self.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest).map(|(edge, highest)| {
             let fill = edge.fill();
             (fill, std::mem::take(highest).max(fill))
         });
@@ -230,12 +236,14 @@ impl Watcher {
             return;
         }
         seen.losses_at = now;
-        for ((edge, shared), before) in self.edges.iter().enumerate().zip(&mut seen.losses) {
+        for ((edge, watched), before) in self.edges.iter().enumerate().zip(&mut seen.losses) {
+            let shared = &watched.counters;
             let now = Losses { sent: shared.producer.moved.get(), lost: UNMEANT.map(|reason| shared.lost(reason)) };
             let of = now.sent - before.sent;
             for (i, reason) in UNMEANT.into_iter().enumerate() {
                 let count = now.lost[i] - before.lost[i];
-                if count > 0 && count as f64 > self.drops_above * of as f64 {
+                let is_meant = reason == Reason::Unmatched && watched.thins;
+                if count > 0 && !is_meant && count as f64 > self.drops_above * of as f64 {
                     self.shared.notice(|| Noticed::Lost { edge, reason, count, of, within });
                 }
             }
@@ -264,7 +272,7 @@ impl Watcher {
     /// Adds the names.
     fn say(&self, noticed: Noticed) -> EventKind {
         let node = |node: usize| self.shared.name(node).to_string();
-        let edge = |edge: usize| self.edge_names[edge].clone();
+        let edge = |edge: usize| self.edges[edge].name.clone();
         match noticed {
             Noticed::Failed { node: at, call, number, text, panicked, then } => {
                 EventKind::Failed { node: node(at), call, number, text: text.into(), panicked, then }
