@@ -457,6 +457,7 @@ impl Outcome {
     /// Ends a worker's nodes and gathers what they leave.
     pub(crate) fn of(worker: usize, crew: Crew, mut cx: Cx, bug: Option<String>) -> Self {
         let ended = crew.end(&mut cx);
+        cx.mailbox.close();
         cx.rest();
         let subjects = std::mem::take(&mut cx.subjects);
         let histograms =

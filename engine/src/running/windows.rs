@@ -55,6 +55,8 @@ struct Copied {
 /// Where a worker leaves copies of its histograms.
 pub(crate) struct Mailbox {
     asked: Padded<AtomicBool>,
+    /// The worker has ended, and answers nothing any more.
+    is_closed: AtomicBool,
     empty: ArrayQueue<Box<[u64]>>,
     full: ArrayQueue<Copied>,
     /// What is in a copy; known once the worker's nodes are built.
@@ -65,6 +67,7 @@ impl Default for Mailbox {
     fn default() -> Self {
         Mailbox {
             asked: Padded::new(AtomicBool::new(false)),
+            is_closed: AtomicBool::new(false),
             empty: ArrayQueue::new(1),
             full: ArrayQueue::new(1),
             parts: OnceLock::new(),
@@ -101,6 +104,16 @@ impl Mailbox {
     pub(crate) fn answer(&self, at: u64, epoch: u64, words: Box<[u64]>) {
         self.asked.store(false, Ordering::Relaxed);
         let _ = self.full.push(Copied { at, epoch, words });
+    }
+
+    /// The worker ends.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an answer is still to come.
+    fn is_waited_for(&self) -> bool {
+        self.is_asked() && !self.is_closed.load(Ordering::Relaxed)
     }
 }
 
@@ -185,7 +198,8 @@ impl Windows {
         let mut asked = false;
         for (worker, (mailbox, before)) in shared.mailboxes.iter().zip(&mut self.workers).enumerate() {
             let is_due = before.asked_at == 0 || now.saturating_sub(before.asked_at) >= SHORTEST;
-            if is_due && !mailbox.is_asked() && !mailbox.empty.is_empty() {
+            if is_due && !mailbox.is_asked() && !mailbox.empty.is_empty() && !mailbox.is_closed.load(Ordering::Relaxed)
+            {
                 before.asked_at = now.max(1);
                 mailbox.asked.store(true, Ordering::Release);
                 shared.bell(worker).ring();
@@ -228,7 +242,7 @@ impl Watcher {
         windows.take(shared);
         if windows.ask(shared, now) && self.has_workers {
             let end = Instant::now() + PATIENCE;
-            while shared.mailboxes.iter().any(|mailbox| mailbox.is_asked()) && Instant::now() < end {
+            while shared.mailboxes.iter().any(|mailbox| mailbox.is_waited_for()) && Instant::now() < end {
                 std::thread::sleep(Duration::from_micros(50));
             }
             windows.take(shared);
