@@ -362,6 +362,7 @@ pub struct Ports {
     pub(crate) claims: Vec<Claim>,
     pub(crate) notes: Vec<String>,
     pub(crate) notices: Vec<String>,
+    pub(crate) public: bool,
     pub(crate) settings: Vec<Setting>,
 }
 
@@ -568,6 +569,14 @@ impl Ports {
     pub fn notice(mut self, notice: impl Into<String>) -> Self {
         self.notices.push(notice.into());
         self
+    }
+
+    /// The node listens where other machines reach it, which is planned only with
+    /// [`Options::allow_public`](crate::Options::allow_public). `how` is a notice, such as `listens on 0.0.0.0:9000`.
+    #[must_use]
+    pub fn public(mut self, how: impl Into<String>) -> Self {
+        self.public = true;
+        self.notice(how)
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Options {
     pub strict: Option<bool>,
     /// Whether the graph may ask for real-time threads.
     pub allow_rt: bool,
+    /// Whether the graph may listen where other machines reach it.
+    pub allow_public: bool,
     /// Where the graph's output files go instead of into its own folder.
     pub out: Option<PathBuf>,
 }

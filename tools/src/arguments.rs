@@ -255,6 +255,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Where and how it runs")]
     pub allow_rt: bool,
 
+    /// Let the graph listen where other machines reach it (`listen: '0.0.0.0:9000'`)
+    #[arg(long, env = "LIMEN_ALLOW_PUBLIC", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub allow_public: bool,
+
     /// Latencies of which messages: full, auto (1 burst in 16 under load), sampled (1 in 16), off
     #[arg(long, env = "LIMEN_TELEMETRY", value_name = "HOW", value_parser = telemetry())]
     #[arg(hide_env = true, hide_possible_values = true, help_heading = "Where and how it runs")]
@@ -366,6 +371,7 @@ impl RunArguments {
             telemetry: self.telemetry,
             strict: self.strict.then_some(true),
             allow_rt: self.allow_rt,
+            allow_public: self.allow_public,
             out: self.out.clone(),
         }
     }

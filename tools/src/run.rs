@@ -260,7 +260,8 @@ impl<'a> Run<'a> {
 
 /// Runs a plan to its end, its `--duration`, or a signal. Says where the interval log is, where one was asked for.
 fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, Option<io::Result<PathBuf>>), RunError> {
-    for node in plan.nodes().iter().filter(|_| !arguments.quiet) {
+    // Nobody who runs a graph is to miss these: `--quiet` does not leave them out.
+    for node in plan.nodes() {
         node.notices.iter().for_each(|notice| complain(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
     }
     if let (None, None, false) = (arguments.duration, arguments.frames, arguments.quiet)

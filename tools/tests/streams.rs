@@ -160,9 +160,12 @@ nodes:
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let folder = Folder::with("listens", &graph.replace("PORT", &port));
     let notice = format!("`a` listens on 0.0.0.0:{port}: other machines can send to it");
-    folder.run("graph.yaml --duration 50ms").expect(0, &notice, &format!("limen-run: {notice}\n"));
-    folder.run("graph.yaml --plan").expect(0, "other machines can", "");
-    assert_eq!(folder.run("graph.yaml --duration 50ms -q").err, "");
+    let said = format!("limen-run: {notice}\n");
+    folder.run("graph.yaml --duration 50ms --allow-public").expect(0, &notice, &said);
+    folder.run("graph.yaml --plan --allow-public").expect(0, "other machines can", "");
+    assert_eq!(folder.run("graph.yaml --duration 50ms --allow-public -q").err, said);
+    folder.run("graph.yaml --duration 50ms").expect(2, "", "error[E0161]");
+    folder.run("check graph.yaml").expect(2, "", "--allow-public");
 }
 
 /// S1: who waits, whatever for, leaves the cores to others.

@@ -176,6 +176,19 @@ impl Planner<'_> {
         }
     }
 
+    /// Who may be reached from other machines is not for the graph alone to say: it may be somebody else's.
+    pub(super) fn check_public(&mut self, nodes: &[NodePlan], specs: &[&NodeSpec]) {
+        if self.options.allow_public {
+            return;
+        }
+        for (node, spec) in nodes.iter().zip(specs) {
+            let Some(planned) = node.planned.as_ref().filter(|planned| planned.ports().public) else { continue };
+            let message = format!("`{}` {}, which was not allowed", node.name, planned.ports().notices.join("; "));
+            let help = "allow it with `--allow-public`, or listen on a port of this machine alone, such as `9000`";
+            self.wrong("E0161", &spec.place, message, help);
+        }
+    }
+
     /// Real time needs the user's leave, and leaves one CPU to everything else.
     pub(super) fn check_real_time(
         &mut self,

@@ -74,6 +74,7 @@ impl Planner<'_> {
         let memory = self.memory(&nodes, &edges, &sources);
         self.warn(&nodes, &edges, &mut notes);
         self.note_latest(&mut nodes, &edges);
+        self.check_public(&nodes, &specs);
         for node in &nodes {
             notes.extend(node.notices.iter().map(|notice| format!("`{}` {notice}", node.name)));
         }

@@ -1,9 +1,10 @@
 //! Messages to connections.
 
-use crate::source::tcp::{check, claim, open};
-use crate::stream::links::Links;
+use crate::source::tcp::{check, claim, idle_after, open};
+use crate::stream::links::{Links, Who};
 use crate::stream::outgoing::Sent;
 use crate::stream::{self, Address, Framing};
+use limen::unit::Span;
 use limen::{
     Building, Clock, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
     Tensor, Time,
@@ -35,6 +36,10 @@ pub struct Config {
     pub framing: Framing,
     /// Connections at a time, 64 at most; whoever comes then is turned away and counted (`refused`). 16 by default.
     pub max_connections: Option<usize>,
+    /// Lets a connection go that has not taken what it was sent for so long, such as `10s` (`idle`); by default only the kernel does,
+    /// where nothing at all is taken. Where all connections are taken, one that has not for 5 s makes room for another
+    /// all the same (`displaced`).
+    pub idle: Option<Span>,
 }
 
 /// The node.
@@ -64,15 +69,15 @@ impl Node for Tcp {
 
     fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        check(config.listen, config.connect, config.max_connections, &mut errors);
+        check(config.listen, config.connect, config.max_connections, config.idle, &mut errors);
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
-        errors.into_result(claim(ports, config.listen))
+        errors.into_result(claim(ports, config.listen, config.connect))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { listen, connect, framing, max_connections } = config;
+        let Config { listen, connect, framing, max_connections, idle } = config;
         // Nothing is read but what is thrown away.
-        let links = open(listen, connect, max_connections, Framing::Raw, 4 << 10, cx)?;
+        let links = open(listen, connect, max_connections, Framing::Raw, 4 << 10, idle_after(Who::Reader, idle), cx)?;
         let greeting = cx.now() + GREETING;
         Ok(Tcp { links, framing, clock: cx.clock(), greeting, frame: Vec::new(), sent: 0, unsent: 0, full: 0 })
     }
@@ -105,9 +110,10 @@ impl Sink for Tcp {
             return Ok(());
         }
         // Only whom the graph itself chose is waited for: any other could slow it as it likes.
-        let until = if self.links.listens() { Time::ZERO } else { self.clock.now() + PATIENCE };
+        let now = self.clock.now();
+        let until = if self.links.listens() { Time::ZERO } else { now + PATIENCE };
         for at in (0..self.links.peers.len()).rev() {
-            match self.links.peers[at].send(&self.frame, until) {
+            match self.links.peers[at].send(&self.frame, now, until) {
                 Sent::Done => self.sent += 1,
                 Sent::Full => self.full += 1,
                 Sent::Closed => {

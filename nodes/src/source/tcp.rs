@@ -1,9 +1,9 @@
 //! Messages from connections.
 
 use crate::stream::backoff::Backoff;
-use crate::stream::links::{self, Links};
+use crate::stream::links::{self, Idle, Links, Who};
 use crate::stream::{self, Address, Framing, OnClose};
-use limen::unit::Bytes;
+use limen::unit::{Bytes, Span};
 use limen::{
     Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
 };
@@ -34,6 +34,9 @@ pub struct Config {
     pub content: Option<limen::Content>,
     /// Connections at a time, 64 at most; whoever comes then is turned away and counted (`refused`). 16 by default.
     pub max_connections: Option<usize>,
+    /// Lets a connection go from which no whole message has come for so long, such as `30s` (`idle`); never by default. Where all
+    /// connections are taken, one that has sent none within its first 5 s makes room for another all the same (`displaced`).
+    pub idle: Option<Span>,
     /// What follows when the connection, or the last of several, has ended; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
@@ -44,8 +47,12 @@ pub(crate) fn check(
     listen: Option<Address>,
     connect: Option<Address>,
     max_connections: Option<usize>,
+    idle: Option<Span>,
     errors: &mut PlanErrors,
 ) {
+    if idle.is_some_and(|idle| idle.as_nanos() == 0) {
+        errors.at("idle", "a connection that is let go at once").help("write a time, such as `30s`, or leave it out");
+    }
     match (listen, connect) {
         (None, None) => {
             errors
@@ -69,14 +76,21 @@ pub(crate) fn check(
     }
 }
 
-/// Claims the port a node listens on.
-pub(crate) fn claim(ports: Ports, listen: Option<Address>) -> Ports {
-    let Some(address) = listen else { return ports };
+/// Claims the port a node listens on, and says whom it connects to.
+pub(crate) fn claim(ports: Ports, listen: Option<Address>, connect: Option<Address>) -> Ports {
+    let Some(address) = listen else {
+        return connect.into_iter().fold(ports, |ports, address| ports.note(format!("connects to {address}")));
+    };
     let ports = ports.claim(Claim::Device(format!("tcp {address}")));
     if !address.is_elsewhere() {
         return ports;
     }
-    ports.notice(format!("listens on {address}: other machines can connect to it"))
+    ports.public(format!("listens on {address}: other machines can connect to it"))
+}
+
+/// What counts as idle, and how long that may last.
+pub(crate) fn idle_after(who: Who, idle: Option<Span>) -> Idle {
+    Idle { who, after: idle.map_or(0, Span::as_nanos) }
 }
 
 /// The connections that a config asks for.
@@ -86,13 +100,16 @@ pub(crate) fn open(
     most: Option<usize>,
     framing: Framing,
     max: usize,
+    idle: Idle,
     cx: &Building<'_>,
 ) -> Result<Links, NodeError> {
     match (listen, connect) {
-        (Some(address), _) => Links::listen(address, most.unwrap_or(16), framing, max, cx.clock(), cx.descriptors()),
+        (Some(address), _) => {
+            Links::listen(address, most.unwrap_or(16), framing, max, idle, cx.clock(), cx.descriptors())
+        }
         (None, Some(address)) => {
             let backoff = Backoff::new(cx.node(), cx.now());
-            Ok(Links::connect(address, backoff, framing, max, cx.clock(), cx.descriptors()))
+            Ok(Links::connect(address, backoff, framing, max, idle, cx.clock(), cx.descriptors()))
         }
         (None, None) => Err(NodeError::input("tcp", "neither `listen` nor `connect`")),
     }
@@ -124,6 +141,7 @@ impl Tcp {
                 Some(Ok(message)) => {
                     self.at += 1;
                     self.received += 1;
+                    (peer.worked, peer.has_worked) = (peer.heard, true);
                     // All connections are one stream, which does not go on from one to the next.
                     if std::mem::replace(&mut self.connections, self.links.counts.connections)
                         != self.links.counts.connections
@@ -157,18 +175,19 @@ impl Node for Tcp {
 
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        check(config.listen, config.connect, config.max_connections, &mut errors);
+        check(config.listen, config.connect, config.max_connections, config.idle, &mut errors);
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
         if config.on_close != OnClose::End {
             ports = ports.endless();
         }
-        errors.into_result(claim(ports, config.listen))
+        errors.into_result(claim(ports, config.listen, config.connect))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { listen, connect, framing, max_bytes, max_connections, on_close, .. } = config;
-        let links = open(listen, connect, max_connections, framing, max_bytes.0 as usize, cx)?;
+        let Config { listen, connect, framing, max_bytes, max_connections, idle, on_close, .. } = config;
+        let links =
+            open(listen, connect, max_connections, framing, max_bytes.0 as usize, idle_after(Who::Sender, idle), cx)?;
         Ok(Tcp { links, framing, on_close, at: 0, received: 0, connections: 0 })
     }
 

@@ -147,7 +147,7 @@ impl Node for Udp {
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));
         if config.listen.is_elsewhere() {
-            ports = ports.notice(format!("listens on {}: other machines can send to it", config.listen));
+            ports = ports.public(format!("listens on {}: other machines can send to it", config.listen));
         }
         errors.into_result(ports)
     }

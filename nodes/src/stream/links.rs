@@ -19,6 +19,8 @@ pub(crate) const MOST: usize = 64;
 const ATTEMPT: u64 = 5_000_000_000;
 /// A connection that lasted so long has worked, ns.
 const WORKED: u64 = 1_000_000_000;
+/// A connection that has come to nothing for so long makes room for a new one where there is none left, ns.
+const GRACE: u64 = 5_000_000_000;
 /// When the process has no descriptors left, the next look is so much later, ns.
 const EXHAUSTED: u64 = 100_000_000;
 
@@ -54,6 +56,9 @@ pub(crate) struct Counts {
     pub(crate) connections: u64,
     pub(crate) disconnects: u64,
     pub(crate) refused: u64,
+    /// Those that made room for another, and those that were let go because they were idle.
+    pub(crate) displaced: u64,
+    pub(crate) idle: u64,
     pub(crate) too_large: u64,
     pub(crate) partial: u64,
 }
@@ -61,12 +66,64 @@ pub(crate) struct Counts {
 /// Which peers are ready, and behind them whoever waits for peers.
 type Events = ArrayVec<bool, { MOST + 1 }>;
 
+/// Which connections come to nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Idle {
+    pub(crate) who: Who,
+    /// Let go after so long, ns; never, where it is 0.
+    pub(crate) after: u64,
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// Somebody who sends: idle from the last whole message on.
+    Sender,
+    /// Somebody who reads: idle while it does not take what it is sent.
+    Reader,
+}
+
+impl Idle {
+    /// Since when a connection has come to nothing.
+    fn since(self, peer: &Peer) -> Option<Time> {
+        let is_idle = match self.who {
+            // What is whole waits for this node, and not the node for it.
+            Who::Sender => peer.deframer.whole() == 0,
+            Who::Reader => peer.is_behind(),
+        };
+        (is_idle && !peer.is_closed).then_some(peer.worked)
+    }
+
+    /// Whether a connection has come to nothing for so long, although it has one more chance now.
+    fn is_idle(self, peer: &mut Peer, after: u64, now: Time) -> bool {
+        let is_late = |peer: &Peer| self.since(peer).is_some_and(|since| now.since(since) >= after);
+        if !is_late(peer) {
+            return false;
+        }
+        // It may have done its part while this node had no room.
+        match self.who {
+            Who::Sender => peer.read() == Read::Nothing,
+            Who::Reader => {
+                peer.catch_up(now);
+                is_late(peer)
+            }
+        }
+    }
+
+    /// Whether it may be displaced: whoever has sent a message keeps its place, and so does whoever takes what it is sent.
+    fn is_displaceable(self, peer: &mut Peer, now: Time) -> bool {
+        (self.who == Who::Reader || !peer.has_worked) && self.is_idle(peer, GRACE, now)
+    }
+}
+
 /// A node's connections.
 #[derive(Debug)]
 pub(crate) struct Links {
     way: Way,
     framing: Framing,
     max: usize,
+    /// What counts as idle, and for how long it may be, ns.
+    idle: Idle,
     clock: Clock,
     /// Where its worker waits.
     descriptors: Descriptors,
@@ -92,6 +149,7 @@ impl Links {
         most: usize,
         framing: Framing,
         max: usize,
+        idle: Idle,
         clock: Clock,
         descriptors: Descriptors,
     ) -> Result<Self, NodeError> {
@@ -100,7 +158,7 @@ impl Links {
         listener.set_nonblocking(true).map_err(refused)?;
         let listener = descriptors.watch(listener, Interest::Read).map_err(refused)?;
         let way = Way::Listen { listener, most: most.min(MOST), next: Time::ZERO };
-        Ok(Links { way, framing, max, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() })
+        Ok(Links { way, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() })
     }
 
     /// Connects to an address, and again whenever that is lost.
@@ -109,11 +167,12 @@ impl Links {
         backoff: Backoff,
         framing: Framing,
         max: usize,
+        idle: Idle,
         clock: Clock,
         descriptors: Descriptors,
     ) -> Self {
         let way = Way::Connect { address, attempt: Attempt::Rest(Time::ZERO), backoff };
-        Links { way, framing, max, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() }
+        Links { way, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() }
     }
 
     /// Whether it is others who connect.
@@ -123,11 +182,28 @@ impl Links {
 
     /// When to look again although no descriptor is ready.
     pub(crate) fn look_again_at(&self) -> Time {
-        match &self.way {
+        let way = match &self.way {
             Way::Connect { attempt: Attempt::Rest(until) | Attempt::Try(_, until), .. } => *until,
             Way::Listen { next, .. } if *next > Time::ZERO => *next,
             _ => Time::NEVER,
+        };
+        if self.idle.after == 0 {
+            return way;
         }
+        let idle = self.peers.iter().filter_map(|peer| self.idle.since(peer));
+        idle.map(|since| since + self.idle.after).fold(way, Time::min)
+    }
+
+    /// Ends connections that have been idle for too long. Whether there were any.
+    fn end_idle(&mut self, now: Time) -> bool {
+        let before = self.counts.idle;
+        for peer in self.peers.iter_mut().filter(|_| self.idle.after > 0) {
+            if self.idle.is_idle(peer, self.idle.after, now) {
+                peer.is_closed = true;
+                self.counts.idle += 1;
+            }
+        }
+        self.counts.idle > before
     }
 
     /// Lets happen what the worker has found ready, without waiting: connections come and go, bytes are read. Whether anything
@@ -141,7 +217,8 @@ impl Links {
             Way::Connect { attempt: Attempt::Try(stream, _), .. } => stream.is_ready(),
             Way::Connect { .. } => false,
         });
-        self.serve(&events, now)
+        let has_happened = self.serve(&events, now);
+        self.end_idle(now) || has_happened
     }
 
     /// Reads of the peers that are ready, and meets whoever has come. Whether anything has happened.
@@ -199,8 +276,20 @@ impl Links {
                 for _ in 0..MOST {
                     // One whose end was just noticed makes room for whoever came with it.
                     let open = self.peers.iter().filter(|peer| !peer.is_closed).count();
-                    let has_room = open < *most && !self.peers.is_full();
+                    let mut has_room = open < *most && !self.peers.is_full();
                     let accepted = listener.accept();
+                    if !has_room && accepted.is_ok() {
+                        let slow = self.peers.iter_mut().filter_map(|peer| {
+                            let may_go = !peer.is_closed && self.idle.is_displaceable(peer, now);
+                            may_go.then_some(peer)
+                        });
+                        if let Some(slowest) = slow.min_by_key(|peer| peer.worked) {
+                            slowest.is_closed = true;
+                            self.counts.displaced += 1;
+                            // Until its last bytes are counted it takes up room.
+                            has_room = !self.peers.is_full();
+                        }
+                    }
                     has_met |= accepted.is_ok();
                     match accepted {
                         // Before anything is made for it: it is told at once, and costs nothing.
@@ -266,6 +355,8 @@ impl Links {
         to.lost("partial", self.counts.partial);
         if self.listens() {
             to.set("refused", self.counts.refused as f64);
+            to.set("displaced", self.counts.displaced as f64);
+            to.set("idle", self.counts.idle as f64);
         }
     }
 

@@ -23,6 +23,9 @@ pub(crate) struct Peer {
     /// When it was made, and when something came last.
     pub(crate) since: Time,
     pub(crate) heard: Time,
+    /// When its last whole message came, or when it had last taken all that it was sent; at first when it was made.
+    pub(crate) worked: Time,
+    pub(crate) has_worked: bool,
     /// Nothing more will come.
     pub(crate) is_closed: bool,
     out: Outgoing,
@@ -41,7 +44,16 @@ impl Peer {
         setsockopt(&*stream, sockopt::TcpUserTimeout, &UNCONFIRMED_MS)?;
         stream.set_interest(Interest::Read);
         let deframer = Deframer::new(framing, max);
-        Ok(Peer { stream, deframer, since: now, heard: now, is_closed: false, out: Outgoing::default() })
+        Ok(Peer {
+            stream,
+            deframer,
+            since: now,
+            heard: now,
+            worked: now,
+            has_worked: false,
+            is_closed: false,
+            out: Outgoing::default(),
+        })
     }
 
     pub(crate) fn stream(&self) -> &Watched<TcpStream> {
@@ -83,8 +95,11 @@ impl Peer {
 
     /// Sends bytes that belong together, unless the last ones have not gone yet. What there is no room for is waited for until
     /// a time.
-    pub(crate) fn send(&mut self, bytes: &[u8], until: Time) -> Sent {
+    pub(crate) fn send(&mut self, bytes: &[u8], now: Time, until: Time) -> Sent {
         let sent = self.out.send(&*self.stream, bytes, until);
+        if !self.out.is_behind() {
+            self.worked = now;
+        }
         self.listen();
         sent
     }
@@ -92,7 +107,9 @@ impl Peer {
     /// Sends what is still to go, as far as there is room. Until when the rest is waited for.
     pub(crate) fn catch_up(&mut self, now: Time) -> Option<Time> {
         if self.out.is_behind() {
-            self.out.catch_up(&*self.stream);
+            if self.out.catch_up(&*self.stream) {
+                self.worked = now;
+            }
             self.listen();
         }
         self.out.waits_until(now)

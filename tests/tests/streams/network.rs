@@ -1,7 +1,7 @@
 //! Datagrams and connections, on the loopback interface.
 
 use super::{Graph, end, figures, stop};
-use limen::Tensor;
+use limen::{Clock, Driven, Options, Plan, SimulatedClock, Spec, Tensor, Time};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -133,8 +133,16 @@ fn a_port_is_of_this_machine_alone_unless_the_graph_says_otherwise() {
     // Who listens everywhere has this address too.
     assert!(TcpListener::bind(("127.0.0.2", tcp)).is_ok() && UdpSocket::bind(("127.0.0.2", udp)).is_ok());
     stop(running);
+    let refused = graph.refused(&nodes("0.0.0.0:"));
+    for (node, place) in [("a", "3:3"), ("b", "4:3")] {
+        let expected = format!("graph.yaml:{place}: error[E0161]: `{node}` listens on 0.0.0.0:");
+        assert!(refused.contains(&expected) && refused.contains("--allow-public"), "{expected}: {refused}");
+    }
     let notes = |host: &str| -> Vec<String> {
-        let plan = graph.plan(&nodes(host)).unwrap();
+        let text = format!("version: 1\nnodes:\n{}", nodes(host));
+        let options = Options { allow_public: true, ..Options::default() };
+        let plan = Plan::with_options(Spec::from_text(&text, "g.yaml").unwrap(), &limen_tests::registry(), &options);
+        let plan = plan.unwrap();
         plan.notes().iter().filter(|note| note.contains("other machines")).cloned().collect()
     };
     assert_eq!(notes(""), [""; 0]);
@@ -292,6 +300,168 @@ fn more_connections_than_allowed_are_turned_away() {
     let report = stop(running);
     assert!(report.metric("a.refused") >= Some(10_000.0 + many as f64), "{:?}", report.nodes);
     figures(&report, &[("a.connections", 3.0), ("a.received", 5.0)]);
+}
+
+/// Turns a graph until something shows from outside.
+#[track_caller]
+fn turn_until(driven: &mut Driven, mut shows: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE.unwrap();
+    while !shows() {
+        driven.turn();
+        assert!(Instant::now() < end, "{:?}", driven.stats());
+    }
+}
+
+/// Whether a connection that nothing is read from is over.
+fn is_over(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    !matches!((&*stream).read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+const S: u64 = 1_000_000_000;
+
+/// \[N2\] Peers that hold connections and send nothing whole lock nobody out; who has sent something keeps its place until it is
+/// idle for too long.
+#[test]
+fn slow_peers_lock_nobody_out() {
+    let graph = Graph::new();
+    let port = tcp_port();
+    let nodes = format!(
+        "  a: {{ kind: tcp, config: {{ listen: {port}, max_connections: 2, idle: 60s }} }}\n  z: {{ kind: null, from: a }}\n"
+    );
+    let clock = SimulatedClock::new(Time(S));
+    let mut driven = graph.plan(&nodes).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    let stats = |driven: &Driven| driven.stats().iter().find(|stats| stats.node == "z").unwrap().done;
+    let line = |driven: &mut Driven, mut peer: &TcpStream| {
+        let before = stats(driven);
+        peer.write_all(b"here\n").unwrap();
+        let end = Instant::now() + PATIENCE.unwrap();
+        while stats(driven) == before {
+            driven.turn();
+            assert!(Instant::now() < end, "{:?}", driven.stats());
+        }
+    };
+    let slow = [connect(port), connect(port)];
+    slow.iter().for_each(|mut peer| peer.write_all(b"x").unwrap());
+    // Theirs for now: they have just come.
+    let early = connect(port);
+    turn_until(&mut driven, || is_over(&early));
+    clock.advance(5 * S);
+    let first = connect(port);
+    line(&mut driven, &first);
+    turn_until(&mut driven, || is_over(&slow[0]));
+    assert!(!is_over(&slow[1]));
+    let second = connect(port);
+    line(&mut driven, &second);
+    turn_until(&mut driven, || is_over(&slow[1]));
+    // Both have sent something.
+    clock.advance(10 * S);
+    let late = connect(port);
+    turn_until(&mut driven, || is_over(&late));
+    line(&mut driven, &first);
+    // The second has been silent for a minute now, the first for less.
+    clock.advance(51 * S);
+    turn_until(&mut driven, || is_over(&second));
+    assert!(!is_over(&first));
+    driven.stopper().stop();
+    let report = super::checked(driven.run());
+    figures(&report, &[("a.connections", 4.0), ("a.refused", 2.0), ("a.displaced", 2.0), ("a.idle", 1.0)]);
+    figures(&report, &[("a.received", 3.0), ("a.partial", 2.0), ("a.disconnects", 3.0)]);
+}
+
+/// \[N2, N3\] A subscriber that takes nothing makes room for one that does.
+#[test]
+fn slow_subscribers_lock_nobody_out() {
+    let graph = Graph::new();
+    let (way_in, way_out) = (tcp_port(), tcp_port());
+    let nodes = format!(
+        "  a: {{ kind: tcp, config: {{ listen: {way_in}, framing: length, max_bytes: 256KiB }} }}\n  \
+         b: {{ kind: tcp, config: {{ listen: {way_out}, framing: length, max_connections: 1 }}, from: a }}\n"
+    );
+    let clock = SimulatedClock::new(Time(S));
+    let mut driven = graph.plan(&nodes).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    let feed = connect(way_in);
+    let message = sized(&vec![7; 256 << 10]);
+    let feed_one = |driven: &mut Driven, n: u64| {
+        let end = Instant::now() + PATIENCE.unwrap();
+        feed.set_nonblocking(true).unwrap();
+        let mut rest = &message[..];
+        while !rest.is_empty() || driven.stats()[1].done < n {
+            rest = &rest[(&feed).write(rest).unwrap_or(0)..];
+            driven.turn();
+            assert!(Instant::now() < end, "{:?}", driven.stats());
+        }
+    };
+    let _deaf = connect(way_out);
+    let early = connect(way_out);
+    turn_until(&mut driven, || is_over(&early));
+    (1..=64).for_each(|n| feed_one(&mut driven, n));
+    clock.advance(5 * S);
+    let reader = connect(way_out);
+    // The first may still be on its way to the listener's queue.
+    reader.set_nonblocking(true).unwrap();
+    let (mut n, mut start) = (64, [0; 4]);
+    while (&reader).read(&mut start).is_err() {
+        n += 1;
+        feed_one(&mut driven, n);
+    }
+    assert_eq!(start, message[..4]);
+    driven.stopper().stop();
+    let report = super::checked(driven.run());
+    figures(&report, &[("b.connections", 2.0), ("b.refused", 1.0), ("b.displaced", 1.0)]);
+    assert!(report.metric("b.full") > Some(0.0), "{:?}", report.nodes);
+}
+
+/// Ten thousand come and go, and a thousand are cut off within a message: each is counted once.
+#[test]
+fn whoever_comes_and_goes_is_counted_once() {
+    let graph = Graph::new();
+    let port = tcp_port();
+    let running =
+        graph.start(&format!("  a: {{ kind: tcp, config: {{ listen: {port} }} }}\n  z: {{ kind: null, from: a }}\n"));
+    let (many, resets) = (10_000, 1_000);
+    for n in 0..many {
+        let mut peer = connect(port);
+        // One who was told to go may not get rid of it.
+        let _ = peer.write_all(if n < resets { b"half" } else { b"whole\n" });
+        if n < resets {
+            let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+            nix::sys::socket::setsockopt(&peer, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
+        }
+    }
+    // When the last one has been heard everybody has been met.
+    let mut last = connect(port);
+    last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let end = Instant::now() + PATIENCE.unwrap();
+    while matches!(last.read(&mut [0]), Ok(_)) {
+        assert!(Instant::now() < end, "never any room");
+        last = connect(port);
+        last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    }
+    let report = stop(running);
+    let figure = |name: &str| report.metric(name).unwrap();
+    assert!(figure("a.connections") + figure("a.refused") >= f64::from(many + 1), "{:?}", report.nodes);
+    assert!(figure("a.disconnects") >= figure("a.connections") - 1.0, "{:?}", report.nodes);
+    assert!(figure("a.received") + figure("a.partial") <= figure("a.connections"), "{:?}", report.nodes);
+    assert!(figure("a.received") > 0.0, "{:?}", report.nodes);
+}
+
+/// As many datagrams as a core can send: each was received, dropped by the kernel, or left there at the stop.
+#[test]
+fn a_flood_of_datagrams_is_counted_to_the_last() {
+    let graph = Graph::new();
+    let (port, far) = (udp_port(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let running = graph.start(&format!(
+        "  a: {{ kind: udp, config: {{ listen: {port}, max_bytes: 64B }} }}\n  z: {{ kind: null, from: a }}\n"
+    ));
+    let sent = 200_000;
+    for _ in 0..sent {
+        far.send_to(&[7; 64], ("127.0.0.1", port)).unwrap();
+    }
+    let report = stop(running);
+    let figure = |name: &str| report.metric(name).unwrap();
+    let all = figure("a.received") + figure("a.overrun") + figure("a.stopped");
+    assert_eq!((all, figure("a.too_large")), (f64::from(sent), 0.0), "{:?}", report.nodes);
 }
 
 /// \[S1\] A connection that is lost is made again, and what was lost with it is counted.

@@ -467,4 +467,14 @@ pub(super) const CODES: &[Code] = &[
             "  a: { kind: inlet, config: { spec: \"u8[480,640,3]\" }, on_error: restart }\n  b: { kind: \"null\", from: a }\n"
         )),
     },
+    Code {
+        code: "E0161",
+        title: "a port for other machines that was not allowed",
+        cause: "A node listens where other machines reach it. Nothing that it does is authenticated or encrypted, so it is asked for twice: by \
+                the address in the graph and by `--allow-public` on the command line.",
+        remedy: "Add `--allow-public`, or listen on a port of this machine alone, such as `9000`, and lead a tunnel there.",
+        example: Some(graph!(
+            "  a: { kind: udp, config: { listen: \"0.0.0.0:9000\" } }\n  b: { kind: \"null\", from: a }\n"
+        )),
+    },
 ];
