@@ -16,7 +16,7 @@ use crate::clock::Time;
 use crate::origins::{NO_ORIGIN, Origin, Origins};
 use crate::payload::Header;
 use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering};
-use crate::tensor::{DType, Dim, PortSpec, Shape, Tensor, TensorError, TensorMut};
+use crate::tensor::{DType, Dim, MAX_RANK, PortSpec, Shape, Tensor, TensorError, TensorMut};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -25,6 +25,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Run-time lengths a row can hold.
 pub(crate) const MAX_DYNAMIC: usize = 4;
+/// Rows a pool can have: 2³¹, so that a place among them, and one behind the last, fits in 32 bits.
+const MOST_ROWS: usize = 1 << 31;
 /// Slots begin on cache lines of their own, in pairs, because the prefetcher fetches pairs.
 const ALIGN: usize = 128;
 
@@ -346,7 +348,8 @@ impl Pool {
     /// Allocates and touches `slots` slots of `rows` messages each.
     ///
     /// # Errors
-    /// A sentence, when a dim is not bound, there are more than four run-time lengths, or the size does not fit.
+    /// A sentence, when a dim is not bound, there are more than [`MAX_RANK`] dims or four run-time lengths, one of them may be
+    /// 2³² or more, or the size does not fit.
     ///
     /// # Panics
     /// Aborts as `Vec` does when the memory cannot be had; plans are bounded by `run.max_memory` before.
@@ -362,11 +365,17 @@ impl Pool {
         rows: usize,
         sources: &[u16],
     ) -> Result<Pool, String> {
+        if !can_be_said(spec) {
+            return Err(format!(
+                "{spec} cannot be pooled: from 0 to {MAX_RANK} dims fit, {MAX_DYNAMIC} of them with a run-time length, below 2³²"
+            ));
+        }
         let slot_bytes = slot_bytes(spec, rows).ok_or_else(|| format!("{spec} × {rows} has no bounded size"))?;
         let dynamic: Vec<usize> = (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
         let total = slot_bytes.checked_mul(slots).filter(|b| *b <= isize::MAX as usize - ALIGN);
         let total = total.ok_or_else(|| format!("{slots} slots of {slot_bytes} bytes do not fit"))?;
-        if dynamic.len() > MAX_DYNAMIC || slots == 0 || rows == 0 || slots.saturating_mul(rows) > u32::MAX as usize {
+        let in_all = slots.checked_mul(rows).filter(|n| (1..=MOST_ROWS).contains(n));
+        if in_all.is_none() {
             return Err(format!("{slots} slots of {rows} rows of {spec} cannot be pooled"));
         }
         let layout = Layout::from_size_align(total.max(ALIGN), ALIGN).map_err(|e| e.to_string())?;
@@ -603,8 +612,18 @@ pub(crate) fn slot_bytes(spec: &PortSpec, rows: usize) -> Option<usize> {
     spec.max_bytes()?.checked_mul(rows)?.checked_next_multiple_of(ALIGN)
 }
 
-/// Bytes of a whole pool, as the plan prints it.
+/// Whether a [`Shape`] and a row's lengths can say what a message of this spec is. A slot is as long as its spec says, and what
+/// is lent of it as its shape says: the two must not differ.
+fn can_be_said(spec: &PortSpec) -> bool {
+    let bounds = spec.shape.iter().filter_map(|dim| if let Dim::AtMost(bound) = dim { Some(*bound) } else { None });
+    spec.shape.len() <= MAX_RANK && bounds.clone().count() <= MAX_DYNAMIC && bounds.max() <= Some(u32::MAX as usize)
+}
+
+/// Bytes of a whole pool, as the plan prints it; none where it cannot be made.
 pub(crate) fn pool_bytes(spec: &PortSpec, slots: usize, rows: usize, origins: usize) -> Option<usize> {
+    if !can_be_said(spec) {
+        return None;
+    }
     let meta = slots.checked_mul(rows)?.checked_mul(size_of::<Row>() + origins * size_of::<u64>())?;
     slot_bytes(spec, rows)?.checked_mul(slots)?.max(ALIGN).checked_add(meta)
 }
@@ -662,6 +681,39 @@ mod tests {
     fn tensors_outlive_their_pool() {
         let tensor = pool(1, 1).take().unwrap().freeze();
         assert_eq!(tensor.dtype(), DType::I32);
+    }
+
+    #[test]
+    fn what_a_shape_cannot_say_is_refused() {
+        let long = 1 << 33;
+        for (dims, fits) in [
+            (vec![Dim::Fixed(2); 6], true),
+            // A slot of nothing, in which the first six of these dims say 4 MiB.
+            ([vec![Dim::AtMost(1 << 11); 2], vec![Dim::Fixed(1); 4], vec![Dim::Fixed(0)]].concat(), false),
+            (vec![Dim::Fixed(1); 7], false),
+            (vec![Dim::AtMost(2); 4], true),
+            (vec![Dim::AtMost(2); 5], false),
+            (vec![Dim::AtMost(u32::MAX as usize), Dim::Fixed(0)], true),
+            (vec![Dim::AtMost(long), Dim::Fixed(0)], false),
+            (vec![Dim::Fixed(long), Dim::Fixed(0)], true),
+            (vec![Dim::Symbol("n".into())], false),
+        ] {
+            let spec = PortSpec::new(DType::U8, dims);
+            let pool = Pool::new("p", &spec, 1, 1);
+            if let Ok(mut pool) = pool {
+                let mut tensor = pool.take().unwrap();
+                for (dim, length) in spec.shape.iter().enumerate() {
+                    tensor.set_len(dim, length.max().unwrap()).unwrap();
+                }
+                // A sanitizer sees what is written beyond the slot.
+                tensor.bytes_mut().fill(1);
+                assert!(fits, "{spec}");
+                assert!(pool_bytes(&spec, 1, 1, 0).is_some(), "{spec}");
+            } else {
+                assert!(!fits, "{spec}: {pool:?}");
+                assert_eq!(pool_bytes(&spec, 1, 1, 0), None, "{spec}");
+            }
+        }
     }
 }
 
