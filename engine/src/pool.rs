@@ -20,6 +20,7 @@ use crate::tensor::{DType, Dim, MAX_RANK, PortSpec, Shape, Tensor, TensorError, 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::io::Write;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
@@ -27,6 +28,9 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) const MAX_DYNAMIC: usize = 4;
 /// Rows a pool can have: 2³¹, so that a place among them, and one behind the last, fits in 32 bits.
 const MOST_ROWS: usize = 1 << 31;
+/// Handles a slot can have: half of what its count can say, so that it cannot wrap before somebody notices, however many
+/// threads share at once. Handles are forgotten (`mem::forget`), not held, where there are so many.
+const MOST_HANDLES: u32 = i32::MAX as u32;
 /// Slots begin on cache lines of their own, in pairs, because the prefetcher fetches pairs.
 const ALIGN: usize = 128;
 
@@ -79,12 +83,16 @@ impl Row {
         unsafe { &mut *(*this.as_ptr()).header.get() }
     }
 
+    /// Counts one reference more.
+    ///
     /// # Safety
     /// As [`Row::pool`].
     #[inline]
     pub(crate) unsafe fn share(this: NonNull<Row>) {
         // SAFETY: the caller's promise. Relaxed: the caller's own reference keeps the count above zero.
-        unsafe { Row::refs(this) }.fetch_add(1, Ordering::Relaxed);
+        if unsafe { Row::refs(this) }.fetch_add(1, Ordering::Relaxed) > MOST_HANDLES {
+            too_many_handles();
+        }
     }
 
     /// # Safety
@@ -276,6 +284,15 @@ fn release_orphan(refs: &AtomicU32) {
     let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
     release(refs);
     sweep(&mut orphans);
+}
+
+/// The count may not wrap: a slot whose count is 0 is written while it is read. As `Arc` does, this ends the process, because a
+/// panic could be caught and the count brought nearer to the end each time.
+#[cold]
+fn too_many_handles() -> ! {
+    let _ =
+        writeln!(std::io::stderr(), "limen: a tensor has {MOST_HANDLES} handles: they are forgotten and never dropped");
+    std::process::abort()
 }
 
 /// The dropping half of the protocol. A plain store where this is the last holder saves the read-modify-write.
@@ -714,6 +731,28 @@ mod tests {
                 assert_eq!(pool_bytes(&spec, 1, 1, 0), None, "{spec}");
             }
         }
+    }
+
+    /// In a process of its own, because there is nothing that could be unwound to.
+    #[test]
+    #[cfg_attr(miri, ignore = "starts a process")]
+    fn a_count_that_would_wrap_ends_the_process() {
+        use std::os::unix::process::ExitStatusExt;
+        const CHILD: &str = "LIMEN_TEST_FORGETS_HANDLES";
+        if std::env::var_os(CHILD).is_some() {
+            let mut pool = pool(1, 1);
+            let tensor = pool.take().unwrap().freeze();
+            // As if `mem::forget(tensor.share())` had been called so often.
+            pool.inner().refs(0).store(u32::MAX, Ordering::Relaxed);
+            std::mem::forget(tensor.share());
+            // The count is 0: the slot would be lent once more, to be written while `tensor` reads it.
+            assert!(pool.take().is_err(), "a slot that is held was taken");
+            return;
+        }
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "pool::tests::a_count_that_would_wrap_ends_the_process"]).env(CHILD, "1");
+        let ended = again.output().unwrap();
+        assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
     }
 }
 

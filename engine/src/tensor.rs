@@ -408,6 +408,9 @@ impl Tensor {
     }
 
     /// The same tensor once more.
+    ///
+    /// # Panics
+    /// Aborts as `Arc::clone` does when there are 2³¹ handles to its buffer, which only forgotten ones can be.
     #[inline]
     pub fn share(&self) -> Tensor {
         // SAFETY: this handle is a counted reference.
