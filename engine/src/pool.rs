@@ -15,7 +15,7 @@
 use crate::clock::Time;
 use crate::origins::{NO_ORIGIN, Origin, Origins};
 use crate::payload::Header;
-use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::tensor::{DType, Dim, MAX_RANK, PortSpec, Shape, Tensor, TensorError, TensorMut};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -63,8 +63,18 @@ impl Row {
     /// As [`Row::pool`].
     #[inline]
     unsafe fn refs<'a>(this: NonNull<Row>) -> &'a AtomicU32 {
-        // SAFETY: the rows of a slot lie one behind the other, so its first is `index` rows back.
+        // SAFETY: the rows of a slot lie one behind the other, so its first is `index` rows back, and `this` was made from a
+        // pointer to all of them (`Inner::table`).
         unsafe { &(*this.as_ptr().sub((*this.as_ptr()).index as usize)).refs }
+    }
+
+    /// How many rows its slot has from this one on.
+    ///
+    /// # Safety
+    /// As [`Row::pool`].
+    unsafe fn rows_on(this: NonNull<Row>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { (Row::pool(this).rows - (*this.as_ptr()).index) as usize }
     }
 
     /// # Safety
@@ -137,7 +147,8 @@ pub(crate) struct Inner {
     rows: u32,
     row_bytes: usize,
     slot_bytes: usize,
-    table: Box<[Row]>,
+    /// All rows, owned. Every pointer to a row is made from this one, so that it may step to the other rows of its slot.
+    table: NonNull<[Row]>,
     /// By row; empty where every dim is fixed.
     lens: Box<[UnsafeCell<Lens>]>,
     /// The sources whose origins are kept beside each row, and those, row by row.
@@ -145,7 +156,7 @@ pub(crate) struct Inner {
     origins: Box<[UnsafeCell<u64>]>,
     data: NonNull<u8>,
     layout: Layout,
-    /// Every owner is gone: the last tensor frees the pool.
+    /// The owner is gone: the last tensor frees the pool.
     is_orphan: AtomicBool,
 }
 
@@ -160,7 +171,7 @@ impl Inner {
     /// The row is of this pool and the caller holds a reference to its slot.
     unsafe fn lens(&self, row: NonNull<Row>) -> *mut Lens {
         // SAFETY: both pointers are into the table (caller).
-        let at = unsafe { row.as_ptr().offset_from(self.table.as_ptr()) };
+        let at = unsafe { row.offset_from(self.table.cast()) };
         self.lens[at as usize].get()
     }
 
@@ -175,7 +186,7 @@ impl Inner {
     /// As [`Inner::lens`].
     unsafe fn row_origins(&self, row: NonNull<Row>) -> &[UnsafeCell<u64>] {
         // SAFETY: both pointers are into the table (caller).
-        let at = unsafe { row.as_ptr().offset_from(self.table.as_ptr()) } as usize;
+        let at = unsafe { row.offset_from(self.table.cast()) } as usize;
         &self.origins[at * self.sources.len()..(at + 1) * self.sources.len()]
     }
 
@@ -248,8 +259,27 @@ impl Inner {
     }
 
     #[inline]
+    fn table(&self) -> &[Row] {
+        // SAFETY: the table lives as long as this. What is written of it while others look lies in cells and atomics.
+        unsafe { self.table.as_ref() }
+    }
+
+    #[inline]
     fn refs(&self, slot: usize) -> &AtomicU32 {
-        &self.table[slot * self.rows as usize].refs
+        &self.table()[slot * self.rows as usize].refs
+    }
+
+    /// The handle to a slot's first row.
+    ///
+    /// # Safety
+    /// There is such a slot, and the handle's reference to it is counted.
+    #[inline]
+    unsafe fn handle(&self, slot: usize) -> Tensor {
+        // SAFETY: both lie within what was allocated for all slots (caller).
+        unsafe {
+            let row = self.table.cast::<Row>().add(slot * self.rows as usize);
+            Tensor { row, data: self.data.add(slot * self.slot_bytes) }
+        }
     }
 
     fn is_unused(&self) -> bool {
@@ -313,18 +343,19 @@ fn is_free(count: &AtomicU32) -> bool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // SAFETY: `table` came from a leaked box, once, and is not used hereafter.
+        drop(unsafe { Box::from_raw(self.table.as_ptr()) });
         // SAFETY: `data` was allocated with this layout, and `Inner` is freed only once nothing refers to it.
         unsafe { dealloc(self.data.as_ptr(), self.layout) };
     }
 }
 
-/// Gives the pool up when its owners are gone: to nobody, or to the last of its tensors.
+/// A pool's owner, who gives it up when it goes: to nobody, or to the last of the pool's tensors.
 struct Guard(NonNull<Inner>);
 
-// SAFETY: `Guard` only gives up `Inner`, which is `Send` and `Sync`.
+// SAFETY: `Guard` looks at and gives up `Inner`, which is `Send` and `Sync`. It is not `Sync` itself: what its `Pool` does with
+// `&self` is right only beside nobody who takes.
 unsafe impl Send for Guard {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Guard {}
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -347,8 +378,7 @@ impl Drop for Guard {
 /// assert_eq!(a.share().as_slice::<f32>().unwrap()[5], 1.5);
 /// ```
 pub struct Pool {
-    inner: NonNull<Inner>,
-    guard: Arc<Guard>,
+    inner: Guard,
     /// The slot to look at next. Where origins are kept it stays on a row behind the last, which is never free: the short
     /// ways below find nothing there, and ask nothing of the pools that have none.
     cursor: u32,
@@ -357,9 +387,6 @@ pub struct Pool {
     /// Begin again at the first slot as soon as it is free.
     rewinds: bool,
 }
-
-// SAFETY: the pool's owner takes slots from one thread at a time (`&mut self`); everything else is in `Inner`.
-unsafe impl Send for Pool {}
 
 impl Pool {
     /// Allocates and touches `slots` slots of `rows` messages each.
@@ -415,7 +442,7 @@ impl Pool {
             slot_bytes,
             sources: sources.into(),
             origins: (0..slots * rows * sources.len()).map(|_| UnsafeCell::new(NO_ORIGIN)).collect(),
-            table: Box::default(),
+            table: NonNull::from(&mut []),
             data,
             layout,
             is_orphan: AtomicBool::new(false),
@@ -429,11 +456,11 @@ impl Pool {
         // Behind the last, where origins are kept, rows that nobody ever holds and that are never free.
         let never = if sources.is_empty() { 0 } else { rows };
         let rows_of = (0..slots * rows).map(|at| row(at, 0));
-        let table = rows_of.chain((0..never).map(|at| row(at, 1))).collect();
+        let table: Box<[Row]> = rows_of.chain((0..never).map(|at| row(at, 1))).collect();
         // SAFETY: nobody else knows the pool yet.
-        unsafe { (*pool.as_ptr()).table = table };
+        unsafe { (*pool.as_ptr()).table = NonNull::from(Box::leak(table)) };
         let cursor = if sources.is_empty() { 0 } else { slots as u32 };
-        Ok(Pool { inner: pool, guard: Arc::new(Guard(pool)), cursor, next: 0, rewinds: false })
+        Ok(Pool { inner: Guard(pool), cursor, next: 0, rewinds: false })
     }
 
     /// Uses the first slots again as soon as they come back. Right where all buffers stay on one thread: they are in its
@@ -444,8 +471,8 @@ impl Pool {
 
     #[inline]
     fn inner(&self) -> &Inner {
-        // SAFETY: `guard` keeps `Inner` alive.
-        unsafe { self.inner.as_ref() }
+        // SAFETY: the guard keeps `Inner` alive.
+        unsafe { self.inner.0.as_ref() }
     }
 
     /// Free slots from the cursor on, looking no further than `want`: enough to know whether a call has its room.
@@ -458,7 +485,7 @@ impl Pool {
         let at = self.cursor as usize;
         // Usually the next slots are all free, one behind the other.
         if inner.rows == 1
-            && let Some(next) = inner.table.get(at..at.saturating_add(want))
+            && let Some(next) = inner.table().get(at..at.saturating_add(want))
             && next.iter().all(|row| is_free(&row.refs))
         {
             return true;
@@ -510,14 +537,10 @@ impl Pool {
         }
         let at = |offset: usize| (self.next as usize + offset) % inner.slots;
         let slot = (0..inner.slots).map(at).find(|slot| is_free(inner.refs(*slot)))?;
-        let row = &inner.table[slot * inner.rows as usize];
         // As in `take_slot`.
-        row.refs.store(1, Ordering::Relaxed);
-        let tensor = Tensor {
-            row: NonNull::from(row),
-            // SAFETY: the slot is in range, so the offset lies in the allocation.
-            data: unsafe { inner.data.add(slot * inner.slot_bytes) },
-        };
+        inner.refs(slot).store(1, Ordering::Relaxed);
+        // SAFETY: the slot's row was found in the table, and its reference was counted just now.
+        let tensor = unsafe { inner.handle(slot) };
         // SAFETY: this is the only reference to the slot.
         unsafe { inner.set_origins(tensor.row, origins) };
         self.next = slot as u32 + 1;
@@ -531,18 +554,16 @@ impl Pool {
         let rows = inner.rows as usize;
         // Usually the next slot is free: slots come back in the order in which they went out.
         let mut slot = self.cursor as usize;
-        let mut row = &inner.table[slot * rows];
+        let mut row = &inner.table()[slot * rows];
         if !is_free(&row.refs) {
             slot = self.search()?;
-            row = &inner.table[slot * rows];
+            row = &inner.table()[slot * rows];
         }
         // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which orders it.
         row.refs.store(1, Ordering::Relaxed);
-        let tensor = Tensor {
-            row: NonNull::from(row),
-            // SAFETY: the slot is in range, so the offset lies in the allocation.
-            data: unsafe { inner.data.add(slot * inner.slot_bytes) },
-        };
+        // SAFETY: the slot's row was found in the table and is not one of those behind the last slot, which are never free; its
+        // reference was counted just now.
+        let tensor = unsafe { inner.handle(slot) };
         let next = slot + 1;
         self.cursor = if next == inner.slots { 0 } else { next as u32 };
         Some(TensorMut(tensor))
@@ -570,57 +591,79 @@ impl Pool {
     pub fn bytes(&self) -> usize {
         let inner = self.inner();
         let beside = inner.lens.len() * size_of::<Lens>() + inner.origins.len() * size_of::<u64>();
-        inner.layout.size() + inner.table.len() * size_of::<Row>() + beside
+        inner.layout.size() + size_of_val(inner.table()) + beside
     }
 
-    /// The dense bytes of the first `rows` rows of a slot just taken, to be written by a backend.
+    /// The dense bytes of a slot's rows from this one on, `rows` of them where there are as many, to be written by a backend.
     pub(crate) fn batch_bytes(slot: &mut TensorMut, rows: usize) -> &mut [u8] {
         // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows lie one behind the other.
         unsafe {
             let inner = Row::pool(slot.0.row);
-            let rows = rows.min(inner.rows as usize);
+            let rows = rows.min(Row::rows_on(slot.0.row));
             std::slice::from_raw_parts_mut(slot.0.data.as_ptr(), rows * inner.row_bytes)
         }
     }
 
-    /// Turns a written slot into one tensor a row, each with its header and, where they are followed, its origins; the slot is
-    /// free when all are dropped.
-    pub(crate) fn rows(
-        slot: TensorMut,
-        headers: impl ExactSizeIterator<Item = Header>,
-        origins: &[Origins],
-    ) -> impl Iterator<Item = Tensor> {
+    /// Turns a written slot into one tensor a row from this one on, each with its header and, where they are followed, its
+    /// origins; the slot is free when all are dropped.
+    pub(crate) fn rows(slot: TensorMut, headers: impl Iterator<Item = Header>, origins: &[Origins]) -> Rows {
+        let (first, data) = (slot.0.row, slot.0.data);
         // SAFETY: `slot` is a reference to its slot.
-        let inner = unsafe { Row::pool(slot.0.row) };
-        let count = headers.len().min(inner.rows as usize);
-        let (first, data, row_bytes) = (slot.0.row, slot.0.data, inner.row_bytes);
-        // SAFETY: the rows of a slot lie one behind the other, headers and bytes, and `at` stays below their number.
-        let tensor = move |at: usize| unsafe { Tensor { row: first.add(at), data: data.add(at * row_bytes) } };
-        for (at, header) in headers.take(count).enumerate() {
-            // SAFETY: `slot` is still the only handle to its slot; a handle made here is forgotten at once.
-            unsafe { *Row::header_mut(first.add(at)) = header };
-            if let Some(origins) = origins.get(at) {
-                // SAFETY: as for the header.
-                unsafe { inner.set_origins(first.add(at), origins) };
+        let (inner, most) = unsafe { (Row::pool(first), Row::rows_on(first)) };
+        let mut count = 0;
+        for header in headers.take(most) {
+            // SAFETY: `count` is below the number of rows from this one on, which lie one behind the other; `slot` is the only
+            // handle to them.
+            unsafe {
+                let row = first.add(count);
+                *Row::header_mut(row) = header;
+                if let Some(origins) = origins.get(count) {
+                    inner.set_origins(row, origins);
+                }
             }
+            count += 1;
         }
         if count > 0 {
             // SAFETY: `slot` is a reference to its slot. Relaxed: nobody else holds the slot yet.
             unsafe { Row::refs(first) }.store(count as u32, Ordering::Relaxed);
+            // Its reference is now that of the first row.
             std::mem::forget(slot);
         }
-        (0..count).map(tensor)
+        Rows { row: first, data, row_bytes: inner.row_bytes, left: count }
+    }
+}
+
+/// The rows of a slot as tensors, one after the other. Each has been counted; those that nobody takes are given back.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    row: NonNull<Row>,
+    data: NonNull<u8>,
+    row_bytes: usize,
+    left: usize,
+}
+
+impl Iterator for Rows {
+    type Item = Tensor;
+    fn next(&mut self) -> Option<Tensor> {
+        self.left = self.left.checked_sub(1)?;
+        let tensor = Tensor { row: self.row, data: self.data };
+        // SAFETY: the next row, or the place behind the last: `tensor` keeps the slot, and rows lie one behind the other, headers
+        // and bytes.
+        let next = unsafe { (self.row.add(1), self.data.add(self.row_bytes)) };
+        (self.row, self.data) = next;
+        Some(tensor)
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owners = Arc::strong_count(&self.guard);
-        f.debug_struct("Pool")
-            .field("name", &self.inner().name)
-            .field("slots", &self.slots())
-            .field("owners", &owners)
-            .finish()
+        f.debug_struct("Pool").field("name", &self.inner().name).field("slots", &self.slots()).finish()
     }
 }
 
@@ -753,6 +796,91 @@ mod tests {
         again.args(["--exact", "pool::tests::a_count_that_would_wrap_ends_the_process"]).env(CHILD, "1");
         let ended = again.output().unwrap();
         assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
+    }
+
+    #[test]
+    fn a_row_in_the_middle_of_its_slot_reaches_to_its_end_and_no_further() {
+        let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [64]), 1, 4).unwrap();
+        let headers = |n| (0..n).map(|n| Header::new(n, Time(n))).collect::<Vec<_>>().into_iter();
+        let rows: Vec<Tensor> = Pool::rows(pool.take().unwrap(), headers(4), &[]).collect();
+        let row = rows.into_iter().nth(2).unwrap();
+        let mut row = row.into_mut().unwrap();
+        assert_eq!(row.header().seq, 2);
+        for (asked, had) in [(1, 64), (2, 128), (4, 128)] {
+            let bytes = Pool::batch_bytes(&mut row, asked);
+            bytes.fill(7);
+            assert_eq!(bytes.len(), had);
+        }
+        let seqs: Vec<u64> = Pool::rows(row, headers(4), &[]).map(|row| row.header().seq).collect();
+        assert_eq!(seqs, [0, 1]);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn rows_that_nobody_takes_are_given_back() {
+        let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [3]), 1, 4).unwrap();
+        for taken in 0..=4 {
+            let headers = vec![Header::new(7, Time(7)); 4];
+            let mut rows = Pool::rows(pool.take().unwrap(), headers.into_iter(), &[]);
+            let kept: Vec<Tensor> = rows.by_ref().take(taken).collect();
+            drop(rows);
+            assert_eq!(pool.free(), usize::from(taken == 0), "{taken}");
+            drop(kept);
+            assert_eq!(pool.free(), 1, "{taken}");
+        }
+        drop(Pool::rows(pool.take().unwrap(), std::iter::empty::<Header>(), &[]));
+        assert_eq!(pool.free(), 1);
+    }
+
+    /// For Miri and the thread sanitizer: slots are written, shared, dropped elsewhere and taken again.
+    #[test]
+    fn what_is_shared_across_threads_is_read_before_it_is_written_again() {
+        let mut pool = Pool::new("p", &PortSpec::fixed(DType::U64, [4]), 2, 2).unwrap();
+        let rounds = if cfg!(miri) { 20 } else { 2_000 };
+        std::thread::scope(|scope| {
+            let (lanes, readers): (Vec<_>, Vec<_>) = (0..2).map(|_| std::sync::mpsc::sync_channel::<Tensor>(4)).unzip();
+            for reader in readers {
+                scope.spawn(move || {
+                    for tensor in reader {
+                        let seq = tensor.header().seq;
+                        assert_eq!(tensor.as_slice::<u64>().unwrap(), [seq; 4]);
+                        if let Ok(mut alone) = tensor.into_mut() {
+                            alone.header_mut().seq = 0;
+                            alone.bytes_mut().fill(0);
+                        }
+                    }
+                });
+            }
+            for round in 0..rounds {
+                let Ok(mut slot) = pool.take() else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                let words: &mut [u64] = bytemuck::cast_slice_mut(Pool::batch_bytes(&mut slot, 2));
+                words.fill(round);
+                let headers = vec![Header::new(round, Time(round)); 2];
+                for row in Pool::rows(slot, headers.into_iter(), &[]) {
+                    for lane in &lanes {
+                        lane.send(row.share()).unwrap();
+                    }
+                }
+            }
+        });
+        assert_eq!(pool.free(), 2);
+    }
+
+    #[test]
+    fn a_pool_goes_while_its_tensors_are_dropped_elsewhere() {
+        for _ in 0..if cfg!(miri) { 10 } else { 200 } {
+            let mut pool = pool(2, 1);
+            let tensors = [pool.take().unwrap().freeze(), pool.take().unwrap().freeze()];
+            let shared = [tensors[0].share(), tensors[1].share()];
+            std::thread::scope(|scope| {
+                scope.spawn(move || drop(tensors));
+                scope.spawn(move || shared.map(|tensor| assert_eq!(tensor.shape()[1], 2)));
+                drop(pool);
+            });
+        }
     }
 }
 
