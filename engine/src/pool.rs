@@ -10,19 +10,20 @@
 //! - dropping: a holder that sees 1 is the only one left and stores 0 with Release; otherwise it subtracts 1 with
 //!   Release.
 //!
-//! `loom_tests` check it. A pool whose owner is gone while tensors are alive is freed by the last of them.
+//! A pool whose owner is gone while tensors are alive is freed by the last of them, or, where that one went at the very moment
+//! in which the owner did, when the next owner goes. `loom_tests` check both on this code as it stands, with every part of a row
+//! watched; what loom cannot see, how pointers were made and that nothing is read after it was freed, is Miri's (`.ci/miri`).
 
 use crate::clock::Time;
 use crate::origins::{NO_ORIGIN, Origin, Origins};
 use crate::payload::Header;
-use crate::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Watched, alloc_zeroed, dealloc};
 use crate::tensor::{DType, Dim, MAX_RANK, PortSpec, Shape, Tensor, TensorError, TensorMut};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::cell::UnsafeCell;
+use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
 use std::io::Write;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 /// Run-time lengths a row can hold.
 pub(crate) const MAX_DYNAMIC: usize = 4;
@@ -38,12 +39,14 @@ const ALIGN: usize = 128;
 /// header, its count and its way home along in one transfer.
 #[repr(C, align(64))]
 pub(crate) struct Row {
-    header: UnsafeCell<Header>,
+    header: Watched<Header>,
     /// Handles to the slot; counted in its first row only.
     refs: AtomicU32,
     /// Which row of its slot this is.
     index: u32,
     pool: NonNull<Inner>,
+    /// Stands for the row's bytes, which are not cells: takes no room.
+    bytes: Watched<()>,
 }
 
 impl Row {
@@ -82,7 +85,7 @@ impl Row {
     #[inline]
     pub(crate) unsafe fn header<'a>(this: NonNull<Row>) -> &'a Header {
         // SAFETY: the caller's promise.
-        unsafe { &*(*this.as_ptr()).header.get() }
+        unsafe { &*(*this.as_ptr()).header.reading() }
     }
 
     /// # Safety
@@ -90,7 +93,34 @@ impl Row {
     #[inline]
     pub(crate) unsafe fn header_mut<'a>(this: NonNull<Row>) -> &'a mut Header {
         // SAFETY: the caller's promise.
-        unsafe { &mut *(*this.as_ptr()).header.get() }
+        unsafe { &mut *(*this.as_ptr()).header.writing() }
+    }
+
+    /// The bytes of its elements, which begin at `data`.
+    ///
+    /// # Safety
+    /// As [`Row::pool`]; `data` is the handle's.
+    #[inline]
+    pub(crate) unsafe fn bytes<'a>(this: NonNull<Row>, data: NonNull<u8>) -> &'a [u8] {
+        // SAFETY: the row's bytes were zeroed at allocation and its length is at most the row's; the caller's is a counted
+        // reference, and a slot is written only while it has a single one.
+        unsafe {
+            (*this.as_ptr()).bytes.reading();
+            std::slice::from_raw_parts(data.as_ptr(), Row::pool(this).row_len(this))
+        }
+    }
+
+    /// As [`Row::bytes`], to be written.
+    ///
+    /// # Safety
+    /// As [`Row::header_mut`]; `data` is the handle's.
+    #[inline]
+    pub(crate) unsafe fn bytes_mut<'a>(this: NonNull<Row>, data: NonNull<u8>) -> &'a mut [u8] {
+        // SAFETY: as for `bytes`, and the caller's reference is the only one.
+        unsafe {
+            (*this.as_ptr()).bytes.writing();
+            std::slice::from_raw_parts_mut(data.as_ptr(), Row::pool(this).row_len(this))
+        }
     }
 
     /// Counts one reference more.
@@ -150,10 +180,10 @@ pub(crate) struct Inner {
     /// All rows, owned. Every pointer to a row is made from this one, so that it may step to the other rows of its slot.
     table: NonNull<[Row]>,
     /// By row; empty where every dim is fixed.
-    lens: Box<[UnsafeCell<Lens>]>,
+    lens: Box<[Watched<Lens>]>,
     /// The sources whose origins are kept beside each row, and those, row by row.
     sources: Box<[u16]>,
-    origins: Box<[UnsafeCell<u64>]>,
+    origins: Box<[Watched<u64>]>,
     data: NonNull<u8>,
     layout: Layout,
     /// The owner is gone: the last tensor frees the pool.
@@ -169,10 +199,10 @@ unsafe impl Sync for Inner {}
 impl Inner {
     /// # Safety
     /// The row is of this pool and the caller holds a reference to its slot.
-    unsafe fn lens(&self, row: NonNull<Row>) -> *mut Lens {
+    unsafe fn lens(&self, row: NonNull<Row>) -> &Watched<Lens> {
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.offset_from(self.table.cast()) };
-        self.lens[at as usize].get()
+        &self.lens[at as usize]
     }
 
     /// Whether origins are kept beside each row.
@@ -184,7 +214,7 @@ impl Inner {
     ///
     /// # Safety
     /// As [`Inner::lens`].
-    unsafe fn row_origins(&self, row: NonNull<Row>) -> &[UnsafeCell<u64>] {
+    unsafe fn row_origins(&self, row: NonNull<Row>) -> &[Watched<u64>] {
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.offset_from(self.table.cast()) } as usize;
         &self.origins[at * self.sources.len()..(at + 1) * self.sources.len()]
@@ -198,7 +228,7 @@ impl Inner {
         // SAFETY: the caller's promise.
         for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
             // SAFETY: the caller holds a reference, and places are written only while the slot is uniquely held.
-            Origin::unpacked(*source, unsafe { *place.get() }).into_iter().for_each(&mut *see);
+            Origin::unpacked(*source, unsafe { *place.reading() }).into_iter().for_each(&mut *see);
         }
     }
 
@@ -210,7 +240,7 @@ impl Inner {
         // SAFETY: the caller's promise.
         for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
             // SAFETY: the caller has the only reference to the slot.
-            unsafe { *place.get() = origins.of(*source).map_or(NO_ORIGIN, Origin::packed) };
+            unsafe { *place.writing() = origins.of(*source).map_or(NO_ORIGIN, Origin::packed) };
         }
     }
 
@@ -221,7 +251,7 @@ impl Inner {
             return Shape::from_iter(self.dims.iter().copied());
         }
         // SAFETY: the caller's promise.
-        let lens = unsafe { &*self.lens(row) };
+        let lens = unsafe { &*self.lens(row).reading() };
         let length = |(dim, bound): (usize, &usize)| {
             self.dynamic.iter().position(|d| *d == dim).map_or(*bound, |at| lens[at] as usize)
         };
@@ -232,7 +262,7 @@ impl Inner {
     /// As [`Inner::lens`], with the only reference to the slot.
     pub(crate) unsafe fn set_len(&self, row: NonNull<Row>, index: usize, length: u32) {
         // SAFETY: the caller's promise.
-        unsafe { (*self.lens(row))[index] = length };
+        unsafe { (*self.lens(row).writing())[index] = length };
     }
 
     /// Bytes of a row's elements.
@@ -289,7 +319,12 @@ impl Inner {
 
 /// Pools whose owners are gone while tensors live. Looked through whenever an owner goes or a handle to one of them is
 /// dropped.
+#[cfg(not(loom))]
 static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
+}
 
 struct Orphan(NonNull<Inner>);
 
@@ -343,6 +378,8 @@ fn is_free(count: &AtomicU32) -> bool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        #[cfg(loom)]
+        self.check_that_nobody_uses_it();
         // SAFETY: `table` came from a leaked box, once, and is not used hereafter.
         drop(unsafe { Box::from_raw(self.table.as_ptr()) });
         // SAFETY: `data` was allocated with this layout, and `Inner` is freed only once nothing refers to it.
@@ -434,24 +471,27 @@ impl Pool {
             name: name.to_string(),
             dtype: spec.dtype,
             dims: spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect(),
-            lens: (0..if dynamic.is_empty() { 0 } else { slots * rows }).map(|_| UnsafeCell::default()).collect(),
+            lens: (0..if dynamic.is_empty() { 0 } else { slots * rows })
+                .map(|_| Watched::new(Lens::default()))
+                .collect(),
             dynamic,
             slots,
             rows: rows as u32,
             row_bytes: spec.max_bytes().unwrap_or(0),
             slot_bytes,
             sources: sources.into(),
-            origins: (0..slots * rows * sources.len()).map(|_| UnsafeCell::new(NO_ORIGIN)).collect(),
+            origins: (0..slots * rows * sources.len()).map(|_| Watched::new(NO_ORIGIN)).collect(),
             table: NonNull::from(&mut []),
             data,
             layout,
             is_orphan: AtomicBool::new(false),
         })));
         let row = |at: usize, refs: u32| Row {
-            header: UnsafeCell::new(Header::new(0, Time::ZERO)),
+            header: Watched::new(Header::new(0, Time::ZERO)),
             refs: AtomicU32::new(refs),
             index: (at % rows) as u32,
             pool,
+            bytes: Watched::new(()),
         };
         // Behind the last, where origins are kept, rows that nobody ever holds and that are never free.
         let never = if sources.is_empty() { 0 } else { rows };
@@ -600,6 +640,7 @@ impl Pool {
         unsafe {
             let inner = Row::pool(slot.0.row);
             let rows = rows.min(Row::rows_on(slot.0.row));
+            (0..rows).for_each(|at| _ = slot.0.row.add(at).as_ref().bytes.writing());
             std::slice::from_raw_parts_mut(slot.0.data.as_ptr(), rows * inner.row_bytes)
         }
     }
@@ -887,38 +928,138 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use loom::cell::UnsafeCell;
+    use crate::sync::thread;
+
+    impl Inner {
+        /// Every use of the pool by any thread has come to its end, by what the protocol says.
+        pub(super) fn check_that_nobody_uses_it(&mut self) {
+            // SAFETY: that is what is checked here.
+            for row in unsafe { self.table.as_mut() } {
+                row.header.writing();
+                row.bytes.writing();
+                row.refs.with_mut(|_| ());
+            }
+            self.lens.iter().for_each(|lens| _ = lens.writing());
+            self.origins.iter().for_each(|origin| _ = origin.writing());
+        }
+    }
+
+    /// A pool with run-time lengths and origins, so that every part of a row is written and read.
+    fn pool(slots: usize, rows: usize) -> Pool {
+        Pool::with_origins("p", &PortSpec::new(DType::U8, [Dim::AtMost(4)]), slots, rows, &[3]).unwrap()
+    }
+
+    fn written(pool: &mut Pool, n: u8) -> Option<TensorMut> {
+        let mut origins = Origins::default();
+        origins.add(Origin { source: 3, reused: false, begun: n.into() });
+        let mut tensor = pool.take_closely(&origins)?;
+        tensor.set_len(0, n.into()).unwrap();
+        tensor.bytes_mut().fill(n);
+        *tensor.header_mut() = Header::new(n.into(), Time(n.into()));
+        Some(tensor)
+    }
+
+    fn assert_reads(tensor: &Tensor, n: u8) {
+        assert_eq!(tensor.bytes(), vec![n; n.into()]);
+        assert_eq!(tensor.header().seq, u64::from(n));
+        tensor.each_origin(&mut |origin| assert!(origin.source != 3 || origin.begun == u64::from(n)));
+    }
+
+    /// What no sweep has seen goes with the next one: after it, nothing is left. Loom reports what is never freed.
+    fn sweep_all() {
+        let mut orphans = ORPHANS.lock().unwrap();
+        sweep(&mut orphans);
+        assert!(orphans.is_empty());
+    }
 
     /// A slot is written by its owner, shared to two readers on other threads, and taken again: no read may overlap
     /// the second write, whatever the order of the drops.
     #[test]
     fn loom_a_slot_is_rewritten_only_after_its_last_reader() {
         loom::model(|| {
-            struct Slot(AtomicU32, UnsafeCell<u32>);
-            // SAFETY: the protocol under test is what makes this true; loom reports where it does not.
-            unsafe impl Sync for Slot {}
-            let slot = loom::sync::Arc::new(Slot(AtomicU32::new(1), UnsafeCell::new(1)));
-            slot.0.fetch_add(1, Ordering::Relaxed);
-            let readers: Vec<_> = (0..2)
-                .map(|_| {
-                    let slot = slot.clone();
-                    loom::thread::spawn(move || {
-                        // SAFETY: this thread holds a counted reference.
-                        slot.1.with(|p| assert_eq!(unsafe { *p }, 1));
-                        release(&slot.0);
-                    })
+            let mut pool = pool(1, 1);
+            let tensor = written(&mut pool, 1).unwrap().freeze();
+            let readers = [tensor.share(), tensor].map(|tensor| thread::spawn(move || assert_reads(&tensor, 1)));
+            if let Some(again) = written(&mut pool, 2) {
+                assert_reads(&again.freeze(), 2);
+            }
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+            assert_eq!(pool.free(), 1);
+        });
+    }
+
+    /// Who finds itself the last writes in place, after every other has read.
+    #[test]
+    fn loom_a_last_handle_writes_after_all_others_have_read() {
+        loom::model(|| {
+            let mut pool = pool(1, 1);
+            let tensor = written(&mut pool, 1).unwrap().freeze();
+            let holders = [tensor.share(), tensor.share()].map(|tensor| {
+                thread::spawn(move || {
+                    assert_reads(&tensor, 1);
+                    if let Ok(mut alone) = tensor.into_mut() {
+                        alone.bytes_mut().fill(9);
+                        alone.header_mut().seq = 9;
+                    }
                 })
-                .collect();
-            if is_free(&slot.0) {
-                slot.0.store(1, Ordering::Relaxed);
-                // SAFETY: the count was zero, so the owner alone has the slot.
-                slot.1.with_mut(|p| unsafe { *p = 2 });
+            });
+            drop(tensor);
+            holders.into_iter().for_each(|holder| holder.join().unwrap());
+            assert_eq!(pool.free(), 1);
+        });
+    }
+
+    /// The rows of a batch are one slot, wherever they are dropped.
+    #[test]
+    fn loom_a_batch_is_written_again_after_its_last_row() {
+        loom::model(|| {
+            let mut pool = pool(1, 2);
+            let mut slot = written(&mut pool, 1).unwrap();
+            Pool::batch_bytes(&mut slot, 2).fill(1);
+            let mut rows = Pool::rows(slot, (0..2).map(|n| Header::new(n, Time(n))), &[]);
+            let (first, second) = (rows.next().unwrap(), rows.next().unwrap());
+            let reader = thread::spawn(move || assert_eq!(first.header().seq, 0));
+            let other = thread::spawn(move || assert_eq!(second.header().seq, 1));
+            if let Some(again) = written(&mut pool, 2) {
+                assert_reads(&again.freeze(), 2);
             }
-            for reader in readers {
-                reader.join().unwrap();
-            }
-            let count = slot.0.load(Ordering::Relaxed);
-            assert!(count <= 1, "{count}");
+            reader.join().unwrap();
+            other.join().unwrap();
+            assert_eq!(pool.free(), 1);
+        });
+    }
+
+    /// A pool goes while other threads drop its tensors: it is freed once, and after all of them.
+    #[test]
+    fn loom_an_orphan_is_freed_once_after_its_last_handle() {
+        loom::model(|| {
+            let mut pool = pool(2, 1);
+            let tensors = [written(&mut pool, 1).unwrap().freeze(), written(&mut pool, 2).unwrap().freeze()];
+            let mut n = 0;
+            let holders = tensors.map(|tensor| {
+                n += 1;
+                thread::spawn(move || assert_reads(&tensor, n))
+            });
+            drop(pool);
+            holders.into_iter().for_each(|holder| holder.join().unwrap());
+            sweep_all();
+        });
+    }
+
+    /// The same of one slot with two handles, and another pool that goes meanwhile and looks through all orphans.
+    #[test]
+    fn loom_two_pools_go_at_once() {
+        loom::model(|| {
+            let (mut one, other) = (pool(1, 1), pool(1, 1));
+            let tensor = written(&mut one, 1).unwrap().freeze();
+            let shared = tensor.share();
+            let holder = thread::spawn(move || assert_reads(&shared, 1));
+            let owner = thread::spawn(move || drop(other));
+            drop(one);
+            drop(tensor);
+            holder.join().unwrap();
+            owner.join().unwrap();
+            sweep_all();
         });
     }
 }

@@ -402,9 +402,8 @@ impl Tensor {
     /// The bytes of the elements.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the row's bytes were zeroed at allocation and its length is at most the row's; this handle is a counted
-        // reference, and a slot is written only while it has a single `TensorMut`.
-        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.inner().row_len(self.row)) }
+        // SAFETY: this handle is a counted reference, and a slot is written only while it has a single `TensorMut`.
+        unsafe { Row::bytes(self.row, self.data) }
     }
 
     /// The same tensor once more.
@@ -592,7 +591,7 @@ impl TensorMut {
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.inner().row_len(self.0.row)) }
+        unsafe { Row::bytes_mut(self.0.row, self.0.data) }
     }
 
     /// Sets the run-time length of a dim declared with a bound. The elements are dense for the new shape; set the
