@@ -321,8 +321,9 @@ fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
         }
         _ => {
             let (items_tx, items_rx) = rtrb::RingBuffer::new(params.capacity);
-            // A run has at least one message, and the consumer may hold one run half taken: this never is full.
-            let (runs_tx, runs_rx) = rtrb::RingBuffer::new(params.capacity + 1);
+            // A run has at least one message, and the consumer takes it before it gives the message's place back: where a message
+            // has its place, its run has one.
+            let (runs_tx, runs_rx) = rtrb::RingBuffer::new(params.capacity);
             (CrossTxKind::Ring(items_tx, runs_tx), CrossRxKind::Ring(items_rx, runs_rx))
         }
     };

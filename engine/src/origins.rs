@@ -93,7 +93,8 @@ impl Trace {
 
     /// The call takes a message with this header.
     pub(crate) fn takes(&mut self, source: u16, seq: u64) {
-        let _ = self.now_keys.try_push((source, seq));
+        let is_kept = self.now_keys.try_push((source, seq)).is_ok();
+        debug_assert!(is_kept, "a call takes at most a message of each input");
     }
 
     /// Everything the call takes was added: keeps it for later calls, where there may be any.

@@ -122,10 +122,11 @@ impl<T: Payload> Rx<T> {
                 if n == 0 {
                     return;
                 }
+                // The runs first: whoever finds the messages' places free finds those of their runs free, too.
+                take_runs(n as u32, front, || runs.pop().ok(), |run| push_run(into_runs, run));
                 if let Ok(chunk) = items.read_chunk(n) {
                     into.extend(chunk);
                 }
-                take_runs(n as u32, front, || runs.pop().ok(), |run| push_run(into_runs, run));
                 self.dirty = true;
             }
             RxKind::Evict(queue) => {

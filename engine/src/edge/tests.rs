@@ -180,3 +180,52 @@ fn a_taker_with_little_room_leaves_the_edge_its_own() {
         }
     });
 }
+
+/// Between two threads: a producer that fills each place as soon as it is free never finds the ring of runs full, because the
+/// consumer takes the run of a message before it gives the message's place back.
+#[test]
+fn between_threads_every_message_keeps_its_own_run() {
+    const ALL: u64 = 50_000;
+    let params = Params {
+        index: 0,
+        name: "a/out -> b/in".into(),
+        capacity: 4,
+        when_full: WhenFull::Block,
+        buffer: 64,
+        emits: 1,
+        admission: Admission::default(),
+        shared: Arc::default(),
+        producer_bell: Arc::default(),
+        consumer_bell: Arc::default(),
+    };
+    let (tx, rx) = crossing::<Number>(&params);
+    let producer = std::thread::spawn(move || {
+        let mut tx = Tx::from_cross(tx);
+        let mut staged = Vec::with_capacity(1);
+        for n in 1..=ALL {
+            while tx.room(1, || 0) == 0 {
+                std::thread::yield_now();
+            }
+            staged.push(Message::new(Header::new(n, Time(n)), Number(n)));
+            tx.publish(&mut staged, &[Run { sent: n, accounted: n, n: 1, weight: 1, ..Run::default() }]).unwrap();
+        }
+        tx.close(false);
+    });
+    let mut rx = Rx::from_cross(rx);
+    let (mut items, mut runs) = (Vec::new(), Vec::new());
+    let mut wrong = 0;
+    while rx.state() == State::Open {
+        rx.fill(64, &mut items, &mut runs);
+        let sent = runs.iter().flat_map(|run: &Run| std::iter::repeat_n(run.sent, run.n as usize));
+        wrong += items.iter().zip(sent).filter(|(message, sent)| message.body.0 != *sent).count();
+        rx.received(items.len() as u64);
+        if items.is_empty() {
+            std::thread::yield_now();
+        }
+        items.clear();
+        runs.clear();
+    }
+    producer.join().unwrap();
+    assert_eq!(wrong, 0);
+    law(&params.shared, 0);
+}

@@ -188,16 +188,17 @@ impl<T: Payload> Tx<T> {
             }
             TxKind::Ring(items, run_ring) => {
                 self.dirty = true;
-                let fits = n.min(items.slots());
+                let mut fits = n.min(items.slots());
                 let mut left = fits as u32;
                 for run in runs {
                     let n = run.n.min(left);
-                    left -= n;
-                    if n > 0 {
-                        // The runs' ring cannot be full: see `crossing`. The messages come after, so that whoever
-                        // sees them sees their run.
-                        let _ = run_ring.push(Run { n, ..*run });
+                    // The messages come after, so that whoever sees them sees their run. The runs' ring has a place for every
+                    // run of what is in the ring: see `crossing`. A message without one would not go.
+                    if n > 0 && run_ring.push(Run { n, ..*run }).is_err() {
+                        fits -= left as usize;
+                        break;
                     }
+                    left -= n;
                 }
                 if let Ok(chunk) = items.write_chunk_uninit(fits) {
                     chunk.fill_from_iter(staged.drain(..fits));

@@ -80,7 +80,8 @@ impl Mailbox {
     pub(crate) fn open(&self, parts: Vec<Part>) {
         let words = parts.iter().map(|part| part.words + 1).sum();
         if self.parts.set(parts).is_ok() {
-            let _ = self.empty.push(vec![0; words].into_boxed_slice());
+            let is_put = self.empty.push(vec![0; words].into_boxed_slice()).is_ok();
+            debug_assert!(is_put, "the place is there for the one buffer");
         }
     }
 
@@ -103,7 +104,8 @@ impl Mailbox {
     /// The copy is complete.
     pub(crate) fn answer(&self, at: u64, epoch: u64, words: Box<[u64]>) {
         self.asked.store(false, Ordering::Relaxed);
-        let _ = self.full.push(Copied { at, epoch, words });
+        let is_put = self.full.push(Copied { at, epoch, words }).is_ok();
+        debug_assert!(is_put, "there is one buffer");
     }
 
     /// The worker ends.
@@ -189,7 +191,8 @@ impl Windows {
             before.at = at;
             before.words.copy_from_slice(&words);
             // The place that the copy has left.
-            let _ = mailbox.empty.push(words);
+            let is_put = mailbox.empty.push(words).is_ok();
+            debug_assert!(is_put, "there is one buffer");
         }
     }
 
