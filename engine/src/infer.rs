@@ -552,6 +552,10 @@ impl<B: Backend> InferStage<B> {
             let waited = first.is_recorded().then(|| started.saturating_sub(first.sent));
             sieve.learn(waited, compute, &self.common.counts);
         }
+        let outcome = outcome.and_then(|()| {
+            let admitted = if self.common.refuses { self.emit.ports.admit() } else { Ok(()) };
+            admitted.map_err(|full| Trouble::error("emit", &full))
+        });
         // Negative, in a counter that wraps: held messages leave.
         self.common.counts.held.add(leave.wrapping_neg());
         let ok = outcome.is_ok();

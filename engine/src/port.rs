@@ -79,6 +79,19 @@ pub trait PortSet: Sized + 'static {
     fn commit(&mut self) -> Result<(), NodeError>;
     /// The messages staged since the last portion have this ledger.
     fn portion(&mut self, accounted: u64, weight: u32);
+    /// Asks, where an edge fails its producer, whether all of them have room for what is staged, which is one call's. Where one
+    /// has not, nothing of the call goes anywhere.
+    ///
+    /// # Errors
+    /// `EdgeFull`.
+    #[cold]
+    fn admit(&mut self) -> Result<(), NodeError> {
+        let mut full = None;
+        self.each(&mut |port| full = full.take().or_else(|| port.refused_by()));
+        let Some(edge) = full else { return Ok(()) };
+        self.each(&mut |port| port.take_back());
+        Err(NodeErrorKind::EdgeFull { edge }.into())
+    }
     /// Stages everything that is staged once more.
     fn double(&mut self);
     /// Sends what is staged.
@@ -108,6 +121,10 @@ pub trait AnyPort {
     fn pool_is_empty(&mut self) -> bool;
     /// Whether an edge is at its soft mark, or full.
     fn is_pressed(&self) -> bool;
+    /// The edge that has no room for what is staged, and fails its producer.
+    fn refused_by(&self) -> Option<String>;
+    /// Forgets what is staged.
+    fn take_back(&mut self);
 }
 
 /// One output port.
@@ -379,6 +396,15 @@ impl<T: Payload> AnyPort for Port<T> {
     }
     fn is_pressed(&self) -> bool {
         self.edges.iter().any(Tx::is_pressed)
+    }
+    fn refused_by(&self) -> Option<String> {
+        let edge = self.edges.iter().find(|edge| edge.refuses(&self.staged.items))?;
+        Some(edge.name().to_string())
+    }
+    fn take_back(&mut self) {
+        self.staged.items.clear();
+        self.runs.clear();
+        (self.staged.unchecked, self.staged.in_runs) = (1, 0);
     }
 }
 

@@ -205,8 +205,8 @@ pub(crate) struct Common {
     /// Of the turn's calls: which messages were in no call before, a bit for each input.
     fresh: Vec<u16>,
     life: Life,
-    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`, `fault`,
-    /// `budget` and `traced` in one question, asked once a turn.
+    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`,
+    /// `singled` and `traced` in one question, asked once a turn.
     special: bool,
     /// Mean time of a call, ns; 0 before the first was timed.
     call_ns: u64,
@@ -224,6 +224,10 @@ pub(crate) struct Common {
     pub(crate) sieve: Option<Box<Sieve>>,
     /// How long a call may take, ns; 0 where nobody minds.
     pub(crate) budget: u64,
+    /// Whether an edge fails the node where it has no room for what a call has sent.
+    pub(crate) refuses: bool,
+    /// Whether every call is made, stamped and published by itself, and nothing may be left out on the way.
+    singled: bool,
     /// Inputs that must not be silent.
     pub(crate) live: Vec<Liveness>,
     /// Whether a node that failed is built again, and when.
@@ -266,6 +270,8 @@ impl Common {
             fault: None,
             sieve: None,
             budget: 0,
+            refuses: false,
+            singled: false,
             live: Vec::new(),
             restart: None,
             urgency: Vec::new(),
@@ -276,8 +282,14 @@ impl Common {
         }
     }
 
+    /// Settles how calls are made, once it is known what is asked of them.
+    fn settle(&mut self) {
+        self.singled = self.fault.is_some() || self.budget != 0 || self.refuses;
+        self.special = self.sieve.is_some() || self.singled || self.traced;
+    }
+
     fn takes(&mut self, inputs: usize, cx: &mut Cx) {
-        self.special = self.sieve.is_some() || self.is_singled() || self.traced;
+        self.settle();
         if self.traced {
             self.fresh.reserve(self.most);
         }
@@ -308,12 +320,6 @@ impl Common {
     #[inline]
     fn is_slow(&self) -> bool {
         self.call_ns > SLOW_NS
-    }
-
-    /// Whether every call is made, stamped and published by itself, and nothing may be left out on the way.
-    #[inline]
-    fn is_singled(&self) -> bool {
-        self.fault.is_some() || self.budget != 0
     }
 
     /// Looks after the inputs that must not be silent while there is nothing to do before `wake`. Says when to look again,

@@ -7,7 +7,7 @@ use crate::cpu::{self, Pinned};
 use crate::crew::Schedule;
 use crate::descriptors::{Descriptors, Poller};
 use crate::document::Tree;
-use crate::edge::{Buffers, Params, Shared};
+use crate::edge::{Buffers, Params, Shared, WhenFull};
 use crate::emit::Begin;
 use crate::error::RunError;
 use crate::folders::Folders;
@@ -85,6 +85,8 @@ struct Kit {
     urgency: Vec<Option<u64>>,
     fault: Option<FaultSpec>,
     budget: u64,
+    /// Whether an edge fails the node where it has no room.
+    refuses: bool,
     rules: Rules,
     /// The largest buffer of an input.
     buffer: usize,
@@ -239,6 +241,11 @@ impl Plan {
             },
             fault: plan.fault.clone(),
             budget: plan.budget.unwrap_or(0),
+            refuses: plan
+                .outputs
+                .iter()
+                .flat_map(|out| &out.edges)
+                .any(|e| self.edges()[*e].when_full == WhenFull::Fail),
             rules: plan.rules.clone(),
             buffer: plan.in_edges.iter().map(|e| self.edges()[*e].buffer).max().unwrap_or(0),
             live: plan
@@ -308,6 +315,7 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         common.most = kit.buffer.max(BURST) + 1;
         common.joins = kit.joins;
         common.budget = kit.budget;
+        common.refuses = kit.refuses;
         common.live = kit.live;
         common.urgency = kit.urgency;
         common.restart = kit.restart.as_ref().map(|(spec, _)| Box::new(Restart::new(*spec)));

@@ -1,7 +1,7 @@
 //! What every policy does when a node is too slow, on one core and across cores.
 
 use limen::{Outcome, Reason, Why};
-use limen_tests::{plan, run};
+use limen_tests::{plan, run, turn};
 
 /// A fast source into a slow node over one edge with a policy. `cross` puts them on two cores.
 fn overload(edge: &str, cross: bool, keys: &str) -> limen::Report {
@@ -59,6 +59,84 @@ fn fail_fails_the_producer() {
     assert_eq!(report.failures[0].node, "a");
     assert!(report.failures[0].text.contains("is full"), "{}", report.failures[0].text);
     assert_eq!(report.bugs, Vec::<String>::new());
+}
+
+/// A call is a transaction: what finds one of its edges full goes to none of them, and has failed.
+#[test]
+fn a_call_that_finds_an_edge_full_sends_nothing_anywhere() {
+    let slow = "kind: collect, fault: { delay: 40us }";
+    let source = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 400, period_ns: 10000 }";
+    let full = |node: &str| format!("{{ from: {node}, capacity: 8, when_full: fail }}");
+    for crossing in [false, true] {
+        let place = if crossing { ", core: 1" } else { "" };
+        for (what, graph) in [
+            (
+                "a source",
+                format!(
+                    "{source}, on_error: skip }}\n  slow: {{ {slow}, from: {}{place} }}\n  b: {{ kind: step, from: a }}\n  \
+                     other: {{ kind: collect, from: b }}\n",
+                    full("a")
+                ),
+            ),
+            (
+                "the last edge of a transform",
+                format!(
+                    "{source} }}\n  b: {{ kind: step, from: a, on_error: skip }}\n  other: {{ kind: collect, from: b }}\n  \
+                     slow: {{ {slow}, from: {}{place} }}\n",
+                    full("b")
+                ),
+            ),
+            (
+                "several messages of a call",
+                format!(
+                    "{source} }}\n  b: {{ kind: split, config: {{ times: 3 }}, from: a, on_error: skip }}\n  \
+                     slow: {{ {slow}, from: {}{place} }}\n  other: {{ kind: collect, from: b }}\n",
+                    full("b")
+                ),
+            ),
+            (
+                "an edge that looks",
+                format!(
+                    "{source} }}\n  b: {{ kind: split, config: {{ times: 3 }}, from: a, on_error: skip }}\n  \
+                     slow: {{ {slow}, from: {{ from: b, capacity: 64, max_bytes: 40B, when_full: fail }}{place} }}\n  \
+                     other: {{ kind: collect, from: b }}\n"
+                ),
+            ),
+            (
+                "an output beside another",
+                format!(
+                    "{source} }}\n  c: {{ kind: step, from: a }}\n  b: {{ kind: synchronize, inputs: {{ x: a, y: c }}, on_error: skip }}\n  \
+                     slow: {{ {slow}, from: {}{place} }}\n  other: {{ kind: collect, from: b/x }}\n",
+                    full("b/y")
+                ),
+            ),
+            (
+                "a batch",
+                format!(
+                    "{source} }}\n  b:\n    kind: infer\n    config: {{ backend: mock, batch: {{ max: 4 }}, mock: {{ inputs: {{ x: u64 }}, \
+                     outputs: {{ y: u64 }} }} }}\n    from: a\n    on_error: skip\n  slow: {{ {slow}, from: {}{place} }}\n  \
+                     other: {{ kind: collect, from: b }}\n",
+                    full("b")
+                ),
+            ),
+        ] {
+            let what = format!("{what}, crossing: {crossing}");
+            let report = turn(&graph, 1);
+            assert_eq!(report.bugs, Vec::<String>::new(), "{what}");
+            assert_eq!(report.exit_code(), 0, "{what}");
+            let failed = report.nodes.iter().map(|node| node.failed).sum::<u64>();
+            let b = report.node(if what.starts_with("a source") { "a" } else { "b" }).unwrap();
+            assert_eq!(b.failed, failed, "{what}");
+            // Of a batch several messages fail in one call.
+            assert!(report.failed_calls <= failed && (failed == 0) == (report.failed_calls == 0), "{what}");
+            assert!(failed > 0, "{what}");
+            let times = if what.starts_with("several") || what.starts_with("an edge") { 3 } else { 1 };
+            for edge in report.edges.iter().filter(|edge| edge.from.starts_with(&format!("{}/", b.name))) {
+                assert_eq!((edge.sent, edge.lost_total()), (times * b.done, 0), "{what}: {}", edge.to);
+            }
+            assert_eq!(report.is_degraded(), failed > 0, "{what}");
+        }
+    }
 }
 
 #[test]

@@ -73,6 +73,13 @@ struct Lane<T: Payload> {
     bytes: Arc<Passed>,
 }
 
+impl<T: Payload> Lane<T> {
+    /// Whether it would be at the hard mark with so many messages of so many bytes.
+    fn is_hard(&self, items: usize, bytes: u64, params: &Params) -> bool {
+        items >= self.queue.capacity() || params.admission.max_bytes.is_some_and(|most| bytes >= most)
+    }
+}
+
 impl<T: Payload> Clone for Lane<T> {
     fn clone(&self) -> Self {
         Lane { queue: self.queue.clone(), bytes: self.bytes.clone() }
@@ -114,14 +121,31 @@ impl<T: Payload> Lanes<T> {
         self.0.iter().map(free).min().unwrap_or(0)
     }
 
+    /// The lane of a class.
+    fn lane_of(&self, class: Qos) -> usize {
+        usize::from(class == Qos::Urgent && self.0.len() > 1)
+    }
+
+    /// Whether none of some messages would find its lane at the hard mark.
+    pub(super) fn have_room(&self, params: &Params, staged: &[Message<T>]) -> bool {
+        self.0.iter().enumerate().all(|(at, lane)| {
+            let (mut items, mut bytes) = (lane.queue.len(), lane.bytes.waiting());
+            staged.iter().filter(|message| self.lane_of(message.header().qos) == at).all(|message| {
+                let has_room = !lane.is_hard(items, bytes, params);
+                (items, bytes) = (items + 1, bytes + T::bytes(message) as u64);
+                has_room
+            })
+        })
+    }
+
     fn mark(&self, at: usize, params: &Params) -> Mark {
-        let Admission { soft, max_bytes, soft_bytes, .. } = params.admission;
-        let Lane { queue, bytes } = &self.0[at];
-        let (items, bytes) = (queue.len(), bytes.waiting());
+        let Admission { soft, soft_bytes, .. } = params.admission;
+        let lane = &self.0[at];
+        let (items, bytes) = (lane.queue.len(), lane.bytes.waiting());
         // The lane of urgent messages has no soft mark: there is nobody to make way for.
         let is_soft =
             at == 0 && (soft.is_some_and(|soft| items >= soft) || soft_bytes.is_some_and(|soft| bytes >= soft));
-        if items >= queue.capacity() || max_bytes.is_some_and(|most| bytes >= most) {
+        if lane.is_hard(items, bytes, params) {
             Mark::Hard
         } else if is_soft {
             Mark::Between
@@ -146,7 +170,7 @@ impl<T: Payload> Lanes<T> {
             }
             run.n -= 1;
             let class = message.header().qos;
-            let at = usize::from(class == Qos::Urgent && self.0.len() > 1);
+            let at = self.lane_of(class);
             let bytes = T::bytes(&message) as u64;
             let lose = |reason| params.shared.producer.lose(reason, 1);
             let evict = || {

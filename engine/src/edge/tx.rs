@@ -147,6 +147,16 @@ impl<T: Payload> Tx<T> {
         if let TxKind::Local(local) = &self.kind { Some(local.clone()) } else { None }
     }
 
+    /// Whether the edge would fail its producer for want of room for all of these. Only the consumer changes that before they are
+    /// sent, and makes more.
+    pub(crate) fn refuses(&self, staged: &[Message<T>]) -> bool {
+        self.params.when_full == WhenFull::Fail
+            && match &self.kind {
+                TxKind::Looking(lanes, _) => !lanes.have_room(&self.params, staged),
+                _ => self.free() < staged.len(),
+            }
+    }
+
     /// Whether the edge is at its soft mark, or full where it has none.
     pub(crate) fn is_pressed(&self) -> bool {
         match &self.kind {

@@ -26,6 +26,8 @@ pub(super) trait Work<T> {
     fn rollback(&mut self);
     /// Sends what the last call sent once more.
     fn double(&mut self);
+    /// As [`PortSet::admit`](crate::port::PortSet::admit).
+    fn admit(&mut self) -> Result<(), NodeError>;
     /// The messages since the last portion have this ledger.
     fn portion(&mut self, accounted: u64, weight: u32);
     /// The staged portions are published: `compute` was the last term of each.
@@ -108,6 +110,9 @@ impl Pass {
                     Some(fault) => give_or_fail(fault, item, work)?,
                 }
                 if self.slow {
+                    if common.refuses {
+                        work.admit()?;
+                    }
                     let end = cx.read();
                     let compute = end - self.from;
                     // Every slow call is recorded, so each stands for itself, whatever its run stands for.
@@ -413,7 +418,7 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
-        let slow = common.is_slow() || common.is_singled();
+        let slow = common.is_slow() || common.singled;
         if common.traced {
             common.fresh.clear();
             common.fresh.extend((0..self.burst.items.len()).map(|at| self.intake.fresh_at(at)));

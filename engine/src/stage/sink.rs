@@ -119,6 +119,9 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
     }
     fn rollback(&mut self) {}
     fn double(&mut self) {}
+    fn admit(&mut self) -> Result<(), NodeError> {
+        Ok(())
+    }
     #[inline]
     fn portion(&mut self, accounted: u64, weight: u32) {
         if weight > 0 {

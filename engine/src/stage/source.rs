@@ -10,7 +10,7 @@ use crate::emit::Emit;
 use crate::error::NodeError;
 use crate::meter::{Hist, Sampler, Term};
 use crate::node::{Next, Source};
-use crate::port::PortSet;
+use crate::port::{Outputs, PortSet};
 use crate::worker::Cx;
 
 /// A node without inputs.
@@ -33,12 +33,13 @@ pub(crate) struct SourceStage<N: Source> {
 impl<N: Source> SourceStage<N> {
     pub(crate) fn new(
         node: N,
-        common: Common,
+        mut common: Common,
         emit: Emit<N::Out>,
         again: Option<Again<N>>,
         descriptors: Descriptors,
         cx: &mut Cx,
     ) -> Self {
+        common.settle();
         let term = cx.histogram(common.node, Term::Source, 2);
         let sampler = Sampler::new(cx.telemetry());
         let origins = Vec::with_capacity(BURST);
@@ -103,6 +104,25 @@ fn give<N: Source>(node: &mut N, emit: &mut Emit<N::Out>, until: u64) -> Result<
     Ok(next)
 }
 
+/// What follows a call that is made by itself.
+///
+/// # Errors
+/// Where an edge that fails its producer has no room for what the call sent.
+#[cold]
+fn finish_call<O: Outputs>(emit: &mut Emit<O>, common: &mut Common) -> Result<(), NodeError> {
+    if common.fault.as_mut().is_some_and(|fault| fault.duplicates()) {
+        emit.ports.double();
+    }
+    if common.refuses
+        && let Err(full) = emit.ports.admit()
+    {
+        // The number that the call was given is that of a call that failed.
+        emit.seq -= 1;
+        return Err(full);
+    }
+    Ok(())
+}
+
 impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
@@ -136,7 +156,7 @@ impl<N: Source> Stage for SourceStage<N> {
             }
             now
         };
-        let mut limit = if self.common.is_singled() { 1 } else { self.common.limit(false) };
+        let mut limit = if self.common.singled { 1 } else { self.common.limit(false) };
         if let Some(frames) = cx.frames() {
             limit = limit.min((frames - self.emit.seq) as usize);
         }
@@ -151,15 +171,18 @@ impl<N: Source> Stage for SourceStage<N> {
         let skip = self.common.on_error == OnError::Skip;
         // Every call that emits, and every call that fails, has a sequence number of its own.
         let (next, outcome) = loop {
-            let (node, emit, fault) = (&mut self.node, &mut self.emit, &mut self.common.fault);
+            let (node, emit, common) = (&mut self.node, &mut self.emit, &mut self.common);
+            // What the node wants next holds also where an edge has no room for what it has sent.
+            let mut wants = Next::More;
             let call = guarded("next", || {
-                if let Some(fault) = fault {
+                if let Some(fault) = &mut common.fault {
                     fault.strike()?;
                 }
-                node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))
+                wants = node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))?;
+                if common.singled { finish_call(emit, common) } else { Ok(()) }
             });
             let trouble = match call {
-                Ok(next) => break (next, Ok(())),
+                Ok(()) => break (wants, Ok(())),
                 Err(trouble) => trouble,
             };
             self.emit.ports.rollback();
@@ -170,7 +193,7 @@ impl<N: Source> Stage for SourceStage<N> {
             }
             self.common.report(cx, trouble);
             if self.emit.seq >= until {
-                break (Next::More, Ok(()));
+                break (wants, Ok(()));
             }
         };
         let done = self.emit.seq - first - failed;
@@ -179,7 +202,7 @@ impl<N: Source> Stage for SourceStage<N> {
         self.after_idle = done == 0;
         self.common.turns = self.common.turns.wrapping_add(1);
         let common = &self.common;
-        let timed = weight > 0 || common.is_slow() || common.is_singled() || common.turns % PROBE == 1;
+        let timed = weight > 0 || common.is_slow() || common.singled || common.turns % PROBE == 1;
         let mut end = started;
         if timed {
             end = cx.read();
@@ -204,9 +227,6 @@ impl<N: Source> Stage for SourceStage<N> {
             for (origin, n) in self.origins.drain(..) {
                 cx.record(self.term, end.saturating_sub(origin), n, weight);
             }
-        }
-        if self.common.fault.as_mut().is_some_and(|fault| fault.duplicates()) {
-            self.emit.ports.double();
         }
         // The ledger begins here: source time is measured from each message's own origin.
         let published = self.emit.ports.publish_all(end, weight, end, 0).map_err(|e| Trouble::error("emit", &e));

@@ -67,6 +67,9 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     fn double(&mut self) {
         self.emit.ports.double();
     }
+    fn admit(&mut self) -> Result<(), NodeError> {
+        self.emit.ports.admit()
+    }
     #[inline]
     fn portion(&mut self, accounted: u64, weight: u32) {
         self.emit.ports.portion(accounted, weight);
@@ -107,7 +110,7 @@ impl<N: Transform> TransformStage<N> {
     /// Calls `finish` or `wake`. What those send was made from messages of earlier calls, whose terms are not known any more:
     /// its ledger begins here, its latency with its origin.
     fn extra(&mut self, cx: &mut Cx, what: &'static str) -> Result<(), ()> {
-        let work = &mut self.work;
+        let (work, refuses) = (&mut self.work, self.common.refuses);
         if let Some(trace) = &work.emit.trace {
             trace.borrow_mut().begin();
         }
@@ -117,7 +120,8 @@ impl<N: Transform> TransformStage<N> {
                 "finish" => node.finish(&mut work.emit)?,
                 _ => node.wake(&mut work.emit)?,
             }
-            work.emit.ports.commit()
+            work.emit.ports.commit()?;
+            if refuses { work.emit.ports.admit() } else { Ok(()) }
         });
         let outcome = match outcome {
             Ok(()) => {
