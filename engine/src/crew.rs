@@ -1,6 +1,6 @@
 //! The stages of a worker, and the order in which they are turned.
 
-use crate::error::NodeError;
+use crate::running::Command;
 use crate::stage::{Ended, Stage, Standing, Turn};
 use crate::worker::{Cx, Idler};
 use std::any::Any;
@@ -222,12 +222,11 @@ impl Crew {
 
     /// Applies the settings that were changed from outside.
     pub(crate) fn obey(&mut self, cx: &mut Cx) {
-        cx.obey(|node, name, value| self.set(node, name, value));
-    }
-
-    fn set(&mut self, node: usize, name: &str, value: f64) -> Result<(), NodeError> {
-        let member = self.members.iter_mut().find(|member| member.node == node);
-        member.map_or(Ok(()), |member| member.stage.set(name, value))
+        while let Some(Command { node, name, value }) = cx.next_command() {
+            if let Some(member) = self.members.iter_mut().find(|member| member.node == node) {
+                member.stage.set(&name, value, cx);
+            }
+        }
     }
 
     pub(crate) fn end(self, cx: &mut Cx) -> Vec<Ended> {

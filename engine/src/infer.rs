@@ -16,7 +16,7 @@ use crate::backend::{Backend, BackendError, BackendStatus, Prepared, Session, Se
 use crate::clock::Time;
 use crate::edge::{Reason, State};
 use crate::emit::Emit;
-use crate::error::{NodeError, PlanErrors};
+use crate::error::{NodeError, NodeErrorKind, PlanErrors};
 use crate::infer::flight::Flight;
 use crate::infer::side::{Side, batches, emit_rows};
 use crate::infer::streams::{Anew, Streams};
@@ -26,7 +26,9 @@ use crate::meter::{Hist, Term};
 use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
 use crate::origins::Origins;
 use crate::port::PortSet;
-use crate::stage::{Common, Ended, OnError, Peak, Stage, Standing, Trouble, Turn, blocked, guarded, note_skew, sift};
+use crate::stage::{
+    Common, Ended, OnError, Peak, Stage, Standing, Trouble, Turn, blocked, guarded, note_skew, refuse, sift,
+};
 use crate::sync::Arc;
 use crate::tensor::{PortSpec, Tensor};
 use crate::unit::Span;
@@ -481,19 +483,19 @@ impl<B: Backend> InferStage<B> {
         }
         // Outside of the guarded call, so that one that panics loses nobody's state. Where there are states, all messages of a
         // call leave with it.
-        if let Some(streams) = &mut self.streams {
-            streams.lend(flight.headers.iter(), &mut self.lanes);
-        }
-        let outcome = guarded("infer", || {
-            if let Some(fault) = &mut self.common.fault {
-                fault.strike()?;
-            }
-            if self.most > 1 { self.submit(&mut flight) } else { self.call(&flight) }
+        let lent = guarded("infer", || {
+            let lanes = &mut self.lanes;
+            self.streams.iter_mut().for_each(|streams| streams.lend(flight.headers.iter(), lanes));
+            Ok(())
         });
+        let outcome = lent.and_then(|()| self.begin_call(&mut flight));
         let ended = if self.most == 1 { cx.read() } else { 0 };
-        if let Some(streams) = &mut self.streams {
-            streams.settle(flight.headers.iter(), &mut self.lanes, outcome.is_ok());
-        }
+        let settled = guarded("infer", || {
+            let (lanes, is_done) = (&mut self.lanes, outcome.is_ok());
+            self.streams.iter_mut().for_each(|streams| streams.settle(flight.headers.iter(), lanes, is_done));
+            Ok(())
+        });
+        let outcome = outcome.and(settled);
         self.held.drain(..leave);
         self.origins.drain(..leave.min(self.origins.len()));
         cx.record(self.sizes, n as u64, 1, 1);
@@ -507,6 +509,16 @@ impl<B: Backend> InferStage<B> {
         flight.trouble = outcome.err();
         self.flights.push_back(flight);
         self.peak = self.peak.max(self.flights.len());
+    }
+
+    /// Begins a call, and makes it where calls end at once.
+    fn begin_call(&mut self, flight: &mut Flight) -> Result<(), Trouble> {
+        guarded("infer", || {
+            if let Some(fault) = &mut self.common.fault {
+                fault.strike()?;
+            }
+            if self.most > 1 { self.submit(flight) } else { self.call(flight) }
+        })
     }
 
     /// Whether the call that began first has finished.
@@ -643,12 +655,16 @@ impl<B: Backend> InferStage<B> {
         if cx.read() < due && !cx.is_stopping() {
             return Turn::Idle(due);
         }
-        match guarded("build", || Ok(begin::<B>(&self.prepared, self.max, cx)?)) {
-            Ok((mut session, wakes)) => {
-                session.resume(&self.figures);
+        let built = guarded("build", || {
+            let (mut session, wakes) = begin::<B>(&self.prepared, self.max, cx)?;
+            session.resume(&self.figures);
+            self.forget();
+            Ok((session, wakes))
+        });
+        match built {
+            Ok((session, wakes)) => {
                 (self.session, self.wakes) = (Some(session), wakes);
                 cx.shared.backend(self.common.node, |status| status.ready = true);
-                self.forget();
                 self.common.rise();
             }
             Err(trouble) => self.fail(cx, trouble),
@@ -728,9 +744,14 @@ impl<B: Backend> Stage for InferStage<B> {
             let (wake, reset) = self.common.listen(self.intake.due(), cx);
             self.is_to_reset |= reset;
             if self.flights.is_empty() && std::mem::take(&mut self.is_to_reset) {
-                self.forget();
-                if let Some(session) = &mut self.session {
-                    session.reset();
+                let outcome = guarded("reset", || {
+                    self.forget();
+                    self.session.iter_mut().for_each(Session::reset);
+                    Ok(())
+                });
+                if let Err(trouble) = outcome {
+                    self.fail(cx, trouble);
+                    return Turn::Worked;
                 }
             }
             return if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) };
@@ -789,6 +810,13 @@ impl<B: Backend> Stage for InferStage<B> {
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
         self.drop_session(cx);
+        let (lanes, streams) = (std::mem::take(&mut self.lanes), self.streams.take());
+        if let Err(trouble) = guarded("drop", || {
+            drop((lanes, streams));
+            Ok(())
+        }) {
+            self.common.report(cx, trouble);
+        }
         let mut metrics = std::mem::take(&mut self.figures);
         let counts = &self.common.counts;
         if counts.batches.get() > 0 {
@@ -801,7 +829,8 @@ impl<B: Backend> Stage for InferStage<B> {
         Ended { node: self.common.node, metrics, left: self.intake.left() }
     }
 
-    fn set(&mut self, name: &str, _: f64) -> Result<(), NodeError> {
-        Err(crate::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
+        let error = NodeErrorKind::UnknownSetting { name: name.to_string() }.into();
+        refuse(name, value, &error, cx);
     }
 }

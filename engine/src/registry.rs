@@ -10,7 +10,7 @@ use crate::intake::{Intake, IntakeParts};
 use crate::node::{Building, Given, Inputs, Node, Planning, PortType, Ports, Sink, Source, Transform};
 use crate::payload::Payload;
 use crate::port::{Outputs, PortParts};
-use crate::stage::{Blueprint, Common, SinkStage, SourceStage, Stage, TransformStage};
+use crate::stage::{Blueprint, Common, SinkStage, SourceStage, Stage, TransformStage, guarded};
 use crate::tensor::Tensor;
 use crate::worker::Cx;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -59,6 +59,9 @@ impl std::fmt::Debug for Kind {
     }
 }
 
+/// What to do about a kind that panics.
+const TELL: &str = "change its config, and tell who wrote the kind";
+
 type PlanFn = fn(&Tree, &Given, &mut Planning<'_>, &mut Problems) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>>;
 
 impl Kind {
@@ -75,7 +78,14 @@ impl Kind {
 
     /// What is wrong with a config as such.
     pub(crate) fn check(&self, config: &Tree, problems: &mut Problems) {
-        (self.read)(config, problems);
+        let outcome = guarded("config", || {
+            (self.read)(config, problems);
+            Ok(())
+        });
+        if let Err(trouble) = outcome {
+            let message = format!("kind `{}` cannot read this config: it {}", self.name, trouble.text());
+            problems.push(Problem::new("E0130", config.place.clone(), message).help(TELL));
+        }
     }
 
     pub(crate) fn plan(
@@ -85,7 +95,16 @@ impl Kind {
         cx: &mut Planning<'_>,
         problems: &mut Problems,
     ) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
-        (self.plan)(config, given, cx, problems)
+        match guarded("ports", || Ok((self.plan)(config, given, cx, problems))) {
+            Ok(planned) => planned,
+            Err(trouble) => {
+                let mut errors = PlanErrors::default();
+                let why =
+                    format!("kind `{}` cannot say what the node takes and gives: it {}", self.name, trouble.text());
+                errors.node(why).help(TELL);
+                Some(Err(errors))
+            }
+        }
     }
 }
 

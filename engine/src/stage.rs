@@ -30,7 +30,7 @@ use crate::meter::{Hist, Term};
 use crate::node::{Metrics, Node};
 use crate::payload::Header;
 use crate::port::PortSet;
-use crate::running::{Failure, Noticed, RunShared};
+use crate::running::{Command, Failure, Noticed, RunShared};
 use crate::sync::{Arc, Counter};
 use crate::worker::{Cx, Idler};
 use std::any::Any;
@@ -130,7 +130,9 @@ pub(crate) trait Stage {
             if turn == Turn::Done || !idler.after(cx, turn) {
                 break;
             }
-            cx.obey(|_, name, value| self.set(name, value));
+            while let Some(Command { name, value, .. }) = cx.next_command() {
+                self.set(&name, value, cx);
+            }
         }
     }
 
@@ -147,8 +149,8 @@ pub(crate) trait Stage {
     /// Drops the node and says what is left.
     fn end(self: Box<Self>, cx: &mut Cx) -> Ended;
 
-    /// Changes a setting of the node.
-    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError>;
+    /// Changes a setting of the node, or notes what it says against the value.
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx);
 }
 
 /// What a schedule asks of a stage.
@@ -531,7 +533,9 @@ impl Trouble {
     }
 }
 
-/// Runs node code: a panic becomes an error of that node.
+/// Runs an author's code, of a node or a backend: a panic becomes an error of that node. Whatever the engine calls of theirs once a
+/// graph has begun goes through here; a call of one message, for which that would cost too much, goes through
+/// [`Crew::turn`](crate::crew::Crew::turn).
 #[inline(always)]
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -548,9 +552,9 @@ pub(crate) fn note_skew<I: Intake>(skew: Option<Hist>, taken: &I::Taken, weight:
     }
 }
 
-/// Tells a node to forget what it saw.
+/// Tells a node to forget what it saw. `Err` where it panicked.
 #[cold]
-fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, common: &Common, cx: &mut Cx) {
+fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, cx: &mut Cx) -> Result<(), Trouble> {
     let outcome = guarded("reset", || {
         if let Some(node) = node {
             node.reset(why);
@@ -558,9 +562,23 @@ fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, common: &C
         Ok(())
     });
     cx.stale();
-    if let Err(trouble) = outcome {
-        common.report(cx, trouble);
+    outcome
+}
+
+/// Changes a setting of a node. What it says against the value is noted; `Err` where it panicked.
+#[cold]
+fn set_node<N: Node>(node: &mut Option<N>, name: &str, value: f64, cx: &mut Cx) -> Result<(), Trouble> {
+    let said = guarded("set", || Ok(node.as_mut().and_then(|node| node.set(name, value).err())))?;
+    cx.stale();
+    if let Some(error) = said {
+        refuse(name, value, &error, cx);
     }
+    Ok(())
+}
+
+/// Notes what a node says against a setting.
+pub(crate) fn refuse(name: &str, value: f64, error: &NodeError, cx: &Cx) {
+    cx.shared.refuse(format!("set {name} = {value}: {error}"));
 }
 
 /// Drops a node; a panic in its `Drop` is reported and goes no further.

@@ -10,7 +10,6 @@ use crate::clock::{Clock, Watch};
 use crate::cpu::{self, Place};
 use crate::crew::{Crew, Schedule};
 use crate::descriptors::Poller;
-use crate::error::NodeError;
 use crate::meter::{Copying, Hist, Meter, Recorded, Run, Telemetry, Term};
 use crate::running::{Command, Mailbox, Part, RunShared};
 use crate::stage::{Common, Ended, Stage, Turn};
@@ -281,16 +280,10 @@ impl Cx {
         self.watch.clock()
     }
 
-    /// Applies the settings that were changed from outside.
+    /// The next setting that was changed from outside.
     #[inline]
-    pub(crate) fn obey(&mut self, mut set: impl FnMut(usize, &str, f64) -> Result<(), NodeError>) {
-        if self.shared.has_commands(self.worker) {
-            while let Some(Command { node, name, value }) = self.shared.next_command(self.worker) {
-                if let Err(error) = set(node, &name, value) {
-                    self.shared.refuse(format!("set {name} = {value}: {error}"));
-                }
-            }
-        }
+    pub(crate) fn next_command(&self) -> Option<Command> {
+        if self.shared.has_commands(self.worker) { self.shared.next_command(self.worker) } else { None }
     }
 
     #[inline]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// Sums, stream by stream.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct TallyConfig {
     /// Messages in one call.
     #[serde(default)]
@@ -25,6 +25,32 @@ pub(crate) struct TallyConfig {
     pub panic_at: Option<u64>,
     /// The call that fails.
     pub fail_at: Option<u64>,
+    /// What else of it panics.
+    #[serde(default)]
+    pub panic_in: Vec<Place>,
+}
+
+/// What of a session may panic besides its calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Place {
+    Plan,
+    Reset,
+    Resume,
+    Figures,
+    Drop,
+}
+
+impl TallyConfig {
+    fn strike(&self, place: Place) {
+        assert!(!self.panic_in.contains(&place), "it panics in {place:?}");
+    }
+}
+
+impl Drop for Adding {
+    fn drop(&mut self) {
+        self.config.strike(Place::Drop);
+    }
 }
 
 pub(crate) struct Tally;
@@ -32,10 +58,12 @@ pub(crate) struct Tally;
 impl Infer for Tally {
     type Config = TallyConfig;
     fn plan(config: TallyConfig, _: &Given, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        config.strike(Place::Plan);
         let port = |name: &str| TensorSpec { name: name.into(), dtype: DType::U64, shape: Vec::new() };
         let signature = Signature { inputs: vec![port("in")], outputs: vec![port("sum")], max_batch: None };
-        let plan = InferPlan::new::<Sums>(Arc::new(Ready { signature, config }), config.batch);
-        Ok(plan.on_skip(config.on_skip).on_end(config.on_end))
+        let TallyConfig { batch, on_skip, on_end, .. } = config;
+        let plan = InferPlan::new::<Sums>(Arc::new(Ready { signature, config }), batch);
+        Ok(plan.on_skip(on_skip).on_end(on_end))
     }
 }
 
@@ -67,7 +95,7 @@ impl Prepared for Ready {
         true
     }
     fn session(&self, _: usize) -> Result<Adding, BackendError> {
-        Ok(Adding { config: self.config, calls: 0, done: 0 })
+        Ok(Adding { config: self.config.clone(), calls: 0, done: 0 })
     }
 }
 
@@ -101,10 +129,15 @@ impl Session for Adding {
         self.done += 1;
         Ok(())
     }
+    fn reset(&mut self) {
+        self.config.strike(Place::Reset);
+    }
     fn figures(&self, metrics: &mut Metrics) {
+        self.config.strike(Place::Figures);
         metrics.set("tallied", self.done as f64);
     }
     fn resume(&mut self, figures: &Metrics) {
+        self.config.strike(Place::Resume);
         self.done = figures.iter().find(|(name, _)| *name == "tallied").map_or(0, |(_, value)| value as u64);
     }
 }

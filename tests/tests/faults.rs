@@ -1,8 +1,8 @@
 //! A node that fails in any way: the others are told, the report names it, nothing hangs, nothing is lost uncounted.
 
 use limen::{
-    Building, Drain, Emit, Given, Message, Node, NodeError, Outcome, Plan, PlanErrors, Planning, Ports, Reason,
-    RunError, Spec, Tensor, Transform,
+    Building, Clock, Drain, Emit, Given, Message, Metrics, Node, NodeError, Outcome, Plan, PlanErrors, Planning, Ports,
+    Reason, Reset, RunError, SimulatedClock, Spec, Tensor, Time, Transform,
 };
 use limen_tests::{plan, run, turn};
 use std::fs;
@@ -443,4 +443,109 @@ fn a_node_that_finds_no_memory_spoils_no_file() {
         "{said}"
     );
     assert_eq!(fs::read_to_string(&table).unwrap(), "seq,in\n0,7\n");
+}
+
+/// Panics wherever its author's code is called, but in a call of a message.
+struct Touchy(TouchyConfig);
+
+#[derive(Clone, Debug, serde::Deserialize, schemars::JsonSchema)]
+struct TouchyConfig {
+    panic_in: String,
+}
+
+impl TouchyConfig {
+    fn strike(&self, place: &str) {
+        assert!(self.panic_in != place, "it panics in {place}");
+    }
+}
+
+impl Node for Touchy {
+    type Config = TouchyConfig;
+    fn ports(config: &TouchyConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        config.strike("ports");
+        let spec = given.single().cloned();
+        Ok(Ports::new().setting("level", 0.0..=9.0).input_any("in").output_forwarding("out", spec, "in"))
+    }
+    fn build(config: TouchyConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Touchy(config))
+    }
+    fn set(&mut self, _: &str, _: f64) -> Result<(), NodeError> {
+        self.0.strike("set");
+        Ok(())
+    }
+    fn reset(&mut self, _: Reset) {
+        self.0.strike("reset");
+    }
+    fn metrics(&self, _: &mut Metrics) {
+        self.0.strike("metrics");
+    }
+}
+
+impl Transform for Touchy {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        out.send(input);
+        Ok(())
+    }
+}
+
+/// A panic of whatever an author has written is that node's failure, and what `on_error` says follows; never a bug of the engine.
+#[test]
+fn a_panic_of_an_authors_code_is_its_nodes_failure_wherever_it_is() {
+    let registry = limen_tests::registry().transform::<Touchy>("touchy");
+    let plan = |text: &str| Plan::new(Spec::from_text(text, "test.yaml").unwrap(), &registry);
+    let fails = "fail_at: 2, ";
+    for (place, node) in [
+        ("set", "kind: touchy, config: { panic_in: set }"),
+        ("reset", "kind: touchy, config: { panic_in: reset }"),
+        ("metrics", "kind: touchy, config: { panic_in: metrics }"),
+        ("reset", "kind: tally, config: { panic_in: [reset] }"),
+        ("build", &format!("kind: tally, config: {{ {fails}panic_in: [resume] }}")),
+        ("figures", &format!("kind: tally, config: {{ {fails}panic_in: [figures] }}")),
+        ("figures", "kind: tally, config: { panic_in: [figures] }"),
+        ("drop", "kind: tally, config: { panic_in: [drop] }"),
+    ] {
+        for on_error in ["stop", "skip", "detach", "{ restart: { max: 2, backoff: 1ms } }"] {
+            let what = format!("{place} of {node}, on_error: {on_error}");
+            // Of a session only what was built again is resumed.
+            if place == "build" && !on_error.contains("restart") {
+                continue;
+            }
+            let text = format!(
+                "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 8, period_ns: 40000000 }} }}\n  \
+                 b: {{ {node}, from: {{ from: a, expect_every: 10ms, on_gap: reset }}, on_error: {on_error} }}\n  \
+                 c: {{ kind: collect, from: b }}\n  d: {{ kind: collect, from: a }}\n"
+            );
+            let clock = SimulatedClock::new(Time(1));
+            let graph = plan(&text).unwrap().wire().unwrap().drive(Clock::Simulated(clock)).unwrap();
+            if place == "set" {
+                graph.set("b", "level", 3.0).unwrap();
+            }
+            let report = graph.run();
+            assert_eq!(report.bugs, Vec::<String>::new(), "{what}");
+            let failure = report.failures.iter().find(|failure| failure.call == place);
+            let failure = failure.unwrap_or_else(|| panic!("{what}: {:?}", report.failures));
+            assert!(
+                failure.node == "b" && failure.panicked && failure.text.contains("it panics in"),
+                "{what}: {failure}"
+            );
+            assert_eq!(report.exit_code(), u8::from(on_error == "stop" || report.outcome == Outcome::Failed), "{what}");
+            assert_eq!(report.metric("left"), Some(0.0), "{what}");
+            if !matches!(report.outcome, Outcome::Failed) {
+                assert_eq!(report.metric("d.count"), Some(8.0), "{what}");
+            }
+            // What is taken out is taken out.
+            if on_error == "detach" && matches!(place, "set" | "reset") {
+                assert!(report.metric("c.count") < Some(8.0), "{what}");
+            }
+        }
+    }
+    for node in ["kind: touchy, config: { panic_in: ports }", "kind: tally, config: { panic_in: [plan] }"] {
+        let text = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ {node}, from: a }}\n  c: {{ kind: collect, from: b }}\n"
+        );
+        let said = plan(&text).unwrap_err().to_string();
+        assert!(said.contains("`b`: kind `") && said.contains("it panic"), "{said}");
+    }
 }

@@ -3,7 +3,7 @@
 use super::feed::{Feed, Work, drop_item};
 use super::{
     Again, BURST, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, note_skew,
-    reset_node,
+    reset_node, set_node,
 };
 use crate::clock::Time;
 use crate::descriptors::Descriptors;
@@ -333,8 +333,9 @@ impl<N: Sink> SinkStage<N> {
                 self.common.blocked_since = 0;
             }
             let (wake, reset) = self.common.listen(self.feed.intake.due(), cx);
-            if reset {
-                reset_node(&mut self.work.node, Reset::Gap, &self.common, cx);
+            if reset && let Err(trouble) = reset_node(&mut self.work.node, Reset::Gap, cx) {
+                self.fail(cx, trouble);
+                return Turn::Worked;
             }
             let wake = if N::WAITS { wake.min(self.waits.due) } else { wake };
             return if freed { Turn::Worked } else { Turn::Idle(wake) };
@@ -400,7 +401,9 @@ impl<N: Sink> Stage for SinkStage<N> {
         Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
     }
 
-    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
-        self.work.node.as_mut().map_or(Ok(()), |node| node.set(name, value))
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(&mut self.work.node, name, value, cx) {
+            self.fail(cx, trouble);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Again, BURST, Common, Ended, Life, OnError, PROBE, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node,
-    guarded, is_pressed,
+    guarded, is_pressed, set_node,
 };
 use crate::clock::Time;
 use crate::descriptors::Descriptors;
@@ -288,7 +288,11 @@ impl<N: Source> Stage for SourceStage<N> {
         Ended { node: self.common.node, metrics, left: Vec::new() }
     }
 
-    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
-        self.node.as_mut().map_or(Ok(()), |node| node.set(name, value))
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(&mut self.node, name, value, cx)
+            && !self.common.report(cx, trouble)
+        {
+            self.fail(cx);
+        }
     }
 }

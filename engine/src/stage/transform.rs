@@ -3,7 +3,7 @@
 use super::feed::{Feed, Work, drop_item};
 use super::{
     Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
-    note_skew, reset_node,
+    note_skew, reset_node, set_node,
 };
 use crate::clock::Time;
 use crate::edge::State;
@@ -238,10 +238,13 @@ impl<N: Transform> TransformStage<N> {
                 State::Open if freed => Turn::Worked,
                 State::Open => {
                     let (wake, reset) = self.common.listen(self.work.emit.wake.0.min(self.feed.intake.due()), cx);
-                    if reset {
-                        reset_node(&mut self.work.node, Reset::Gap, &self.common, cx);
+                    match if reset { reset_node(&mut self.work.node, Reset::Gap, cx) } else { Ok(()) } {
+                        Ok(()) => Turn::Idle(wake),
+                        Err(trouble) => {
+                            self.fail(cx, trouble);
+                            Turn::Worked
+                        }
                     }
-                    Turn::Idle(wake)
                 }
                 state => self.finish(state, cx),
             };
@@ -297,7 +300,9 @@ impl<N: Transform> Stage for TransformStage<N> {
         Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
     }
 
-    fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
-        self.work.node.as_mut().map_or(Ok(()), |node| node.set(name, value))
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(&mut self.work.node, name, value, cx) {
+            self.fail(cx, trouble);
+        }
     }
 }
