@@ -64,6 +64,7 @@ pub struct Plan {
     pub(crate) strict: bool,
     pub(crate) mlock: bool,
     pub(crate) stop: Duration,
+    pub(crate) start: Duration,
     pub(crate) watchdog: Duration,
     /// The part of an edge's messages that may be lost in a second without a word.
     pub(crate) drops_above: f64,

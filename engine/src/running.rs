@@ -27,6 +27,7 @@ use crate::sync::{Arc, DynArc};
 use crate::worker::{self, Subject};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a stop may take.
@@ -44,7 +45,7 @@ impl Drain {
     }
 }
 
-/// A graph at work. Dropping it aborts the run.
+/// A graph at work. Dropping it aborts the run, and waits for its threads as long as a stop may take.
 pub struct Running {
     pub(crate) plan: Plan,
     pub(crate) shared: Arc<RunShared>,
@@ -57,6 +58,9 @@ pub struct Running {
     pub(crate) pinned: Vec<Pinned>,
     pub(crate) done: Receiver<worker::Outcome>,
     pub(crate) outcomes: Vec<Option<worker::Outcome>>,
+    /// The workers' threads, as many as were started, and the one that watches them.
+    pub(crate) threads: Vec<JoinHandle<()>>,
+    pub(crate) watch: Option<JoinHandle<()>>,
     pub(crate) started: Instant,
     pub(crate) started_at: std::time::SystemTime,
     pub(crate) stop_within: Duration,
@@ -155,7 +159,7 @@ impl std::fmt::Debug for Running {
 }
 
 /// Beyond the deadline of a stop, threads get this long to notice before they are given up.
-const GRACE: Duration = Duration::from_millis(200);
+pub(crate) const GRACE: Duration = Duration::from_millis(200);
 
 impl Running {
     /// The run begins by a clock; on this very thread, where it has no workers.
@@ -285,15 +289,17 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the graph ends by itself or a time has passed; true when it has ended.
+    /// Waits until the graph ends by itself or a time has passed; true when it has ended. `Duration::MAX` waits as long as it takes.
     pub fn wait_for(&mut self, time: Duration) -> bool {
-        let end = Instant::now() + time;
+        // Later than any clock can say is never.
+        let end = Instant::now().checked_add(time);
+        let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         loop {
             if self.outcomes.iter().all(Option::is_some) {
                 return true;
             }
             self.watcher.look();
-            let mut wait = end.saturating_duration_since(Instant::now());
+            let mut wait = left();
             if let Some(stopping) = self.shared.stopping_for() {
                 let left = self.stop_within.saturating_sub(stopping);
                 if left.is_zero() {
@@ -305,7 +311,7 @@ impl Running {
             wait = wait.min(Duration::from_millis(50)).min(self.plan.watchdog / 2).max(Duration::from_millis(1));
             match self.done.recv_timeout(wait) {
                 Ok(outcome) => self.arrived(outcome),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+                Err(RecvTimeoutError::Timeout) if !left().is_zero() => {}
                 Err(_) => return self.outcomes.iter().all(Option::is_some),
             }
         }
@@ -334,20 +340,34 @@ impl Running {
         let late = !self.outcomes.iter().all(Option::is_some);
         if late {
             self.shared.abort();
-            let end = Instant::now() + GRACE;
-            while self.outcomes.iter().any(Option::is_none) {
-                match self.done.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                    Ok(outcome) => self.arrived(outcome),
-                    Err(_) => break,
-                }
-            }
+            self.await_threads(GRACE);
         }
         self.gathered(late)
+    }
+
+    /// Waits for what the threads that were started hand over, at most for a time.
+    fn await_threads(&mut self, time: Duration) {
+        let end = Instant::now().checked_add(time);
+        while self.outcomes.iter().take(self.threads.len()).any(Option::is_none) {
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            match self.done.recv_timeout(left) {
+                Ok(outcome) => self.arrived(outcome),
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Joins the threads that have handed over what they leave, and do nothing else any more. Of the others nobody knows whether they
+    /// ever end.
+    fn join_threads(&mut self) {
+        let threads = std::mem::take(&mut self.threads).into_iter().zip(&self.outcomes);
+        threads.filter(|(_, outcome)| outcome.is_some()).for_each(|(thread, _)| _ = thread.join());
     }
 
     /// The report, once every worker that will has handed over what it leaves.
     pub(crate) fn gathered(mut self, late: bool) -> Report {
         self.finished = true;
+        self.join_threads();
         self.report(late)
     }
 
@@ -501,8 +521,14 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !self.finished {
             self.shared.abort();
+            self.await_threads(self.stop_within);
+            self.join_threads();
         }
         self.shared.events.end();
+        if let Some(watch) = self.watch.take() {
+            watch.thread().unpark();
+            let _ = watch.join();
+        }
     }
 }
 

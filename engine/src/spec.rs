@@ -136,6 +136,9 @@ pub(crate) struct CoreSpec {
 pub(crate) struct RunSpec {
     #[serde(default = "RunSpec::default_stop")]
     pub(crate) stop: Span,
+    /// How long it may take to build all nodes.
+    #[serde(default = "RunSpec::default_start")]
+    pub(crate) start: Span,
     /// How long one turn of a node may take before the report names it.
     #[serde(default = "RunSpec::default_watchdog")]
     pub(crate) watchdog: Span,
@@ -181,6 +184,10 @@ impl RunSpec {
         Span(Duration::from_secs(2))
     }
 
+    fn default_start() -> Span {
+        Span(Duration::from_secs(300))
+    }
+
     fn default_watchdog() -> Span {
         Span(Duration::from_secs(1))
     }
@@ -190,6 +197,7 @@ impl Default for RunSpec {
     fn default() -> Self {
         RunSpec {
             stop: Self::default_stop(),
+            start: Self::default_start(),
             watchdog: Self::default_watchdog(),
             drops_above: Part::default(),
             strict: false,

@@ -19,7 +19,7 @@ use crate::plan::{OutputPlan, Plan};
 use crate::pool::Pool;
 use crate::port::PortParts;
 use crate::registry::{NodeParts, PlannedNode};
-use crate::running::{RunShared, Running, WatchedEdge, Watcher, build_error};
+use crate::running::{GRACE, RunShared, Running, WatchedEdge, Watcher, build_error};
 use crate::stage::{
     BURST, Blueprint, Common, Counts, Fault, FaultSpec, Judged, Liveness, OnError, Restart, RestartSpec, Rules, Sieve,
     Stage,
@@ -337,6 +337,7 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         let mut building =
             Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports, descriptors: &descriptors };
         let planned = kit.planned;
+        cx.enter(node);
         match crate::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),
             Err(trouble) => return Err((node, trouble.into_text())),
@@ -355,8 +356,9 @@ impl Wired {
     pub fn start(self) -> Result<Running, RunError> {
         self.check_taken()?;
         let helpers: usize = self.plan.nodes().iter().map(|node| node.helpers).sum();
-        let threads = self.gangs.len() + helpers;
-        let locked = if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), threads) } else { Ok(()) };
+        // One more watches the others.
+        let count = self.gangs.len() + helpers + 1;
+        let locked = if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), count) } else { Ok(()) };
         if let (Err(refused), true) = (&locked, self.plan.strict) {
             return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
         }
@@ -365,6 +367,8 @@ impl Wired {
         running.begin_by(Clock::Monotonic, false);
         let (plan, shared) = (&running.plan, &running.shared);
         let n = workers.len();
+        let mut threads = Vec::with_capacity(n);
+        let cpus = plan.workers().first().map(|worker| worker.place.allowed.clone()).unwrap_or_default();
         let sources = Arc::new(plan.sources.clone());
         let warmup = u64::try_from(plan.warmup.as_nanos()).unwrap_or(u64::MAX);
         for worker in workers {
@@ -376,24 +380,39 @@ impl Wired {
                 let poller = Poller::new(vec![shared_too.bell(index)]);
                 Cx::new(index, Clock::Monotonic, shared_too, telemetry, frames, sources, poller)
             };
-            if let Err(source) = worker::spawn(worker, cx, warmup, send.clone()) {
-                shared.call_off();
-                return Err(RunError::Thread { worker: index, source });
+            match worker::spawn(worker, cx, warmup, send.clone()) {
+                Ok(thread) => threads.push(thread),
+                Err(source) => {
+                    shared.call_off();
+                    running.threads = threads;
+                    return Err(RunError::Thread { worker: index, source });
+                }
             }
         }
+        running.threads = threads;
+        let (plan, shared) = (&running.plan, &running.shared);
         let strict = plan.strict;
         let refused = |pinned: &[Option<Pinned>]| {
             let first = pinned.iter().flatten().find_map(|p| p.refused.clone());
             first.filter(|_| strict)
         };
-        let (pinned, begun) = match shared.begin(n, refused) {
+        let (pinned, begun) = match shared.begin(n, plan.start, refused) {
             Ok(begun) => begun,
-            Err(Ok(error)) => return Err(build_error(plan, error)),
+            Err(Ok(error)) => {
+                let error = build_error(plan, error);
+                // One that hangs would not end in time either.
+                running.stop_within = running.stop_within.min(GRACE);
+                return Err(error);
+            }
             Err(Err(refused)) => return Err(RunError::Refused(format!("{refused} (`strict` is set)"))),
         };
         let refused = pinned.iter().filter_map(|p| p.refused.clone());
         for refused in refused.chain(locked.err()) {
             shared.refuse(refused);
+        }
+        match worker::spawn_watch(running.watcher.clone(), cpus) {
+            Ok(watch) => running.watch = Some(watch),
+            Err(error) => shared.refuse(format!("a thread that watches the others: {error}")),
         }
         running.pinned = pinned;
         running.started = begun;
@@ -435,6 +454,8 @@ impl Wired {
             pinned: Vec::new(),
             done,
             outcomes: workers.iter().map(|_| None).collect(),
+            threads: Vec::new(),
+            watch: None,
             started: Instant::now(),
             started_at: crate::clock::wall(),
             finished: false,

@@ -11,11 +11,12 @@ use crate::cpu::{self, Place};
 use crate::crew::{Crew, Schedule};
 use crate::descriptors::Poller;
 use crate::meter::{Copying, Hist, Meter, Recorded, Run, Telemetry, Term};
-use crate::running::{Command, Mailbox, Part, RunShared};
+use crate::running::{Command, Mailbox, Part, RunShared, Watcher};
 use crate::stage::{Common, Ended, Stage, Turn};
 use crate::sync::{Arc, AtomicU64, Ordering, Padded};
 use crate::wait::{Bell, Idle, Patience, Wait};
 use std::rc::Rc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What a histogram is of.
@@ -432,6 +433,7 @@ impl Plan {
             Ok(built) => built?,
             Err(trouble) => return Err((self.nodes.first().copied().unwrap_or(0), trouble.into_text())),
         };
+        cx.rest();
         cx.open_mailbox();
         Ok(Crew::new(stages, &self.nodes, self.schedule))
     }
@@ -496,7 +498,7 @@ pub(crate) fn spawn_helper(
     name: &str,
     allowed: Vec<usize>,
     run: impl FnOnce() + Send + 'static,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
+) -> std::io::Result<JoinHandle<()>> {
     // Linux keeps 15 bytes of a thread's name.
     let name = format!("limen-{name}").chars().take(15).collect();
     let place = Place { cpu: None, allowed, wait: Wait::Park, may_spin: false, real_time: None };
@@ -517,12 +519,19 @@ pub(crate) fn spawn(
     cx: impl FnOnce() -> Cx + Send + 'static,
     warmup: u64,
     done: std::sync::mpsc::SyncSender<Outcome>,
-) -> std::io::Result<()> {
+) -> std::io::Result<JoinHandle<()>> {
     let name = plan.name.clone();
     std::thread::Builder::new().name(name).spawn(move || {
         let outcome = work(plan, cx(), warmup);
         // The receiver is gone only when the run was abandoned.
         let _ = done.send(outcome);
-    })?;
-    Ok(())
+    })
+}
+
+/// Starts the thread that keeps watch over the workers of a run, whatever its program does meanwhile.
+///
+/// # Errors
+/// What the system answered.
+pub(crate) fn spawn_watch(watcher: Arc<Watcher>, allowed: Vec<usize>) -> std::io::Result<JoinHandle<()>> {
+    spawn_helper("watch", allowed, move || watcher.keep_watch())
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// `numbers -> step -> fault -> step -> collect`, the fault with the given config and node keys.
@@ -547,5 +548,104 @@ fn a_panic_of_an_authors_code_is_its_nodes_failure_wherever_it_is() {
         );
         let said = plan(&text).unwrap_err().to_string();
         assert!(said.contains("`b`: kind `") && said.contains("it panic"), "{said}");
+    }
+}
+
+/// How many of these are there.
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// Passes messages on, and takes its time to go.
+struct Lasting;
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        (0..1000).for_each(|_| std::thread::yield_now());
+        ALIVE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Node for Lasting {
+    type Config = GreedyConfig;
+    fn ports(_: &GreedyConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = given.single().cloned();
+        Ok(Ports::new().input_any("in").output_forwarding("out", spec, "in"))
+    }
+    fn build(_: GreedyConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        ALIVE.fetch_add(1, Ordering::SeqCst);
+        Ok(Lasting)
+    }
+}
+
+impl Transform for Lasting {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        out.send(input);
+        Ok(())
+    }
+}
+
+/// What it had open is closed when it is dropped, so that another can have it.
+#[test]
+fn a_run_that_is_dropped_is_over() {
+    let registry = limen_tests::registry().transform::<Lasting>("lasting");
+    let text = "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: lasting, from: a }\n  c: { kind: collect, from: b }\n";
+    for _ in 0..5 {
+        let plan = Plan::new(Spec::from_text(text, "test.yaml").unwrap(), &registry).unwrap();
+        let running = plan.wire().unwrap().start().unwrap();
+        assert_eq!(ALIVE.load(Ordering::SeqCst), 1);
+        drop(running);
+        assert_eq!(ALIVE.load(Ordering::SeqCst), 0);
+    }
+    // So is one that did not begin, because another node could not be built.
+    let text = format!(
+        "{text}  f: {{ kind: fault, config: {{ place: build }}, core: 1, from: a }}\n  z: {{ kind: collect, from: f }}\n"
+    );
+    let plan = Plan::new(Spec::from_text(&text, "test.yaml").unwrap(), &registry).unwrap();
+    assert!(plan.wire().unwrap().start().is_err());
+    assert_eq!(ALIVE.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_node_that_is_not_built_in_time_is_named_and_nothing_runs() {
+    let graph = format!("{}run: {{ start: 100ms }}\n", chain("place: build, how: hang", ", core: 1", "count: 10"));
+    match plan(&graph).unwrap().wire().unwrap().start() {
+        Err(RunError::Build { node, error }) => {
+            assert_eq!(node, "f");
+            assert!(error.contains("not been built within 100 ms (`run.start`)"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Nobody waits for the run or asks for anything: it is watched all the same.
+#[test]
+fn a_turn_that_takes_too_long_is_named_whatever_the_program_does() {
+    let text = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 1 } }\n  \
+                b: { kind: step, from: a, fault: { delay: 300ms } }\n  c: { kind: outlet, config: { hold: 1 }, from: b }\n\
+                run: { watchdog: 20ms }\n";
+    let mut wired = plan(text).unwrap().wire().unwrap();
+    let mut outlet = wired.outlet::<Tensor>("c").unwrap();
+    let running = wired.start().unwrap();
+    while outlet.recv().is_ok() {}
+    let report = running.wait();
+    assert!(
+        report.notes.iter().any(|note| note == "`b` has been in one turn for more than 20.0 ms"),
+        "{:?}",
+        report.notes
+    );
+}
+
+#[test]
+fn a_run_can_be_waited_for_as_long_as_it_takes() {
+    for time in [Duration::MAX, Duration::from_secs(u64::MAX / 2), Duration::from_secs(60)] {
+        let mut running = plan(&chain("place: call", "", "count: 10").replace("place: call", "at: 99"))
+            .unwrap()
+            .wire()
+            .unwrap()
+            .start()
+            .unwrap();
+        assert!(running.wait_for(time));
+        assert_eq!(running.wait().exit_code(), 0);
     }
 }

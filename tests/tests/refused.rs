@@ -597,3 +597,10 @@ fn parts_of_nothing() {
         &[("7:30 E0146", "takes 2 parts, and `s` makes up to 3")],
     );
 }
+
+#[test]
+fn more_sources_than_there_are_numbers_for() {
+    let nodes: String = (0..=1 << 16).map(|n| format!("  n{n}: {{ kind: numbers }}\n")).collect();
+    let said = limen_tests::plan(&format!("version: 1\nnodes:\n{nodes}")).unwrap_err().to_string();
+    assert!(said.contains("error[E0158]") && said.contains("65537 sources, and may have 65536"), "{said}");
+}

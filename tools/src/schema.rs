@@ -277,6 +277,7 @@ fn parts() -> Vec<(&'static str, Value)> {
                 &[],
                 json!({
                     "stop": span("How long a stop may take; 2s by default."),
+                    "start": span("How long it may take to build all nodes; 5min by default."),
                     "watchdog": span("A turn that takes longer is named; 1s by default."),
                     "drops_above": {
                         "type": "number",

@@ -27,6 +27,9 @@ pub(super) struct Planner<'a> {
 /// Where an input comes from: the producer's position in the order, if it exists, and its port, if that is known yet.
 pub(super) type Producer = (Option<usize>, Option<(usize, usize)>);
 
+/// A message's header has two bytes for the number of its source.
+const MAX_SOURCES: usize = 1 << 16;
+
 /// A connection between resolved nodes.
 struct Link {
     from: usize,
@@ -49,6 +52,13 @@ impl Planner<'_> {
         let links = self.links();
         let order = self.order(&links);
         let (mut nodes, mut edges) = self.nodes(&order, &links);
+        let sources = nodes.iter().filter(|node| node.role == Role::Source).count();
+        if sources > MAX_SOURCES {
+            let message = format!("the graph has {sources} sources, and may have {MAX_SOURCES}");
+            let place = Place { line: 0, ..self.spec.place.clone() };
+            self.wrong("E0158", &place, message, "let one source send what several do, or run several graphs");
+            return Err(self.problems);
+        }
         self.check_claims(&nodes);
         self.check_expectations(&nodes);
         // Where a node or a connection is missing, nothing can be said of what the graph comes to as a whole.
@@ -109,6 +119,7 @@ impl Planner<'_> {
             strict,
             mlock: run.mlock,
             stop: run.stop.0,
+            start: run.start.0,
             watchdog: run.watchdog.0,
             drops_above: run.drops_above.0,
             warmup,

@@ -300,7 +300,8 @@ impl Planner<'_> {
             .filter(|i| nodes[*i].planned.as_ref().is_some_and(|p| p.ports().inputs.is_empty()))
             .collect();
         for (number, source) in sources.iter().enumerate() {
-            nodes[*source].begin.source = number as u16;
+            // There are no more than that: see `Planner::plan`.
+            nodes[*source].begin.source = u16::try_from(number).unwrap_or(u16::MAX);
             let mut seen = BTreeSet::from([*source]);
             let mut todo = vec![*source];
             while let Some(at) = todo.pop() {

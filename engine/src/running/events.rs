@@ -2,7 +2,7 @@
 //!
 //! A worker puts a small value into a queue of fixed size, and nothing else; what finds the queue full is counted. Names, words and the
 //! wall clock's time are added by who reads. What no worker can notice by itself (a neighbour that hangs, losses that add up, a clock
-//! that was set) is noticed by the program's own calls: every call that waits or asks looks around first.
+//! that was set) is noticed by a thread that looks a few times a second, and by the program's own calls that wait or ask.
 
 use super::RunShared;
 use super::shared::lock;
@@ -24,6 +24,8 @@ const QUEUE: usize = 1024;
 const TEXT: usize = 256;
 /// How often losses are looked at, ns of the run's clock.
 const LOSSES_EVERY: u64 = 1_000_000_000;
+/// The longest time between two looks of the thread that keeps watch.
+const WATCH: Duration = Duration::from_secs(1);
 /// The longest time between two looks of who waits for an event.
 const LOOK: Duration = Duration::from_millis(50);
 /// Losses that nobody meant. What is superseded, let go by a gate or by its rate is thinned, and what a node that is out no longer takes
@@ -161,6 +163,16 @@ impl Watcher {
         };
         let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
         Watcher { shared, counts, edges, watchdog, drops_above, has_workers, seen, windows }
+    }
+
+    /// Looks again and again until the run has ended, for what nobody would see while the program does something else. For a thread of
+    /// its own, which is unparked when the run has ended.
+    pub(crate) fn keep_watch(&self) {
+        let every = (self.watchdog / 4).clamp(Duration::from_millis(1), WATCH);
+        while !self.shared.events.over.load(Ordering::Acquire) {
+            self.look();
+            std::thread::park_timeout(every);
+        }
     }
 
     /// Looks at what no worker can notice by itself. Any number of threads may.

@@ -106,6 +106,10 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl RunShared {
     pub(crate) fn new(bells: Vec<Arc<Bell>>, cpus: Vec<usize>, watchdog: Duration, names: Vec<String>) -> Self {
         let workers = bells.len();
@@ -115,7 +119,7 @@ impl RunShared {
             stop_at: AtomicU64::new(0),
             bells,
             cpus,
-            watchdog: u64::try_from(watchdog.as_nanos()).unwrap_or(u64::MAX),
+            watchdog: nanos(watchdog),
             named: names.iter().map(|_| AtomicBool::new(false)).collect(),
             names,
             at: (0..workers).map(|_| Arc::default()).collect(),
@@ -320,16 +324,22 @@ impl RunShared {
         }
     }
 
-    /// Waits for every worker and lets them begin, unless one could not build its nodes or `refuse` says no. Says when: no message
-    /// is older.
+    /// Waits for every worker and lets them begin, unless one could not build its nodes, or not in time, or `refuse` says no. Says
+    /// when: no message is older.
     pub(crate) fn begin(
         &self,
         workers: usize,
+        within: Duration,
         refuse: impl FnOnce(&[Option<Pinned>]) -> Option<String>,
     ) -> Result<(Vec<Pinned>, Instant), NotBegun> {
-        let mut state = lock(&self.started.state);
-        while state.built < workers {
-            state = self.started.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.started.state);
+        let waiting = self.started.changed.wait_timeout_while(state, within, |state| state.built < workers);
+        let (mut state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
+        if let Some(worker) = (0..workers).find(|worker| state.pinned[*worker].is_none()) {
+            state.go = Some(false);
+            self.started.changed.notify_all();
+            let text = format!("it has not been built within {} (`run.start`)", show_ns(nanos(within)));
+            return Err(Ok((self.at[worker].node().unwrap_or(0), text)));
         }
         let refused = refuse(&state.pinned);
         let error = state.errors.first().cloned();

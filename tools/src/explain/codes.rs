@@ -458,6 +458,13 @@ pub(super) const CODES: &[Code] = &[
         )),
     },
     Code {
+        code: "E0158",
+        title: "too many sources",
+        cause: "Every message carries the number of its source, for which there are two bytes: a graph has at most 65,536 sources.",
+        remedy: "Let one source send what several do, or run several graphs.",
+        example: None,
+    },
+    Code {
         code: "E0160",
         title: "a restart of the program's own end",
         cause: "An inlet or an outlet is where a program takes part in its graph. The program has the other end of it, which cannot be made \
