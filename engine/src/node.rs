@@ -724,6 +724,12 @@ impl Metrics {
         self.told(Tells::Lost)
     }
 
+    /// What may be lost, by reason, with how much was.
+    pub(crate) fn may_lose(&self) -> impl Iterator<Item = (&str, u64)> {
+        let all = self.figures.iter().filter(|(_, (_, tells))| *tells == Tells::Lost);
+        all.map(|(name, (value, _))| (name.as_str(), *value as u64))
+    }
+
     /// What was let go on purpose, by reason; nothing that is 0.
     pub fn thinning(&self) -> impl Iterator<Item = (&str, u64)> {
         self.told(Tells::Thinned)

@@ -12,6 +12,7 @@ use crate::node::Metrics;
 use crate::running::Failure;
 use crate::stage::OnMiss;
 use crate::wait::Wait;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// How a run ended.
@@ -274,6 +275,25 @@ impl Report {
         self.edges.iter().map(EdgeReport::lost_total).chain(handles).chain(nodes).sum()
     }
 
+    /// What [`Report::lost_total`] is made of, by reason: those of edges and handles, and those that nodes give. A reason of a node that
+    /// lost nothing by it is there with 0.
+    pub fn losses(&self) -> BTreeMap<&str, u64> {
+        let mut losses = BTreeMap::new();
+        let mut add = |reason, n: u64| *losses.entry(reason).or_default() += n;
+        for edge in &self.edges {
+            let lost = edge.lost.iter().filter(|(reason, _)| !edge.is_thinned(*reason));
+            lost.for_each(|(reason, n)| add(reason.name(), *n));
+        }
+        for handle in self.handles.iter().filter(|handle| handle.way != Way::Past) {
+            let lost = handle.lost.iter().filter(|(reason, _)| *reason != Reason::Superseded);
+            lost.for_each(|(reason, n)| add(reason.name(), *n));
+        }
+        for node in &self.nodes {
+            node.metrics.may_lose().for_each(|(reason, n)| add(reason, n));
+        }
+        losses
+    }
+
     /// Messages let go on purpose, counted as in [`Report::lost_total`].
     pub fn thinned_total(&self) -> u64 {
         let handles = self.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::thinned_total);
@@ -295,8 +315,8 @@ impl Report {
     }
 
     /// A figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` where only one
-    /// node has it), `lost`, `thinned`, `left`, `failed`, `missed` (deadlines), `over_budget` (calls), `gaps` (of inputs),
-    /// `restarts` (of nodes).
+    /// node has it), `lost`, those of one reason (`lost.overrun`), `thinned`, `left`, `failed`, `missed` (deadlines), `over_budget`
+    /// (calls), `gaps` (of inputs), `restarts` (of nodes). Of a reason that nothing in the graph can lose by there is no figure.
     pub fn metric(&self, name: &str) -> Option<f64> {
         match name {
             "lost" | "drops" => return Some(self.lost_total() as f64),
@@ -315,11 +335,18 @@ impl Report {
                 let metric = name.strip_prefix(node.name.as_str())?.strip_prefix('.')?;
                 node.metrics.iter().find(|(k, _)| *k == metric).map(|(_, v)| v)
             };
-            return self.nodes.iter().find_map(of);
+            return self.nodes.iter().find_map(of).or_else(|| self.lost_by(name.strip_prefix("lost.")?));
         }
         let mut found = self.nodes.iter().flat_map(|n| n.metrics.iter()).filter(|(k, _)| *k == name);
         let (_, value) = found.next()?;
         found.next().is_none().then_some(value)
+    }
+
+    /// Messages lost for a reason, where there is something that could lose by it.
+    fn lost_by(&self, reason: &str) -> Option<f64> {
+        let lost = self.losses().get(reason).copied();
+        let is_known = Reason::ALL.iter().any(|known| known.name() == reason);
+        lost.or(is_known.then_some(0)).map(|n| n as f64)
     }
 
     /// What one node did.

@@ -84,5 +84,6 @@ fn what_a_node_loses_is_lost_by_its_reason() {
         assert_eq!(gone > 2, is_degraded, "{missing}: {gone}");
         assert_eq!((totals(&report), report.is_degraded()), ((parts + gone, 0), is_degraded), "{missing}");
         assert_eq!(report.metric("g.dropped"), (gone > 0).then_some(gone as f64));
+        assert_eq!(report.metric("lost.dropped"), report.metric("g.dropped"));
     }
 }

@@ -32,6 +32,7 @@ Examples:
 
 Figures for --fail-on (compared with < <= > >= == !=):
   lost, thinned               messages lost, messages let go on purpose
+  lost.overrun                messages lost for one reason
   left, failed                messages left in edges, failed calls
   accuracy, score.accuracy    what a node reports, by its name or with the
                               node's in front

@@ -133,7 +133,9 @@ impl Gate {
 /// A figure that is not there, and those that are.
 fn unknown(name: &str, report: &Report) -> String {
     let metrics = report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(metric, _)| format!("{}.{metric}", n.name)));
-    let all: Vec<String> = ["lost", "thinned", "left", "failed"].map(String::from).into_iter().chain(metrics).collect();
+    let lost = report.losses().into_keys().map(|reason| format!("lost.{reason}"));
+    let all = ["lost", "thinned", "left", "failed"].map(String::from).into_iter().chain(lost);
+    let all: Vec<String> = all.chain(metrics).collect();
     let several = all.iter().filter(|full| full.strip_suffix(name).is_some_and(|node| node.ends_with('.'))).count() > 1;
     let why = if several { "several nodes have" } else { "there is no figure" };
     one_line(&format!("{why} `{name}`; there are: {}", all.join(", ")))
@@ -229,6 +231,37 @@ mod tests {
             assert_eq!(verdict.tripped, tripped, "{text}");
             assert!(verdict.text.contains(words), "{text}: {}", verdict.text);
         }
+    }
+
+    /// What nodes lose is part of what is lost, and has a figure for each reason.
+    #[test]
+    fn losses_are_judged_together_and_by_reason() {
+        let mut report = made_up::report();
+        report.nodes[0].metrics.lost("overrun", 7);
+        report.nodes[3].metrics.lost("unwritten", 2);
+        report.nodes[2].metrics.lost("unwritten", 3);
+        report.nodes[3].metrics.lost("full", 0);
+        report.edges[1].lost.push((limen::Reason::FullNewest, 1));
+        for (text, tripped, words) in [
+            ("lost > 0", true, "holds (lost is 13)"),
+            ("lost.overrun > 0", true, "holds (lost.overrun is 7)"),
+            ("lost.unwritten > 5", false, "does not hold (lost.unwritten is 5)"),
+            ("lost.full_newest > 0", true, "holds (lost.full_newest is 1)"),
+            ("lost.full > 0", false, "does not hold (lost.full is 0)"),
+            // What an edge may lose by is known, and so is what was thinned out.
+            ("lost.expired > 0", false, "does not hold (lost.expired is 0)"),
+            ("lost.superseded > 0", false, "does not hold (lost.superseded is 0)"),
+            (
+                "lost.overun > 0",
+                true,
+                "cannot be judged: there is no figure `lost.overun`; there are: lost, thinned, left, failed, lost.full,",
+            ),
+        ] {
+            let verdict = text.parse::<Gate>().unwrap().judge(&report);
+            assert_eq!(verdict.tripped, tripped, "{text}");
+            assert!(verdict.text.contains(words), "{text}: {}", verdict.text);
+        }
+        assert!(report.is_degraded());
     }
 
     #[test]

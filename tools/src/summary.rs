@@ -14,7 +14,7 @@
 //! workers[]    name, cpu (null: any), floats (null, or why it is pinned to no CPU), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
 //! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were measured), late and judged (or null), untold_behind (a node, or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
-//! metrics      {name: number}, by the names of --fail-on: lost, thinned, left, failed, and each node's as node.name
+//! metrics      {name: number}, by the names of --fail-on: lost, lost.reason, thinned, left, failed, and each node's as node.name
 //! failures[]   node, call, number, text, panicked; the first ones
 //! failed_calls all of them
 //! notes[]      sentences

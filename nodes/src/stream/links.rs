@@ -354,7 +354,8 @@ impl Links {
         to.set("disconnects", self.counts.disconnects as f64);
         to.lost("partial", self.counts.partial);
         if self.listens() {
-            to.set("refused", self.counts.refused as f64);
+            // Of who was turned away nobody knows how much it had to send, or to hear: it counts as one.
+            to.lost("refused", self.counts.refused);
             to.set("displaced", self.counts.displaced as f64);
             to.set("idle", self.counts.idle as f64);
         }

@@ -48,7 +48,9 @@ pub(super) fn metrics(report: &Report) -> BTreeMap<String, f64> {
     let of_all = ["lost", "thinned", "left", "failed", "missed", "over_budget", "gaps", "restarts"]
         .into_iter()
         .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
-    of_all.chain(own).collect()
+    let lost = report.losses().into_iter().map(|(reason, n)| (format!("lost.{reason}"), n as f64));
+    // A node of that name goes before, as it does in an expression.
+    lost.chain(of_all).chain(own).collect()
 }
 
 pub(super) fn edge(e: &EdgeReport) -> EdgeSummary {
