@@ -5,15 +5,24 @@
 //! short, changed or made by something else is compiled again and said so.
 
 use crate::weights::sha256;
+use limen::files;
+#[cfg(any(feature = "ort", test))]
+use limen::files::Target;
+#[cfg(any(feature = "ort", test))]
 use std::fs;
 #[cfg(any(feature = "ort", test))]
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+#[cfg(any(feature = "ort", test))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What an entry begins with; the number is that of the layout.
 const MAGIC: &str = "limen cache 1";
+
+/// Larger entries were not made here.
+#[cfg(any(feature = "ort", test))]
+const MAX_BYTES: u64 = 4 << 30;
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
@@ -56,7 +65,7 @@ impl Key {
 
 /// The processor's name and what it can do: code is compiled for these.
 fn processor() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let text = files::system_text("/proc/cpuinfo").unwrap_or_default();
     let lines = text.lines().filter(|line| line.starts_with("model name") || line.starts_with("flags"));
     format!("{} {}", std::env::consts::ARCH, lines.take(2).collect::<Vec<_>>().join("\n"))
 }
@@ -76,7 +85,7 @@ pub(crate) enum Found {
 #[cfg(any(feature = "ort", test))]
 pub(crate) fn read(folder: &Path, key: &Key) -> Found {
     let path = key.path(folder);
-    let bytes = match fs::read(&path) {
+    let bytes = match files::read(&path, MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Found::Nothing,
         Err(error) => return Found::Damaged(format!("{}: {error}", path.display())),
@@ -104,16 +113,16 @@ pub(crate) fn read(folder: &Path, key: &Key) -> Found {
 #[cfg(any(feature = "ort", test))]
 pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
-    let path = key.path(folder);
-    let beside = beside(folder);
-    let mut file = fs::File::create_new(&beside)?;
+    let (mut file, part) = Target::beneath(folder, format!("{}.limen", key.0))?.begin()?;
     let head = format!("{MAGIC}\n{}\n{}\n", key.0, sha256(payload));
     let written = file.write_all(head.as_bytes()).and_then(|()| file.write_all(payload)).and_then(|()| file.sync_all());
-    let moved = written.and_then(|()| fs::rename(&beside, &path));
-    if moved.is_err() {
-        let _ = fs::remove_file(&beside);
+    match written {
+        Ok(()) => part.finish(),
+        Err(error) => {
+            part.discard();
+            Err(error)
+        }
     }
-    moved
 }
 
 /// A file of its own for what is being made, in a folder that is there now and can be written to.
@@ -124,12 +133,13 @@ pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result
 pub(crate) fn room(folder: &Path) -> std::io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let room = beside(folder);
-    fs::File::create_new(&room)?;
+    Target::beneath(folder, room.file_name().unwrap_or_default())?.create_new()?;
     Ok(room)
 }
 
 /// A name that no other process or thread uses.
-pub(crate) fn beside(folder: &Path) -> PathBuf {
+#[cfg(any(feature = "ort", test))]
+fn beside(folder: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     folder.join(format!("new-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }

@@ -2,7 +2,7 @@
 //! `backend: auto` goes by from then on.
 
 use crate::cache;
-use limen::Given;
+use limen::{Given, files};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,15 +47,22 @@ impl Measured {
     }
 }
 
+/// A longer table is none of ours.
+const MAX_BYTES: u64 = 16 << 20;
+
+fn name() -> String {
+    format!("{}.json", cache::Key::of(&["calibration"]).name())
+}
+
 fn path(folder: &Path) -> PathBuf {
-    folder.join(format!("{}.json", cache::Key::of(&["calibration"]).name()))
+    folder.join(name())
 }
 
 impl Calibration {
     /// What was found on this processor; nothing where there is no table or it cannot be read: it is only a measurement.
     pub(crate) fn read(folder: &Path) -> Self {
-        let text = fs::read_to_string(path(folder)).unwrap_or_default();
-        Calibration(serde_json::from_str(&text).unwrap_or_default())
+        let text = files::read(path(folder), MAX_BYTES).unwrap_or_default();
+        Calibration(serde_json::from_slice(&text).unwrap_or_default())
     }
 
     pub(crate) fn get(&self, of: &Measured, backend: &str, version: &str) -> Option<u64> {
@@ -79,9 +86,7 @@ impl Calibration {
     /// What the system said.
     pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
         fs::create_dir_all(folder)?;
-        let beside = cache::beside(folder);
-        fs::write(&beside, serde_json::to_string_pretty(&self.0)?)?;
-        fs::rename(&beside, path(folder))
+        files::replace(folder, name(), serde_json::to_string_pretty(&self.0)?.as_bytes())
     }
 }
 

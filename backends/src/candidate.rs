@@ -20,6 +20,8 @@ pub(crate) struct Job<'a> {
     /// The model as the graph names it, and where it is.
     pub(crate) model: &'a str,
     pub(crate) path: &'a Path,
+    /// What was read there and checked.
+    pub(crate) outline: &'a Outline,
     pub(crate) case: Option<(Case, Tolerance)>,
     pub(crate) required: Requirements,
 }

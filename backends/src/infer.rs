@@ -19,9 +19,11 @@ use crate::shadow::{AnySession, Comparison, Reference, ShadowPlan, compare, meas
 use crate::verify::{Case, Tolerance};
 use crate::weights::remote;
 use limen::backend::{Backend, BackendError, Prepared};
+use limen::files::FileError;
 use limen::infer::InferPlan;
 use limen::unit::{Span, show_bytes, show_ns};
 use limen::{Given, PlanErrors, Planning};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,19 +73,27 @@ fn choose(
         errors.at("model", why);
         return Err(errors);
     }
-    let path = match cx.folders.input(model) {
-        Ok(path) => path,
-        Err(why) => {
+    let path = match cx.folders.admit_input(model) {
+        Ok(_) => cx.folders.graph.join(model),
+        Err(FileError::Outside(why)) => {
             errors
                 .at("model", why)
                 .help("write a path below the graph's folder, or allow another with `--allow-path DIR`");
             return Err(errors);
+        }
+        Err(error) => {
+            let why = format!("the file cannot be read: {}", std::io::Error::from(error));
+            return Err(unreadable(model, &BackendError::Model(why)));
         }
     };
     let outline = match Outline::open(&path) {
         Ok(outline) => outline,
         Err(error) => return Err(unreadable(model, &error)),
     };
+    for file in outline.files.keys() {
+        // They were read; what is noted is that nothing of the graph may write them.
+        let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
+    }
     if let Some(sum) = &config.sha256
         && let Err(why) = outline.check_sum(sum)
     {
@@ -101,8 +111,8 @@ fn choose(
     }
     if let Some(manifest) = &config.manifest {
         let read = remote(manifest)
-            .and_then(|()| cx.folders.input(manifest))
-            .and_then(|path| read_manifest(&path).map_err(|why| format!("`{manifest}` {why}")));
+            .and_then(|()| cx.folders.open(manifest).map_err(|error| error.to_string()))
+            .and_then(|mut file| read_manifest(&mut file).map_err(|why| format!("`{manifest}` {why}")));
         match read {
             Ok(expected) => {
                 let differences = expected.differences(&Inspection::of(&outline));
@@ -125,7 +135,7 @@ fn choose(
         .map(|candidate| (candidate.verdict(&required), candidate))
         .map(|(verdict, candidate)| (candidate, verdict))
         .collect();
-    let job = Job { config, given, model, path: &path, case, required };
+    let job = Job { config, given, model, path: &path, outline: &outline, case, required };
     let mut notes = Vec::new();
     let mut table = cache::folder().map(Calibration::read).unwrap_or_default();
     let measured = Measured::new(&outline.sha256, given, config.threads, config.batch.max);
@@ -408,7 +418,7 @@ fn micros(time: Duration) -> String {
 /// Loads a model into a runtime and tries it out.
 fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
     let &Job { config, given, model, .. } = job;
-    let loaded = Loaded::<R>::open(job.path).map_err(|error| unreadable(model, &error))?;
+    let loaded = Loaded::<R>::open(job.path, Some(job.outline)).map_err(|error| unreadable(model, &error))?;
     let states: Vec<State> = config
         .state
         .iter()
@@ -617,7 +627,7 @@ mod tests {
             std::thread::spawn(move || say.send(plan(&graph, config)));
             let why = said.recv_timeout(Duration::from_secs(20)).expect(field).unwrap_err();
             assert!(why.contains(&format!("\"{field}\"")) && why.contains("`pipe`"), "{field}: {why}");
-            assert!(why.contains("this is not a file"), "{field}: {why}");
+            assert!(why.contains("is not a regular file"), "{field}: {why}");
         }
     }
 
@@ -668,7 +678,8 @@ mod tests {
         let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
         let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
         let (given, required) = (Given::default(), limen::backend::Requirements::default());
-        let job = Job { config: &config, given: &given, model: "digits.onnx", path: &path, case, required };
+        let (outline, model) = (&Outline::open(&path).unwrap(), "digits.onnx");
+        let job = Job { config: &config, given: &given, model, path: &path, outline, case, required };
         let mut errors = PlanErrors::default();
         assert_eq!(recorded_of(&reference, &job, &mut errors), None);
         let why = errors.messages().next().unwrap();

@@ -3,8 +3,9 @@
 
 use crate::candidate::{Candidate, Dispatch};
 use crate::onnx::Outline;
-use crate::weights::{read, sha256, tensors};
+use crate::weights::{read, sha256, tensors, whole};
 use limen::backend::BackendError;
+use limen::files::InputFile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -236,8 +237,8 @@ fn compare<T: PartialEq>(
 ///
 /// # Errors
 /// What is wrong with the file, with line and column.
-pub(crate) fn read_manifest(path: &Path) -> Result<Inspection, String> {
-    serde_json::from_slice(&read(path)?).map_err(|error| format!("is no manifest: {error}"))
+pub(crate) fn read_manifest(file: &mut InputFile) -> Result<Inspection, String> {
+    serde_json::from_slice(&whole(file)?).map_err(|error| format!("is no manifest: {error}"))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 // Without any runtime what they share is not used: a program that needs `mock`, `linear` and `mlp` only.
 #![cfg_attr(not(any(feature = "rten", feature = "tract", feature = "ort")), allow(dead_code, unused_imports))]
 

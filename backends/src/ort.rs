@@ -213,7 +213,7 @@ impl OrtRuntime {
         }
         let session = builder.commit_from_memory(&self.model).map_err(unsupported);
         if let Some((folder, room)) = kept {
-            let written = std::fs::read(&room).and_then(|bytes| match &session {
+            let written = limen::files::read(&room, u64::MAX - 1).and_then(|bytes| match &session {
                 Ok(_) => cache::write(folder, &self.key, &bytes),
                 Err(_) => Ok(()),
             });

@@ -5,10 +5,11 @@
 //! named as the model's inputs and outputs and shaped as the model shapes them: `[items, …]`.
 
 use crate::element::Access;
-use crate::weights::{Weights, open, read_npz};
+use crate::weights::{Weights, read_npz};
 use crate::{caught, port_name};
 use limen::Dim;
 use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, Signature, TensorSpec};
+use limen::files::InputFile;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -141,7 +142,7 @@ impl Case {
     }
 
     fn read_npz(path: &Path) -> Result<Case, CaseError> {
-        let file = std::io::BufReader::new(open(path).map_err(CaseError::File)?);
+        let file = std::io::BufReader::new(InputFile::open(path).map_err(CaseError::File)?);
         let arrays = read_npz(file, MAX_BYTES, |_| true).map_err(|(array, error)| match array {
             Some(array) => CaseError::Array { array, why: error.to_string() },
             None => CaseError::File(error),

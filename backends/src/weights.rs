@@ -12,13 +12,13 @@ pub(crate) use npy::read_npz;
 pub use transform::{Quantize, Quantized, Slice, WeightTransform};
 
 use crate::caught;
+use limen::files::{FileError, InputFile};
 use limen::{DType, Folders};
 use safetensors::{Dtype, SafeTensors};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::Path;
 
 /// Larger files are refused before they are read.
@@ -88,12 +88,16 @@ impl WeightConfig {
     pub fn load(&self, folders: &Folders) -> Result<Weights, (&'static str, String)> {
         let file = &self.file;
         remote(file).map_err(|why| ("file", why))?;
-        let path = folders.input(file).map_err(|why| ("file", why))?;
-        let bytes = read(&path).map_err(|why| ("file", format!("`{file}` {why}")))?;
+        let wrong = |error: FileError| match error {
+            FileError::Outside(why) => ("file", why),
+            error => ("file", format!("`{file}` cannot be read: {}", io::Error::from(error))),
+        };
+        let mut opened = folders.open(file).map_err(wrong)?;
+        let bytes = whole(&mut opened).map_err(|why| ("file", format!("`{file}` {why}")))?;
         if let Some(sum) = &self.sha256 {
             check_sum(&sha256(&bytes), sum).map_err(|why| ("sha256", format!("`{file}` {why}")))?;
         }
-        let mut weights = self.find(&path, bytes)?;
+        let mut weights = self.find(opened.path(), bytes)?;
         for (at, step) in self.transform.iter().enumerate() {
             let wrong = |why| ("transform", format!("step {}, for `{file}`: {why}", at + 1));
             weights = weights.transform(step).map_err(wrong)?;
@@ -168,23 +172,17 @@ pub(crate) fn tensors(ending: &str, bytes: &[u8], wanted: Option<&str>) -> Resul
     }
 }
 
-/// Opens what is a plain file. It is looked at first: to open a pipe is to wait for whoever writes to it.
-pub(crate) fn open(path: &Path) -> std::io::Result<File> {
-    if !path.metadata()?.is_file() {
-        return Err(std::io::Error::other("this is not a file"));
-    }
-    File::open(path)
+/// Reads a file that the command line names, or that was admitted.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    whole(&mut InputFile::open(path).map_err(|error| format!("cannot be read: {error}"))?)
 }
 
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-    let file = open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(format!("has more than {}", limen::unit::show_bytes(MAX_BYTES)));
-    }
-    Ok(bytes)
+/// Reads all of a file.
+pub(crate) fn whole(file: &mut InputFile) -> Result<Vec<u8>, String> {
+    file.read_whole(MAX_BYTES).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => error.to_string(),
+        _ => format!("cannot be read: {error}"),
+    })
 }
 
 /// The SHA-256 of some bytes, in hexadecimal digits.
@@ -307,7 +305,7 @@ mod tests {
             (json!({ "file": "hf://user/model/w.npy" }), "nothing is fetched over `hf://`"),
             (json!({ "file": "../w.npy" }), "file: `../w.npy` leaves the graph's folder"),
             (json!({ "file": "none.npy" }), "file: `none.npy` cannot be read: No such file"),
-            (json!({ "file": "." }), "file: `.` cannot be read: this is not a file"),
+            (json!({ "file": "." }), "file: `.` cannot be read: `.` is not a regular file"),
             (json!({ "file": "w.bin" }), "dtype: `w.bin` holds plain numbers: say their `dtype` and `shape`"),
             (json!({ "file": "w.bin", "dtype": "f32" }), "shape: `w.bin` holds plain numbers"),
             (

@@ -211,7 +211,7 @@ fn added(out: &Path, seconds: f64) {
 
 /// `graphs/classify` as fast as it goes, and by hand.
 fn classify(out: &Path, seconds: f64) {
-    let graph = std::fs::read_to_string("graphs/classify/graph.yaml").expect("run from the workspace's root");
+    let graph = limen::files::system_text("graphs/classify/graph.yaml").expect("run from the workspace's root");
     let free = graph.replace(", rate: 30Hz, count: 90", "");
     assert_ne!(graph, free, "the graph's camera is not what it was");
     let one_core = {

@@ -397,14 +397,14 @@ pub fn cpu_seconds() -> f64 {
 
 /// Most memory the process has had, KiB.
 pub fn peak_kib() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = limen::files::system_text("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:").map(str::trim));
     line.and_then(|l| l.trim_end_matches("kB").trim().parse().ok()).unwrap_or(0.0)
 }
 
 /// What the machine is, for the head of a table.
 pub fn host() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let read = |path: &str| limen::files::system_text(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let model =
         cpu.lines().find_map(|l| l.strip_prefix("model name")).map_or("?", |l| l.trim_start_matches([' ', '\t', ':']));

@@ -258,7 +258,7 @@ fn ticks() -> u64 {
 fn counts_as_the_kernel_does() -> bool {
     static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *ANSWER.get_or_init(|| {
-        let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        let source = crate::files::system_text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
         cfg!(target_arch = "x86_64") && source.is_ok_and(|name| name.trim() == "tsc")
     })
 }

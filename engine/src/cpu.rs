@@ -154,7 +154,7 @@ pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> 
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{Resource, getrlimit};
     let allow = "allow it with `ulimit -l unlimited`, CAP_IPC_LOCK, or LimitMEMLOCK of the service";
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = crate::files::system_text("/proc/self/status").unwrap_or_default();
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let kib = |text: &str| text.trim_end_matches("kB").trim().parse::<u64>().ok();
     let effective = line("CapEff:").and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or(0);
@@ -167,7 +167,7 @@ pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> 
     }
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
         .map_err(|error| format!("locking memory: {}; {allow}", error.desc()))?;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = crate::files::system_text("/proc/self/status").unwrap_or_default();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     let kib = locked.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     if kib == Some(0) { Err(format!("locking memory: the kernel says that none is; {allow}")) } else { Ok(()) }

@@ -1,6 +1,7 @@
-//! Where a graph may read and write: its own folder, unless the command line says more.
+//! Where a graph may read and write: its own folder, unless the command line says more. How it is done is in `files`.
 
-use std::path::{Path, PathBuf};
+use crate::files::{FilesRead, real_path};
+use std::path::{Component, Path, PathBuf};
 
 /// Where a graph may read and write.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +12,8 @@ pub struct Folders {
     pub out: Option<PathBuf>,
     /// Folders outside the graph's own that were allowed.
     pub allowed: Vec<PathBuf>,
+    /// Files that are read, which the graph may not write.
+    pub read: FilesRead,
 }
 
 impl Folders {
@@ -20,59 +23,40 @@ impl Folders {
     /// A sentence that says what to allow, when it leads elsewhere.
     pub fn input(&self, path: &str) -> Result<PathBuf, String> {
         let joined = self.graph.join(path);
-        self.confine(&joined, path)
+        self.admit(&real_path(&joined), path)?;
+        Ok(joined)
     }
 
-    /// An output path: below the output folder where one was given, else below the graph's.
+    /// An output path: below the output folder where one was given, else below the graph's; in either case after following
+    /// links, and also below an allowed one.
     ///
     /// # Errors
     /// As [`Folders::input`].
     pub fn output(&self, path: &str) -> Result<PathBuf, String> {
-        match &self.out {
-            Some(out) if Path::new(path).is_relative() => {
-                let joined = out.join(path);
-                if Path::new(path).components().any(|c| matches!(c, std::path::Component::ParentDir)) {
-                    return Err(format!("`{path}` leaves the output folder; write a path without `..`"));
-                }
-                Ok(joined)
-            }
-            _ => self.confine(&self.graph.join(path), path),
+        let Some(out) = self.out.as_ref().filter(|_| Path::new(path).is_relative()) else { return self.input(path) };
+        if Path::new(path).components().any(|c| matches!(c, Component::ParentDir)) {
+            return Err(format!("`{path}` leaves the output folder; write a path without `..`"));
         }
-    }
-
-    fn confine(&self, joined: &Path, written: &str) -> Result<PathBuf, String> {
-        self.admit(&real_path(joined), written)?;
-        Ok(joined.to_path_buf())
+        let joined = out.join(path);
+        let real = real_path(&joined);
+        if !self.is_inside(&real, out) {
+            let folder = real.parent().unwrap_or(&real).display();
+            return Err(format!("`{path}` leaves the output folder by a link; allow it with `--allow-path {folder}`"));
+        }
+        Ok(joined)
     }
 
     /// Whether a path without links lies where the graph may read and write.
     pub(crate) fn admit(&self, real: &Path, written: &str) -> Result<(), String> {
-        let inside = |folder: &PathBuf| real.starts_with(real_path(folder));
-        if inside(&self.graph) || self.allowed.iter().any(inside) {
+        if self.is_inside(real, &self.graph) {
             return Ok(());
         }
         let folder = real.parent().unwrap_or(real).display();
         Err(format!("`{written}` leaves the graph's folder; allow it with `--allow-path {folder}`"))
     }
-}
 
-/// The path after following links, step by step, for as much of it as exists.
-fn real_path(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let mut real = PathBuf::new();
-    for part in absolute.components() {
-        match part {
-            std::path::Component::ParentDir => {
-                real.pop();
-            }
-            std::path::Component::CurDir => {}
-            other => {
-                real.push(other);
-                if let Ok(followed) = real.canonicalize() {
-                    real = followed;
-                }
-            }
-        }
+    fn is_inside(&self, real: &Path, folder: &Path) -> bool {
+        let is_below = |folder: &Path| real.starts_with(real_path(folder));
+        is_below(folder) || self.allowed.iter().any(|allowed| is_below(allowed))
     }
-    real
 }

@@ -13,6 +13,7 @@ mod variable;
 
 use crate::document::{Key, Tree, Value, Word};
 use crate::error::{Place, Problem, Problems, suggest};
+use crate::files::InputFile;
 use crate::folders::Folders;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -55,6 +56,8 @@ pub(crate) struct Flat {
     pub(crate) tree: Tree,
     pub(crate) expectations: Vec<Expectation>,
     pub(crate) problems: Problems,
+    /// Where the graph may read, and the files it is made of.
+    pub(crate) folders: Folders,
 }
 
 /// The keys of a flat graph, in the order in which they are printed.
@@ -91,30 +94,32 @@ impl Layers {
     /// Reads a graph file and everything that belongs to it.
     pub(crate) fn load(&self, path: &Path) -> Result<Flat, Problems> {
         let file = path.display().to_string();
-        let (text, real) = include::read(path, &file, None).map_err(|problem| Problems(vec![problem]))?;
+        let (text, opened) = include::read(path, &file, None).map_err(|problem| Problems(vec![problem]))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        self.flatten(&text, &file, folder, Some(real))
+        self.flatten(&text, &file, folder, Some(&opened))
     }
 
-    /// The same for a text; what it includes is looked for from `folder` on. `real` is the file it stands in, if any.
+    /// The same for a text; what it includes is looked for from `folder` on. `opened` is the file it stands in, if any.
     pub(crate) fn flatten(
         &self,
         text: &str,
         file: &str,
         folder: &Path,
-        real: Option<PathBuf>,
+        opened: Option<&InputFile>,
     ) -> Result<Flat, Problems> {
         let mut tree = Tree::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
+        let folders = Folders { graph: folder.to_path_buf(), allowed: self.allowed.clone(), ..Folders::default() };
+        opened.into_iter().for_each(|file| folders.read.note(file));
         if !matches!(tree.value, Value::Map(_)) {
             // The reader of the graph says what is wrong with it.
-            return Ok(Flat { tree, expectations: Vec::new(), problems: Problems::default() });
+            return Ok(Flat { tree, expectations: Vec::new(), problems: Problems::default(), folders });
         }
         let mut problems = Problems::default();
-        let folders = Folders { graph: folder.to_path_buf(), out: None, allowed: self.allowed.clone() };
+        let real = opened.map(|file| file.real().to_path_buf());
         include::include(&mut tree, real, &folders, self, &mut problems);
         self.apply_profile(&mut tree, &mut problems);
         for path in &self.overlays {
-            self.apply_overlay(&mut tree, path, &mut problems);
+            self.apply_overlay(&mut tree, path, &folders, &mut problems);
         }
         for setting in &self.set {
             apply_setting(&mut tree, setting, &mut problems);
@@ -133,7 +138,7 @@ impl Layers {
             let order = |key: &Key| GRAPH.iter().position(|known| *known == key.name);
             entries.sort_by_key(|(key, _)| order(key).unwrap_or(GRAPH.len()));
         }
-        Ok(Flat { tree, expectations, problems })
+        Ok(Flat { tree, expectations, problems, folders })
     }
 
     fn apply_profile(&self, tree: &mut Tree, problems: &mut Problems) {
@@ -163,9 +168,12 @@ impl Layers {
         }
     }
 
-    fn apply_overlay(&self, tree: &mut Tree, path: &Path, problems: &mut Problems) {
+    fn apply_overlay(&self, tree: &mut Tree, path: &Path, folders: &Folders, problems: &mut Problems) {
         let file = path.display().to_string();
-        let overlay = include::read(path, &file, None).and_then(|(text, _)| Tree::parse(&text, &file));
+        let overlay = include::read(path, &file, None).and_then(|(text, opened)| {
+            folders.read.note(&opened);
+            Tree::parse(&text, &file)
+        });
         match overlay {
             Ok(overlay) => {
                 if check_keys(&overlay, "an overlay", &OVERLAY, problems) {

@@ -25,6 +25,7 @@
 //! ```
 
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 
 pub mod backend;
 mod builder;
@@ -38,6 +39,7 @@ mod edge;
 mod emit;
 mod error;
 mod event;
+pub mod files;
 mod folders;
 mod handle;
 pub mod infer;

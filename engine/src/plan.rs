@@ -294,6 +294,8 @@ impl Plan {
         let mut spec = spec;
         // Ten thousand nodes as a tree are some megabytes, and planning needs some of its own.
         spec.forget_tree();
+        // Another plan of the same graph may read other files.
+        spec.folders.read = spec.folders.read.detached();
         if options.out.is_some() {
             spec.folders.out.clone_from(&options.out);
         }

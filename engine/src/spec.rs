@@ -234,9 +234,6 @@ impl Spec {
     /// As much as can be read of a graph file, and what is wrong with it.
     pub(crate) fn read_file(path: &Path, layers: &Layers) -> Result<(Spec, Problems), Problems> {
         let (mut spec, problems) = Spec::read(layers.load(path)?);
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        spec.folders.graph = folder.map_or_else(|| ".".into(), Path::to_path_buf);
-        spec.folders.allowed.clone_from(&layers.allowed);
         if spec.name.is_empty() {
             spec.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         }
@@ -262,15 +259,14 @@ impl Spec {
     /// # Errors
     /// As [`Spec::from_file_with`].
     pub fn from_text_with(text: &str, file: &str, layers: &Layers) -> Result<Spec, Problems> {
-        let (mut spec, problems) = Spec::read(layers.flatten(text, file, Path::new("."), None)?);
-        spec.folders.allowed.clone_from(&layers.allowed);
+        let (spec, problems) = Spec::read(layers.flatten(text, file, Path::new("."), None)?);
         if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
     }
 
     fn read(flat: Flat) -> (Spec, Problems) {
         let mut problems = flat.problems;
         let mut spec = Reader { problems: &mut problems }.graph(&flat.tree);
-        (spec.tree, spec.expectations) = (flat.tree, flat.expectations);
+        (spec.tree, spec.expectations, spec.folders) = (flat.tree, flat.expectations, flat.folders);
         (spec, problems)
     }
 

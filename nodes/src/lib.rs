@@ -10,6 +10,7 @@
 //! `limen-backends`.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 
 mod boxes;
 mod scene;

@@ -2,6 +2,8 @@
 //!
 //! A test binary of its own, because it replaces the allocator; one test at a time, because all of them count.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 use limen::{Drain, Inlet, Outlet, Tap, Tensor};
 use limen_tests::plan;
 use std::alloc::{GlobalAlloc, Layout, System};

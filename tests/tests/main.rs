@@ -1,5 +1,7 @@
 //! One binary for all integration tests: linking is most of what a test binary costs.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 mod admission;
 mod batch;
 mod events;

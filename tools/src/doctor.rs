@@ -37,7 +37,7 @@ pub(crate) struct Host<'a> {
 
 impl Host<'_> {
     fn read(&self, path: &str) -> Option<String> {
-        let text = std::fs::read_to_string(format!("{}{path}", self.root)).ok()?;
+        let text = limen::files::system_text(format!("{}{path}", self.root)).ok()?;
         Some(text.trim().to_string())
     }
 
@@ -182,7 +182,7 @@ const CAP_SYS_NICE: u32 = 23;
 
 /// Whether this process may do what a capability allows; a container's root may lack it.
 fn may(capability: u32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = limen::files::system_text("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
     effective.is_some_and(|bits| bits >> capability & 1 == 1)
 }

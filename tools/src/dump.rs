@@ -8,6 +8,7 @@ use crate::hgrm::percentile_text;
 use crate::hlog::{Log, clean, write_hlog};
 use crate::run_info::RunInfo;
 use crate::summary::Summary;
+use limen::files::{self, Part, Target};
 use limen::{IntervalReport, Report};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub struct Dump<'a> {
 #[derive(Debug)]
 pub struct IntervalLog {
     log: Log<BufWriter<fs::File>>,
-    beside: PathBuf,
+    part: Part,
     place: PathBuf,
 }
 
@@ -42,11 +43,12 @@ impl IntervalLog {
     /// What the system answered, with the path.
     pub fn create(folder: &Path, graph: &str, started: SystemTime) -> io::Result<Self> {
         fs::create_dir_all(folder).map_err(|e| at(folder, &e))?;
-        let place = folder.join(format!("{}.hlog", file_name(graph)));
-        let beside = beside(&place);
-        let file = fs::File::create(&beside).map_err(|e| at(&beside, &e))?;
-        let log = Log::new(BufWriter::new(file), started).map_err(|e| at(&beside, &e))?;
-        Ok(IntervalLog { log, beside, place })
+        let name = format!("{}.hlog", file_name(graph));
+        let place = folder.join(&name);
+        let begun = Target::beneath(folder, name).and_then(Target::begin);
+        let (file, part) = begun.map_err(|e| at(&place, &e))?;
+        let log = Log::new(BufWriter::new(file), started).map_err(|e| at(part.path(), &e))?;
+        Ok(IntervalLog { log, part, place })
     }
 
     /// Writes what was recorded in some intervals.
@@ -54,7 +56,7 @@ impl IntervalLog {
     /// # Errors
     /// What the system answered, with the path.
     pub fn write(&mut self, intervals: &[IntervalReport]) -> io::Result<()> {
-        self.log.write(intervals).map_err(|e| at(&self.beside, &e))
+        self.log.write(intervals).map_err(|e| at(self.part.path(), &e))
     }
 
     /// Completes the log with what the report has beyond it, and puts it in its place.
@@ -62,13 +64,10 @@ impl IntervalLog {
     /// # Errors
     /// What the system answered, with the path.
     pub fn finish(self, report: &Report) -> io::Result<PathBuf> {
-        let IntervalLog { log, beside, place } = self;
-        let written = log.finish(report).and_then(|mut file| file.flush()).and_then(|()| fs::rename(&beside, &place));
-        if written.is_err() {
-            // Nothing more can be done about a leftover.
-            let _ = fs::remove_file(&beside);
-        }
-        written.map(|()| place.clone()).map_err(|e| at(&place, &e))
+        let IntervalLog { log, part, place } = self;
+        log.finish(report).and_then(|mut file| file.flush()).map_err(|e| at(part.path(), &e))?;
+        part.finish().map_err(|e| at(&place, &e))?;
+        Ok(place)
     }
 }
 
@@ -97,7 +96,7 @@ impl Dump<'_> {
             files.push((format!("{}.hgrm", file_name(&one.tag())), text.into_bytes()));
         }
         let log = self.log.map(|log| Ok(log.to_path_buf()));
-        log.into_iter().chain(files.iter().map(|(name, bytes)| replace(&folder.join(name), bytes))).collect()
+        log.into_iter().chain(files.iter().map(|(name, bytes)| replace(folder, name, bytes))).collect()
     }
 }
 
@@ -118,21 +117,10 @@ fn file_name(name: &str) -> String {
 }
 
 /// Writes a file beside its place and renames it.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
-    let beside = beside(path);
-    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        // Nothing more can be done about a leftover.
-        let _ = fs::remove_file(&beside);
-    }
-    written.map(|()| path.to_path_buf()).map_err(|e| at(path, &e))
-}
-
-/// Where a file lies until it is complete.
-fn beside(path: &Path) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.tmp", std::process::id()));
-    PathBuf::from(beside)
+fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    let path = folder.join(name);
+    files::replace(folder, name, bytes).map_err(|e| at(&path, &e))?;
+    Ok(path)
 }
 
 fn at(path: &Path, error: &io::Error) -> io::Error {
@@ -195,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_path() {
-        let error = replace(Path::new("/nowhere/at/all"), b"x").unwrap_err();
+        let error = replace(Path::new("/nowhere/at"), "all", b"x").unwrap_err();
         assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
     }
 }

@@ -4,6 +4,7 @@
 //! Only a program may install this, never the engine; a process has one such handler.
 
 use crate::log::{complain, tell};
+use crate::table::one_line;
 use limen::Stopper;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What a shell expects of a program that SIGINT ended. The handler is not told which signal came, so SIGTERM ends
 /// with it too.
 const SECOND: i32 = 130;
+
+/// So many files are named.
+const NAMED: usize = 20;
+
+/// Names the files that were begun and not completed: nobody would look for them.
+pub(crate) fn name_unfinished() {
+    let parts = limen::files::unfinished();
+    for part in parts.iter().take(NAMED) {
+        let part = one_line(&part.display().to_string());
+        complain(&format!("limen-run: {part} holds what was written of a file that is not complete"));
+    }
+    if let Some(more) = parts.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        complain(&format!("limen-run: and {more} more"));
+    }
+}
 
 /// The handler's half that the program holds.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +61,8 @@ impl Interrupt {
     fn came(&self) {
         let mut state = self.state();
         if std::mem::replace(&mut state.asked, true) {
-            // Nothing of ours is half-written: dumps are renamed into place when they are whole.
+            // What has not got its name is all that is half-written.
+            name_unfinished();
             process::exit(SECOND);
         }
         match &state.stopper {

@@ -20,6 +20,7 @@
 //! This crate reads a finished [`limen::Report`]; it takes no measurement of its own and is not on any message's path.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 
 /// The page on embedding, whose every example runs.
 #[cfg(doctest)]

@@ -5,7 +5,6 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 use limen::{Escaped, Place, Problem, Problems};
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::io::Read;
 use std::sync::Arc;
 
 /// So many problems are shown with their lines; further ones take a line each.
@@ -91,13 +90,7 @@ impl Sources {
 
 /// The text of a graph file; `None` for what was none.
 fn read(file: &str) -> Option<String> {
-    let meta = std::fs::metadata(file).ok()?;
-    if !meta.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    std::fs::File::open(file).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
+    String::from_utf8(limen::files::read(file, MAX_BYTES).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::dot::show_dot;
 use crate::dump::{Dump, IntervalLog};
 use crate::events::Teller;
 use crate::gate::Verdict;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, name_unfinished};
 use crate::log::{self, complain, tell};
 use crate::plan::{plan_json, show_plan, show_why};
 use crate::problems::show_problems;
@@ -294,6 +294,8 @@ fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, Option<io::R
     watch.tell(true);
     watch.progress.clear();
     let log = watch.intervals.log.map(|log| log?.finish(&report));
+    // A node that hangs has not completed its file, and never will.
+    name_unfinished();
     Ok((report, log))
 }
 

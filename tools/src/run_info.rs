@@ -4,11 +4,13 @@
 //! null. Nothing is changed.
 
 use crate::report::seconds;
-use limen::Report;
+use limen::{Report, files};
 use serde::Serialize;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
+
+/// Larger files are no graphs.
+const MAX_BYTES: u64 = 4 << 20;
 
 /// The graph file of a run, as far as a dump names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ impl GraphFile {
     /// Reads and hashes a file.
     pub fn read(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        let hash = fs::read(&path).ok().map(|bytes| fnv1a(&bytes));
+        let hash = files::read(&path, MAX_BYTES).ok().map(|bytes| fnv1a(&bytes));
         GraphFile { path, hash }
     }
 }
@@ -111,9 +113,9 @@ impl RunInfo {
                         .and_then(|cpu| read(&format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"))),
                 })
                 .collect(),
-            scheduling: fs::read_to_string("/proc/self/stat").ok().and_then(|stat| scheduling(&stat)),
+            scheduling: files::system_text("/proc/self/stat").ok().and_then(|stat| scheduling(&stat)),
             kernel: read("/proc/version"),
-            cpu: fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| cpu_model(&text)),
+            cpu: files::system_text("/proc/cpuinfo").ok().and_then(|text| cpu_model(&text)),
             cpus_online: read("/sys/devices/system/cpu/online"),
             clock: "CLOCK_MONOTONIC",
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -129,7 +131,7 @@ impl RunInfo {
 
 /// A small file's text without the line end.
 fn read(path: &str) -> Option<String> {
-    fs::read_to_string(Path::new(path)).ok().map(|text| text.trim().to_string()).filter(|text| !text.is_empty())
+    files::system_text(path).ok().map(|text| text.trim().to_string()).filter(|text| !text.is_empty())
 }
 
 /// The policy, field 41 of `/proc/self/stat`; workers inherit it, and limen does not change it.

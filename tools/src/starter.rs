@@ -1,5 +1,6 @@
 //! `limen-run new NAME`: a graph to begin with.
 
+use limen::files;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ pub fn begin(folder: &Path) -> io::Result<PathBuf> {
         std::fs::create_dir_all(parent)?;
     }
     std::fs::create_dir(folder)?;
-    let path = folder.join("graph.yaml");
-    std::fs::write(&path, STARTER.replace("graph: robot", &format!("graph: {}", name.trim_end_matches('-'))))?;
-    Ok(path)
+    let text = STARTER.replace("graph: robot", &format!("graph: {}", name.trim_end_matches('-')));
+    files::replace(folder, "graph.yaml", text.as_bytes())?;
+    Ok(folder.join("graph.yaml"))
 }

@@ -276,7 +276,7 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""));
 }
 
-fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }

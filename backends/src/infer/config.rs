@@ -1,9 +1,10 @@
 //! What a graph file says of a node that runs a model.
 
 use crate::mock::MockConfig;
-use crate::verify::{Case, Tolerance};
+use crate::verify::{Case, CaseError, Tolerance};
 use crate::weights::remote;
 use limen::backend::Requirements;
+use limen::files::FileError;
 use limen::infer::{Batch, OnEnd, OnSkip};
 use limen::{DType, Memory, PlanErrors, Planning};
 use schemars::JsonSchema;
@@ -357,8 +358,13 @@ impl Config {
         let verify = self.verify.as_ref()?;
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
         let case = verify.case.as_ref()?;
-        let path =
-            remote(case).and_then(|()| cx.folders.input(case)).map_err(|why| _ = errors.at("verify.case", why)).ok()?;
+        let admitted = remote(case).and_then(|()| {
+            cx.folders.admit_input(case).map_err(|error| match error {
+                FileError::System(_, error) => format!("`{case}` {}", CaseError::File(error)),
+                error => error.to_string(),
+            })
+        });
+        let path = admitted.map_err(|why| _ = errors.at("verify.case", why)).ok()?;
         let wrong = |e| _ = errors.at("verify.case", format!("`{case}` {e}"));
         Some((Case::read(&path).map_err(wrong).ok()?, tolerance))
     }

@@ -2,13 +2,13 @@
 
 use super::outline::{External, Outline};
 use super::sizes;
-use crate::weights::{open, sha256};
+use crate::weights::sha256;
 use limen::backend::BackendError;
+use limen::files::InputFile;
 use limen::unit::show_bytes;
 use prost::bytes::Bytes;
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
@@ -46,36 +46,32 @@ pub(super) type Key = (PathBuf, SystemTime, u64);
 
 /// An opened file that may hold a model.
 pub(super) struct Opened {
-    path: PathBuf,
-    file: File,
-    pub(super) key: Option<Key>,
+    file: InputFile,
+    pub(super) key: Key,
 }
 
 impl Opened {
     pub(super) fn new(path: &Path) -> Result<Self, BackendError> {
-        let file = open(path).map_err(unreadable)?;
-        let about = file.metadata().map_err(unreadable)?;
-        if about.len() > MAX_MODEL_BYTES {
-            let (size, most) = (show_bytes(about.len()), show_bytes(MAX_MODEL_BYTES));
+        let file = InputFile::open(path).map_err(unreadable)?;
+        if file.size() > MAX_MODEL_BYTES {
+            let (size, most) = (show_bytes(file.size()), show_bytes(MAX_MODEL_BYTES));
             return Err(BackendError::Model(format!("the file has {size}; at most {most} are loaded")));
         }
-        let key = path.canonicalize().ok().zip(about.modified().ok()).map(|(path, time)| (path, time, about.len()));
-        Ok(Opened { path: path.to_path_buf(), file, key })
+        let key = (file.real().to_path_buf(), file.modified(), file.size());
+        Ok(Opened { file, key })
     }
 
-    pub(super) fn read(self) -> Result<Artifact, BackendError> {
-        let mut bytes = Vec::new();
-        // The length is checked again: what is not a plain file has none, and a file can grow.
-        self.file.take(MAX_MODEL_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > MAX_MODEL_BYTES {
-            return Err(BackendError::Model(format!("the file has more than {}", show_bytes(MAX_MODEL_BYTES))));
-        }
-        Artifact::parse(&self.path, bytes)
+    pub(super) fn read(mut self) -> Result<Artifact, BackendError> {
+        let bytes = self.file.read_whole(MAX_MODEL_BYTES).map_err(unreadable)?;
+        Artifact::parse(self.file.path(), bytes)
     }
 }
 
 fn unreadable(error: std::io::Error) -> BackendError {
-    BackendError::Model(format!("the file cannot be read: {error}"))
+    match error.kind() {
+        ErrorKind::FileTooLarge => BackendError::Model(format!("the file {error}")),
+        _ => BackendError::Model(format!("the file cannot be read: {error}")),
+    }
 }
 
 impl Artifact {
@@ -170,12 +166,13 @@ fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<Dat
         if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
             return Err(wrong("which is a link that leaves the model's folder".into()));
         }
-        let mut bytes = Vec::new();
-        open(&path).map_err(unreadable)?.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let bytes = InputFile::again(&path).and_then(|mut file| file.read_whole(most));
+        let bytes = bytes.map_err(|error| match error.kind() {
+            ErrorKind::FileTooLarge => wrong(format!("with which it has more than {}", show_bytes(MAX_MODEL_BYTES))),
+            _ => unreadable(error),
+        })?;
         let size = bytes.len() as u64;
-        most = most
-            .checked_sub(size)
-            .ok_or_else(|| wrong(format!("with which it has more than {}", show_bytes(MAX_MODEL_BYTES))))?;
+        most -= size;
         for (weight, part) in parts.clone().filter(|(_, part)| part.file == *name) {
             if part.offset.checked_add(part.length).is_none_or(|end| end > size) {
                 let (External { offset, length, .. }, weight) = (part, &weight.name);

@@ -25,19 +25,30 @@ type Shared = Weak<dyn Any + Send + Sync>;
 static IN_USE: Mutex<Vec<(&str, Key, Shared)>> = Mutex::new(Vec::new());
 
 impl<R: Runtime> Loaded<R> {
-    /// Loads a file, or takes it from another node that runs the very same one.
-    pub(crate) fn open(path: &Path) -> Result<Arc<Self>, BackendError> {
+    /// Loads a file, or takes it from another node that runs the very same one. Where it was read before, it is still what it
+    /// was: what was checked then is what runs.
+    pub(crate) fn open(path: &Path, read: Option<&Outline>) -> Result<Arc<Self>, BackendError> {
         let opened = Opened::new(path)?;
-        let Some(key) = opened.key.clone() else { return Ok(Arc::new(Loaded::of(opened.read()?)?)) };
+        let key = opened.key.clone();
+        let is_same =
+            |found: &Outline| read.is_none_or(|read| (&read.sha256, &read.files) == (&found.sha256, &found.files));
         // Held while loading, so that two plans made at once do not load the same model twice.
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|(_, _, model)| model.strong_count() > 0);
         let found = in_use.iter().find(|(name, k, _)| *name == R::NAME && *k == key);
-        if let Some(Ok(loaded)) = found.and_then(|(_, _, model)| model.upgrade()).map(Arc::downcast) {
+        // A file can change within the resolution of its time.
+        if let Some(Ok(loaded)) = found.and_then(|(_, _, model)| model.upgrade()).map(Arc::downcast::<Self>)
+            && is_same(&loaded.outline)
+        {
             return Ok(loaded);
         }
-        let loaded = Arc::new(Loaded::of(opened.read()?)?);
+        let artifact = opened.read()?;
+        if !is_same(&artifact.outline) {
+            return Err(BackendError::Model("the file was written anew while the graph was planned".into()));
+        }
+        let loaded = Arc::new(Loaded::of(artifact)?);
         let shared: Arc<dyn Any + Send + Sync> = loaded.clone();
+        in_use.retain(|(name, k, _)| *name != R::NAME || *k != key);
         in_use.push((R::NAME, key, Arc::downgrade(&shared)));
         Ok(loaded)
     }

@@ -313,7 +313,7 @@ fn what_takes_one_item_is_not_tried_out_on_two<R: Runtime>() {
 }
 
 fn open<R: Runtime>(path: &Path) -> Result<Arc<Loaded<R>>, String> {
-    Loaded::open(path).map_err(|error| error.to_string())
+    Loaded::open(path, None).map_err(|error| error.to_string())
 }
 
 fn what_is_not_a_model_is_named<R: Runtime>() {
@@ -331,7 +331,9 @@ fn what_is_not_a_model_is_named<R: Runtime>() {
         let error = open::<R>(&path).err().unwrap();
         assert!(error.contains(what), "{what}: {error}");
     }
-    for (path, what) in [(folder.path().join("none.onnx"), "No such file"), (folder.path().into(), "not a file")] {
+    for (path, what) in
+        [(folder.path().join("none.onnx"), "No such file"), (folder.path().into(), "is not a regular file")]
+    {
         let error = open::<R>(&path).err().unwrap();
         assert!(error.contains(what), "{what}: {error}");
     }
@@ -520,6 +522,9 @@ fn nodes_with_the_same_file_share_its_weights<R: Runtime>() {
     assert!(Arc::ptr_eq(&one, &open(&folder.path().join("./m.onnx")).unwrap()));
     std::fs::write(&path, relu("other")).unwrap();
     assert_eq!(open::<R>(&path).unwrap().outline.outputs[0].name, "other");
+    // What was checked, by its checksum and otherwise, is what runs.
+    let error = Loaded::<R>::open(&path, Some(&one.outline)).err().unwrap().to_string();
+    assert!(error.contains("was written anew while the graph was planned"), "{error}");
 }
 
 fn weights_may_lie_beside_the_model<R: Runtime>() {

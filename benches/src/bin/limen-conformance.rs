@@ -47,8 +47,8 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 
 fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
     let path = folder.join("model.onnx");
-    let artifact =
-        Artifact::parse(&path, std::fs::read(&path).map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+    let artifact = Artifact::parse(&path, limen::files::read(&path, 1 << 30).map_err(|e| e.to_string())?)
+        .map_err(|e| e.to_string())?;
     let (inputs, expected) = (arrays(folder, "in")?, arrays(folder, "out")?);
     let declared = &artifact.outline.inputs;
     if declared.len() != inputs.len() {

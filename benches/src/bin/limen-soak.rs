@@ -75,19 +75,19 @@ impl Sink for Twelfths {
 
 /// Resident memory of this process, KiB.
 fn resident_kib() -> f64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let statm = limen::files::system_text("/proc/self/statm").unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4.0
 }
 
 /// Seconds of a core that other processes have had, and that the host kept for itself since the machine started.
 fn taken() -> [f64; 2] {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let stat = limen::files::system_text("/proc/stat").unwrap_or_default();
     let stolen = stat.lines().next().and_then(|cpu| cpu.split_whitespace().nth(8)?.parse::<f64>().ok());
     // Process by process, with the children each has waited for: the machine's own sum misses what is shorter than a tick.
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = processes.filter(|entry| *entry.file_name() != *own).filter_map(|entry| {
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let stat = limen::files::system_text(entry.path().join("stat")).ok()?;
         let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
         Some(fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>())
     });

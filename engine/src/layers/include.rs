@@ -4,13 +4,10 @@ use super::variable::Variables;
 use super::{Budget, Layers, OVERLAY, check_keys, merge};
 use crate::document::{Tree, Value};
 use crate::error::{Place, Problem, Problems};
+use crate::files::{FileError, InputFile};
 use crate::folders::Folders;
-use nix::fcntl::OFlag;
 use std::cell::Cell;
-use std::fs::OpenOptions;
-use std::io::Read;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Larger files are not read.
@@ -20,38 +17,32 @@ const MAKES: [&str; 3] = ["nodes", "subgraphs", "profiles"];
 /// Files that one graph may be made of.
 const MAX_FILES: usize = 64;
 
-/// Reads a file that is part of a graph, and says where it really is. With folders, only from within them. It is opened once and
-/// everything is asked of what was opened: what its name stands for may change meanwhile.
-pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result<(String, PathBuf), Problem> {
+/// Reads a file that is part of a graph, and gives the file. With folders, only from within them.
+pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result<(String, InputFile), Problem> {
     let place = Place { file: file.into(), line: 0, column: 0 };
     let fail = |message: String, help: String| Problem::new("E0100", place.clone(), message).help(help);
-    // A pipe without a writer would make an ordinary open wait for one.
-    let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
-    let opened = opened.map_err(|e| fail(format!("cannot be read: {e}"), "check the path".into()))?;
-    let meta = opened.metadata().map_err(|e| fail(format!("cannot be read: {e}"), "check the path".into()))?;
-    if !meta.is_file() {
-        return Err(fail("not a regular file".into(), "name a graph file".into()));
-    }
-    let real = std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-    let real = real.or_else(|_| path.canonicalize()).unwrap_or_else(|_| path.to_path_buf());
-    if let Some(folders) = folders {
-        folders.admit(&real, file).map_err(|message| fail(message, "move it there".into()))?;
-    }
-    if meta.len() > MAX_BYTES {
-        let message = format!("{} bytes is too large for a graph; at most {MAX_BYTES} are read", meta.len());
+    let unreadable = |error: io::Error| match error.kind() {
+        ErrorKind::InvalidInput => fail("not a regular file".into(), "name a graph file".into()),
+        _ => fail(format!("cannot be read: {error}"), "check the path".into()),
+    };
+    let opened = match folders {
+        None => InputFile::open(path).map_err(unreadable),
+        Some(folders) => folders.open_joined(path, file).map_err(|error| match error {
+            FileError::Outside(message) => fail(message, "move it there".into()),
+            error => unreadable(error.into()),
+        }),
+    };
+    let mut opened = opened?;
+    if opened.size() > MAX_BYTES {
+        let message = format!("{} bytes is too large for a graph; at most {MAX_BYTES} are read", opened.size());
         return Err(Problem { code: "E0101", ..fail(message, "split it".into()) });
     }
-    let mut bytes = Vec::new();
-    // It may have grown since.
-    opened
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| fail(format!("cannot be read: {e}"), "check the path".into()))?;
+    let bytes = opened.read_whole(MAX_BYTES).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|e| {
         let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
         fail(format!("not UTF-8 from line {line} on"), "save it as UTF-8".into())
     })?;
-    Ok((text, real))
+    Ok((text, opened))
 }
 
 /// Puts what a graph includes below its own keys.
@@ -124,7 +115,7 @@ impl Reading<'_, '_> {
         }
         let file = path.display().to_string();
         let (text, real) = match read(&path, &file, Some(self.folders)) {
-            Ok(read) => read,
+            Ok((text, opened)) => (text, opened.real().to_path_buf()),
             Err(problem) => {
                 let help = problem.help.unwrap_or_default();
                 self.wrong(&item.place, format!("`{written}`: {}", problem.message), &help);

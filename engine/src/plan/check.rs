@@ -41,6 +41,15 @@ impl Planner<'_> {
         for node in nodes {
             let Some(planned) = &node.planned else { continue };
             for claim in &planned.ports().claims {
+                if let Claim::File(path) = claim
+                    && let Some(read) = self.spec.folders.read.find(path)
+                {
+                    let read = read.display();
+                    let message = format!("`{}` writes a file that the graph reads, {read}", node.name);
+                    let place = self.spec.nodes.iter().find(|n| n.name == node.name).map(|n| n.config.locate("path"));
+                    let place = place.unwrap_or_else(|| self.spec.place.clone());
+                    self.wrong("E0132", &place, message, "write another file");
+                }
                 if let Some(other) = claimed.insert(claim.clone(), node.name.clone()) {
                     let what = match claim {
                         Claim::File(path) => format!("the file {}", path.display()),

@@ -472,8 +472,9 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> (u
 
 /// 80 % of what the control group or the machine has.
 fn default_memory() -> usize {
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|t| t.trim().parse::<usize>().ok());
-    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+    let group =
+        crate::files::system_text("/sys/fs/cgroup/memory.max").ok().and_then(|t| t.trim().parse::<usize>().ok());
+    let machine = crate::files::system_text("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
         line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()?.checked_mul(1024)
     });

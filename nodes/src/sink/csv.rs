@@ -74,7 +74,7 @@ impl Csv {
         }
         let path = self.file.path();
         let mut first = String::new();
-        let file = std::fs::File::open(path).map_err(|e| NodeError::file(path, e))?;
+        let file = self.file.look()?;
         // No header of ours is longer; a file of one endless line is not read to its end.
         let most = header.len() as u64 + 2;
         BufReader::new(std::io::Read::take(file, most)).read_line(&mut first).map_err(|e| NodeError::file(path, e))?;

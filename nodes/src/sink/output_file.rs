@@ -1,9 +1,10 @@
 //! Files that sinks write: where they may be, what becomes of an older one, and that they are never half of anything.
 
+use limen::files::{self, Part, names_folder, real_path};
 use limen::{Claim, Folders, Metrics, NodeError, PlanErrors, Planning, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -35,9 +36,20 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
             return ports;
         }
     };
-    if target.file_name().is_none() {
-        errors.at("path", format!("`{path}` names no file")).help("write a path such as `out/result.csv`");
+    if names_folder(path) {
+        errors
+            .at("path", format!("`{path}` names a folder, and a file is to be written"))
+            .help("write a path such as `out/result.csv`");
         return ports;
+    }
+    let mut ports = ports;
+    if exists == Exists::Replace {
+        for left in files::left(&target) {
+            let part = left.display();
+            ports = ports.notice(format!(
+                "finds `{part}`, which a run that was cut short has left; it goes when this run is complete, and stays under another name"
+            ));
+        }
     }
     match fs::metadata(&target) {
         Ok(found) if !found.is_file() => {
@@ -56,15 +68,7 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
         let message = format!("there is no folder `{}`; only the last folder of a path is made", above.display());
         errors.at("path", message).help("make it, or write to a folder beside the graph");
     }
-    ports.claim(Claim::File(real(&target))).blocking()
-}
-
-/// The same path for the same file, however it is written, as far as folders exist.
-fn real(target: &Path) -> PathBuf {
-    let folder = target.parent().and_then(|folder| fs::canonicalize(folder).ok());
-    let in_folder = || Some(folder?.join(target.file_name()?));
-    let absolute = || std::path::absolute(target).unwrap_or_else(|_| target.to_path_buf());
-    fs::canonicalize(target).ok().or_else(in_folder).unwrap_or_else(absolute)
+    ports.claim(Claim::File(real_path(&target))).blocking()
 }
 
 /// A file being written. What is written can be seen under its name when it is complete, or at once if it is added to
@@ -76,48 +80,47 @@ fn real(target: &Path) -> PathBuf {
 pub(crate) struct OutputFile {
     file: File,
     path: PathBuf,
-    /// Where it is until it is complete.
-    temporary: Option<PathBuf>,
+    /// Its place and name, until it is complete.
+    part: Option<Part>,
     /// Whether it continues something.
     pub(crate) continues: bool,
     /// What has been accepted and not written, and where in it messages end.
     buffer: Vec<u8>,
     ends: Vec<usize>,
     written: u64,
+    /// Messages that are written as a whole.
+    messages: u64,
+    /// Somebody has deleted it.
+    is_deleted: bool,
 }
 
 impl OutputFile {
     /// Opens the file, making the last folder of its path.
     pub(crate) fn open(folders: &Folders, path: &str, exists: Exists) -> Result<Self, NodeError> {
-        let path = folders.output(path).map_err(|why| NodeError::input(path, why))?;
-        let at = |path: &Path| {
-            let path = path.to_path_buf();
-            move |error| NodeError::file(path, error)
-        };
-        if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
-            fs::create_dir(folder).or_else(|e| if folder.is_dir() { Ok(()) } else { Err(e) }).map_err(at(folder))?;
-        }
-        // A link is followed, so that the file it points to is replaced and not the link.
-        let path = fs::canonicalize(&path).unwrap_or(path);
-        let (file, temporary) = match exists {
-            Exists::Replace => {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-                (File::create(&temporary).map_err(at(&temporary))?, Some(temporary))
-            }
-            Exists::Append => (OpenOptions::new().append(true).create(true).open(&path).map_err(at(&path))?, None),
+        let target = folders.target(path)?;
+        let path = target.path().to_path_buf();
+        let at = |error| NodeError::file(path.clone(), error);
+        let (file, part) = match exists {
+            Exists::Replace => target.begin().map(|(file, part)| (file, Some(part))).map_err(at)?,
+            Exists::Append => (target.append().map_err(at)?, None),
             // Nothing older is there to be spared, and making it anew is what refuses it.
-            Exists::Fail => (File::create_new(&path).map_err(at(&path))?, None),
+            Exists::Fail => (target.create_new().map_err(at)?, None),
         };
-        let continues = temporary.is_none() && file.metadata().is_ok_and(|m| m.len() > 0);
+        let continues = part.is_none() && file.metadata().is_ok_and(|m| m.len() > 0);
         let mut file = OutputFile::of(file, path);
-        (file.continues, file.temporary) = (continues, temporary);
+        (file.continues, file.part) = (continues, part);
         Ok(file)
     }
 
     fn of(file: File, path: PathBuf) -> Self {
         let (buffer, ends) = (Vec::with_capacity(BUFFER), Vec::with_capacity(MOST_MESSAGES));
-        OutputFile { file, path, temporary: None, continues: false, buffer, ends, written: 0 }
+        let (part, continues, written, messages, is_deleted) = (None, false, 0, 0, false);
+        OutputFile { file, path, part, continues, buffer, ends, written, messages, is_deleted }
+    }
+
+    /// Opens what is there, to look how it begins.
+    pub(crate) fn look(&self) -> Result<files::InputFile, NodeError> {
+        files::InputFile::open(&self.path).map_err(|e| NodeError::file(&self.path, e))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -131,9 +134,14 @@ impl OutputFile {
         }
     }
 
-    /// How many messages were accepted and have not been written.
+    /// How many messages were accepted and have not been written, or are gone with the file.
     pub(crate) fn unwritten(&self) -> u64 {
-        self.ends.len() as u64
+        self.ends.len() as u64 + if self.is_deleted { self.messages } else { 0 }
+    }
+
+    /// Bytes that were accepted and have not been written.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.buffer.len() as u64
     }
 
     /// Makes room for a message. Where this fails nothing more can be accepted at the moment.
@@ -163,8 +171,18 @@ impl OutputFile {
         let (done, failed) = write_to(&mut self.file, &self.buffer);
         self.written += done as u64;
         self.buffer.drain(..done);
+        let before = self.ends.len();
         self.ends.retain(|end| *end > done);
+        self.messages += (before - self.ends.len()) as u64;
         self.ends.iter_mut().for_each(|end| *end -= done);
+        self.is_deleted = files::is_deleted(&self.file);
+        if self.is_deleted {
+            let text = format!(
+                "it was deleted while it was written; the {} messages in it are lost",
+                self.messages + self.ends.len() as u64
+            );
+            return Err(NodeError::file(&self.path, io::Error::new(ErrorKind::NotFound, text)));
+        }
         failed.map_or(Ok(()), |error| Err(self.blame(error)))
     }
 
@@ -187,10 +205,10 @@ impl OutputFile {
     }
 
     fn give_name(&mut self) -> Result<(), NodeError> {
-        if let Some(temporary) = self.temporary.take() {
-            fs::rename(&temporary, &self.path).map_err(|e| NodeError::file(&self.path, e))?;
+        match self.part.take() {
+            Some(part) => part.finish().map_err(|e| NodeError::file(&self.path, e)),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -284,6 +302,115 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_deleted_while_it_is_written_is_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        for exists in [Exists::Append, Exists::Fail, Exists::Replace] {
+            let mut file = OutputFile::open(&folders(folder), "a.txt", exists).unwrap();
+            file.write(b"one").unwrap();
+            file.flush().unwrap();
+            fs::remove_file(fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()).unwrap();
+            file.write(b"two").unwrap();
+            let error = file.finish().unwrap_err().to_string();
+            let expected = "a.txt: it was deleted while it was written; the 2 messages in it are lost";
+            assert!(error.ends_with(expected), "{exists:?}: {error}");
+            assert_eq!(file.unwritten(), 2, "{exists:?}");
+        }
+    }
+
+    #[test]
+    fn links_lead_only_where_a_graph_may_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        for name in ["graph", "out", "outside", "out/sub"] {
+            fs::create_dir(folder.join(name)).unwrap();
+        }
+        fs::write(folder.join("outside/there"), "precious").unwrap();
+        let link = |to: &str, at: &str| std::os::unix::fs::symlink(to, folder.join(at)).unwrap();
+        for at in ["graph", "out"] {
+            link("../outside/new", &format!("{at}/new"));
+            link("../outside/there", &format!("{at}/there"));
+            link("../outside", &format!("{at}/folder"));
+            link("inside", &format!("{at}/first"));
+            link("circle", &format!("{at}/circle"));
+        }
+        let of = |out: bool, allowed: bool| Folders {
+            graph: folder.join("graph"),
+            out: out.then(|| folder.join("out")),
+            allowed: if allowed { vec![folder.join("outside")] } else { Vec::new() },
+            ..Folders::default()
+        };
+        for (out, exists) in [(false, true), (false, false), (true, true), (true, false)]
+            .map(|(out, append)| (out, if append { Exists::Append } else { Exists::Replace }))
+        {
+            for path in ["new", "there", "folder/new"] {
+                let error = OutputFile::open(&of(out, false), path, exists).unwrap_err().to_string();
+                assert!(error.contains("leaves the") && error.contains("--allow-path"), "{path}: {error}");
+                let mut errors = PlanErrors::default();
+                let cx = Planning { node: "n", folders: &of(out, false) };
+                plan(path, exists, &cx, Ports::new(), &mut errors);
+                assert_eq!(errors.into_result(()).is_err(), true, "{path}");
+            }
+            let circle = OutputFile::open(&of(out, false), "circle", exists).unwrap_err().to_string();
+            assert!(circle.contains("symbolic links") || circle.contains("a link"), "{circle}");
+            assert_eq!(fs::read_dir(folder.join("outside")).unwrap().count(), 1, "nothing was made outside");
+            // Inside they are followed, also where they lead to what is not there yet.
+            let mut file = OutputFile::open(&of(out, false), "first", exists).unwrap();
+            file.write(b"x").unwrap();
+            file.finish().unwrap();
+            let inside = folder.join(if out { "out/inside" } else { "graph/inside" });
+            assert!(fs::symlink_metadata(&inside).unwrap().is_file(), "{exists:?}");
+            fs::remove_file(inside).unwrap();
+            OutputFile::open(&of(out, true), "new", exists).unwrap().finish().unwrap();
+            fs::remove_file(folder.join("outside/new")).unwrap();
+        }
+        assert_eq!(fs::read_to_string(folder.join("outside/there")).unwrap(), "precious");
+    }
+
+    #[test]
+    fn what_a_run_that_was_cut_short_left_is_named_and_goes_with_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        // A process of the same number, as in a container, and one that still writes.
+        let own = format!(".a.txt.{}.part", std::process::id());
+        for name in [&own, ".a.txt.77.part", ".a.txt.77-2.part", ".a.txt.mine.part", ".ba.txt.77.part"] {
+            fs::write(folder.join(name), "older").unwrap();
+        }
+        let busy = File::create(folder.join(".a.txt.78.part")).unwrap();
+        busy.lock().unwrap();
+        let cx = Planning { node: "n", folders: &folders(folder) };
+        let mut errors = PlanErrors::default();
+        let ports = plan("a.txt", Exists::Replace, &cx, Ports::new(), &mut errors);
+        let notices = format!("{ports:?}");
+        for (name, is_left) in [(&*own, true), (".77.part", true), (".77-2.part", true), (".78.part", false)] {
+            assert_eq!(notices.contains(name), is_left, "{name}: {notices}");
+        }
+        let mut file = OutputFile::open(&folders(folder), "a.txt", Exists::Replace).unwrap();
+        assert_eq!(fs::read_to_string(folder.join(&own)).unwrap(), "older", "nothing is written over");
+        let part = file.part.as_ref().unwrap().path().to_path_buf();
+        assert!(files::unfinished().contains(&part));
+        file.finish().unwrap();
+        assert!(!files::unfinished().contains(&part));
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [".a.txt.78.part", ".a.txt.mine.part", ".ba.txt.77.part", "a.txt"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_get_its_name_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut file = OutputFile::open(&folders(folder), "a.txt", Exists::Replace).unwrap();
+        file.write(b"one").unwrap();
+        fs::create_dir(folder.join("a.txt")).unwrap();
+        let error = file.finish().unwrap_err().to_string();
+        let part = folder.join(format!(".a.txt.{}.part", std::process::id()));
+        assert!(error.ends_with(&format!("what was written lies in {}", part.display())), "{error}");
+        assert_eq!(fs::read_to_string(&part).unwrap(), "one");
+        assert!(files::unfinished().contains(&part));
+    }
+
+    #[test]
     fn what_a_full_disk_does_not_take_is_counted_and_tried_again() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut file = OutputFile::of(full, "full.txt".into());
@@ -366,6 +493,8 @@ mod tests {
             ("there.txt", Exists::Append, ""),
             ("there.txt", Exists::Fail, "is there already"),
             (".", Exists::Replace, "a folder"),
+            ("new/", Exists::Replace, "a folder"),
+            ("out/new/.", Exists::Append, "a folder"),
             ("a/b/c.txt", Exists::Replace, "there is no folder"),
             ("../x.txt", Exists::Replace, "--allow-path"),
         ] {

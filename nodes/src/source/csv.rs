@@ -1,21 +1,23 @@
 //! Numbers from a table.
 
 use super::pace::Pace;
-use ::csv::{ByteRecord, Position, Reader, ReaderBuilder};
-use limen::unit::Rate;
+use crate::stream::framing::TooLarge;
+use csv_core::{ReadRecordResult, Reader};
+use limen::files::InputFile;
+use limen::unit::{Bytes, Rate};
 use limen::{
     Building, Cost, DType, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source,
     Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs::File;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind, Read as _, Seek, SeekFrom};
+use std::ops::Range;
 
 /// Reads the rows of a comma-separated file as numbers: `row` `f32[n]`.
 ///
-/// The first line names the columns. A field that is not a number fails one call; with `on_error: skip` the next row
-/// follows.
+/// The first line names the columns. A field that is not a number, and a row that is too long, fails one call; with
+/// `on_error: skip` the next row follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder.
@@ -23,6 +25,9 @@ pub struct Config {
     /// The columns to read, in the order of the output; all by default.
     #[serde(default)]
     pub columns: Vec<String>,
+    /// Bytes of the longest row, without what separates and quotes its fields, such as `4MiB`; `1MiB` by default.
+    #[serde(default = "max_bytes")]
+    pub max_bytes: Bytes,
     /// How many rows a second, such as `100Hz`: row `n` is sent `n` periods after the first, and late ones keep their
     /// intended time as origin. As fast as they are taken by default.
     pub rate: Option<Rate>,
@@ -34,6 +39,15 @@ pub struct Config {
 fn one() -> u32 {
     1
 }
+
+fn max_bytes() -> Bytes {
+    Bytes(1 << 20)
+}
+
+/// No row is longer.
+const MOST_BYTES: u64 = 1 << 30;
+/// Bytes that are read at once.
+const INPUT: usize = 64 << 10;
 
 /// The node.
 #[derive(Debug)]
@@ -50,29 +64,131 @@ pub struct Csv {
 #[derive(Debug)]
 struct Table {
     written: String,
-    path: PathBuf,
-    reader: Reader<File>,
-    /// Where the first row begins.
-    start: Position,
+    reader: Rows,
+    /// Where the first row begins, and in which line.
+    start: (u64, u64),
+    /// Columns of the first line.
+    width: usize,
     columns: Vec<(usize, String)>,
-    record: ByteRecord,
     row: Vec<f32>,
 }
 
 /// What is wrong with a table while planning, and the field that is to blame.
 type Wrong = (String, String);
 
+/// What was read as a row.
+enum Read {
+    /// So many fields, those of them that are kept.
+    Row(usize),
+    /// More bytes than a row may have; so many.
+    TooLong(usize),
+    End,
+}
+
+/// The rows of a file: each is kept as long as `max` allows, and read to its end where it is longer.
+#[derive(Debug)]
+struct Rows {
+    file: InputFile,
+    parser: Reader,
+    input: Box<[u8]>,
+    /// What has been read and not been parsed.
+    ahead: Range<usize>,
+    /// Bytes of the file that have been parsed.
+    at: u64,
+    /// Bytes of the row's fields, one more than it may have.
+    fields: Vec<u8>,
+    ends: Vec<usize>,
+    /// The line in which the row begins.
+    line: u64,
+}
+
+impl Rows {
+    fn new(file: InputFile, max: usize) -> Self {
+        Rows {
+            file,
+            parser: Reader::new(),
+            input: vec![0; INPUT].into_boxed_slice(),
+            ahead: 0..0,
+            at: 0,
+            fields: vec![0; max + 1],
+            ends: vec![0; 16],
+            line: 1,
+        }
+    }
+
+    /// Reads the next row. Of fields beyond `keep`, only how many there are is known.
+    fn read(&mut self, keep: usize) -> io::Result<Read> {
+        self.line = self.parser.line();
+        let (mut filled, mut count, mut too_long) = (0, 0, 0);
+        loop {
+            if self.ahead.is_empty() {
+                let n = self.file.read(&mut self.input).or_else(|error| match error.kind() {
+                    ErrorKind::Interrupted => self.file.read(&mut self.input),
+                    _ => Err(error),
+                })?;
+                self.ahead = 0..n;
+            }
+            if count == self.ends.len() && count < keep {
+                self.ends.resize((2 * count).min(keep), 0);
+            }
+            // What is not kept is written over.
+            let ends_at = if count < self.ends.len() { count } else { self.ends.len() - 1 };
+            let (result, taken, put, ended) = self.parser.read_record(
+                &self.input[self.ahead.clone()],
+                &mut self.fields[filled..],
+                &mut self.ends[ends_at..],
+            );
+            self.ahead.start += taken;
+            self.at += taken as u64;
+            filled += put;
+            count += ended;
+            if filled == self.fields.len() {
+                too_long += filled;
+                filled = 0;
+            }
+            match result {
+                ReadRecordResult::Record if too_long > 0 => return Ok(Read::TooLong(too_long + filled)),
+                ReadRecordResult::Record => return Ok(Read::Row(count)),
+                ReadRecordResult::End => return Ok(Read::End),
+                _ => {}
+            }
+        }
+    }
+
+    fn field(&self, at: usize) -> &[u8] {
+        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.fields[begin..self.ends[at]]
+    }
+
+    fn rewind(&mut self, (at, line): (u64, u64)) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(at))?;
+        self.parser.reset();
+        self.parser.set_line(line);
+        (self.ahead, self.at) = (0..0, at);
+        Ok(())
+    }
+}
+
 impl Table {
     fn open(config: &Config, folders: &Folders) -> Result<Table, Vec<Wrong>> {
         let at_path = |message: String| vec![("path".to_string(), message)];
-        let path = folders.input(&config.path).map_err(at_path)?;
-        let file = File::open(&path).map_err(|e| at_path(format!("`{}`: {e}", path.display())))?;
-        let mut reader = ReaderBuilder::new().from_reader(file);
-        let header = reader.headers().map_err(|e| at_path(format!("`{}`: {e}", path.display())))?.clone();
-        if header.is_empty() {
-            return Err(at_path(format!("`{}` is empty; its first line must name the columns", path.display())));
-        }
-        let names: Vec<&str> = header.iter().map(str::trim).collect();
+        let file = folders.open(&config.path).map_err(|e| at_path(e.to_string()))?;
+        let shown = file.path().display().to_string();
+        let max = config.max_bytes.0;
+        let mut reader = Rows::new(file, usize::try_from(max.clamp(1, MOST_BYTES)).unwrap_or_default());
+        let width = match reader.read(usize::MAX) {
+            Ok(Read::Row(width)) => width,
+            Ok(Read::End) => {
+                return Err(at_path(format!("`{shown}` is empty; its first line must name the columns")));
+            }
+            Ok(Read::TooLong(_)) => {
+                let message = format!("the first line of `{shown}` has more than {max} bytes");
+                return Err(vec![("max_bytes".to_string(), message)]);
+            }
+            Err(error) => return Err(at_path(format!("`{shown}`: {error}"))),
+        };
+        let names: Option<Vec<&str>> = (0..width).map(|n| Some(str::from_utf8(reader.field(n)).ok()?.trim())).collect();
+        let names = names.ok_or_else(|| at_path(format!("the first line of `{shown}` is not UTF-8")))?;
         let mut wrong = Vec::new();
         let mut columns: Vec<(usize, String)> = Vec::new();
         for (i, wanted) in config.columns.iter().enumerate() {
@@ -90,17 +206,25 @@ impl Table {
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        let start = reader.position().clone();
+        let start = (reader.at, reader.parser.line());
         let row = Vec::with_capacity(columns.len());
-        let written = config.path.clone();
-        Ok(Table { written, path, reader, start, columns, record: ByteRecord::new(), row })
+        Ok(Table { written: config.path.clone(), reader, start, width, columns, row })
     }
 
     /// Reads the next row; `None` at the end of the file.
     fn read(&mut self) -> Option<Result<(), NodeError>> {
-        match self.reader.read_byte_record(&mut self.record) {
-            Ok(true) => Some(self.parse()),
-            Ok(false) => None,
+        let place = |line: u64| format!("{}:{line}", self.written);
+        match self.reader.read(self.width) {
+            Ok(Read::Row(fields)) if fields == self.width => Some(self.parse()),
+            Ok(Read::Row(fields)) => {
+                let why = format!("the row has {fields} fields, the first line has {}", self.width);
+                Some(Err(NodeError::input(place(self.reader.line), why)))
+            }
+            Ok(Read::TooLong(bytes)) => {
+                let max = self.reader.fields.len() - 1;
+                Some(Err(TooLarge(bytes).error(place(self.reader.line), max)))
+            }
+            Ok(Read::End) => None,
             Err(error) => Some(Err(self.blame(error))),
         }
     }
@@ -108,9 +232,9 @@ impl Table {
     fn parse(&mut self) -> Result<(), NodeError> {
         self.row.clear();
         for (at, name) in &self.columns {
-            let field = self.record.get(*at).unwrap_or_default();
-            let Some(value) = std::str::from_utf8(field).ok().and_then(|text| text.trim().parse().ok()) else {
-                let line = self.record.position().map_or(0, Position::line);
+            let field = self.reader.field(*at);
+            let Some(value) = str::from_utf8(field).ok().and_then(|text| text.trim().parse().ok()) else {
+                let line = self.reader.line;
                 let field = String::from_utf8_lossy(&field[..field.len().min(40)]).into_owned();
                 let why = format!("`{field}` is not a number");
                 return Err(NodeError::input(format!("{}:{line}: column `{name}`", self.written), why));
@@ -120,16 +244,8 @@ impl Table {
         Ok(())
     }
 
-    fn blame(&self, error: ::csv::Error) -> NodeError {
-        let line = error.position().map_or(0, Position::line);
-        match error.into_kind() {
-            ::csv::ErrorKind::Io(error) => NodeError::file(&self.path, error),
-            ::csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                let why = format!("the row has {len} fields, the first line has {expected_len}");
-                NodeError::input(format!("{}:{line}", self.written), why)
-            }
-            kind => NodeError::input(format!("{}:{line}", self.written), format!("{kind:?}")),
-        }
+    fn blame(&self, error: io::Error) -> NodeError {
+        NodeError::file(self.reader.file.path(), error)
     }
 }
 
@@ -139,7 +255,7 @@ impl Csv {
         self.ahead = self.table.read();
         if self.ahead.is_none() && self.passes > 1 {
             self.passes -= 1;
-            self.ahead = match self.table.reader.seek(self.table.start.clone()) {
+            self.ahead = match self.table.reader.rewind(self.table.start) {
                 Ok(()) => self.table.read(),
                 Err(error) => Some(Err(self.table.blame(error))),
             };
@@ -163,6 +279,10 @@ impl Node for Csv {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "0 passes over the rows send nothing").help("write 1 or more");
+        }
+        if config.max_bytes.0 == 0 || config.max_bytes.0 > MOST_BYTES {
+            let message = format!("rows of at most {} bytes", config.max_bytes.0);
+            errors.at("max_bytes", message).help("write a size from 1B to 1GiB");
         }
         let mut ports = Ports::new().cost(Cost::Medium).rate(config.rate);
         match Table::open(config, cx.folders) {
@@ -223,11 +343,15 @@ mod tests {
 
     /// Every row or error of a file, in words.
     fn rows(text: &str, columns: &[&str], repeat: u32) -> Vec<String> {
+        rows_of(text, columns, repeat, Bytes(64))
+    }
+
+    fn rows_of(text: &str, columns: &[&str], repeat: u32, max_bytes: Bytes) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("t.csv"), text).unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let columns = columns.iter().map(|c| c.to_string()).collect();
-        let config = Config { path: "t.csv".into(), columns, rate: None, repeat };
+        let config = Config { path: "t.csv".into(), columns, max_bytes, rate: None, repeat };
         let table = match Table::open(&config, &folders) {
             Ok(table) => table,
             Err(wrong) => return wrong.into_iter().map(|(field, message)| format!("{field}: {message}")).collect(),
@@ -268,5 +392,29 @@ mod tests {
         assert!(rows("", &[], 1)[0].contains("first line must name the columns"));
         let not_text = rows("t\n\"\u{1}\0\n", &[], 1);
         assert!(not_text[0].contains("is not a number"), "{not_text:?}");
+    }
+
+    #[test]
+    fn a_row_that_is_too_long_is_passed_over_and_takes_no_memory() {
+        let long = "9".repeat(300_000);
+        let text = format!("t,x\n0,1\n1,{long}\n\"{long}\n\",{long}\n4,5\n");
+        let said = rows_of(&text, &[], 2, Bytes(8));
+        assert_eq!((said.len(), &*said[0], &*said[3]), (8, "[0.0, 1.0]", "[4.0, 5.0]"), "{said:?}");
+        for (n, expected) in [
+            (1, "t.csv:3: 300001 is more than the 8 that were planned; raise max_bytes"),
+            (2, "t.csv:4: 600001 is more than the 8"),
+            (5, "t.csv:3: 300001 is"),
+        ] {
+            assert!(said[n].starts_with(expected), "{n}: {said:?}");
+        }
+        // As long as it may be, and more fields than there are columns.
+        assert_eq!(rows_of("t,x\n1234,1234\n", &[], 1, Bytes(8)), ["[1234.0, 1234.0]"]);
+        let many = format!("t,x\n{}\n1,2\n", ",".repeat(200_000));
+        let expected = ["t.csv:2: the row has 200001 fields, the first line has 2", "[1.0, 2.0]"];
+        assert_eq!(rows_of(&many, &[], 1, Bytes(8)), expected);
+        assert!(rows_of("time,x\n", &[], 1, Bytes(4))[0].starts_with("max_bytes: the first line of "));
+        let wide: Vec<String> = (0..100).map(|n| format!("c{n}")).collect();
+        let wide = format!("{0}\n{0}\n", wide.join(",")).replacen("\nc", "\n", 1).replace(",c", ",");
+        assert!(rows_of(&wide, &[], 1, Bytes(1 << 10))[0].ends_with("98.0, 99.0]"));
     }
 }

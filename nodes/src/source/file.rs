@@ -3,6 +3,7 @@
 use super::pace::Pace;
 use crate::stream::framing::{Deframer, TooLarge};
 use crate::stream::{self, Framing};
+use limen::files::InputFile;
 use limen::unit::{Bytes, Rate};
 use limen::{
     Building, Content, Cost, Emit, Folders, Given, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports,
@@ -10,10 +11,8 @@ use limen::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs;
 use std::io::{self, ErrorKind, Read, Seek};
 use std::ops::Range;
-use std::path::PathBuf;
 
 /// Reads a file in lines or in chunks: `bytes` `u8[≤max_bytes]`.
 ///
@@ -46,26 +45,16 @@ fn one() -> u32 {
 /// What is wrong with a file while planning, and the way out.
 pub(crate) type Wrong = (String, &'static str);
 
-/// A regular file where the graph may read: a pipe or a device would be waited for, and has no end.
-pub(crate) fn find(path: &str, folders: &Folders) -> Result<PathBuf, Wrong> {
-    let found = folders.input(path).map_err(|message| {
-        (message, "write a file below the graph file's folder, or allow another folder with `--allow-path DIR`")
-    })?;
-    let is_file = match fs::metadata(&found) {
-        Ok(found) => found.is_file(),
-        Err(error) => {
-            return Err((format!("`{}`: {error}", found.display()), "write the path of a file that is there"));
-        }
-    };
-    if is_file { Ok(found) } else { Err((format!("`{path}` is not a regular file"), "write the path of a file")) }
+/// Opens a regular file where the graph may read.
+pub(crate) fn open(path: &str, folders: &Folders) -> Result<InputFile, Wrong> {
+    folders.open(path).map_err(|error| (error.to_string(), error.help()))
 }
 
 /// The node.
 #[derive(Debug)]
 pub struct File {
     written: String,
-    path: PathBuf,
-    file: fs::File,
+    file: InputFile,
     max: usize,
     deframer: Deframer,
     pace: Pace,
@@ -81,12 +70,10 @@ pub struct File {
 
 impl File {
     fn open(config: &Config, folders: &Folders) -> Result<Self, NodeError> {
-        let path = find(&config.path, folders).map_err(|(message, _)| NodeError::input(&*config.path, message))?;
-        let file = fs::File::open(&path).map_err(|e| NodeError::file(&path, e))?;
+        let file = folders.open(&config.path)?;
         let max = config.max_bytes.0 as usize;
         Ok(File {
             written: config.path.clone(),
-            path,
             file,
             max,
             deframer: Deframer::new(config.framing, max),
@@ -106,7 +93,7 @@ impl File {
             }
             if !self.is_read {
                 if let Err(error) = self.fill() {
-                    break Some(Err(NodeError::file(&self.path, error)));
+                    break Some(Err(NodeError::file(self.file.path(), error)));
                 }
                 continue;
             }
@@ -126,7 +113,7 @@ impl File {
             self.passes -= 1;
             self.is_read = false;
             if let Err(error) = self.file.rewind() {
-                break Some(Err(NodeError::file(&self.path, error)));
+                break Some(Err(NodeError::file(self.file.path(), error)));
             }
         }
     }
@@ -169,7 +156,7 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
     if config.repeat == 0 {
         errors.at("repeat", "0 passes over the file send nothing").help("write 1 or more");
     }
-    if let Err((message, help)) = find(&config.path, folders) {
+    if let Err((message, help)) = open(&config.path, folders) {
         errors.at("path", message).help(help);
     }
     let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
@@ -226,7 +213,7 @@ mod tests {
     /// Every message or error of a file, in words.
     fn messages(bytes: &[u8], framing: Framing, max: u64, repeat: u32) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("f"), bytes).unwrap();
+        std::fs::write(folder.path().join("f"), bytes).unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let config = Config { path: "f".into(), framing, max_bytes: Bytes(max), content: None, rate: None, repeat };
         let mut node = File::open(&config, &folders).unwrap();
@@ -285,7 +272,7 @@ mod tests {
             ("fifo", "not a regular file"),
             (".", "not a regular file"),
         ] {
-            let (message, help) = find(path, &folders).unwrap_err();
+            let (message, help) = open(path, &folders).unwrap_err();
             assert!(message.contains(expected) && !help.is_empty(), "{path}: {message}");
         }
     }

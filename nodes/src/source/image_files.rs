@@ -1,7 +1,7 @@
 //! Images from files, in the order of their names.
 
 use super::pace::Pace;
-use super::picture::{self, Size};
+use super::picture::{self, Found, Size};
 use limen::unit::Rate;
 use limen::{
     Building, Content, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec,
@@ -66,7 +66,7 @@ impl Label {
 /// The node.
 #[derive(Debug)]
 pub struct ImageFiles {
-    files: Vec<PathBuf>,
+    files: Vec<Found>,
     labels: Vec<i32>,
     size: Size,
     pace: Pace,
@@ -102,12 +102,14 @@ impl Node for ImageFiles {
                             .help("replace or remove that file");
                     }
                 }
-                let unlabelled: Vec<_> = files.iter().filter(|f| config.label.of(f).is_none()).collect();
+                let unlabelled: Vec<_> = files.iter().filter(|f| config.label.of(&f.path).is_none()).collect();
                 if let Some(first) = unlabelled.first() {
                     let what = if config.label == Label::Stem { "name" } else { "folder's name" };
                     let (all, none) = (files.len(), unlabelled.len());
-                    let message =
-                        format!("{none} of {all} files have no label in their {what}, first `{}`", first.display());
+                    let message = format!(
+                        "{none} of {all} files have no label in their {what}, first `{}`",
+                        first.path.display()
+                    );
                     errors
                         .at("label", message)
                         .help("name them as in `0001-7.png` or `7/0001.png`, or write `label: none`");
@@ -128,7 +130,7 @@ impl Node for ImageFiles {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let files = find(&config.path, cx.folders()).map_err(|why| NodeError::input(&*config.path, why))?;
         let size = picture::size_of_file(&files[0])?;
-        let labels = files.iter().map(|f| config.label.of(f).unwrap_or_default()).collect();
+        let labels = files.iter().map(|f| config.label.of(&f.path).unwrap_or_default()).collect();
         let left = files.len() as u64 * u64::from(config.repeat);
         Ok(ImageFiles { files, labels, size, pace: Pace::new(config.rate), left, at: 0, bytes: Vec::new() })
     }
@@ -153,9 +155,10 @@ impl Source for ImageFiles {
         if self.at == 0 {
             out.begin_segment();
         }
-        let path = &self.files[at];
+        let found = &self.files[at];
+        let path = &found.path;
         if out.0.is_connected() {
-            picture::read(path, self.size, &mut self.bytes)?;
+            picture::read(found, self.size, &mut self.bytes)?;
             let mut image = out.0.loan(&header)?;
             picture::decode(&self.bytes, self.size, image.bytes_mut())
                 .map_err(|why| NodeError::input(path.display().to_string(), why))?;
@@ -179,7 +182,7 @@ impl Source for ImageFiles {
 }
 
 /// The files of a pattern, sorted, all of them where the graph may read. Never empty.
-fn find(pattern: &str, folders: &Folders) -> Result<Vec<PathBuf>, String> {
+fn find(pattern: &str, folders: &Folders) -> Result<Vec<Found>, String> {
     folders.input(pattern)?;
     // The graph's folder is taken as it is written, whatever brackets its name holds.
     let graph = folders.graph.to_str().ok_or("the graph's folder has a name that is not UTF-8; rename it")?;
@@ -194,10 +197,11 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<PathBuf>, String> {
             let name = path.to_str().ok_or_else(|| format!("`{}` has a name that is not UTF-8", path.display()))?;
             // Absolute, because `input` reads relative paths from the graph's folder, which the match begins with.
             let absolute = std::path::absolute(name).map_err(|e| e.to_string())?;
-            files.push(folders.input(absolute.to_str().unwrap_or(name))?);
+            let real = folders.admit_input(absolute.to_str().unwrap_or(name)).map_err(|e| e.to_string())?;
+            files.push(Found { path: absolute, real });
         }
     }
-    files.sort();
+    files.sort_by(|a, b| a.path.cmp(&b.path));
     if files.is_empty() {
         let hint = if folders.graph.join(pattern).is_dir() { "; it is a folder: write `*.png` behind it" } else { "" };
         return Err(format!("no file matches `{pattern}` in `{}`{hint}", folders.graph.display()));
@@ -241,7 +245,7 @@ mod tests {
         let names = |pattern: &str| {
             let files = find(pattern, &folders)?;
             Ok::<_, String>(
-                files.iter().map(|f| f.file_name().unwrap().to_str().unwrap().to_string()).collect::<Vec<_>>(),
+                files.iter().map(|f| f.path.file_name().unwrap().to_str().unwrap().to_string()).collect::<Vec<_>>(),
             )
         };
         assert_eq!(names("data/*.png").unwrap(), ["a.png", "b.png"]);

@@ -1,7 +1,8 @@
 //! Arrays from NumPy's files.
 
-use super::file::{Wrong, find};
+use super::file::{self, Wrong};
 use super::pace::Pace;
+use limen::files::InputFile;
 use limen::unit::Rate;
 use limen::{
     Building, Cost, DType, Emit, Folders, Given, MAX_RANK, Next, Node, NodeError, PlanErrors, Planning, PortSpec,
@@ -10,7 +11,6 @@ use limen::{
 use npyz::{Endianness, NpyHeader, Order, TypeChar};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
@@ -142,12 +142,12 @@ impl Header {
 }
 
 /// Opens a file and reads its header.
-fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<File>, Header), Wrong> {
-    let path = find(&config.path, folders)?;
+fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, Header), Wrong> {
+    let file = file::open(&config.path, folders)?;
+    let path = file.path().to_path_buf();
     let help = "save the array anew with `numpy.save`";
     let wrong = |message: String| (format!("`{}`: {message}", path.display()), help);
-    let file = File::open(&path).map_err(|e| wrong(e.to_string()))?;
-    let length = file.metadata().map_err(|e| wrong(e.to_string()))?.len();
+    let length = file.size();
     let mut file = BufReader::with_capacity(64 << 10, file);
     let header = Header::read(&mut file).map_err(wrong)?;
     // Room is made for items, so that one has to be there.
@@ -162,7 +162,7 @@ fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<File>,
 #[derive(Debug)]
 pub struct Npy {
     path: PathBuf,
-    file: BufReader<File>,
+    file: BufReader<InputFile>,
     header: Header,
     pace: Pace,
     passes: u32,

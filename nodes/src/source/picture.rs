@@ -2,10 +2,10 @@
 
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 use limen::NodeError;
+use limen::files::InputFile;
 use std::fmt;
-use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Largest side of an image, in pixels: far above any camera, far below what overflows a size.
 const MAX_SIDE: u32 = 1 << 15;
@@ -41,6 +41,15 @@ impl fmt::Display for Size {
     }
 }
 
+/// A file that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Its path as people know it.
+    pub(crate) path: PathBuf,
+    /// Its path without links, by which it is opened.
+    pub(crate) real: PathBuf,
+}
+
 fn limits(max_alloc: u64) -> Limits {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));
@@ -49,9 +58,9 @@ fn limits(max_alloc: u64) -> Limits {
 }
 
 /// The size of a file's image, from its header alone.
-pub(crate) fn size_of_file(path: &Path) -> Result<Size, NodeError> {
+pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeError> {
     let bad = |error: ImageError| NodeError::input(path.display().to_string(), error);
-    let file = File::open(path).map_err(|e| NodeError::file(path, e))?;
+    let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
     let reader = ImageReader::new(BufReader::new(file)).with_guessed_format().map_err(|e| NodeError::file(path, e))?;
     let mut reader = reader;
     reader.limits(limits(512 << 20));
@@ -63,11 +72,11 @@ pub(crate) fn size_of_file(path: &Path) -> Result<Size, NodeError> {
 }
 
 /// Reads a file into a buffer that keeps its room. A file that is larger than any image of the size is not read.
-pub(crate) fn read(path: &Path, size: Size, into: &mut Vec<u8>) -> Result<(), NodeError> {
+pub(crate) fn read(Found { path, real }: &Found, size: Size, into: &mut Vec<u8>) -> Result<(), NodeError> {
     // Uncompressed and with 16 bits a channel it is twice as large; the rest is for metadata.
     let most = 2 * size.bytes() as u64 + (16 << 20);
     into.clear();
-    let file = File::open(path).map_err(|e| NodeError::file(path, e))?;
+    let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
     let read = file.take(most + 1).read_to_end(into).map_err(|e| NodeError::file(path, e))?;
     if read as u64 > most {
         let why = format!("the file is larger than {most} bytes, too large for {size}");

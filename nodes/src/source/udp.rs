@@ -11,8 +11,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockop
 use nix::sys::time::TimeSpec;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -125,8 +124,8 @@ fn drain(socket: &UdpSocket, overrun: &mut Overrun) -> u64 {
 fn dropped(socket: &UdpSocket) -> Option<u32> {
     let inode = nix::sys::stat::fstat(socket).ok()?.st_ino.to_string();
     let table = if socket.local_addr().ok()?.is_ipv4() { "udp" } else { "udp6" };
-    let table = File::open(format!("/proc/thread-self/net/{table}")).ok()?;
-    BufReader::new(table).lines().map_while(Result::ok).find_map(|line| dropped_of(&line, &inode))
+    let table = limen::files::system_text(format!("/proc/thread-self/net/{table}")).ok()?;
+    table.lines().find_map(|line| dropped_of(line, &inode))
 }
 
 /// The drops of a line of the kernel's table of sockets, if it is that of the socket with an inode.

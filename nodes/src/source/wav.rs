@@ -1,8 +1,9 @@
 //! Sound from files.
 
-use super::file::{Wrong, find};
+use super::file::{self, Wrong};
 use super::pace::Pace;
 use hound::{SampleFormat, WavReader, WavSpec};
+use limen::files::InputFile;
 use limen::unit::Rate;
 use limen::{
     Building, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports,
@@ -10,7 +11,6 @@ use limen::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
@@ -57,12 +57,12 @@ const MAX_CHANNELS: u16 = 256;
 const MAX_FRAMES: usize = 1 << 20;
 
 /// Opens a file and reads its header.
-fn open(path: &str, folders: &Folders) -> Result<(PathBuf, WavReader<BufReader<File>>), Wrong> {
-    let path = find(path, folders)?;
+fn open(path: &str, folders: &Folders) -> Result<(PathBuf, WavReader<BufReader<InputFile>>), Wrong> {
+    let file = file::open(path, folders)?;
+    let path = file.path().to_path_buf();
     let wrong = |message: String| {
         (format!("`{}`: {message}", path.display()), "write the path of a WAV file with PCM or float samples")
     };
-    let file = File::open(&path).map_err(|e| wrong(e.to_string()))?;
     let reader = WavReader::new(BufReader::with_capacity(64 << 10, file)).map_err(|e| wrong(e.to_string()))?;
     check(reader.spec()).map_err(wrong)?;
     Ok((path, reader))
@@ -96,7 +96,7 @@ pub struct Wav {
 /// An open file.
 struct Sound {
     path: PathBuf,
-    reader: WavReader<BufReader<File>>,
+    reader: WavReader<BufReader<InputFile>>,
     passes: u32,
     /// Frames of a pass, and those read in this one.
     length: u32,

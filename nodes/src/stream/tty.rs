@@ -1,13 +1,12 @@
 //! Serial devices.
 
 use limen::{Folders, NodeError, PlanErrors};
-use nix::fcntl::OFlag;
 use nix::sys::termios::{
     BaudRate, ControlFlags, FlushArg, SetArg, cfmakeraw, cfsetspeed, tcflush, tcgetattr, tcsetattr,
 };
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// The speeds that every system knows.
@@ -35,7 +34,8 @@ const SPEEDS: [(u32, BaudRate); 18] = [
 /// Where a device is, and how fast.
 #[derive(Debug, Clone)]
 pub(crate) struct Tty {
-    path: PathBuf,
+    device: String,
+    folders: Folders,
     baud: u32,
 }
 
@@ -46,16 +46,13 @@ fn speed(baud: u32) -> Option<BaudRate> {
 impl Tty {
     /// What a config says, for a node that is built.
     pub(crate) fn new(device: &str, baud: u32, folders: &Folders) -> Result<Self, NodeError> {
-        let path = folders.input(device).map_err(|why| NodeError::input(device, why))?;
-        Ok(Tty { path, baud })
+        folders.input(device).map_err(|why| NodeError::input(device, why))?;
+        Ok(Tty { device: device.into(), folders: folders.clone(), baud })
     }
 
     /// Opens the device: raw bytes, 8 bits, no parity, one stop bit, no flow control, and nobody's controlling terminal.
     pub(crate) fn open(&self) -> io::Result<File> {
-        let flags = OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        // A device that is something else may act on being opened.
-        is_device(&self.path)?;
-        let file = File::options().read(true).write(true).custom_flags(flags.bits()).open(&self.path)?;
+        let file = self.folders.open_device(&self.device)?;
         let mut settings = tcgetattr(&file)?;
         cfmakeraw(&mut settings);
         settings.control_flags |= ControlFlags::CREAD | ControlFlags::CLOCAL;
@@ -68,7 +65,7 @@ impl Tty {
     }
 
     pub(crate) fn error(&self, error: io::Error) -> NodeError {
-        NodeError::file(&self.path, error)
+        NodeError::file(self.folders.graph.join(&self.device), error)
     }
 }
 

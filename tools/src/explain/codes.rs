@@ -230,7 +230,7 @@ pub(super) const CODES: &[Code] = &[
     Code {
         code: "E0132",
         title: "claimed twice",
-        cause: "Two nodes want the same file to write, or the same device.",
+        cause: "Two nodes want the same file to write, or the same device; or a node would write a file that the graph reads: data, a model, or a part of the graph itself.",
         remedy: "Give one of them another.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: csv, config: { path: out/x.csv }, inputs: { v: a } }\n  c: { kind: csv, config: { path: out/x.csv }, inputs: { v: a } }\n"

@@ -1,0 +1,136 @@
+//! Files that a graph names, as the program opens them: what they may be, where they may be, and what becomes of what was written.
+
+use crate::program::{Folder, signal};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::symlink;
+use std::process::Stdio;
+
+/// A graph that reads and writes.
+fn copying(from: &str, to: &str, exists: &str) -> String {
+    format!(
+        "version: 1\nnodes:\n  in: {{ kind: file, config: {{ path: {from} }} }}\n  \
+         out: {{ kind: file, config: {{ path: {to}, exists: {exists} }}, from: in }}\n"
+    )
+}
+
+/// \[H3\] Nor does it overwrite itself: a graph that appends to what it reads would go on until the disk is full.
+#[test]
+fn a_graph_writes_nothing_that_it_reads() {
+    let folder = Folder::with("reads", "");
+    let at = |name: &str| folder.0.join(name);
+    fs::write(at("data"), "one\ntwo\n").unwrap();
+    fs::write(at("part.yaml"), "run: { stop: 1s }\n").unwrap();
+    fs::hard_link(at("data"), at("hard")).unwrap();
+    symlink("data", at("link")).unwrap();
+    fs::create_dir(at("out")).unwrap();
+    symlink("../data", at("out/data")).unwrap();
+    for (from, to, read) in [
+        ("data", "data", "data"),
+        ("data", "link", "data"),
+        ("link", "data", "link"),
+        ("data", "hard", "data"),
+        ("data", "graph.yaml", "graph.yaml"),
+        ("data", "part.yaml", "part.yaml"),
+    ] {
+        for exists in ["append", "replace"] {
+            let graph = copying(from, to, exists).replace("version: 1", "version: 1\ninclude: [part.yaml]");
+            fs::write(at("graph.yaml"), &graph).unwrap();
+            let ran = folder.run("graph.yaml");
+            let expected = "`out` writes a file that the graph reads, ";
+            ran.expect(2, "", "error[E0132]").expect(2, "", expected).expect(2, "", read);
+            assert_eq!(fs::read_to_string(at("data")).unwrap(), "one\ntwo\n");
+            assert_eq!(fs::read_to_string(at("graph.yaml")).unwrap(), graph);
+        }
+    }
+    // Where the output folder is another one, the file of the same name is another one too; unless a link leads back.
+    fs::write(at("graph.yaml"), copying("data", "copy", "append")).unwrap();
+    folder.run("graph.yaml -q --out elsewhere").expect(0, "", "");
+    assert_eq!(fs::read_to_string(at("elsewhere/copy")).unwrap(), "one\ntwo\n");
+    fs::write(at("graph.yaml"), copying("data", "data", "append")).unwrap();
+    folder.run("graph.yaml --out out").expect(2, "", "leaves the output folder by a link");
+}
+
+/// \[H3\]
+#[test]
+fn what_is_no_file_is_refused_and_not_waited_for() {
+    let folder = Folder::with("irregular", "");
+    nix::unistd::mkfifo(&folder.0.join("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    symlink("/dev/zero", folder.0.join("zero")).unwrap();
+    for (kind, path, expected) in [
+        ("csv", "pipe", "`pipe` is not a regular file"),
+        ("file", "pipe", "`pipe` is not a regular file"),
+        ("npy", "pipe", "`pipe` is not a regular file"),
+        ("csv", "zero", "--allow-path"),
+        ("csv", ".", "`.` is not a regular file"),
+    ] {
+        let graph = format!(
+            "version: 1\nnodes:\n  in: {{ kind: {kind}, config: {{ path: {path} }} }}\n  out: {{ kind: 'null', from: in }}\n"
+        );
+        fs::write(folder.0.join("graph.yaml"), graph).unwrap();
+        folder.run("check graph.yaml").expect(2, "", expected);
+    }
+    folder.run("check pipe").expect(2, "", "not a regular file");
+    fs::write(folder.0.join("graph.yaml"), copying("graph.yaml", "new/", "replace")).unwrap();
+    folder.run("check graph.yaml").expect(2, "", "`new/` names a folder");
+}
+
+/// \[H3\] Not even where the link was made to be followed.
+#[test]
+fn nothing_is_written_outside_by_a_link() {
+    let folder = Folder::with("links", "");
+    let at = |name: &str| folder.0.join(name);
+    for name in ["graph", "graph/out", "outside"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    fs::write(at("outside/there"), "precious").unwrap();
+    fs::write(at("graph/data"), "one\n").unwrap();
+    for (to, name) in [("../outside/new", "graph/new"), ("../../outside/there", "graph/out/there")] {
+        symlink(to, at(name)).unwrap();
+    }
+    fs::write(at("graph/graph.yaml"), copying("data", "new", "append")).unwrap();
+    folder.run("graph/graph.yaml").expect(2, "", "`new` leaves the graph's folder; allow it with `--allow-path ");
+    fs::write(at("graph/graph.yaml"), copying("data", "there", "replace")).unwrap();
+    folder.run("graph/graph.yaml --out graph/out").expect(2, "", "`there` leaves the output folder by a link");
+    assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(at("outside/there")).unwrap(), "precious");
+}
+
+/// \[K2\] What was written is not where anybody would look, so it is named.
+#[test]
+fn a_second_signal_names_what_is_not_complete() {
+    let graph = "
+version: 1
+nodes:
+  numbers: { kind: synthetic, config: { pattern: counter, dtype: f32, shape: [1] } }
+  slow:
+    kind: infer
+    config: { backend: mock, mock: { inputs: { x: 'f32[1]' }, outputs: { y: 'f32[1]' }, latency: 800ms } }
+    from: { from: numbers, capacity: 1 }
+  nothing: { kind: 'null', from: slow }
+  table: { kind: csv, config: { path: out.csv }, from: numbers }
+  seen: { kind: console, from: numbers }
+run: { stop: 30s }
+";
+    let folder = Folder::with("second", graph);
+    let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut String::new()).unwrap();
+    signal(&child, "INT");
+    for _ in 0..2 {
+        err.read_line(&mut String::new()).unwrap();
+    }
+    signal(&child, "INT");
+    let mut said = String::new();
+    err.read_to_string(&mut said).unwrap();
+    out.read_to_string(&mut String::new()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let part = format!(".out.csv.{}.part", child.id());
+    assert!(said.contains(&format!("{part} holds what was written of a file that is not complete")), "{said}");
+    assert!(folder.0.join(&part).is_file());
+    // The next run says what it found, and is not held up by it; when it is complete, so is the older one's time.
+    let ran = folder.run("graph.yaml --frames 1");
+    ran.expect(0, "", &format!("`table` finds `./{part}`, which a run that was cut short has left"));
+    assert!(!folder.0.join(&part).exists() && folder.0.join("out.csv").is_file());
+}
