@@ -506,6 +506,7 @@ pub(crate) fn spawn_helper(
         // A thread begins where its parent is pinned, and as what it is; one that cannot leave is slow and nothing else.
         cpu::be_ordinary();
         let _ = cpu::take(&place);
+        crate::files::outlive_size_limit();
         run();
     })
 }
@@ -522,6 +523,7 @@ pub(crate) fn spawn(
 ) -> std::io::Result<JoinHandle<()>> {
     let name = plan.name.clone();
     std::thread::Builder::new().name(name).spawn(move || {
+        crate::files::outlive_size_limit();
         let outcome = work(plan, cx(), warmup);
         // The receiver is gone only when the run was abandoned.
         let _ = done.send(outcome);

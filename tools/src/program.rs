@@ -37,6 +37,8 @@ const GATE: u8 = 3;
 /// ```
 pub fn main(registry: Registry) -> ExitCode {
     std::panic::set_hook(Box::new(limen::panic_hook));
+    // Before there are other threads, which inherit it.
+    limen::files::outlive_size_limit();
     let arguments = match Arguments::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -1,10 +1,10 @@
 //! Files that a graph names, as the program opens them: what they may be, where they may be, and what becomes of what was written.
 
-use crate::program::{Folder, signal};
+use crate::program::{Folder, Ran, signal};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// A graph that reads and writes.
 fn copying(from: &str, to: &str, exists: &str) -> String {
@@ -133,4 +133,30 @@ run: { stop: 30s }
     let ran = folder.run("graph.yaml --frames 1");
     ran.expect(0, "", &format!("`table` finds `./{part}`, which a run that was cut short has left"));
     assert!(!folder.0.join(&part).exists() && folder.0.join("out.csv").is_file());
+}
+
+/// \[S4\] A limit on the size of files is an error as any other, and no signal ends the process.
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_of_the_node() {
+    let graph = "
+version: 1
+nodes:
+  noise: { kind: synthetic, config: { pattern: noise, dtype: f32, shape: [1000, 2], count: 50 } }
+  sound: { kind: wav, config: { path: out.wav, sample_rate: 16kHz }, from: noise, on_error: detach }
+  nothing: { kind: 'null', from: noise }
+";
+    let folder = Folder::with("limit", graph);
+    let program = folder.command("").get_program().to_str().unwrap().to_string();
+    let script = format!("ulimit -f 100; exec {program} graph.yaml --json");
+    let ran = Ran::from(Command::new("sh").arg("-c").arg(script).current_dir(&folder.0).output().unwrap());
+    let json = ran.json();
+    assert_eq!((ran.code, &json["degraded"]), (Some(0), &true.into()), "{}", ran.out);
+    // The header says what can be heard: whole frames, all that there are.
+    let sound = fs::read(folder.0.join("out.wav")).unwrap();
+    let number = |at: usize| u32::from_le_bytes(sound[at..at + 4].try_into().unwrap()) as usize;
+    let data = sound.windows(4).position(|window| window == b"data").unwrap();
+    let (header, samples) = (data + 8, number(data + 4));
+    assert!((1..8).contains(&(sound.len() - header - samples + 1)), "{} bytes, {samples} of samples", sound.len());
+    assert_eq!((samples % 8, number(4)), (0, samples + header - 8));
+    assert!(samples > 50_000, "{samples}");
 }

@@ -59,6 +59,10 @@ pub struct Wav {
     frames: u64,
     bytes: u64,
     channels: usize,
+    /// Bytes of the header, whose last four say how many bytes of samples follow.
+    header: u64,
+    /// Bytes of a frame.
+    frame: u64,
 }
 
 impl std::fmt::Debug for Wav {
@@ -85,6 +89,18 @@ fn sound(spec: &PortSpec, rate: Rate) -> Result<WavSpec, (String, &'static str)>
 }
 
 impl Wav {
+    /// Has the header say what is written, without moving to it: what did not fit stays behind what did.
+    fn say(&self) -> Result<(), NodeError> {
+        let file = self.file.borrow();
+        let Some(written) = self.bytes.checked_sub(file.waiting()) else { return Ok(()) };
+        let samples = written / self.frame * self.frame;
+        // The file is no larger than its format can say.
+        for (at, size) in [(4, samples + self.header - 8), (self.header - 4, samples)] {
+            file.overwrite(at, &u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes())?;
+        }
+        Ok(())
+    }
+
     fn write(&mut self, input: &Tensor) -> Result<(), hound::Error> {
         // What is pushed into the buffer cannot fail; there is room for it.
         if let Ok(samples) = input.as_slice::<f32>() {
@@ -129,7 +145,9 @@ impl Node for Wav {
         let spec = sound(given, config.sample_rate).map_err(|(message, _)| NodeError::input("in", message))?;
         let file = Rc::new(RefCell::new(OutputFile::open(cx.folders(), &config.path, config.exists)?));
         let writer = WavWriter::new(Shared(file.clone()), spec).map_err(NodeError::other)?;
-        Ok(Wav { writer, file, frames: 0, bytes: 0, channels: spec.channels.into() })
+        let header = file.borrow().waiting();
+        let frame = u64::from(spec.channels) * u64::from(spec.bits_per_sample / 8);
+        Ok(Wav { writer, file, frames: 0, bytes: 0, channels: spec.channels.into(), header, frame })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -159,14 +177,20 @@ impl Sink for Wav {
     }
 
     fn flush(&mut self) -> Result<(), NodeError> {
-        self.file.borrow_mut().flush()?;
-        // Has the header say what is there, and comes back to the end.
-        self.writer.flush().map_err(NodeError::other)
+        let flushed = self.file.borrow_mut().flush();
+        flushed.and(self.say())
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
         self.flush()?;
         self.file.borrow_mut().finish()
+    }
+}
+
+impl Drop for Wav {
+    fn drop(&mut self) {
+        // The run was cut short: what did not fit is not heard, and there is nobody left to tell.
+        let _ = self.flush();
     }
 }
 
