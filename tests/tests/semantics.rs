@@ -12,9 +12,16 @@ fn every_sentence_names_its_test() {
         let names: Vec<(&str, &str)> = line.split('`').filter_map(|part| part.split_once("::")).collect();
         assert!(!names.is_empty(), "no test: {line}");
         for (file, test) in names {
-            let places =
-                ["tests/tests", "engine/src", "engine/src/edge", "engine/src/stage", "nodes/tests", "tools/tests"]
-                    .map(|folder| root.join(folder).join(file));
+            let places = [
+                "tests/tests",
+                "engine/src",
+                "engine/src/edge",
+                "engine/src/stage",
+                "nodes/src/source",
+                "nodes/src/sink",
+                "tools/tests",
+            ]
+            .map(|folder| root.join(folder).join(file));
             let found = places.iter().any(|place| {
                 let text = std::fs::read_to_string(place.with_extension("rs")).unwrap_or_default();
                 text.contains(&format!("#[test]\nfn {test}()")) || text.contains(&format!("#[test]\n    fn {test}()"))
