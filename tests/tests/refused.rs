@@ -604,3 +604,23 @@ fn more_sources_than_there_are_numbers_for() {
     let said = limen_tests::plan(&format!("version: 1\nnodes:\n{nodes}")).unwrap_err().to_string();
     assert!(said.contains("error[E0158]") && said.contains("65537 sources, and may have 65536"), "{said}");
 }
+
+/// The producer is not known yet when the consumer is planned.
+#[test]
+fn what_closes_a_cycle_is_held_against_its_ports_too() {
+    let cycle = |from: &str, rest: &str| {
+        format!(
+            "version: 1\nnodes:\n  s: {{ kind: numbers }}\n  p: {{ kind: pair, inputs: {{ a: s, b: {{ from: {from}, when_full: \
+             latest }} }}, join: {{ policy: sample, trigger: a }} }}\n{rest}"
+        )
+    };
+    let sink = cycle("z", "  z: { kind: collect, from: p }\n");
+    check(&sink, &[("4:47 E0123", "`z` is a sink and has no outputs")]);
+    let nothing = cycle("q/there", "  q: { kind: step, from: p }\n  z: { kind: collect, from: q }\n");
+    check(&nothing, &[("4:47 E0123", "no output `there`")]);
+    let unknown = cycle("q", "  q: { kind: nothing, from: p }\n");
+    check(&unknown, &[("5:14 E0124", "nothing")]);
+    let row = "  q: { kind: cast, config: { dtype: f32 }, from: p }\n  z: { kind: 'null', from: q }\n";
+    check(&cycle("q", row), &[("4:47 E0128", "elements are f32, not u64")]);
+    assert!(plan(&cycle("q", "  q: { kind: step, from: p }\n  z: { kind: collect, from: q }\n")).is_ok());
+}

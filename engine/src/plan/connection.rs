@@ -4,7 +4,7 @@ use super::planner::{Planner, Producer};
 use super::{EdgePlan, NodePlan};
 use crate::edge::{Admission, WhenFull};
 use crate::error::{Place, suggest};
-use crate::node::MAX_PORTS;
+use crate::node::{MAX_PORTS, PortType};
 use crate::registry::PlannedNode;
 use crate::spec::{InputSpec, NodeSpec};
 use crate::tensor::{Content, DType, Dim, PortSpec};
@@ -102,33 +102,8 @@ impl Planner<'_> {
                 None => continue,
             };
             let ty = input_types[port];
-            if !later {
-                let given_ty = nodes[producer_at].planned.as_ref().map(|p| p.output_types()[from_port]);
-                if given_ty != Some(ty) {
-                    let have = given_ty.map_or("nothing", |t| t.name);
-                    let message =
-                        format!("`{from_name}` gives {have}, `{}/{}` takes {}", node.name, declared.name, ty.name);
-                    self.wrong(
-                        "E0127",
-                        &connection.place,
-                        message,
-                        "put a node between them that turns one into the other",
-                    );
-                    continue;
-                }
-            }
-            if let (Some(want), Some(have)) = (&declared.spec, &spec)
-                && let Err(why) = want.accepts(have)
-            {
-                let message =
-                    format!("`{from_name}` gives {have}, `{}/{}` takes {want}: {why}", node.name, declared.name);
-                self.wrong("E0128", &connection.place, message, remedy(have, want));
-                continue;
-            }
-            let edge = edges.len();
-            plan.in_edges.push(edge);
             let admission = self.admission(connection, spec.as_ref());
-            edges.push(EdgePlan {
+            let edge = EdgePlan {
                 from_name,
                 to_name: format!("{}/{}", node.name, declared.name),
                 capacity: 0,
@@ -145,7 +120,13 @@ impl Planner<'_> {
                 thins: plan.rule.thins(port),
                 max_age: connection.max_age.map(crate::unit::Span::as_nanos),
                 expect_every: connection.expect_every.map(|e| (e.as_nanos(), connection.on_gap)),
-            });
+            };
+            let given = nodes.get(producer_at).and_then(|n| n.planned.as_ref()).map(|p| p.output_types()[from_port]);
+            // What comes from a later node is looked at when that is known.
+            if later || self.fits(&edge, given, declared.spec.as_ref(), &connection.place) {
+                plan.in_edges.push(edges.len());
+                edges.push(edge);
+            }
         }
         for out in &plan.outputs {
             for dim in out.spec.iter().flat_map(|s| &s.shape) {
@@ -155,6 +136,31 @@ impl Planner<'_> {
                 }
             }
         }
+    }
+
+    /// Whether what an edge is given may enter the port it leads to.
+    pub(super) fn fits(
+        &mut self,
+        edge: &EdgePlan,
+        given: Option<PortType>,
+        want: Option<&PortSpec>,
+        place: &Place,
+    ) -> bool {
+        let EdgePlan { from_name, to_name, ty, .. } = edge;
+        if given != Some(*ty) {
+            let have = given.map_or("nothing", |given| given.name);
+            let message = format!("`{from_name}` gives {have}, `{to_name}` takes {}", ty.name);
+            self.wrong("E0127", place, message, "put a node between them that turns one into the other");
+            return false;
+        }
+        if let (Some(want), Some(have)) = (want, &edge.spec)
+            && let Err(why) = want.accepts(have)
+        {
+            let message = format!("`{from_name}` gives {have}, `{to_name}` takes {want}: {why}");
+            self.wrong("E0128", place, message, remedy(have, want));
+            return false;
+        }
+        true
     }
 
     /// What a connection asks of messages, and what of that cannot be meant.

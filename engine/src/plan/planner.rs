@@ -281,37 +281,52 @@ impl Planner<'_> {
             }
             nodes.push(plan);
         }
-        self.close_cycles(order, &position, links, &nodes, &mut edges);
+        self.close_cycles(&position, links, &mut nodes, &mut edges);
         (nodes, edges)
     }
 
-    /// Edges from a later node to an earlier one, whose specs were not known when the consumer was planned.
-    fn close_cycles(
-        &mut self,
-        order: &[usize],
-        position: &[usize],
-        links: &[Link],
-        nodes: &[NodePlan],
-        edges: &mut [EdgePlan],
-    ) {
+    /// Edges from a later node to an earlier one, whose producers were not known when the consumer was planned. One that leads
+    /// nowhere, or does not fit, is taken out: nothing may be asked of a port that is not there.
+    fn close_cycles(&mut self, position: &[usize], links: &[Link], nodes: &mut [NodePlan], edges: &mut Vec<EdgePlan>) {
         let spec = self.spec;
-        for edge in edges.iter_mut().filter(|e| e.from >= e.to) {
-            let consumer = &spec.nodes[order[edge.to]];
-            let link = links.iter().find(|l| {
-                position[l.from] == edge.from
-                    && position[l.to] == edge.to
-                    && edge.to_name.ends_with(&format!("/{}", consumer.inputs[l.input].port.as_deref().unwrap_or("in")))
-            });
-            let Some(link) = link else { continue };
-            let connection = &consumer.inputs[link.input];
-            let producer = &nodes[edge.from];
-            if let Some(port) = self.output_port(producer, &connection.output, &connection.place) {
-                edge.from_port = port;
-                edge.from_name = format!("{}/{}", producer.name, producer.outputs[port].name);
-                edge.spec = producer.outputs[port].spec.clone();
-                edge.admission.largest = largest(edge.spec.as_ref());
-            }
+        if edges.iter().all(|edge| edge.from < edge.to) {
+            return;
         }
+        let input = |link: &Link| &spec.nodes[link.to].inputs[link.input];
+        let port = |link: &Link| input(link).port.as_deref().unwrap_or("in");
+        let by_ports: BTreeMap<(usize, usize, &str), &Link> =
+            links.iter().map(|link| ((position[link.from], position[link.to], port(link)), link)).collect();
+        let only: BTreeMap<(usize, usize), &Link> =
+            links.iter().map(|link| ((position[link.from], position[link.to]), link)).collect();
+        let mut keeps = vec![true; edges.len()];
+        for (at, edge) in edges.iter_mut().enumerate().filter(|(_, edge)| edge.from >= edge.to) {
+            let consumer = &nodes[edge.to];
+            let name = edge.to_name.rsplit('/').next().unwrap_or_default();
+            // `from:` means the only input, whatever that is called.
+            let link = by_ports.get(&(edge.from, edge.to, name)).or_else(|| only.get(&(edge.from, edge.to)));
+            let Some(connection) = link.map(|link| input(link)) else { continue };
+            let producer = &nodes[edge.from];
+            keeps[at] = false;
+            let Some(port) = self.output_port(producer, &connection.output, &connection.place) else { continue };
+            let given = producer.planned.as_ref().and_then(|planned| planned.output_types().get(port).copied());
+            edge.from_port = port;
+            edge.from_name = format!("{}/{}", producer.name, producer.outputs[port].name);
+            edge.spec = producer.outputs[port].spec.clone();
+            edge.admission.largest = largest(edge.spec.as_ref());
+            let want = consumer.inputs.iter().find(|(input, _)| input == name).and_then(|(_, want)| want.as_ref());
+            keeps[at] = self.fits(edge, given, want, &connection.place);
+        }
+        let mut moved = Vec::with_capacity(keeps.len());
+        let mut left = 0;
+        for keep in &keeps {
+            moved.push(left);
+            left += usize::from(*keep);
+        }
+        for node in nodes.iter_mut() {
+            node.in_edges = node.in_edges.iter().filter(|edge| keeps[**edge]).map(|edge| moved[*edge]).collect();
+        }
+        let mut keeps = keeps.into_iter();
+        edges.retain(|_| keeps.next().unwrap_or(true));
     }
 
     /// The port a connection names, or the only one.
