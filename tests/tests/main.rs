@@ -7,6 +7,7 @@ mod batch;
 mod events;
 mod faults;
 mod flights;
+mod growth;
 mod handles;
 mod joins;
 mod layers;

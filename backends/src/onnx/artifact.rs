@@ -1,13 +1,13 @@
 //! A model's file and the files of its weights, read and checked before any runtime sees them.
 
-use super::outline::{External, Outline};
+use super::outline::{External, Outline, Weight};
 use super::sizes;
 use crate::weights::sha256;
 use limen::backend::BackendError;
 use limen::files::InputFile;
 use limen::unit::show_bytes;
 use prost::bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
@@ -89,10 +89,7 @@ impl Artifact {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let data = data_files(folder, &outline, most)?;
         outline.files = data.iter().map(|file| (file.name.clone(), sha256(&file.bytes))).collect();
-        let wrong = sizes::check(&graph, &data);
-        if !wrong.is_empty() {
-            return Err(BackendError::Model(wrong.join("; ")));
-        }
+        sizes::check(&graph, &data)?;
         drop(graph);
         // Nobody else holds the bytes any more, so this is no copy.
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -150,10 +147,12 @@ fn recognise(bytes: &[u8]) -> Option<&'static str> {
 /// The files that hold a model's weights. They are read here, and by no runtime, which would believe whatever length or
 /// place the model claims for them.
 fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<DataFile>, BackendError> {
-    let parts = outline.weights.iter().filter_map(|weight| weight.external.as_ref().map(|part| (weight, part)));
-    let names: BTreeSet<&String> = parts.clone().map(|(_, part)| &part.file).collect();
-    let mut found = Vec::new();
-    for name in names {
+    let mut named: BTreeMap<&String, Vec<(&Weight, &External)>> = BTreeMap::new();
+    for weight in &outline.weights {
+        weight.external.iter().for_each(|part| named.entry(&part.file).or_default().push((weight, part)));
+    }
+    let (mut found, mut read) = (Vec::new(), BTreeSet::new());
+    for (name, parts) in named {
         let wrong = |why: String| BackendError::Model(format!("its weights are in another file, `{name}`, {why}"));
         let is_plain =
             Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -166,6 +165,10 @@ fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<Dat
         if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
             return Err(wrong("which is a link that leaves the model's folder".into()));
         }
+        // By many names, one file of a megabyte would be read for each.
+        if !read.insert(path.clone()) {
+            return Err(wrong("which it also calls by another name".into()));
+        }
         let bytes = InputFile::again(&path).and_then(|mut file| file.read_whole(most));
         let bytes = bytes.map_err(|error| match error.kind() {
             ErrorKind::FileTooLarge => wrong(format!("with which it has more than {}", show_bytes(MAX_MODEL_BYTES))),
@@ -173,7 +176,7 @@ fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<Dat
         })?;
         let size = bytes.len() as u64;
         most -= size;
-        for (weight, part) in parts.clone().filter(|(_, part)| part.file == *name) {
+        for (weight, part) in parts {
             if part.offset.checked_add(part.length).is_none_or(|end| end > size) {
                 let (External { offset, length, .. }, weight) = (part, &weight.name);
                 return Err(wrong(format!("which has {size} bytes; `{weight}` takes {length} from {offset} on")));

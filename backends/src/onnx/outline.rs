@@ -12,6 +12,7 @@ use limen::unit::show_bytes;
 use limen::{DType, MAX_RANK};
 use prost::Message;
 use prost::bytes::Bytes;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -20,6 +21,13 @@ const MAX_ITEM_BYTES: u64 = 1 << 30;
 
 /// Models of more nodes are refused: what runtimes do with a graph grows with the square of it.
 const MAX_NODES: usize = 1 << 15;
+
+/// Problems of one model that are told; the others are counted.
+const MOST_WRONG: usize = 16;
+
+/// Characters of a name that are repeated, where it is not the only one: a model can name a node once and have it said back for
+/// each of ten thousand others.
+const MOST_NAMED: usize = 100;
 
 /// What an ONNX file says of itself.
 #[derive(Clone, Debug)]
@@ -93,7 +101,7 @@ pub enum Length {
 pub struct Op {
     /// The operator, with its domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
     pub id: String,
-    /// The node's name, below those of the nodes whose subgraphs it is in.
+    /// The node's name, below those of the nodes whose subgraphs it is in; a long one without its middle.
     pub node: String,
 }
 
@@ -238,12 +246,15 @@ impl Outline {
         if nodes > MAX_NODES {
             return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are taken")));
         }
-        let mut reader =
-            Reader { file_bytes: file.len() as u64, ops: Vec::new(), depth: 0, weights: Vec::new(), wrong: Vec::new() };
-        reader.graph(&graph, &[], None);
-        if !reader.wrong.is_empty() {
-            return Err(BackendError::Model(reader.wrong.join("; ")));
-        }
+        let mut reader = Reader {
+            file_bytes: file.len() as u64,
+            ops: Vec::new(),
+            depth: 0,
+            weights: Vec::new(),
+            wrong: Wrong::default(),
+        };
+        reader.graph(&graph, "", None);
+        reader.wrong.into_result()?;
         let opset = |o: &&wire::OpSet| o.domain.is_empty() || o.domain == "ai.onnx";
         let weights: BTreeSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
         let inputs = graph.inputs.iter().filter(|input| !weights.contains(input.name.as_str()));
@@ -448,7 +459,46 @@ struct Reader {
     ops: Vec<Op>,
     depth: usize,
     weights: Vec<Weight>,
-    wrong: Vec<String>,
+    wrong: Wrong,
+}
+
+/// What is wrong with a model: the first of it in words, the rest as a number.
+#[derive(Default)]
+pub(super) struct Wrong {
+    told: Vec<String>,
+    more: usize,
+}
+
+impl Wrong {
+    pub(super) fn push(&mut self, why: impl FnOnce() -> String) {
+        if self.told.len() < MOST_WRONG {
+            self.told.push(why());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// # Errors
+    /// Everything that is wrong.
+    pub(super) fn into_result(mut self) -> Result<(), BackendError> {
+        if self.more > 0 {
+            self.told.push(format!("and {} more", self.more));
+        }
+        if self.told.is_empty() { Ok(()) } else { Err(BackendError::Model(self.told.join("; "))) }
+    }
+}
+
+/// A name without its middle, where it is long.
+pub(super) fn brief(name: &str) -> Cow<'_, str> {
+    let half = MOST_NAMED / 2;
+    let cut = |name: &mut std::str::CharIndices<'_>| name.nth(half).map(|(at, _)| at);
+    if name.len() <= MOST_NAMED {
+        return Cow::Borrowed(name);
+    }
+    match (cut(&mut name.char_indices()), name.char_indices().rev().nth(half - 1)) {
+        (Some(head), Some((tail, _))) if head < tail => Cow::Owned(format!("{}…{}", &name[..head], &name[tail..])),
+        _ => Cow::Borrowed(name),
+    }
 }
 
 /// The names of a graph's tensors, and of those of the graphs around it.
@@ -465,7 +515,7 @@ impl Seen<'_> {
 
 /// Its dims could say anything, and a runtime makes it dense.
 fn sparse(name: &str) -> String {
-    format!("tensor `{name}` is sparse; export it with all its elements")
+    format!("tensor `{}` is sparse; export it with all its elements", brief(name))
 }
 
 /// Nodes of a graph and of those inside it.
@@ -481,7 +531,7 @@ pub(super) fn graphs_of(node: &wire::Node) -> impl Iterator<Item = &wire::Graph>
 
 impl Reader {
     /// A graph inside nodes of these names, which sees these tensors of theirs.
-    fn graph(&mut self, graph: &wire::Graph, within: &[&str], outer: Option<&Seen<'_>>) {
+    fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Seen<'_>>) {
         let mut seen = Seen { names: BTreeSet::new(), outer };
         for tensor in &graph.initializers {
             self.tensor(tensor, &tensor.name);
@@ -489,7 +539,7 @@ impl Reader {
         }
         for tensor in &graph.sparse_initializers {
             let name = tensor.values.as_ref().map_or("", |values| &values.name);
-            self.wrong.push(sparse(name));
+            self.wrong.push(|| sparse(name));
             seen.names.insert(name);
         }
         seen.names.extend(graph.inputs.iter().map(|input| input.name.as_str()));
@@ -497,24 +547,25 @@ impl Reader {
         for (at, node) in graph.nodes.iter().enumerate() {
             for output in node.outputs.iter().filter(|output| !output.is_empty()) {
                 if made.insert(output, at).is_some() {
-                    self.wrong.push(format!("tensor `{output}` is made by two nodes"));
+                    self.wrong.push(|| format!("tensor `{}` is made by two nodes", brief(output)));
                 }
             }
         }
         for node in &graph.nodes {
             for input in node.inputs.iter().filter(|input| !input.is_empty()) {
                 if !seen.contains(input) && !made.contains_key(input.as_str()) {
-                    self.wrong.push(format!("{} takes `{input}`, which is nowhere in the model", name_of(node)));
+                    let what = || format!("{} takes `{}`, which is nowhere in the model", name_of(node), brief(input));
+                    self.wrong.push(what);
                 }
             }
         }
         for output in &graph.outputs {
             if !seen.contains(&output.name) && !made.contains_key(output.name.as_str()) {
-                self.wrong.push(format!("the output `{}` is nowhere in the model", output.name));
+                self.wrong.push(|| format!("the output `{}` is nowhere in the model", brief(&output.name)));
             }
         }
         match order(graph) {
-            Err(node) => self.wrong.push(format!("{} waits for itself: the graph is a circle", name_of(node))),
+            Err(node) => self.wrong.push(|| format!("{} waits for itself: the graph is a circle", name_of(node))),
             Ok(order) => {
                 let mut depths = vec![1; graph.nodes.len()];
                 for at in order {
@@ -526,18 +577,20 @@ impl Reader {
         }
         seen.names.extend(made.keys().copied());
         for node in &graph.nodes {
-            let path = [within, &[label(node)]].concat();
+            let name = brief(label(node));
+            let path =
+                if within.is_empty() { name.to_string() } else { brief(&format!("{within}/{name}")).into_owned() };
             let id = match node.domain.as_str() {
                 "" | "ai.onnx" => node.op.clone(),
                 domain => format!("{domain}.{}", node.op),
             };
-            self.ops.push(Op { id, node: path.join("/") });
+            self.ops.push(Op { id, node: path.clone() });
             for attribute in &node.attributes {
                 if attribute.sparse.is_some() || !attribute.sparses.is_empty() {
-                    self.wrong.push(sparse(label(node)));
+                    self.wrong.push(|| sparse(label(node)));
                 }
                 for tensor in attribute.tensor.iter().chain(&attribute.tensors) {
-                    self.tensor(tensor, label(node));
+                    self.tensor(tensor, &name);
                 }
             }
             graphs_of(node).for_each(|inner| self.graph(inner, &path, Some(&seen)));
@@ -548,7 +601,7 @@ impl Reader {
     fn tensor(&mut self, tensor: &wire::Tensor, name: &str) {
         match self.weight(tensor, name) {
             Ok(weight) => self.weights.push(weight),
-            Err(why) => self.wrong.push(format!("tensor `{name}` {why}")),
+            Err(why) => self.wrong.push(|| format!("tensor `{}` {why}", brief(name))),
         }
     }
 
@@ -601,7 +654,7 @@ pub(super) fn label(node: &wire::Node) -> &str {
 }
 
 pub(super) fn name_of(node: &wire::Node) -> String {
-    format!("node `{}` ({})", label(node), node.op)
+    format!("node `{}` ({})", brief(label(node)), brief(&node.op))
 }
 
 /// The nodes of a graph, each behind those that make what it takes.
