@@ -1,4 +1,4 @@
-//! Compiled models on disk, so that a second start compiles nothing.
+//! Compiled models on disk, and what trials of models found, so that a second start compiles and tries nothing.
 //!
 //! An entry is a file named for what it was made from: the model's content, the runtime and its version, the processor, and
 //! this crate's version. It is written beside its place and moved there, and its own checksum is compared when it is read: what was cut
@@ -10,7 +10,6 @@ use limen::files;
 use limen::files::Target;
 #[cfg(any(feature = "ort", test))]
 use std::fs;
-#[cfg(any(feature = "ort", test))]
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,7 +25,7 @@ const MAX_BYTES: u64 = 4 << 30;
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
-/// Keeps compiled models in a folder, which is made when the first is written. Call it before anything is planned; what is said
+/// Keeps compiled models, and what [trials](crate::trial) of models found, in a folder, which is made when the first is written. Call it before anything is planned; what is said
 /// later is not heard.
 pub fn cache_in(folder: impl Into<PathBuf>) {
     let _ = FOLDER.set(folder.into());
@@ -57,7 +56,6 @@ impl Key {
         &self.0
     }
 
-    #[cfg(any(feature = "ort", test))]
     fn path(&self, folder: &Path) -> PathBuf {
         folder.join(format!("{}.limen", self.0))
     }
@@ -70,8 +68,7 @@ fn processor() -> String {
     format!("{} {}", std::env::consts::ARCH, lines.take(2).collect::<Vec<_>>().join("\n"))
 }
 
-/// What was found under a key.
-#[cfg(any(feature = "ort", test))]
+/// What was found under a key: a compiled model, or what came of a trial.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The compiled model.
@@ -82,7 +79,6 @@ pub(crate) enum Found {
     Damaged(String),
 }
 
-#[cfg(any(feature = "ort", test))]
 pub(crate) fn read(folder: &Path, key: &Key) -> Found {
     let path = key.path(folder);
     let bytes = match files::read(&path, MAX_BYTES) {
@@ -110,7 +106,6 @@ pub(crate) fn read(folder: &Path, key: &Key) -> Found {
 ///
 /// # Errors
 /// What the system said.
-#[cfg(any(feature = "ort", test))]
 pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     let (mut file, part) = Target::beneath(folder, format!("{}.limen", key.0))?.begin()?;

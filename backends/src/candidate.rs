@@ -4,6 +4,7 @@ use crate::calibration::{Calibration, Measured};
 use crate::infer::{Choice, Config};
 use crate::onnx::{Outline, Runtime};
 use crate::shadow::{Reference, measure};
+use crate::trial::Steps;
 use crate::verify::{Case, Tolerance};
 use limen::backend::{BackendError, Capabilities, Lack, Ops, Requirements};
 use limen::infer::InferPlan;
@@ -24,6 +25,8 @@ pub(crate) struct Job<'a> {
     pub(crate) outline: &'a Outline,
     pub(crate) case: Option<(Case, Tolerance)>,
     pub(crate) required: Requirements,
+    /// What is asked of it, or was.
+    pub(crate) steps: &'a Steps,
 }
 
 /// How long a model is measured on a backend, alone and in batches.
@@ -115,10 +118,13 @@ impl Candidate {
 
     /// How long an item of the model takes here, alone and in a batch, ns.
     pub(crate) fn measure(&self, job: &Job<'_>) -> Option<[u64; 2]> {
-        let reference = (self.built?.reference)(job).ok()?;
-        let max = job.config.batch.max.min(reference.signature.max_batch.unwrap_or(usize::MAX)).max(1);
-        let session = (reference.session)(max).ok()?;
-        crate::caught(|| measure(&reference.signature, session, max, CALIBRATED)).ok()?.ok()
+        let built = self.built?;
+        job.steps.step(self.name, "was measured with it", || {
+            let reference = (built.reference)(job).ok()?;
+            let max = job.config.batch.max.min(reference.signature.max_batch.unwrap_or(usize::MAX)).max(1);
+            let session = (reference.session)(max).ok()?;
+            crate::caught(|| measure(&reference.signature, session, max, CALIBRATED)).ok()?.ok()
+        })
     }
 
     pub(crate) fn plan(&self, job: &Job<'_>) -> Result<InferPlan, PlanErrors> {

@@ -16,6 +16,7 @@ use crate::inspect::{Inspection, read_manifest};
 use crate::mock::Mock;
 use crate::onnx::{Loaded, Onnx, OnnxModel, OnnxPrepared, Outline, Runtime, State, batch_dims};
 use crate::shadow::{AnySession, Comparison, Reference, ShadowPlan, compare, measure};
+use crate::trial::{self, Steps};
 use crate::verify::{Case, Tolerance};
 use crate::weights::remote;
 use limen::backend::{Backend, BackendError, Prepared};
@@ -42,13 +43,14 @@ impl limen::infer::Infer for Infer {
             (Choice::Mock, _) => match config.mock.clone().map(Mock::prepare) {
                 Some(Ok(prepared)) => {
                     let least = prepared.least();
-                    plan::<Mock>(&config, prepared, None, case.as_ref()).map(|plan| plan.takes(least))
+                    plan::<Mock>(&config, prepared, None, case.as_ref(), &Steps::default())
+                        .map(|plan| plan.takes(least))
                 }
                 // Said above, field by field.
                 _ => return Err(errors),
             },
             (_, None) => return Err(errors),
-            (_, Some(model)) => choose(&config, model, given, cx, case),
+            (_, Some(model)) => trial::planned(&config, model, given, cx, case),
         };
         match planned {
             Ok(plan) => errors.into_result(plan),
@@ -60,13 +62,14 @@ impl limen::infer::Infer for Infer {
     }
 }
 
-/// Gives the model to the runtime that was chosen, or to the first that can.
-fn choose(
+/// Gives the model to the runtime that was chosen, or to the first that can. Where its code runs, it is a step of a trial.
+pub(crate) fn choose(
     config: &Config,
     model: &str,
     given: &Given,
     cx: &Planning<'_>,
     case: Option<(Case, Tolerance)>,
+    steps: &Steps,
 ) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
     if let Err(why) = remote(model) {
@@ -86,13 +89,18 @@ fn choose(
             return Err(unreadable(model, &BackendError::Model(why)));
         }
     };
-    let outline = match Outline::open(&path) {
-        Ok(outline) => outline,
+    steps.doing(None, "was read");
+    let (outline, size) = match Outline::open_sized(&path) {
+        Ok(found) => found,
         Err(error) => return Err(unreadable(model, &error)),
     };
     for file in outline.files.keys() {
         // They were read; what is noted is that nothing of the graph may write them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
+    }
+    if let Err(why) = steps.of(&outline, size) {
+        errors.at("model", format!("`{model}` {why}")).help("start again when nobody writes to it any more");
+        return Err(errors);
     }
     if let Some(sum) = &config.sha256
         && let Err(why) = outline.check_sum(sum)
@@ -132,10 +140,12 @@ fn choose(
     let required = required(config, &outline);
     let mut verdicts: Vec<(Candidate, Verdict)> = Candidate::all()
         .into_iter()
-        .map(|candidate| (candidate.verdict(&required), candidate))
-        .map(|(verdict, candidate)| (candidate, verdict))
+        .map(|candidate| match (candidate.verdict(&required), steps.failed(candidate.name)) {
+            (Verdict::Fits, Some(why)) => (candidate, Verdict::Failed(why)),
+            (verdict, _) => (candidate, verdict),
+        })
         .collect();
-    let job = Job { config, given, model, path: &path, outline: &outline, case, required };
+    let job = Job { config, given, model, path: &path, outline: &outline, case, required, steps };
     let mut notes = Vec::new();
     let mut table = cache::folder().map(Calibration::read).unwrap_or_default();
     let measured = Measured::new(&outline.sha256, given, config.threads, config.batch.max);
@@ -154,6 +164,10 @@ fn choose(
     for (candidate, verdict) in &mut verdicts {
         let is_asked = config.backend == Choice::Auto || config.backend == candidate.choice;
         if planned.is_some() || !is_asked || *verdict != Verdict::Fits {
+            continue;
+        }
+        if !steps.admits(candidate.name) {
+            *verdict = Verdict::Failed(vec!["it was not tried".into()]);
             continue;
         }
         match candidate.plan(&job) {
@@ -177,7 +191,11 @@ fn choose(
             }
             // The others are no business of a graph that names its backend.
             Err(errors) if config.backend != Choice::Auto => return Err(errors),
-            Err(errors) => *verdict = Verdict::Failed(errors.messages().map(str::to_string).collect()),
+            Err(errors) => {
+                let why: Vec<String> = errors.messages().map(str::to_string).collect();
+                steps.fail(candidate.name, &why);
+                *verdict = Verdict::Failed(why);
+            }
         }
     }
     let said: Vec<String> =
@@ -254,9 +272,12 @@ fn unreadable(model: &str, error: &BackendError) -> PlanErrors {
     errors
 }
 
+/// The step in which a runtime says what compiling came to.
+pub(crate) const COMPILED: &str = "said what it compiled";
+
 /// Plans a model for a runtime.
 pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErrors> {
-    let Job { config, model, required, .. } = job;
+    let Job { config, model, required, steps, .. } = job;
     let mut prepared = prepare_onnx::<R>(job)?;
     let (bytes, parameters) = prepared.size();
     let threads = prepared.threads();
@@ -270,14 +291,20 @@ pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
         && let Some(against) = verify.against
     {
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
-        match reference(against, job, required) {
-            Ok(reference) => {
-                compared = against_reference(&prepared, &reference, tolerance, &mut errors);
-                compared.extend(itself(&reference));
-                compared.extend(recorded_of(&reference, job, &mut errors));
+        let (lines, wrong) = steps.step(R::NAME, "was compared with another backend", || {
+            let (mut lines, mut wrong) = (Vec::new(), PlanErrors::default());
+            match reference(against, job, required) {
+                Ok(reference) => {
+                    lines = against_reference(&prepared, &reference, tolerance, &mut wrong);
+                    lines.extend(itself(&reference));
+                    lines.extend(recorded_of(&reference, job, &mut wrong));
+                }
+                Err(why) => _ = wrong.at("verify.against", why),
             }
-            Err(why) => _ = errors.at("verify.against", why),
-        }
+            (lines, wrong)
+        });
+        compared = lines;
+        errors.append(wrong);
     }
     if let Some(shadow) = &config.shadow {
         let found = reference(shadow.backend, job, required).and_then(|reference| {
@@ -297,21 +324,26 @@ pub(crate) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
     if config.batch.max > 1
         && prepared.single().is_none()
         && config.load == Load::Eager
-        && let Some([alone, together]) = advise(&prepared, config.batch.max)
+        && let Some([alone, together]) = steps.step(R::NAME, "was measured", || advise(&prepared, config.batch.max))
     {
         let (max, verdict) = (config.batch.max, if together < alone { "pays" } else { "does not pay" });
         let (alone, together) = (show_ns(alone), show_ns(together));
         compared.push(format!("a batch of {max} takes {together} an item, one alone {alone}: batching {verdict} here"));
     }
-    if let Some(found) = prepared.compiled() {
+    let compiled = steps.step(R::NAME, COMPILED, || {
+        let found = prepared.compiled()?;
         let ms = found.compile_ns as f64 / 1e6;
-        compared.push(format!("compiled {} in {ms:.0} ms, {} from disk", found.compiled, found.from_disk));
-        compared.extend(found.warnings);
+        let mut lines = vec![format!("compiled {} in {ms:.0} ms, {} from disk", found.compiled, found.from_disk)];
+        lines.extend(found.warnings);
+        Some(lines)
+    });
+    if let Some(lines) = compiled {
+        compared.extend(lines);
     } else if cache::folder().is_some() {
-        compared.push(format!("`{}` compiles nothing, so nothing of it is kept", R::NAME));
+        compared.push(format!("`{}` compiles nothing, so nothing compiled is kept", R::NAME));
     }
     let single = prepared.single().map(str::to_string);
-    match plan::<Onnx<R>>(config, prepared, single.as_deref(), job.case.as_ref()) {
+    match plan::<Onnx<R>>(config, prepared, single.as_deref(), job.case.as_ref(), steps) {
         Err(others) => {
             errors.append(others);
             Err(errors)
@@ -417,7 +449,8 @@ fn micros(time: Duration) -> String {
 
 /// Loads a model into a runtime and tries it out.
 fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
-    let &Job { config, given, model, .. } = job;
+    let &Job { config, given, model, steps, .. } = job;
+    steps.doing(Some(R::NAME), "loaded it");
     let loaded = Loaded::<R>::open(job.path, Some(job.outline)).map_err(|error| unreadable(model, &error))?;
     let states: Vec<State> = config
         .state
@@ -455,7 +488,7 @@ fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors
     let lazy = config.load == Load::Lazy;
     let (buckets, one_item) = (config.buckets.clone(), config.batch.max == 1);
     let how = OnnxModel { threads, buckets, states, finite, lazy, one_item, ..OnnxModel::default() };
-    OnnxPrepared::<R>::new(loaded, items, &how).map_err(|error| unreadable(model, &error))
+    OnnxPrepared::<R>::new(loaded, items, &how, steps).map_err(|error| unreadable(model, &error))
 }
 
 /// Checks batching and the recorded case against the model itself.
@@ -464,6 +497,7 @@ fn plan<B: Backend>(
     prepared: B::Prepared,
     single: Option<&str>,
     case: Option<&(Case, Tolerance)>,
+    steps: &Steps,
 ) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
     let signature = prepared.signature();
@@ -475,12 +509,16 @@ fn plan<B: Backend>(
     let mut verified = None;
     let file = config.verify.as_ref().and_then(|verify| verify.case.as_ref());
     if let (Some((case, tolerance)), Some(file)) = (case, file) {
-        match case.try_on(&prepared, config.batch.max, *tolerance) {
-            Ok(tried) if tried.items == 1 => verified = Some(format!("verified with the item of {file}: {tried}")),
-            Ok(tried) => verified = Some(format!("verified with the {} items of {file}: {tried}", tried.items)),
-            Err(wrong) => {
-                wrong.into_iter().for_each(|error| _ = errors.at("verify.case", format!("`{file}`: {error}")))
+        let tried = steps.step(B::NAME, "ran the recorded case", || {
+            match case.try_on(&prepared, config.batch.max, *tolerance) {
+                Ok(tried) if tried.items == 1 => Ok(format!("verified with the item of {file}: {tried}")),
+                Ok(tried) => Ok(format!("verified with the {} items of {file}: {tried}", tried.items)),
+                Err(wrong) => Err(wrong.iter().map(|error| format!("`{file}`: {error}")).collect::<Vec<_>>()),
             }
+        });
+        match tried {
+            Ok(line) => verified = Some(line),
+            Err(wrong) => wrong.into_iter().for_each(|error| _ = errors.at("verify.case", error)),
         }
     }
     errors.into_result(())?;
@@ -528,7 +566,7 @@ mod tests {
         let config = serde_json::from_value(config).map_err(|e| e.to_string())?;
         let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(graph);
         let folders = Folders { graph, ..Folders::default() };
-        let mut cx = Planning { node: "digit", folders: &folders };
+        let mut cx = Planning { node: "digit", folders: &folders, trials: &limen::Trials::default() };
         let planned = <Infer as limen::infer::Infer>::plan(config, &Given::default(), &mut cx);
         planned.map(|plan| format!("{plan:?}")).map_err(|errors| format!("{errors:?}"))
     }
@@ -679,7 +717,8 @@ mod tests {
         let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
         let (given, required) = (Given::default(), limen::backend::Requirements::default());
         let (outline, model) = (&Outline::open(&path).unwrap(), "digits.onnx");
-        let job = Job { config: &config, given: &given, model, path: &path, outline, case, required };
+        let steps = &Steps::default();
+        let job = Job { config: &config, given: &given, model, path: &path, outline, case, required, steps };
         let mut errors = PlanErrors::default();
         assert_eq!(recorded_of(&reference, &job, &mut errors), None);
         let why = errors.messages().next().unwrap();

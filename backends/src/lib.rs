@@ -16,7 +16,7 @@
 //! ones, so that a graph whose model is missing, cut short or wrong never starts. Model files are input: nothing in one
 //! makes this crate panic, and what its constants and attributes make larger than fits is refused before any runtime sees
 //! it. A model is still a program: it can compute a length that no memory holds, which has the process aborted, or loop for
-//! ever.
+//! ever. So it is tried first in a process of its own, where the program lets itself be started for that ([`trial`]).
 //!
 //! ```
 //! let registry = limen::Registry::new().with(limen_backends::register);
@@ -45,6 +45,7 @@ mod rten;
 mod shadow;
 #[cfg(feature = "tract")]
 mod tract;
+pub mod trial;
 mod verify;
 mod weights;
 

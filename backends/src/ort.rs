@@ -41,6 +41,11 @@ pub fn find_onnxruntime(library: impl Into<PathBuf>) {
     let _ = TOLD.set(library.into());
 }
 
+/// Where the program was told that it is.
+pub(crate) fn told() -> Option<&'static Path> {
+    TOLD.get().map(PathBuf::as_path)
+}
+
 /// ONNX Runtime, loaded when it is first asked for.
 fn environment() -> Result<&'static Environment, BackendError> {
     let found = FOUND.get_or_init(|| {

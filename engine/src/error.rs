@@ -4,6 +4,7 @@
 //! with all of them at once. Nodes answer with a [`NodeError`]; a run that could not start or finish says so with
 //! a [`RunError`].
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -128,18 +129,18 @@ impl std::error::Error for Problems {}
 /// errors.at("range[1]", "1 is not above range[0], which is 1").help("give a wider range");
 /// assert!(errors.into_result(()).is_err());
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanErrors(pub(crate) Vec<FieldError>);
 
 /// One entry of [`PlanErrors`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldError {
     pub(crate) at: At,
     pub(crate) message: String,
     pub(crate) help: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum At {
     Node,
     Field(String),

@@ -64,6 +64,7 @@ mod stage;
 mod sync;
 #[allow(unsafe_code, reason = "handles give access to the pool's slots")]
 mod tensor;
+mod trial;
 pub mod unit;
 mod wait;
 mod wire;
@@ -106,5 +107,6 @@ pub use stage::{OnError, OnGap, OnMiss};
 pub use tensor::{
     Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
 };
+pub use trial::Trials;
 pub use wait::Wait;
 pub use wire::Wired;

@@ -13,6 +13,7 @@ use crate::folders::Folders;
 use crate::payload::{Message, Payload};
 use crate::port::Outputs;
 use crate::tensor::PortSpec;
+use crate::trial::Trials;
 use crate::unit::{Rate, Span};
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
@@ -588,6 +589,11 @@ pub struct Given {
 }
 
 impl Given {
+    /// What is connected to each input, in the order of the graph file, as far as it is known: to plan a node without a graph.
+    pub fn of(inputs: impl IntoIterator<Item = (String, Option<PortSpec>)>) -> Self {
+        Given { inputs: inputs.into_iter().collect(), outputs: Vec::new() }
+    }
+
     /// The spec of what is connected to an input; `None` where nothing is, or where it is not known yet (a cycle, a
     /// plain payload).
     pub fn input(&self, port: &str) -> Option<&PortSpec> {
@@ -617,6 +623,8 @@ pub struct Planning<'a> {
     pub node: &'a str,
     /// Where the graph may read and write.
     pub folders: &'a Folders,
+    /// How models are tried.
+    pub trials: &'a Trials,
 }
 
 /// What a node may use while it is built.

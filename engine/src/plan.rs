@@ -26,6 +26,7 @@ use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
 use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};
 use crate::tensor::PortSpec;
+use crate::trial::Trials;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub struct Options {
     pub allow_public: bool,
     /// Where the graph's output files go instead of into its own folder.
     pub out: Option<PathBuf>,
+    /// How models are tried before the graph starts.
+    pub trials: Trials,
 }
 
 /// A planned graph.

@@ -10,8 +10,8 @@ use crate::table::paragraph;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
-use limen::unit::Span;
-use limen::{Layers, Options, Telemetry, nearest};
+use limen::unit::{Bytes, Span};
+use limen::{Layers, Options, Telemetry, Trials, nearest};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -108,6 +108,9 @@ pub enum Verb {
         /// Print one JSON object: what `manifest:` of a node takes
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
         json: bool,
+        /// What reading it may use: memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process
+        #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
+        model_limits: Option<ModelLimits>,
     },
     /// Measure every backend on the models of a graph, for `backend: auto` to go by; needs --cache
     Calibrate(Box<RunArguments>),
@@ -241,10 +244,15 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Where and how it runs")]
     pub onnxruntime: Option<PathBuf>,
 
-    /// Keep compiled models in this folder, so that the next start compiles nothing
+    /// Keep compiled models, and what trying models out found, in this folder: the next start does neither
     #[arg(long, env = "LIMEN_CACHE", value_name = "DIR")]
     #[arg(hide_env = true, help_heading = "Where and how it runs")]
     pub cache: Option<PathBuf>,
+
+    /// What trying a model out may use: memory=4GiB,cpu=30s,wall=1m, or some of them; none: tried in this process
+    #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS")]
+    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    pub model_limits: Option<ModelLimits>,
 
     /// Do not run where the system refuses something, such as pinning
     #[arg(long, env = "LIMEN_STRICT", value_parser = BoolishValueParser::new())]
@@ -374,6 +382,7 @@ impl RunArguments {
             allow_rt: self.allow_rt,
             allow_public: self.allow_public,
             out: self.out.clone(),
+            trials: self.model_limits.clone().unwrap_or_default().0,
         }
     }
 
@@ -423,6 +432,38 @@ impl FromStr for Shadow {
     }
 }
 
+/// What the process may use in which a model is tried: `memory=4GiB,cpu=30s,wall=1m`, or some of these, what is not named following from
+/// the model's size; or `none`, which tries models in this process, without limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelLimits(pub Trials);
+
+impl FromStr for ModelLimits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut trials = Trials { here: text.trim() == "none", ..Trials::default() };
+        for part in text.split(',').filter(|_| !trials.here) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let time = || match value.trim().parse::<Span>() {
+                Ok(span) if !span.0.is_zero() => Ok(Some(span.0)),
+                Ok(_) => Err("no time is too short for any model".to_string()),
+                Err(error) => Err(error),
+            };
+            match name.trim() {
+                "memory" => trials.memory = Some(value.trim().parse::<Bytes>()?.0),
+                "cpu" => trials.cpu = time()?,
+                "wall" => trials.wall = time()?,
+                other => {
+                    return Err(format!(
+                        "`{other}` is not a limit: write `memory=4GiB,cpu=30s,wall=1m`, some of them, or `none`"
+                    ));
+                }
+            }
+        }
+        Ok(ModelLimits(trials))
+    }
+}
+
 /// CPUs by the kernel's numbers, written as the kernel does: `2,3`, `0-3,6`. The order is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
@@ -461,6 +502,7 @@ impl FromStr for CpuList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn read(words: &str) -> Result<Arguments, clap::Error> {
         Arguments::read(std::iter::once("limen-run").chain(words.split_whitespace()))
@@ -504,6 +546,10 @@ mod tests {
             ("g.yaml --cores 0-9999999999", "is not a CPU"),
             ("g.yaml --fail-on accuracy", "expected one of < <= > >= == !="),
             ("g.yaml --telemetry all", "invalid value 'all'"),
+            ("g.yaml --model-limits memory", "is not a size"),
+            ("g.yaml --model-limits cpu=3", "`3` is not a time with its unit"),
+            ("g.yaml --model-limits wall=0s", "no time is too short"),
+            ("g.yaml --model-limits disk=3GiB", "`disk` is not a limit: write `memory=4GiB,cpu=30s,wall=1m`"),
             ("g.yaml --check --plan", "cannot be used with"),
             ("g.yaml -q -v", "cannot be used with"),
             ("g.yaml --histogram x", "--histograms"),
@@ -529,14 +575,19 @@ mod tests {
 
     #[test]
     fn options_reach_the_plan() {
-        let words = "run g --cores 3,0-1 --frames 7 --warmup 20ms --telemetry full --strict --out o \
+        let words = "run g --cores 3,0-1 --frames 7 --warmup 20ms --telemetry full --strict --out o --model-limits memory=3GiB,cpu=9s \
                      --allow-path a --allow-path b --fail-on lost>0 --fail-on left>0";
         let run = run(words);
         let options = run.options();
         assert_eq!(options.cpus, Some(vec![3, 0, 1]));
         assert_eq!((options.frames, options.strict), (Some(7), Some(true)));
-        assert_eq!(options.warmup, Some(std::time::Duration::from_millis(20)));
+        assert_eq!(options.warmup, Some(Duration::from_millis(20)));
         assert_eq!(options.telemetry, Some(Telemetry::Full));
+        assert_eq!(
+            options.trials,
+            Trials { memory: Some(3 << 30), cpu: Some(Duration::from_secs(9)), ..Trials::default() }
+        );
+        assert!("none".parse::<ModelLimits>().unwrap().0.here);
         assert_eq!(run.fail_on.len(), 2);
         assert_eq!((run.out.clone(), run.layers().allowed.len()), (Some("o".into()), 2));
     }

@@ -1,8 +1,9 @@
 //! What a model or a file of weights says of itself, for people and as the manifest that a graph names.
 
 use crate::table::{Table, one_line};
+use limen::Trials;
 use limen::backend::BackendError;
-use limen_backends::{Dispatch, inspect};
+use limen_backends::{Dispatch, trial};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -10,8 +11,8 @@ use std::path::Path;
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn show_inspection(path: &Path, json: bool) -> Result<String, BackendError> {
-    let found = inspect(path)?;
+pub(crate) fn show_inspection(path: &Path, json: bool, trials: &Trials) -> Result<String, BackendError> {
+    let found = trial::inspect(path, trials)?;
     if json {
         return Ok(format!("{:#}\n", serde_json::json!(found)));
     }

@@ -36,6 +36,7 @@ const GATE: u8 = 3;
 /// }
 /// ```
 pub fn main(registry: Registry) -> ExitCode {
+    limen_backends::trial::serve();
     std::panic::set_hook(Box::new(limen::panic_hook));
     // Before there are other threads, which inherit it.
     limen::files::outlive_size_limit();
@@ -65,14 +66,16 @@ pub fn main(registry: Registry) -> ExitCode {
             Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(&registry)
         }
         Some(Verb::VerifyBackend { against, run }) => Run::new(run).verify_backend(&registry, against),
-        Some(Verb::Inspect { file, json }) => match show_inspection(file, *json) {
-            Ok(text) => Stdout::default().print(&text, 0),
-            Err(error) => {
-                let text = format!("{}: {error}", file.to_string_lossy());
-                complain(&format!("limen-run: {}", crate::table::one_line(&text)));
-                REFUSED
+        Some(Verb::Inspect { file, json, model_limits }) => {
+            match show_inspection(file, *json, &model_limits.clone().unwrap_or_default().0) {
+                Ok(text) => Stdout::default().print(&text, 0),
+                Err(error) => {
+                    let text = format!("{}: {error}", file.to_string_lossy());
+                    complain(&format!("limen-run: {}", crate::table::one_line(&text)));
+                    REFUSED
+                }
             }
-        },
+        }
         Some(Verb::Compile(arguments)) => Run::new(arguments).prepare_models(&registry),
         Some(Verb::Calibrate(arguments)) => {
             limen_backends::calibrate();

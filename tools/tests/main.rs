@@ -12,3 +12,4 @@ mod hostile;
 mod program;
 mod reference;
 mod streams;
+mod trials;

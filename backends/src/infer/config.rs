@@ -8,7 +8,8 @@ use limen::files::FileError;
 use limen::infer::{Batch, OnEnd, OnSkip};
 use limen::{DType, Memory, PlanErrors, Planning};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// More threads than this inside one call are refused as a mistake: no CPU has a use for them.
 pub(super) const MAX_THREADS: usize = 256;
@@ -75,7 +76,7 @@ pub struct Config {
 }
 
 /// What runs a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
     /// ONNX models on the CPU, in pure Rust.
@@ -119,7 +120,7 @@ pub struct Require {
 }
 
 /// Where a backend's inputs and outputs can lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequireMemory {
     /// Page-locked memory that a device can read and write.
@@ -149,7 +150,7 @@ impl Require {
 }
 
 /// When a model is made ready for calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
     /// Before the graph starts.
@@ -160,7 +161,7 @@ pub enum Load {
 }
 
 /// What is looked for in the inputs and outputs of every call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
     /// Nothing.
@@ -171,7 +172,7 @@ pub enum Guard {
 }
 
 /// An output that is an input of the next call.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StateConfig {
     /// The model's input.
     pub input: String,
@@ -231,6 +232,38 @@ fn default_rtol() -> f64 {
 }
 
 impl Config {
+    /// What the process that tries the model is told: all but how messages wait for each other, which a trial does not ask.
+    pub(crate) fn to_json(&self) -> Value {
+        // What is no tolerance has been said, and is no JSON either.
+        let near = |atol: f64, rtol: f64| {
+            let usual = |value: f64, usual| if value.is_finite() { value } else { usual };
+            (usual(atol, default_atol()), usual(rtol, default_rtol()))
+        };
+        let mut config = json!({
+            "model": self.model, "sha256": self.sha256, "manifest": self.manifest, "backend": self.backend,
+            "batch": { "max": self.batch.max }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
+            "state": self.state, "guard": self.guard,
+        });
+        if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =
+            &self.require
+        {
+            let dtypes: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
+            config["require"] = json!({
+                "device": device, "dtypes": dtypes, "max_batch": max_batch, "max_rank": max_rank, "ops": ops,
+                "memory": memory, "streams": streams, "graph_capture": graph_capture,
+            });
+        }
+        if let Some(VerifyConfig { case, against, atol, rtol }) = &self.verify {
+            let (atol, rtol) = near(*atol, *rtol);
+            config["verify"] = json!({ "case": case, "against": against, "atol": atol, "rtol": rtol });
+        }
+        if let Some(ShadowConfig { backend, every, atol, rtol }) = &self.shadow {
+            let (atol, rtol) = near(*atol, *rtol);
+            config["shadow"] = json!({ "backend": backend, "every": every, "atol": atol, "rtol": rtol });
+        }
+        config
+    }
+
     /// What is wrong without looking at any file.
     pub(super) fn check(&self, errors: &mut PlanErrors) {
         if self.batch.max == 0 {
@@ -354,7 +387,7 @@ impl Config {
     }
 
     /// The recorded case, where there is one and it can be read.
-    pub(super) fn case(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<(Case, Tolerance)> {
+    pub(crate) fn case(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<(Case, Tolerance)> {
         let verify = self.verify.as_ref()?;
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
         let case = verify.case.as_ref()?;

@@ -108,7 +108,14 @@ impl Outline {
     /// # Errors
     /// What is wrong with the model, naming tensor or file.
     pub fn open(path: &Path) -> Result<Outline, BackendError> {
-        Ok(Opened::new(path)?.read()?.outline)
+        Ok(Outline::open_sized(path)?.0)
+    }
+
+    /// The same, and how many bytes all its files have.
+    pub(crate) fn open_sized(path: &Path) -> Result<(Outline, u64), BackendError> {
+        let artifact = Opened::new(path)?.read()?;
+        let size = artifact.size();
+        Ok((artifact.outline, size))
     }
 }
 

@@ -7,8 +7,9 @@ use super::runtime::{Call, CallInput, Runtime, whole};
 use super::session::{OnnxSession, Side, Whole, buffer};
 use crate::cache::Compiled;
 use crate::shadow::ShadowPlan;
+use crate::trial::Steps;
 use limen::backend::{Backend, BackendError, BatchRef, Capabilities, Prepared, Signature, TensorSpec};
-use limen::{DType, Dim, MAX_RANK};
+use limen::{DType, Dim, MAX_RANK, PortSpec};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -77,7 +78,7 @@ impl<R: Runtime> Backend for Onnx<R> {
             let all: Vec<_> = unbound.iter().map(|u| format!("input `{}`: {}", u.input, u.why)).collect();
             BackendError::Unsupported(all.join("; "))
         })?;
-        OnnxPrepared::new(loaded, bound, &model)
+        OnnxPrepared::new(loaded, bound, &model, &Steps::default())
     }
 }
 
@@ -139,7 +140,12 @@ impl<R: Runtime> std::fmt::Debug for OnnxPrepared<R> {
 
 impl<R: Runtime> OnnxPrepared<R> {
     /// Tries the model out on zeros, to learn the shapes of its outputs and whether it takes batches.
-    pub(crate) fn new(loaded: Arc<Loaded<R>>, items: Vec<Vec<usize>>, model: &OnnxModel) -> Result<Self, BackendError> {
+    pub(crate) fn new(
+        loaded: Arc<Loaded<R>>,
+        items: Vec<Vec<usize>>,
+        model: &OnnxModel,
+        steps: &Steps,
+    ) -> Result<Self, BackendError> {
         let outline = &loaded.outline;
         let batch_dims = batch_dims(outline, &model.states)?;
         let inputs = std::iter::zip(&outline.inputs, items).zip(&batch_dims).map(|((declared, item), batch_dim)| {
@@ -157,7 +163,12 @@ impl<R: Runtime> OnnxPrepared<R> {
         let shared = loaded.runtime.share(call.threads)?;
         let trial = |batch: usize| {
             let call = Call { batches: vec![batch], ..call.clone() };
-            try_out(&loaded, &shared, &call, batch)
+            let what = format!("ran it on zeros, {batch} item{}", if batch == 1 { "" } else { "s" });
+            let found: Result<Came, String> = steps.step(R::NAME, &what, || {
+                let found = try_out(&loaded, &shared, &call, batch).map_err(|error| error.to_string())?;
+                Ok(found.into_iter().map(|(dtype, shape)| (dtype.name().to_string(), shape)).collect())
+            });
+            came(found?, call.outputs.len())
         };
         let one = trial(1).map_err(|e| BackendError::Unsupported(format!("a trial run on zeros failed: {e}")))?;
         let input_of = |output: usize| states.iter().find(|(_, state)| *state == output).map(|(input, _)| *input);
@@ -273,6 +284,22 @@ impl<R: Runtime> OnnxPrepared<R> {
         }
         buckets
     }
+}
+
+/// The outputs of a trial, by the name of their elements' type and their shape.
+type Came = Vec<(String, Vec<usize>)>;
+
+/// What came of a trial, if it can have: it may have been kept on disk.
+fn came(found: Came, outputs: usize) -> Result<Vec<(DType, Vec<usize>)>, String> {
+    let wrong = || "what is kept of its trial is not of this model".to_string();
+    let known = |name: &str| name.parse::<PortSpec>().ok().map(|spec| spec.dtype);
+    let fits = |(name, shape): (String, Vec<usize>)| {
+        let dtype = known(&name)?;
+        let bytes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim))?;
+        (bytes <= isize::MAX as usize / 8).then_some((dtype, shape))
+    };
+    let found: Option<Vec<_>> = found.into_iter().map(fits).collect();
+    found.filter(|found| found.len() == outputs).ok_or_else(wrong)
 }
 
 /// Runs a model on zeros and says what comes out.

@@ -486,7 +486,7 @@ mod tests {
         let folder = folder.path();
         fs::write(folder.join("there.txt"), "x").unwrap();
         let folders = folders(folder);
-        let cx = Planning { node: "n", folders: &folders };
+        let cx = Planning { node: "n", folders: &folders, trials: &limen::Trials::default() };
         for (path, exists, expected) in [
             ("new.txt", Exists::Fail, ""),
             ("out/new.txt", Exists::Replace, ""),

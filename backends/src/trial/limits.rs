@@ -1,0 +1,93 @@
+//! What a trial may use: what was asked for, else what follows from the model's size.
+
+use limen::Trials;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The largest size that anything follows from: larger models are refused.
+const MAX_SIZE: u64 = 1 << 30;
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Asked {
+    memory: Option<u64>,
+    cpu: Option<Duration>,
+    wall: Option<Duration>,
+}
+
+/// What a trial may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Bytes.
+    pub(super) memory: u64,
+    pub(super) cpu: Duration,
+    pub(super) wall: Duration,
+}
+
+/// What is done in a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Calls {
+    /// Runtimes that load the model.
+    pub(super) runtimes: u64,
+    pub(super) threads: u64,
+    /// Items in a call.
+    pub(super) items: u64,
+}
+
+impl Asked {
+    pub(super) fn new(trials: &Trials) -> Self {
+        let &Trials { memory, cpu, wall, .. } = trials;
+        Asked { memory, cpu, wall }
+    }
+
+    pub(super) fn is_memory_asked(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Of a model of so many bytes, as far as they are known by now.
+    ///
+    /// Runtimes hold a model's weights several times while they rewrite and pack them, and what lies between its layers
+    /// besides. On the models tried that was less than a tenth of this, and less time by more.
+    pub(super) fn of(&self, size: u64, calls: Calls) -> Limits {
+        let size = size.min(MAX_SIZE);
+        let memory = (1 << 30) + 16 * size * calls.runtimes + (calls.items.saturating_sub(1)).saturating_mul(128 << 20);
+        let seconds = (10 + (size >> 20)) * calls.runtimes;
+        Limits {
+            memory: self.memory.unwrap_or_else(|| memory.min(all_memory())),
+            cpu: self.cpu.unwrap_or(Duration::from_secs(seconds * calls.threads)),
+            wall: self.wall.unwrap_or(Duration::from_secs(seconds * 3)),
+        }
+    }
+
+    /// The most that a trial may come to use, whatever is found out of the model's size.
+    pub(super) fn most(&self, calls: Calls) -> Limits {
+        self.of(MAX_SIZE, calls)
+    }
+}
+
+/// The memory of the machine: a trial that needs more ends there and not by the hand of the kernel.
+fn all_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_follow_from_the_size_unless_they_are_asked_for() {
+        let calls = Calls { runtimes: 1, threads: 1, items: 1 };
+        let small = Asked::default().of(0, calls);
+        assert_eq!((small.cpu, small.wall), (Duration::from_secs(10), Duration::from_secs(30)));
+        let large = Asked::default().of(100 << 20, Calls { runtimes: 2, threads: 4, ..calls });
+        assert_eq!((large.cpu, large.wall), (Duration::from_secs(880), Duration::from_secs(660)));
+        assert!(large.memory > small.memory || large.memory == all_memory());
+        assert_eq!(Asked::default().of(u64::MAX, calls), Asked::default().most(calls));
+        let asked = Trials { memory: Some(7), wall: Some(Duration::from_secs(1)), ..Trials::default() };
+        let asked = Asked::new(&asked).of(0, calls);
+        assert_eq!((asked.memory, asked.cpu, asked.wall), (7, small.cpu, Duration::from_secs(1)));
+    }
+}

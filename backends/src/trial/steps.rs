@@ -1,0 +1,155 @@
+//! What is asked of a model while its node is planned: recorded where it is tried, and answered from the record where the
+//! graph is planned.
+
+use super::answer::Heard;
+use crate::onnx::Outline;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// What a trial found out about a model, by step, and of which files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(super) steps: BTreeMap<String, Value>,
+    /// The SHA-256 of the model's file, under an empty name, and of the files of its weights.
+    pub(super) sums: BTreeMap<String, String>,
+}
+
+impl Record {
+    /// Why runtimes could not run the model.
+    pub(super) fn failed(&self) -> impl Iterator<Item = &Value> {
+        self.steps.iter().filter(|(step, _)| step.ends_with(FAILED)).map(|(_, why)| why)
+    }
+
+    /// Forgets a step of every runtime.
+    pub(super) fn forget(&mut self, what: &str) {
+        self.steps.retain(|step, _| step.split_once(' ').is_none_or(|(_, step)| step != what));
+    }
+}
+
+/// The steps of planning a model in which its code is run.
+#[derive(Default)]
+pub(crate) struct Steps {
+    mode: Mode,
+    /// Runtimes in which the trial died, each with what was said of it: they are not tried again.
+    pub(crate) dead: Vec<(String, String)>,
+    /// Whether something is another than it was in the trial.
+    changed: Cell<bool>,
+}
+
+#[derive(Default)]
+enum Mode {
+    /// Models are tried in this process, and nobody else asks.
+    #[default]
+    Here,
+    /// What is found is recorded, and what is begun is told.
+    Recording(RefCell<Record>, fn(&Heard)),
+    /// What was found is not asked again.
+    Replaying(Record),
+}
+
+impl Steps {
+    pub(super) fn recording(dead: Vec<(String, String)>, tell: fn(&Heard)) -> Self {
+        Steps { mode: Mode::Recording(RefCell::default(), tell), dead, ..Steps::default() }
+    }
+
+    pub(super) fn replaying(record: Record, dead: Vec<(String, String)>) -> Self {
+        Steps { mode: Mode::Replaying(record), dead, ..Steps::default() }
+    }
+
+    pub(super) fn into_record(self) -> Record {
+        match self.mode {
+            Mode::Recording(record, _) => record.into_inner(),
+            Mode::Here | Mode::Replaying(_) => Record::default(),
+        }
+    }
+
+    /// Says what is done next, in words that follow the name of the runtime.
+    pub(crate) fn doing(&self, runtime: Option<&str>, what: &str) {
+        if let Mode::Recording(_, tell) = &self.mode {
+            tell(&Heard::Doing { runtime: runtime.map(str::to_string), what: what.to_string() });
+        }
+    }
+
+    /// Does one step of a runtime, or says what came of it where it was tried.
+    pub(crate) fn step<T: Serialize + DeserializeOwned>(
+        &self,
+        runtime: &str,
+        what: &str,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let key = format!("{runtime} {what}");
+        match &self.mode {
+            Mode::Here => work(),
+            Mode::Recording(record, _) => {
+                self.doing(Some(runtime), what);
+                let found = work();
+                if let Ok(value) = serde_json::to_value(&found) {
+                    record.borrow_mut().steps.insert(key, value);
+                }
+                found
+            }
+            Mode::Replaying(record) => {
+                let found = record.steps.get(&key).and_then(|value| T::deserialize(value).ok());
+                found.unwrap_or_else(work)
+            }
+        }
+    }
+
+    /// Remembers that a runtime cannot run the model.
+    pub(crate) fn fail(&self, runtime: &str, messages: &[String]) {
+        let _ = self.step(runtime, FAILED, || messages.to_vec());
+    }
+
+    /// Why a runtime could not run the model where it was tried.
+    pub(crate) fn failed(&self, runtime: &str) -> Option<Vec<String>> {
+        if let Some((_, why)) = self.dead.iter().find(|(name, _)| name == runtime) {
+            return Some(vec![why.clone()]);
+        }
+        let Mode::Replaying(record) = &self.mode else { return None };
+        Vec::deserialize(record.steps.get(&format!("{runtime} {FAILED}"))?).ok()
+    }
+
+    /// Whether a runtime may be given the model in this process: where a trial came before, only if it was tried there. One that was
+    /// not is chosen for something that has changed since.
+    pub(crate) fn admits(&self, runtime: &str) -> bool {
+        let Mode::Replaying(record) = &self.mode else { return true };
+        let was_tried = record.steps.keys().any(|step| step.split_once(' ').is_some_and(|(name, _)| name == runtime));
+        self.changed.set(self.changed.get() || !was_tried);
+        was_tried
+    }
+
+    /// Notes which files are tried, and what they come to in bytes; where they were tried before, whether they are the same.
+    ///
+    /// # Errors
+    /// A sentence about files that are not.
+    pub(crate) fn of(&self, outline: &Outline, size: u64) -> Result<(), String> {
+        match &self.mode {
+            Mode::Here => Ok(()),
+            Mode::Recording(record, tell) => {
+                record.borrow_mut().sums = sums(outline);
+                tell(&Heard::Size(size));
+                Ok(())
+            }
+            Mode::Replaying(record) if record.sums == sums(outline) => Ok(()),
+            Mode::Replaying(_) => {
+                self.changed.set(true);
+                Err("changed while it was tried".into())
+            }
+        }
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.changed.get()
+    }
+}
+
+const FAILED: &str = "failed";
+
+fn sums(outline: &Outline) -> BTreeMap<String, String> {
+    let mut sums = outline.files.clone();
+    sums.insert(String::new(), outline.sha256.clone());
+    sums
+}

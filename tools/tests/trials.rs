@@ -1,0 +1,252 @@
+//! Models that take their process along are refused by the program, and cost it nothing else.
+
+use crate::program::Folder;
+use limen::{Layers, Options, Plan, Trials};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const GRAPH: &str = "
+version: 1
+nodes:
+  a: { kind: synthetic, config: { pattern: noise, shape: [2], dtype: f32, count: 4 } }
+  m: { kind: infer, config: { model: model.onnx }, from: a }
+  b: { kind: 'null', from: m }
+";
+
+/// A number of a protocol buffer.
+fn varint(mut n: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while n > 127 {
+        bytes.push(n as u8 | 128);
+        n >>= 7;
+    }
+    bytes.push(n as u8);
+    bytes
+}
+
+fn number(field: u64, n: u64) -> Vec<u8> {
+    [varint(field << 3), varint(n)].concat()
+}
+
+fn text(field: u64, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let bytes = bytes.as_ref();
+    [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
+/// A graph's input or output: `n` items of two numbers, or one value.
+fn value(name: &str, elem: u64, is_item: bool) -> Vec<u8> {
+    let dims = if is_item { [text(1, text(2, "n")), text(1, number(1, 2))].concat() } else { Vec::new() };
+    [text(1, name), text(2, text(1, [number(1, elem), text(2, dims)].concat()))].concat()
+}
+
+fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: &[u8]) -> Vec<u8> {
+    let inputs: Vec<u8> = inputs.iter().flat_map(|name| text(1, name)).collect();
+    let names: Vec<u8> = outputs.iter().flat_map(|name| text(2, name)).collect();
+    text(1, [inputs, names, text(3, outputs[0]), text(4, op), attribute.to_vec()].concat())
+}
+
+fn integer(name: &str, n: u64) -> Vec<u8> {
+    text(5, [text(1, name), number(3, n), number(20, 2)].concat())
+}
+
+const FLOAT: u64 = 1;
+const I64: u64 = 7;
+const BOOL: u64 = 9;
+
+fn weight(name: &str, elem: u64, dims: &[u64], bytes: &[u8]) -> Vec<u8> {
+    let dims: Vec<u8> = dims.iter().flat_map(|dim| number(1, *dim)).collect();
+    text(5, [dims, number(2, elem), text(8, name), text(9, bytes)].concat())
+}
+
+fn model(parts: &[Vec<u8>]) -> Vec<u8> {
+    let ends = [text(2, "g"), text(11, value("x", FLOAT, true)), text(12, value("y", FLOAT, true))];
+    let graph = [parts.concat(), ends.concat()].concat();
+    [number(1, 8), text(7, graph), text(8, number(2, 17))].concat()
+}
+
+/// Goes round 2⁴⁰ times.
+fn endless() -> Vec<u8> {
+    let body = [
+        node("Identity", &["c"], &["c2"], &[]),
+        node("Relu", &["v"], &["v2"], &[]),
+        text(2, "body"),
+        [value("i", I64, false), value("c", BOOL, false), value("v", FLOAT, true)].map(|v| text(11, v)).concat(),
+        [value("c2", BOOL, false), value("v2", FLOAT, true)].map(|v| text(12, v)).concat(),
+    ];
+    let attribute = text(5, [text(1, "body"), text(6, body.concat()), number(20, 5)].concat());
+    let turns = weight("turns", I64, &[], &(1_u64 << 40).to_le_bytes());
+    model(&[node("Loop", &["turns", "yes", "x"], &["y"], &attribute), turns, weight("yes", BOOL, &[], &[1])])
+}
+
+/// Asks for 160 GB, of a length that it computes from its input.
+fn hungry() -> Vec<u8> {
+    model(&[
+        node("ReduceSum", &["x"], &["s"], &integer("keepdims", 0)),
+        node("Exp", &["s"], &["e"], &[]),
+        node("Mul", &["e", "many"], &["l"], &[]),
+        node("Cast", &["l"], &["k"], &integer("to", I64)),
+        node("ConstantOfShape", &["k"], &["z"], &[]),
+        node("ReduceSum", &["z"], &["r"], &integer("keepdims", 0)),
+        node("Add", &["x", "r"], &["y"], &[]),
+        weight("many", FLOAT, &[2], &[2e5_f32.to_le_bytes(), 2e5_f32.to_le_bytes()].concat()),
+    ])
+}
+
+fn with(test: &str, model: &[u8]) -> Folder {
+    let folder = Folder::with(test, GRAPH);
+    fs::write(folder.0.join("model.onnx"), model).unwrap();
+    folder
+}
+
+/// The processes that a process has started, and those that are still at work of some.
+fn children(parent: u32) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| stat(*pid).is_some_and(|(_, its_parent)| its_parent == parent)).collect()
+}
+
+/// The state and the parent of a process.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut parts = text.rsplit_once(')')?.1.split_whitespace();
+    Some((parts.next()?.chars().next()?, parts.next()?.parse().ok()?))
+}
+
+/// Looks until something is so.
+#[track_caller]
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        match look() {
+            Some(found) => return found,
+            None if Instant::now() > end => panic!("{what}"),
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+const GOOD: &str = "tried in this process";
+
+fn good() -> Vec<u8> {
+    model(&[node("Relu", &["x"], &["y"], &[])])
+}
+
+#[test]
+fn a_model_that_takes_its_process_along_is_refused() {
+    for (name, model, limits, how) in [
+        ("endless", endless(), "cpu=1s", "used up its 1s of processor time while `rten` ran it on zeros"),
+        ("late", endless(), "wall=300ms", "had not ended after 300ms and was ended while `rten` ran it on zeros"),
+        ("hungry", hungry(), "memory=500MiB", "needed more than its 500 MiB of memory while `rten` ran it on zeros"),
+    ] {
+        let folder = with(&format!("trial-{name}"), &model);
+        let all = ["check", "run", "plan", "compile --cache kept", "calibrate --cache kept"];
+        for verb in all.into_iter().take(if name == "hungry" { 5 } else { 1 }) {
+            let ran = folder.run(&format!("{verb} graph.yaml --model-limits {limits}"));
+            let how = how.split(" while").next().filter(|_| verb.starts_with("calibrate")).unwrap_or(how);
+            ran.expect(2, "", how).expect(2, "", "error[E0130]: `m`: `model.onnx` was tried in a process of its own");
+            ran.expect(2, "", "help: give it more with `--model-limits ");
+            assert!(!ran.err.contains("panicked") && !ran.err.contains("memory allocation of"), "{}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn every_verb_that_touches_a_model_has_the_limits() {
+    let folder = with("trial-verbs", &good());
+    for words in [
+        "check graph.yaml",
+        "inspect model.onnx",
+        "inspect model.onnx --json",
+        "verify-backend graph.yaml --against rten",
+        "calibrate graph.yaml --cache kept",
+        "compile graph.yaml --cache kept",
+        "graph.yaml --shadow rten",
+    ] {
+        folder.run(words).expect(0, "", "");
+        folder.run(&format!("{words} --model-limits none")).expect(0, "", "");
+        // What has been tried is not tried again.
+        fs::remove_dir_all(folder.0.join("kept")).unwrap_or_default();
+        let refused = folder.run(&format!("{words} --model-limits memory=1B"));
+        refused.expect(2, "", "was tried in a process of its own, which needed more than its 1 B of memory");
+    }
+    folder.run("plan graph.yaml --model-limits none").expect(0, GOOD, "");
+    let planned = folder.run("plan graph.yaml");
+    assert!(!planned.expect(0, "backend rten", "").out.contains(GOOD), "{}", planned.out);
+}
+
+#[test]
+fn what_was_tried_is_kept() {
+    let folder = with("trial-kept", &good());
+    folder.run("check graph.yaml --cache kept").expect(0, "", "");
+    // No process could try anything with this.
+    let cached = "plan graph.yaml --cache kept --model-limits memory=1B";
+    folder.run(cached).expect(0, "tried before, and what came of it found in kept", "");
+    let files = || fs::read_dir(folder.0.join("kept")).unwrap().map(|entry| entry.unwrap().path());
+    let entry = files().next().unwrap();
+    let whole = fs::read(&entry).unwrap();
+    fs::write(&entry, &whole[..whole.len() - 1]).unwrap();
+    folder.run(cached).expect(2, "", "needed more than its 1 B of memory");
+    fs::write(&entry, &whole).unwrap();
+    folder.run(cached).expect(0, "tried before", "");
+    // Another model is another trial, and so is another way to call it.
+    fs::write(folder.0.join("model.onnx"), model(&[node("Neg", &["x"], &["y"], &[])])).unwrap();
+    folder.run(cached).expect(2, "", "needed more than its 1 B of memory");
+    fs::write(folder.0.join("model.onnx"), good()).unwrap();
+    folder.run(&format!("{cached} --set nodes.m.config.batch.max=2")).expect(2, "", "needed more than its 1 B");
+    folder.run(cached).expect(0, "tried before", "");
+}
+
+#[test]
+fn a_program_of_ones_own_names_the_one_that_tries() {
+    let plan = |folder: &Folder, trials: Trials| {
+        let options = Options { trials, ..Options::default() };
+        let graph = folder.0.join("graph.yaml");
+        Plan::from_file(&graph, &Layers::default(), &limen_run::registry(), &options)
+    };
+    let notes = |plan: &Plan| plan.nodes().iter().flat_map(|node| node.notes.clone()).collect::<Vec<_>>().join("\n");
+    let program = |name: &str| Trials { program: Some(name.into()), ..Trials::default() };
+    let folder = with("trial-embedded", &good());
+    assert!(notes(&plan(&folder, Trials::default()).unwrap()).contains("call `limen_backends::trial::serve` first"));
+    let tried = plan(&folder, program(env!("CARGO_BIN_EXE_limen-run"))).unwrap();
+    assert!(!notes(&tried).contains(GOOD), "{}", notes(&tried));
+    assert_eq!(tried.wire().unwrap().start().unwrap().wait().exit_code(), 0);
+    assert!(Path::new("/bin/true").exists());
+    let hungry = with("trial-embedded-hungry", &hungry());
+    for (name, how) in [
+        (env!("CARGO_BIN_EXE_limen-run"), "needed more than its 1.00 GiB of memory"),
+        ("/bin/true", "is `/bin/true`, which does not answer as limen"),
+        ("/nowhere/limen", "could not be started: /nowhere/limen: No such file"),
+    ] {
+        let problems = plan(&hungry, program(name)).map(|_| ()).unwrap_err().to_string();
+        assert!(problems.contains("`m`") && problems.contains(how), "{name}: {problems}");
+    }
+}
+
+#[test]
+fn a_trial_does_not_outlive_who_asks() {
+    let folder = with("trial-orphan", &endless());
+    let mut asks = folder.command("check graph.yaml --model-limits cpu=1h,wall=1h").spawn().unwrap();
+    let word = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("trial\0");
+    let trial = until("no trial begins", || children(asks.id()).into_iter().find(word));
+    // What it may use is set before anything is read.
+    let limits = || fs::read_to_string(format!("/proc/{trial}/limits")).unwrap_or_default();
+    until("it has no limits", || {
+        limits().lines().any(|l| l.starts_with("Max cpu time") && l.contains("3600")).then_some(())
+    });
+    asks.kill().unwrap();
+    asks.wait().unwrap();
+    until("it goes on", || stat(trial).is_none_or(|(state, _)| state == 'Z').then_some(()));
+}
+
+#[test]
+fn a_backend_in_which_a_model_dies_is_passed_over() {
+    let folder = with("trial-auto", &hungry());
+    let ran = folder.run("plan graph.yaml --set nodes.m.config.backend=auto --model-limits memory=500MiB");
+    let died =
+        "`rten` cannot run it: `model.onnx` was tried in a process of its own, which needed more than its 500 MiB";
+    // Where another one is built in it may have more luck.
+    match ran.code {
+        Some(2) => _ = ran.expect(2, "", "nothing here runs `model.onnx`").expect(2, "", died),
+        _ => _ = ran.expect(0, "m: backend ", "").expect(0, "`rten` cannot run it", ""),
+    }
+}
