@@ -5,10 +5,7 @@
 //! short, changed or made by something else is compiled again and said so.
 
 use crate::weights::sha256;
-use limen::files;
-#[cfg(any(feature = "ort", test))]
-use limen::files::Target;
-#[cfg(any(feature = "ort", test))]
+use limen::files::{self, Target};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const MAGIC: &str = "limen cache 1";
 
 /// Larger entries were not made here.
-#[cfg(any(feature = "ort", test))]
 const MAX_BYTES: u64 = 4 << 30;
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();

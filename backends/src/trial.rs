@@ -23,17 +23,17 @@ pub(crate) use steps::Steps;
 use crate::infer::{Choice, Config, choose};
 use crate::inspect::Inspection;
 use crate::verify::{Case, Tolerance};
-use crate::weights::{open, sha256};
+use crate::weights::sha256;
 use crate::{cache, calibration};
 use answer::{AnyPath, Node, Request, Task, Unread};
 use limen::backend::BackendError;
+use limen::files;
 use limen::infer::InferPlan;
 use limen::{Given, PlanErrors, Planning, Trials};
 use limits::Asked;
 use process::{Died, ask};
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -280,7 +280,5 @@ impl Place {
 
 /// The SHA-256 of a file.
 fn sum(path: &Path) -> Option<String> {
-    let mut bytes = Vec::new();
-    open(path).ok()?.take((1 << 30) + 1).read_to_end(&mut bytes).ok()?;
-    Some(sha256(&bytes))
+    Some(sha256(&files::read(path, 1 << 30).ok()?))
 }

@@ -67,7 +67,7 @@ impl Asked {
 
 /// The memory of the machine: a trial that needs more ends there and not by the hand of the kernel.
 fn all_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let text = limen::files::system_text("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kib.map_or(u64::MAX, |kib| kib * 1024)
