@@ -245,7 +245,8 @@ impl Counter {
 #[allow(unsafe_code, reason = "reading the counter has no requirement, the function is only not marked safe")]
 #[inline]
 fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    // SAFETY: every x86-64 processor has the instruction, and it touches nothing but registers. Where a process has forbidden it to
+    // itself (`PR_SET_TSC`), the kernel ends the process by a signal.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
