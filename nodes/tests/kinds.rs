@@ -1,5 +1,7 @@
 //! Every stock kind in a graph that runs: what goes in, what comes out, and how a wrong graph is refused.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 use limen::{Drain, Plan, Registry, Report, Spec, Tensor};
 use std::fs;
 use std::path::Path;

@@ -347,9 +347,9 @@ mod tests {
                 let error = OutputFile::open(&of(out, false), path, exists).unwrap_err().to_string();
                 assert!(error.contains("leaves the") && error.contains("--allow-path"), "{path}: {error}");
                 let mut errors = PlanErrors::default();
-                let cx = Planning { node: "n", folders: &of(out, false) };
+                let cx = Planning { node: "n", folders: &of(out, false), trials: &limen::Trials::default() };
                 plan(path, exists, &cx, Ports::new(), &mut errors);
-                assert_eq!(errors.into_result(()).is_err(), true, "{path}");
+                assert!(errors.into_result(()).is_err(), "{path}");
             }
             let circle = OutputFile::open(&of(out, false), "circle", exists).unwrap_err().to_string();
             assert!(circle.contains("symbolic links") || circle.contains("a link"), "{circle}");
@@ -378,7 +378,7 @@ mod tests {
         }
         let busy = File::create(folder.join(".a.txt.78.part")).unwrap();
         busy.lock().unwrap();
-        let cx = Planning { node: "n", folders: &folders(folder) };
+        let cx = Planning { node: "n", folders: &folders(folder), trials: &limen::Trials::default() };
         let mut errors = PlanErrors::default();
         let ports = plan("a.txt", Exists::Replace, &cx, Ports::new(), &mut errors);
         let notices = format!("{ports:?}");

@@ -433,7 +433,7 @@ fn whoever_comes_and_goes_is_counted_once() {
     let mut last = connect(port);
     last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let end = Instant::now() + PATIENCE.unwrap();
-    while matches!(last.read(&mut [0]), Ok(_)) {
+    while last.read(&mut [0]).is_ok() {
         assert!(Instant::now() < end, "never any room");
         last = connect(port);
         last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
