@@ -18,6 +18,7 @@ fn every_sentence_names_its_test() {
                 "engine/src/edge",
                 "engine/src/stage",
                 "nodes/src/source",
+                "nodes/tests",
                 "nodes/src/sink",
                 "nodes/tests",
                 "tools/tests",
