@@ -32,9 +32,9 @@ pub(crate) fn folder() -> Option<&'static Path> {
     FOLDER.get().map(PathBuf::as_path)
 }
 
-/// What a compiled model was made from, and so its name.
+/// What a compiled model was made from, or what was tried, and so its name; and how its file's name ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key(String);
+pub(crate) struct Key(String, &'static str);
 
 impl Key {
     /// Of everything that the result depends on, in order.
@@ -44,7 +44,12 @@ impl Key {
             // With lengths, so that no two lists of parts read the same.
             all.push_str(&format!("{} {part}\n", part.len()));
         }
-        Key(sha256(all.as_bytes()))
+        Key(sha256(all.as_bytes()), "limen")
+    }
+
+    /// The same, of what a trial found.
+    pub(crate) fn of_trial(parts: &[&str]) -> Self {
+        Key(Key::of(parts).0, "trial")
     }
 
     /// The key as the name of a file.
@@ -53,7 +58,7 @@ impl Key {
     }
 
     fn path(&self, folder: &Path) -> PathBuf {
-        folder.join(format!("{}.limen", self.0))
+        folder.join(format!("{}.{}", self.0, self.1))
     }
 }
 

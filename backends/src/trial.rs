@@ -245,7 +245,7 @@ impl Place {
         let versions = crate::candidate::Candidate::all();
         parts.extend(versions.iter().map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        Some(cache::Key::of(&parts))
+        Some(cache::Key::of_trial(&parts))
     }
 
     /// What was found before, and what the plan says of that.
