@@ -131,7 +131,7 @@ impl Tree {
         match serde_saphyr::from_str_with_options::<Raw>(text, options) {
             Ok(raw) => {
                 let mut tree = raw.place(&file);
-                tree.name_null_kinds(text);
+                tree.name_null_kinds(&mut Positions { text, found: None });
                 Ok(tree)
             }
             Err(error) => {
@@ -159,13 +159,11 @@ impl Tree {
     }
 
     /// YAML reads the bare word `null` as nothing; as a kind it names the sink.
-    fn name_null_kinds(&mut self, text: &str) {
+    fn name_null_kinds(&mut self, text: &mut Positions<'_>) {
         let Value::Map(entries) = &mut self.value else { return };
         for (key, value) in entries {
             if key.name == "kind" && value.value == Value::Null {
-                let line = usize::try_from(value.place.line).ok().and_then(|l| text.lines().nth(l.checked_sub(1)?));
-                let column = usize::try_from(value.place.column.saturating_sub(1)).unwrap_or(usize::MAX);
-                if line.is_some_and(|line| line.chars().skip(column).take(4).eq("null".chars())) {
+                if text.begins_with(&value.place, "null") {
                     value.value = Value::Text("null".into());
                 }
             } else if key.name != "config" {
@@ -308,6 +306,27 @@ impl Tree {
 
 /// Wrong values of one config that are reported: each takes another reading of it.
 const MOST_WRONG: usize = 20;
+
+/// A text whose lines and columns are counted once, when the first is asked for.
+struct Positions<'a> {
+    text: &'a str,
+    /// All characters, and where each line begins.
+    found: Option<(Vec<char>, Vec<usize>)>,
+}
+
+impl Positions<'_> {
+    fn begins_with(&mut self, place: &Place, word: &str) -> bool {
+        let (chars, lines) = self.found.get_or_insert_with(|| {
+            let chars: Vec<char> = self.text.chars().collect();
+            let ends = chars.iter().enumerate().filter(|(_, c)| **c == '\n').map(|(at, _)| at + 1);
+            let lines = std::iter::once(0).chain(ends).collect();
+            (chars, lines)
+        });
+        let index = |n: u64| usize::try_from(n).ok().and_then(|n| n.checked_sub(1));
+        let at = index(place.line).and_then(|line| lines.get(line)?.checked_add(index(place.column)?));
+        at.and_then(|at| chars.get(at..)).is_some_and(|rest| word.chars().eq(rest.iter().take(word.len()).copied()))
+    }
+}
 
 /// What the YAML library gives, before the file's name is put into every place.
 struct Raw(Spanned<RawValue>);

@@ -5,6 +5,7 @@
 
 mod check;
 mod connection;
+mod effort;
 mod lineage;
 mod path;
 mod planner;
@@ -24,7 +25,7 @@ use crate::node::{Cost, PlannedPorts, PortType, Setting};
 use crate::place::{Why, WorkerPlan};
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
-use crate::stage::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};
+use crate::stage::{BySource, FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};
 use crate::tensor::PortSpec;
 use crate::trial::Trials;
 use std::collections::BTreeMap;
@@ -118,7 +119,7 @@ pub struct NodePlan {
     /// How a node that failed is built again, and its config.
     pub(crate) restart: Option<(RestartSpec, Tree)>,
     /// By source: the shortest deadline of the paths through here, ns.
-    pub(crate) urgency: Vec<Option<u64>>,
+    pub(crate) urgency: BySource<u64>,
     pub(crate) blocking: bool,
     /// Threads that it starts for its calls.
     pub(crate) helpers: usize,
@@ -302,7 +303,7 @@ impl Plan {
         if options.out.is_some() {
             spec.folders.out.clone_from(&options.out);
         }
-        Planner { spec: &spec, registry, options, problems: Problems::default() }.plan()
+        Planner { spec: &spec, registry, options, problems: Problems::default(), effort: effort::Effort::new() }.plan()
     }
 
     /// The graph's name.

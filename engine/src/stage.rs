@@ -18,7 +18,7 @@ pub(crate) use liveness::Liveness;
 pub use liveness::OnGap;
 pub(crate) use restart::{Again, Blueprint, Restart, RestartSpec};
 pub use sieve::OnMiss;
-pub(crate) use sieve::{Judged, Peak, Rules, Sieve, count_misses, sift};
+pub(crate) use sieve::{BySource, Judged, Peak, Rules, Sieve, count_misses, sift};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
@@ -235,7 +235,7 @@ pub(crate) struct Common {
     /// Whether a node that failed is built again, and when.
     pub(crate) restart: Option<Box<Restart>>,
     /// By source: the shortest deadline of the paths through here, ns; for a schedule that asks.
-    pub(crate) urgency: Vec<Option<u64>>,
+    pub(crate) urgency: BySource<u64>,
     /// After which turn a schedule found something to do here, and when.
     ready: (u64, u64),
     /// The figures of the node that was dropped last.
@@ -276,7 +276,7 @@ impl Common {
             singled: false,
             live: Vec::new(),
             restart: None,
-            urgency: Vec::new(),
+            urgency: BySource::default(),
             ready: (0, 0),
             last: Metrics::default(),
             watchdog: cx.shared.watchdog(),
@@ -448,11 +448,11 @@ impl Common {
     pub(crate) fn due_of(&self, header: Option<&Header>, now: u64) -> u64 {
         match header {
             Some(header) => {
-                let path = self.urgency.get(usize::from(header.source)).copied().flatten();
+                let path = self.urgency.get(header.source).copied();
                 path.map_or(u64::MAX, |deadline| header.origin.0.saturating_add(deadline)).min(header.deadline.0)
             }
             None => {
-                let soonest = self.urgency.iter().flatten().min();
+                let soonest = self.urgency.iter().min();
                 soonest.map_or(u64::MAX, |deadline| now.saturating_add(*deadline))
             }
         }

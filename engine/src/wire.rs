@@ -21,8 +21,8 @@ use crate::port::PortParts;
 use crate::registry::{NodeParts, PlannedNode};
 use crate::running::{GRACE, RunShared, Running, WatchedEdge, Watcher, build_error};
 use crate::stage::{
-    BURST, Blueprint, Common, Counts, Fault, FaultSpec, Judged, Liveness, OnError, Restart, RestartSpec, Rules, Sieve,
-    Stage,
+    BURST, Blueprint, BySource, Common, Counts, Fault, FaultSpec, Judged, Liveness, OnError, Restart, RestartSpec,
+    Rules, Sieve, Stage,
 };
 use crate::sync::{Arc, DynArc};
 use crate::wait::Bell;
@@ -82,7 +82,7 @@ struct Kit {
     begin: Begin,
     restart: Option<(RestartSpec, Tree)>,
     /// By source: the shortest deadline of the paths through here; where the worker's schedule asks.
-    urgency: Vec<Option<u64>>,
+    urgency: BySource<u64>,
     fault: Option<FaultSpec>,
     budget: u64,
     /// Whether an edge fails the node where it has no room.
@@ -237,7 +237,7 @@ impl Plan {
             restart: plan.restart.clone(),
             urgency: match self.workers()[plan.worker].schedule {
                 Schedule::Deadline => plan.urgency.clone(),
-                _ => Vec::new(),
+                _ => BySource::default(),
             },
             fault: plan.fault.clone(),
             budget: plan.budget.unwrap_or(0),

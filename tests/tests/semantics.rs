@@ -14,11 +14,11 @@ fn every_sentence_names_its_test() {
         for (file, test) in names {
             let places = [
                 "tests/tests",
+                "tests/fuzz",
                 "engine/src",
                 "engine/src/edge",
                 "engine/src/stage",
                 "nodes/src/source",
-                "nodes/tests",
                 "nodes/src/sink",
                 "nodes/tests",
                 "tools/tests",

@@ -38,6 +38,8 @@ impl Planner<'_> {
 
     pub(super) fn check_claims(&mut self, nodes: &[NodePlan]) {
         let mut claimed: BTreeMap<Claim, String> = BTreeMap::new();
+        let spec = self.spec;
+        let named: BTreeMap<&str, &NodeSpec> = spec.nodes.iter().rev().map(|node| (node.name.as_str(), node)).collect();
         for node in nodes {
             let Some(planned) = &node.planned else { continue };
             for claim in &planned.ports().claims {
@@ -56,7 +58,7 @@ impl Planner<'_> {
                         Claim::Device(name) => format!("the device {name}"),
                     };
                     let message = format!("`{}` and `{other}` both claim {what}", node.name);
-                    let place = self.spec.nodes.iter().find(|n| n.name == node.name).map(|n| n.config.place.clone());
+                    let place = named.get(node.name.as_str()).map(|n| n.config.place.clone());
                     let place = place.unwrap_or_else(|| self.spec.place.clone());
                     self.wrong("E0132", &place, message, "give one of them another");
                 }
@@ -83,7 +85,7 @@ impl Planner<'_> {
             }
             let mut seen = BTreeSet::from([at]);
             let mut todo = vec![at];
-            while let Some(from) = todo.pop() {
+            while let Some(from) = todo.pop().filter(|_| self.effort.allows(1)) {
                 for edge in nodes[from].outputs.iter().flat_map(|out| &out.edges).map(|edge| &edges[*edge]) {
                     if edge.when_full == WhenFull::Block && seen.insert(edge.to) {
                         todo.push(edge.to);
@@ -103,7 +105,7 @@ impl Planner<'_> {
     /// A call that takes up much of what a path on the same thread may take at most.
     pub(super) fn note_budgets(&self, nodes: &[NodePlan], workers: &[WorkerPlan], notes: &mut Vec<String>) {
         for worker in workers {
-            let soonest = |at: usize| Some((nodes[at].urgency.iter().flatten().min()?, at));
+            let soonest = |at: usize| Some((nodes[at].urgency.iter().min()?, at));
             let Some((deadline, hasty)) = worker.nodes.iter().filter_map(|at| soonest(*at)).min() else { continue };
             for slow in worker.nodes.iter().map(|at| &nodes[*at]) {
                 if let Some(budget) = slow.budget.filter(|budget| budget.saturating_mul(2) > *deadline) {
@@ -130,11 +132,12 @@ impl Planner<'_> {
         notes: &mut Vec<String>,
     ) {
         let ports = |at: usize| nodes[at].planned.as_ref().map(|planned| planned.ports());
+        let sources = nodes.iter().enumerate().rev().filter(|(_, node)| node.role == Role::Source);
+        let numbered: BTreeMap<usize, usize> = sources.map(|(at, node)| (usize::from(node.begin.source), at)).collect();
         // The only source behind an edge, where there is one and nobody can slow it down for nothing.
         let source = |edge: &usize| {
             let [source] = nodes[edges[*edge].from].reached_by[..] else { return None };
-            let is = |node: &&NodePlan| node.role == Role::Source && usize::from(node.begin.source) == source;
-            let at = nodes.iter().position(|node| is(&node))?;
+            let at = *numbered.get(&source)?;
             ports(at).filter(|ports| ports.live || ports.period.is_some()).map(|ports| (at, ports))
         };
         for (at, node) in nodes.iter().enumerate() {
@@ -174,9 +177,12 @@ impl Planner<'_> {
                 "`{}` takes messages of {names} together by their numbers: {rates}, and the faster one is held back to the slower",
                 node.name
             );
-            let is_whole = [way, other_way].iter().all(|edge| loses_nothing(**edge, nodes, edges));
+            let is_whole = [way, other_way].iter().all(|edge| loses_nothing(**edge, nodes, edges, &self.effort));
             let is_known =
                 one.period.is_some() && other.period.is_some() && one.total.is_none() && other.total.is_none();
+            if self.effort.is_spent() {
+                return;
+            }
             if is_known && is_whole {
                 self.wrong("E0157", &specs[at].place, message, way_out);
             } else {
@@ -251,7 +257,7 @@ impl Planner<'_> {
         for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers || ports.scatters)) {
             let gathers = is(at, |ports| ports.gathers);
             let (mut seen, mut todo) = (BTreeSet::from([at]), nodes[at].in_edges.clone());
-            while let Some(edge) = todo.pop() {
+            while let Some(edge) = todo.pop().filter(|_| self.effort.allows(1)) {
                 let from = edges[edge].from;
                 if nodes[from].planned.is_none() {
                     continue;

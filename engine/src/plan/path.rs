@@ -1,31 +1,34 @@
 //! Paths with deadlines: what they ask, whether the graph can keep them at all, and what that means at each node.
 
+use super::effort::Effort;
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan, PathPlan};
 use crate::error::suggest;
 use crate::intake::JoinPolicy;
 use crate::registry::Role;
 use crate::stage::{OnMiss, Rules};
-use std::collections::BTreeSet;
+use petgraph::graph::{DiGraph, NodeIndex};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl Planner<'_> {
     pub(super) fn paths(&mut self, nodes: &[NodePlan], is_whole: bool) -> Vec<PathPlan> {
         let spec = self.spec;
+        let named: HashMap<&str, &NodePlan> = nodes.iter().rev().map(|node| (node.name.as_str(), node)).collect();
         let mut paths = Vec::new();
         for path in &spec.paths {
             let mut ok = true;
             for name in [&path.from, &path.to] {
-                if !spec.nodes.iter().any(|n| n.name == *name) {
+                if !named.contains_key(name.as_str()) {
                     let help = suggest(name, spec.nodes.iter().map(|n| n.name.as_str()));
                     self.wrong("E0120", &path.place, format!("there is no node `{name}`"), help);
                     ok = false;
                 }
             }
-            let find = |name: &str| nodes.iter().find(|n| n.name == name);
+            let find = |name: &str| named.get(name).copied();
             if let (true, Some(from), Some(to)) = (ok && is_whole, find(&path.from), find(&path.to))
                 && (from.role != Role::Source
                     || to.role != Role::Sink
-                    || !to.reached_by.contains(&usize::from(from.begin.source)))
+                    || to.reached_by.binary_search(&usize::from(from.begin.source)).is_err())
             {
                 let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
                 self.wrong("E0137", &path.place, message, "name a source and a sink that its messages reach");
@@ -46,67 +49,98 @@ impl Planner<'_> {
     /// calls may take, or took when they were measured, is noted. Planted delays are there to be rehearsed.
     pub(super) fn check_waits(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
         let (spec, show) = (self.spec, crate::unit::show_ns);
-        for path in spec.paths.iter().filter(|path| path.deadline.is_some()) {
-            let deadline = path.deadline.map_or(0, crate::unit::Span::as_nanos);
-            let find = |name: &str| nodes.iter().position(|n| n.name == name);
-            let (Some(from), Some(to)) = (find(&path.from), find(&path.to)) else { continue };
-            let takes = |node: &NodePlan| node.planned.as_ref().map_or(0, |p| p.ports().takes);
-            if let Some((least, slowest)) =
-                soonest(from, nodes, edges, &takes)[to].filter(|(least, _)| *least > deadline)
-            {
-                let node = &nodes[slowest];
-                let (why, less) = match takes(node) {
-                    0 => ("waits".to_string(), "wait for less"),
-                    time => (format!("takes {} a call", show(time)), "take what is faster"),
-                };
-                let message = format!(
-                    "`{}` to `{}` takes {} at least, because `{}` {why}, and the deadline is {}",
-                    path.from,
-                    path.to,
-                    show(least),
-                    node.name,
-                    show(deadline)
-                );
-                let help = format!("{less}, or write a later deadline");
-                self.wrong("E0145", &path.deadline_place, message, help);
-                continue;
-            }
-            let measured = |node: &NodePlan| node.planned.as_ref().map_or(0, |p| p.ports().measured);
-            let may_take = |node: &NodePlan| takes(node).max(measured(node)).max(node.budget.unwrap_or(0));
-            if let Some((most, slowest)) =
-                soonest(from, nodes, edges, &may_take)[to].filter(|(most, _)| *most > deadline)
-            {
-                let node = &nodes[slowest];
-                let time = may_take(node);
-                let why = match () {
-                    () if node.budget == Some(time) => format!("may take {} a call (`budget`)", show(time)),
-                    () if time > takes(node) => format!("took {} a call when it was measured", show(time)),
-                    () if time > 0 => format!("takes {} a call", show(time)),
-                    () => "waits".into(),
-                };
-                notes.push(format!(
-                    "`{}` to `{}` may take {}, because `{}` {why}, and the deadline is {}: such messages miss it",
-                    path.from,
-                    path.to,
-                    show(most),
-                    node.name,
-                    show(deadline)
-                ));
+        let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
+        let find = |name: &str| named.get(name).copied();
+        let mut by_source: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+        for (at, path) in spec.paths.iter().enumerate().filter(|(_, path)| path.deadline.is_some()) {
+            if let (Some(from), Some(to)) = (find(&path.from), find(&path.to)) {
+                by_source.entry(from).or_default().push((at, to));
             }
         }
+        let takes = |node: &NodePlan| node.planned.as_ref().map_or(0, |p| p.ports().takes);
+        let measured = |node: &NodePlan| node.planned.as_ref().map_or(0, |p| p.ports().measured);
+        let may_take = |node: &NodePlan| takes(node).max(measured(node)).max(node.budget.unwrap_or(0));
+        let mut found = Vec::new();
+        let (mut least, mut most) = (vec![None; nodes.len()], vec![None; nodes.len()]);
+        for (from, paths) in by_source {
+            let behind = behind(from, nodes, edges);
+            if !self.effort.allows(behind.len()) {
+                return;
+            }
+            soonest(from, &behind, nodes, edges, &takes, &mut least);
+            soonest(from, &behind, nodes, edges, &may_take, &mut most);
+            for (at, to) in paths {
+                let path = &spec.paths[at];
+                let deadline = path.deadline.map_or(0, crate::unit::Span::as_nanos);
+                if let Some((least, slowest, _)) = least[to].filter(|(least, _, _)| *least > deadline) {
+                    let node = &nodes[slowest];
+                    let (why, less) = match takes(node) {
+                        0 => ("waits".to_string(), "wait for less"),
+                        time => (format!("takes {} a call", show(time)), "take what is faster"),
+                    };
+                    let message = format!(
+                        "`{}` to `{}` takes {} at least, because `{}` {why}, and the deadline is {}",
+                        path.from,
+                        path.to,
+                        show(least),
+                        node.name,
+                        show(deadline)
+                    );
+                    let help = format!("{less}, or write a later deadline");
+                    self.wrong("E0145", &path.deadline_place, message, help);
+                    continue;
+                }
+                if let Some((most, slowest, _)) = most[to].filter(|(most, _, _)| *most > deadline) {
+                    let node = &nodes[slowest];
+                    let time = may_take(node);
+                    let why = match () {
+                        () if node.budget == Some(time) => format!("may take {} a call (`budget`)", show(time)),
+                        () if time > takes(node) => format!("took {} a call when it was measured", show(time)),
+                        () if time > 0 => format!("takes {} a call", show(time)),
+                        () => "waits".into(),
+                    };
+                    let note = format!(
+                        "`{}` to `{}` may take {}, because `{}` {why}, and the deadline is {}: such messages miss it",
+                        path.from,
+                        path.to,
+                        show(most),
+                        node.name,
+                        show(deadline)
+                    );
+                    found.push((at, note));
+                }
+            }
+            behind.iter().for_each(|at| (least[*at], most[*at]) = (None, None));
+        }
+        found.sort_by_key(|(at, _)| *at);
+        notes.extend(found.into_iter().map(|(_, note)| note));
     }
 }
 
-/// By node: when a message of a source leaves it at the soonest, where calls take so long, and which node kept it longest.
+/// A node and all that its messages reach, in the order of the plan.
+fn behind(from: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<usize> {
+    let (mut seen, mut todo) = (BTreeSet::from([from]), vec![from]);
+    while let Some(at) = todo.pop() {
+        let next = nodes[at].outputs.iter().flat_map(|out| &out.edges).map(|edge| edges[*edge].to);
+        todo.extend(next.filter(|to| seen.insert(*to)));
+    }
+    seen.into_iter().collect()
+}
+
+/// When a message leaves a node, which node kept it longest on its way, and for how long.
+type Leaves = Option<(u64, usize, u64)>;
+
+/// By node behind a source: when one of its messages leaves it at the soonest, where calls take so long.
 fn soonest(
     from: usize,
+    behind: &[usize],
     nodes: &[NodePlan],
     edges: &[EdgePlan],
     takes: &dyn Fn(&NodePlan) -> u64,
-) -> Vec<Option<(u64, usize)>> {
-    // When it leaves, which node kept it longest, and for how long.
-    let mut soonest: Vec<Option<(u64, usize, u64)>> = vec![None; nodes.len()];
-    for (at, node) in nodes.iter().enumerate() {
+    soonest: &mut [Leaves],
+) {
+    for at in behind.iter().copied() {
+        let node = &nodes[at];
         // What closes a cycle comes round later than what enters it.
         let ways = node.in_edges.iter().filter(|e| edges[**e].from < at).filter_map(|e| soonest[edges[*e].from]);
         let one_will_do = node.merges() || node.rule.policy == JoinPolicy::Sample;
@@ -122,53 +156,55 @@ fn soonest(
             if here > longest { (leaves, at, here) } else { (leaves, slowest, longest) }
         });
     }
-    soonest.into_iter().map(|found| found.map(|(leaves, slowest, _)| (leaves, slowest))).collect()
+}
+
+/// What the paths of one source ask of a message at a node, put together over all sinks that it can reach from there.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// The soonest deadline of them.
+    soonest: u64,
+    /// Where every sink has a path that drops: the latest deadline, and what becomes of what misses it.
+    drops: Option<(u64, OnMiss)>,
+}
+
+impl Ahead {
+    fn of(deadline: u64, on_miss: OnMiss) -> Self {
+        let drops = matches!(on_miss, OnMiss::Drop | OnMiss::SkipToLatest);
+        Ahead { soonest: deadline, drops: drops.then_some((deadline, on_miss)) }
+    }
+
+    /// Hopeless only where the most patient sink is too; skipping must suit all of them.
+    fn and(self, other: Ahead) -> Ahead {
+        let drops = self.drops.zip(other.drops).map(|((one, what), (another, also))| {
+            let skips = what == OnMiss::SkipToLatest && also == OnMiss::SkipToLatest;
+            (one.max(another), if skips { OnMiss::SkipToLatest } else { OnMiss::Drop })
+        });
+        Ahead { soonest: self.soonest.min(other.soonest), drops }
+    }
 }
 
 /// What messages must keep at each node, so that none is worked on that every sink it can reach would get too late.
-pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPlan]) {
-    let mut sources: Vec<(u16, String)> = Vec::new();
-    for node in nodes.iter().filter(|n| n.role == Role::Source) {
-        sources.push((node.begin.source, node.name.clone()));
-    }
-    let ends = if paths.iter().any(|path| path.deadline.is_some()) { sinks(nodes, edges) } else { Vec::new() };
+pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Effort) {
+    let ahead = ahead(nodes, edges, paths, effort);
     for at in 0..nodes.len() {
-        let sinks: Vec<String> = ends.get(at).into_iter().flatten().map(|sink| nodes[*sink].name.clone()).collect();
-        let reached = if ends.is_empty() { Vec::new() } else { nodes[at].reached_by.clone() };
-        let sources = sources.iter().filter(|(n, _)| reached.contains(&usize::from(*n)));
         let mut found = Rules::default();
-        for (number, source) in sources {
-            let path =
-                |to: &String| paths.iter().position(|p| p.from == *source && p.to == *to && p.deadline.is_some());
-            let number = usize::from(*number);
-            let dropping = |to: &String| {
-                let path = &paths[path(to)?];
-                let drops = matches!(path.on_miss, OnMiss::Drop | OnMiss::SkipToLatest);
-                path.deadline.filter(|_| drops).map(|deadline| (deadline, path.on_miss))
-            };
-            let all: Option<Vec<(u64, OnMiss)>> = sinks.iter().map(dropping).collect();
-            found.deadlines.resize(number + 1, None);
-            found.deadlines[number] = all.and_then(|all| {
-                // Hopeless only where the most patient sink is too; skipping must suit all of them.
-                let deadline = all.iter().map(|(deadline, _)| *deadline).max()?;
-                let skip = all.iter().all(|(_, on_miss)| *on_miss == OnMiss::SkipToLatest);
-                Some((deadline, if skip { OnMiss::SkipToLatest } else { OnMiss::Drop }))
-            });
-            let soonest = sinks.iter().filter_map(|to| paths[path(to)?].deadline).min();
-            nodes[at].urgency.resize(number + 1, None);
-            nodes[at].urgency[number] = soonest;
-            // Only where messages wait for others does anybody ask for the soonest.
-            if nodes[at].role == Role::Infer
-                || nodes[at].in_edges.iter().any(|edge| !nodes[edges[*edge].from].rules.soonest.is_empty())
-            {
-                found.soonest.resize(number + 1, None);
-                found.soonest[number] = soonest;
+        let awaits = nodes[at].role == Role::Infer
+            || nodes[at].in_edges.iter().any(|edge| !nodes[edges[*edge].from].rules.soonest.is_empty());
+        for (source, ahead, judged) in ahead.of(at) {
+            if !effort.allows(8) {
+                return;
             }
-            if nodes[at].outputs.is_empty() {
-                found.paths.resize(number + 1, None);
-                let judged = path(&nodes[at].name).filter(|index| paths[*index].untold_behind.is_none());
-                found.paths[number] =
-                    judged.and_then(|index| Some((paths[index].deadline?, paths[index].on_miss, index)));
+            nodes[at].urgency.set(source, ahead.soonest);
+            if let Some(drops) = ahead.drops {
+                found.deadlines.set(source, drops);
+            }
+            // Only where messages wait for others does anybody ask for the soonest.
+            if awaits {
+                found.soonest.set(source, ahead.soonest);
+            }
+            if let Some(index) = judged.filter(|index| paths[*index].untold_behind.is_none()) {
+                let deadline = paths[index].deadline.unwrap_or(u64::MAX);
+                found.paths.set(source, (deadline, paths[index].on_miss, index));
             }
         }
         found.max_age = nodes[at].in_edges.iter().map(|e| edges[*e].max_age).collect();
@@ -178,20 +214,76 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
     }
 }
 
-/// The sinks behind each node.
-fn sinks(nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<BTreeSet<usize>> {
-    let mut behind: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); nodes.len()];
-    let mut changed = true;
-    // Once through from the end finds all, except where edges close a cycle.
-    while std::mem::take(&mut changed) {
-        for at in (0..nodes.len()).rev() {
-            let mut found = if nodes[at].outputs.is_empty() { BTreeSet::from([at]) } else { BTreeSet::new() };
-            for edge in nodes[at].outputs.iter().flat_map(|out| &out.edges) {
-                found.extend(&behind[edges[*edge].to]);
-            }
-            changed |= found.len() != behind[at].len();
-            behind[at] = found;
+/// What lies ahead at each node, by source; nodes of one cycle have the same ahead of them.
+#[derive(Default)]
+struct Way {
+    /// By node: its cycle, or itself.
+    part: Vec<usize>,
+    /// By part: by source, what lies ahead, and of a sink the path.
+    ahead: Vec<BTreeMap<u16, (Ahead, Option<usize>)>>,
+}
+
+impl Way {
+    fn of(&self, at: usize) -> impl Iterator<Item = (u16, Ahead, Option<usize>)> {
+        let ahead = self.part.get(at).map(|part| &self.ahead[*part]);
+        ahead.into_iter().flatten().map(|(source, (ahead, path))| (*source, *ahead, *path))
+    }
+}
+
+fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Effort) -> Way {
+    let mut way = Way::default();
+    if paths.iter().all(|path| path.deadline.is_none()) {
+        return way;
+    }
+    let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
+    // By sink: its paths, by source; of several the first holds.
+    let mut ends: HashMap<usize, BTreeMap<u16, usize>> = HashMap::new();
+    for (index, path) in paths.iter().enumerate().filter(|(_, path)| path.deadline.is_some()) {
+        let (Some(from), Some(to)) = (named.get(&*path.from), named.get(&*path.to)) else { continue };
+        if nodes[*from].role == Role::Source && nodes[*to].outputs.is_empty() {
+            ends.entry(*to).or_default().entry(nodes[*from].begin.source).or_insert(index);
         }
     }
-    behind
+    let mut graph = DiGraph::<(), ()>::new();
+    let at: Vec<NodeIndex> = nodes.iter().map(|_| graph.add_node(())).collect();
+    for edge in nodes.iter().flat_map(|node| &node.outputs).flat_map(|out| &out.edges).map(|edge| &edges[*edge]) {
+        graph.add_edge(at[edge.from], at[edge.to], ());
+    }
+    way.part = vec![0; nodes.len()];
+    // Whether there is any sink ahead of a part.
+    let mut leads: Vec<bool> = Vec::new();
+    // Each part behind those that it leads to.
+    for (part, members) in petgraph::algo::kosaraju_scc(&graph).into_iter().enumerate() {
+        members.iter().for_each(|member| way.part[member.index()] = part);
+        let sink = members.iter().map(|member| member.index()).find(|at| nodes[*at].outputs.is_empty());
+        let reaches = |source: &u16| nodes[members[0].index()].reached_by.binary_search(&usize::from(*source)).is_ok();
+        if let Some(sink) = sink {
+            let path = |(source, index): (&u16, &usize)| {
+                let ahead = Ahead::of(paths[*index].deadline.unwrap_or(u64::MAX), paths[*index].on_miss);
+                (*source, (ahead, Some(*index)))
+            };
+            let paths = ends.get(&sink).into_iter().flatten().filter(|(source, _)| reaches(source));
+            way.ahead.push(paths.map(path).collect());
+            leads.push(true);
+            continue;
+        }
+        let next = members.iter().flat_map(|member| nodes[member.index()].outputs.iter().flat_map(|out| &out.edges));
+        let next: BTreeSet<usize> = next.map(|edge| way.part[edges[*edge].to]).filter(|next| *next != part).collect();
+        let next: Vec<usize> = next.into_iter().filter(|next| leads[*next]).collect();
+        let mut found: BTreeMap<u16, (Ahead, usize)> = BTreeMap::new();
+        for (source, (ahead, _)) in next.iter().flat_map(|next| &way.ahead[*next]).filter(|(source, _)| reaches(source))
+        {
+            let known = found.entry(*source).or_insert((*ahead, 0));
+            *known = (known.0.and(*ahead), known.1 + 1);
+        }
+        // A sink without such a path is content with messages that come late.
+        let whole =
+            |(ahead, ways): (Ahead, usize)| Ahead { drops: ahead.drops.filter(|_| ways == next.len()), ..ahead };
+        let is_allowed = effort.allows(found.len() * next.len().max(1) + 1);
+        way.ahead.push(
+            found.into_iter().filter(|_| is_allowed).map(|(source, found)| (source, (whole(found), None))).collect(),
+        );
+        leads.push(!next.is_empty());
+    }
+    way
 }

@@ -1,27 +1,30 @@
 //! The pass over a spec that makes a plan, or every problem.
 
 use super::connection::largest;
+use super::effort::Effort;
 use super::lineage::follow;
 use super::path::rules;
 use super::{EdgePlan, NodePlan, Options, OutputPlan, Plan};
 use crate::emit::{Begin, Skew};
 use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
 use crate::intake::{JoinPolicy, JoinRule, Pick};
-use crate::node::{Claim, Cost, Given, Planning};
+use crate::node::{Claim, Cost, Given, MAX_PORTS, Planning};
 use crate::payload::Qos;
 use crate::place::{self, Why};
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::{JoinSpec, NodeSpec, Spec};
-use crate::stage::{OnError, Rules};
+use crate::stage::{BySource, OnError, Rules};
 use crate::tensor::{DType, PortSpec};
 use petgraph::graph::{DiGraph, NodeIndex};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Planner<'a> {
     pub(super) spec: &'a Spec,
     pub(super) registry: &'a Registry,
     pub(super) options: &'a Options,
     pub(super) problems: Problems,
+    /// What may still be followed from node to node.
+    pub(super) effort: Effort,
 }
 
 /// Where an input comes from: the producer's position in the order, if it exists, and its port, if that is known yet.
@@ -76,9 +79,10 @@ impl Planner<'_> {
         self.share_or_copy(&mut nodes, &edges);
         let sources = self.number_sources(&mut nodes, &edges);
         let wanted = nodes.iter().filter(|node| node.role == Role::Source);
-        let wanted = wanted.filter(|node| self.spec.paths.iter().any(|path| path.from == node.name));
+        let asked: BTreeSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
+        let wanted = wanted.filter(|node| asked.contains(node.name.as_str()));
         let wanted = wanted.map(|node| node.begin.source).collect();
-        follow(&mut nodes, &edges, &wanted);
+        follow(&mut nodes, &edges, &wanted, &self.effort);
         self.size_pools(&mut nodes, &edges, &specs);
         self.size_blends(&mut nodes, &edges, &specs);
         let memory = self.memory(&nodes, &edges, &sources);
@@ -98,13 +102,23 @@ impl Planner<'_> {
             }
         }
         // What a deadline makes nodes give up is one of the losses that a join is held against.
-        rules(&mut nodes, &edges, &paths);
+        rules(&mut nodes, &edges, &paths, &self.effort);
         self.note_budgets(&nodes, &workers, &mut notes);
         if is_whole {
             self.check_waits(&nodes, &edges, &mut notes);
             self.check_rates(&nodes, &edges, &specs, &mut notes);
             self.check_gathers(&nodes, &edges, &specs);
             self.check_joins(&nodes, &edges, &specs);
+        }
+        if self.effort.is_spent() {
+            let message = "its nodes depend on each other in more ways than can be followed";
+            let place = Place { line: 0, ..self.spec.place.clone() };
+            self.wrong(
+                "E0169",
+                &place,
+                message,
+                "split it, or give its joins fewer sources: `patience` ends what they wait for",
+            );
         }
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
         let plan = Plan {
@@ -194,7 +208,7 @@ impl Planner<'_> {
         if let Some(order) = sorted(&blocking) {
             return order;
         }
-        for cycle in petgraph::algo::tarjan_scc(&blocking).into_iter().filter(|c| c.len() > 1) {
+        for cycle in petgraph::algo::kosaraju_scc(&blocking).into_iter().filter(|c| c.len() > 1) {
             let mut members: Vec<usize> = cycle.into_iter().map(NodeIndex::index).collect();
             members.sort_unstable();
             let names: Vec<String> = members.iter().map(|i| format!("`{}`", spec.nodes[*i].name)).collect();
@@ -222,8 +236,10 @@ impl Planner<'_> {
             let mut given = Given::default();
             // Producer's port of each input, as far as it is known: later producers close a cycle.
             let mut outputs = Vec::new();
+            // Both are in the order of the file.
+            let mut links = into[order[at]].iter().peekable();
             for (input, connection) in node.inputs.iter().enumerate() {
-                let link = into[order[at]].iter().find(|l| l.input == input);
+                let link = links.next_if(|link| link.input == input);
                 let output = link.and_then(|l| nodes.get(position[l.from]).map(|n| (position[l.from], n)));
                 let output = output.and_then(|(from, producer)| {
                     let port = self.output_port(producer, &connection.output, &connection.place)?;
@@ -260,7 +276,7 @@ impl Planner<'_> {
                 reached_by: Vec::new(),
                 begin: Begin::default(),
                 restart: (node.on_error == OnError::Restart).then(|| (node.restart, node.config.clone())),
-                urgency: Vec::new(),
+                urgency: BySource::default(),
                 blocking: false,
                 helpers: 0,
                 fault: None,
@@ -351,7 +367,11 @@ impl Planner<'_> {
                         "take from a source or a transform".to_string(),
                     )
                 } else {
-                    let all = names.map(|n| format!("`{}/{n}`", producer.name)).collect::<Vec<_>>().join(", ");
+                    let all = names
+                        .take(MAX_PORTS)
+                        .map(|n| format!("`{}/{n}`", producer.name))
+                        .collect::<Vec<_>>()
+                        .join(", ");
                     (format!("node `{}` has several outputs", producer.name), format!("write one of {all}"))
                 };
                 self.wrong("E0123", place, message, help);

@@ -1,5 +1,6 @@
 //! How much: capacities of edges, slots of pools, bytes of everything, before anything is allocated.
 
+use super::effort::Effort;
 use super::planner::Planner;
 use super::{EdgePlan, Memory, NodePlan, OutputPlan};
 use crate::edge::WhenFull;
@@ -12,7 +13,7 @@ use crate::spec::NodeSpec;
 use crate::stage::BURST;
 use crate::tensor::{Dim, PortSpec};
 use crate::unit::show_bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Planner<'_> {
     /// Capacities, and which edges cross threads.
@@ -93,8 +94,9 @@ impl Planner<'_> {
                 let from = |e: &usize| &nodes[edges[*e].from];
                 let shared = node.in_edges.iter().enumerate().find_map(|(i, e)| {
                     let others = &node.in_edges[i + 1..];
-                    let reached = |source: &&usize| others.iter().any(|other| from(other).reached_by.contains(source));
-                    from(e).reached_by.iter().find(reached)
+                    let has = |other: &usize, source: &usize| from(other).reached_by.binary_search(source).is_ok();
+                    let reached = |source: &&usize| others.iter().any(|other| has(other, source));
+                    from(e).reached_by.iter().take_while(|_| self.effort.allows(others.len())).find(reached)
                 });
                 if let Some(source) = shared
                     .and_then(|n| nodes.iter().find(|s| usize::from(s.begin.source) == *n && s.role == Role::Source))
@@ -113,7 +115,7 @@ impl Planner<'_> {
             }
             // What goes by number, as `zip` and `in_turn` do, goes in step with others that do.
             if matches!(node.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
-                && let Some(other) = held_by_another(at, nodes, edges)
+                && let Some(other) = held_by_another(at, nodes, edges, &self.effort)
             {
                 let message = format!(
                     "`{}` takes its inputs {}, and `{}` waits for the same sources: one could be waited for that the other node \
@@ -126,10 +128,11 @@ impl Planner<'_> {
                 self.wrong("E0134", &specs[at].place, message, help);
                 continue;
             }
-            if node.rule.policy == JoinPolicy::ByTime && stands_alone(at, nodes, edges) {
+            if node.rule.policy == JoinPolicy::ByTime && stands_alone(at, nodes, edges, &self.effort) {
                 continue;
             }
-            let ways: Vec<BTreeSet<Loss>> = node.in_edges.iter().map(|e| losses(*e, nodes, edges)).collect();
+            let ways: Vec<BTreeSet<Loss>> =
+                node.in_edges.iter().map(|e| losses(*e, nodes, edges, &self.effort)).collect();
             let parted = ways.iter().flatten().find(|loss| !ways.iter().all(|way| way.contains(loss)));
             let Some(loss) = parted else { continue };
             let why = match *loss {
@@ -225,7 +228,7 @@ impl Planner<'_> {
                     self.set_pool(nodes, at, port, out.emits.div_ceil(out.rows) + 1 + outside, &spec, specs);
                     continue;
                 }
-                let (held, crosses) = reach(nodes, edges, at, port);
+                let (held, crosses) = reach(nodes, edges, at, port, &self.effort);
                 let messages = held + out.emits + outside;
                 let slots = if out.rows > 1 { messages.div_ceil(out.rows) + 2 } else { messages + 1 };
                 if forwards {
@@ -250,8 +253,9 @@ impl Planner<'_> {
                     continue;
                 };
                 let onward = ports.outputs.iter().enumerate().filter(|(_, out)| out.forwards.contains(&input.name));
-                let held: usize =
-                    onward.map(|(out, declared)| reach(nodes, edges, at, out).0.saturating_add(declared.emits)).sum();
+                let held: usize = onward
+                    .map(|(out, declared)| reach(nodes, edges, at, out, &self.effort).0.saturating_add(declared.emits))
+                    .sum();
                 // Sets that wait, and those of the burst that is being worked on.
                 let slots = held.saturating_add(2 * BURST + input.holds + 1);
                 let origins = nodes[edges[*edge].from].outputs[edges[*edge].from_port].origins.len();
@@ -299,19 +303,25 @@ impl Planner<'_> {
         let sources: Vec<usize> = (0..nodes.len())
             .filter(|i| nodes[*i].planned.as_ref().is_some_and(|p| p.ports().inputs.is_empty()))
             .collect();
+        // By node: the last source that was found to reach it.
+        let mut seen = vec![usize::MAX; nodes.len()];
         for (number, source) in sources.iter().enumerate() {
             // There are no more than that: see `Planner::plan`.
             nodes[*source].begin.source = u16::try_from(number).unwrap_or(u16::MAX);
-            let mut seen = BTreeSet::from([*source]);
             let mut todo = vec![*source];
+            seen[*source] = number;
             while let Some(at) = todo.pop() {
+                nodes[at].reached_by.push(number);
+                if !self.effort.allows(1) {
+                    return sources;
+                }
                 for edge in nodes[at].outputs.iter().flat_map(|out| &out.edges) {
-                    if seen.insert(edges[*edge].to) {
-                        todo.push(edges[*edge].to);
+                    let to = edges[*edge].to;
+                    if std::mem::replace(&mut seen[to], number) != number {
+                        todo.push(to);
                     }
                 }
             }
-            seen.into_iter().for_each(|at| nodes[at].reached_by.push(number));
         }
         sources
     }
@@ -384,21 +394,24 @@ enum Loss {
 }
 
 /// Whether as many messages come by an edge as its source begins.
-pub(super) fn loses_nothing(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> bool {
-    losses(edge, nodes, edges).is_empty()
+pub(super) fn loses_nothing(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
+    losses(edge, nodes, edges, effort).is_empty()
 }
 
 /// Every place on the ways to an edge's end where messages may be lost, or become more: either way the other inputs of a join have
 /// others than this one.
-fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> BTreeSet<Loss> {
+fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> BTreeSet<Loss> {
     let (mut found, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {
+        if !effort.allows(4) {
+            break;
+        }
         if edges[at].when_full != WhenFull::Block || edges[at].max_age.is_some() || edges[at].admission.lane > 0 {
             found.insert(Loss::Edge(at));
         }
         let from = edges[at].from;
         let drops = nodes[from].fault.as_ref().is_some_and(|fault| fault.drop > 0.0);
-        let gives_up = nodes[from].rules.deadlines.iter().any(Option::is_some);
+        let gives_up = !nodes[from].rules.deadlines.is_empty();
         let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
         let routes = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().routes);
         // What comes to a sampling node before the first of its other inputs is let go.
@@ -433,13 +446,16 @@ fn makes_many(node: &NodePlan, out: &OutputPlan) -> bool {
 
 /// The most messages of one output that can be alive at once, following the buffer through nodes that forward it, and
 /// whether any of them can be on another thread.
-fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize) -> (usize, bool) {
+fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effort: &Effort) -> (usize, bool) {
     let (mut total, mut crosses) = (0usize, false);
     let mut seen = BTreeSet::new();
     let mut todo = vec![(node, port)];
     while let Some((node, port)) = todo.pop() {
         if !seen.insert((node, port)) {
             continue;
+        }
+        if !effort.allows(2 + nodes[node].outputs[port].edges.len()) {
+            break;
         }
         for edge in nodes[node].outputs[port].edges.iter().map(|e| &edges[*e]) {
             let Some(planned) = &nodes[edge.to].planned else { continue };
@@ -487,23 +503,21 @@ fn default_memory() -> usize {
 
 /// Whether a join by time has streams that are nobody else's business: each input has sources of its own, and no other node waits
 /// for any of them but for what has come through this one. What is lost on one way is then told by what comes later on it, and nothing keeps that from coming.
-fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> bool {
+fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     let mut sources = BTreeSet::new();
     let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
     own && nodes.iter().enumerate().all(|(other, node)| {
         let waits = node.in_edges.len() > 1 && node.rule.patience.is_none() && node.rule.waits(node.merges());
-        other == at
-            || !waits
-            || comes_through(at, other, nodes, edges)
-            || !node.reached_by.iter().any(|n| sources.contains(n))
+        let shares = || effort.allows(node.reached_by.len()) && node.reached_by.iter().any(|n| sources.contains(n));
+        other == at || !waits || !shares() || comes_through(at, other, nodes, edges, effort)
     })
 }
 
 /// Whether everything that a node takes has come through another.
-fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> bool {
+fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     let (mut seen, mut todo) = (BTreeSet::from([node]), vec![node]);
     while let Some(at) = todo.pop() {
-        if nodes[at].in_edges.is_empty() {
+        if nodes[at].in_edges.is_empty() || !effort.allows(2) {
             return false;
         }
         let before = nodes[at].in_edges.iter().map(|edge| edges[*edge].from).filter(|from| *from != gate);
@@ -512,35 +526,57 @@ fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan
     true
 }
 
+/// By source behind a node: by which of its inputs it comes, one bit for each.
+fn ways_in(
+    node: &NodePlan,
+    nodes: &[NodePlan],
+    edges: &[EdgePlan],
+    among: impl Fn(usize) -> bool,
+) -> BTreeMap<usize, u32> {
+    let mut ways = BTreeMap::new();
+    for (input, edge) in node.in_edges.iter().enumerate() {
+        for source in nodes[edges[*edge].from].reached_by.iter().filter(|source| among(**source)) {
+            *ways.entry(*source).or_insert(0) |= 1 << (input % 32);
+        }
+    }
+    ways
+}
+
 /// Another node without patience that also waits for two sources which this one takes by different inputs, and not in step.
-fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> Option<usize> {
-    let reach = |node: &NodePlan| -> Vec<&[usize]> {
-        node.in_edges.iter().map(|e| nodes[edges[*e].from].reached_by.as_slice()).collect()
-    };
-    // Whether both nodes have one source by one input and another by another.
-    let parts = |one: &[&[usize]], a: usize, b: usize| {
-        one.iter().enumerate().any(|(i, first)| {
-            first.contains(&a) && one.iter().enumerate().any(|(j, second)| i != j && second.contains(&b))
-        })
-    };
-    let here = reach(&nodes[at]);
-    let pairs = || {
-        here.iter().enumerate().flat_map(|(i, first)| {
-            here.iter()
-                .skip(i + 1)
-                .flat_map(move |second| first.iter().flat_map(move |a| second.iter().map(move |b| (*a, *b))))
-        })
-    };
+fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> Option<usize> {
+    if !effort.allows(4 * nodes[at].reached_by.len()) {
+        return None;
+    }
+    let here = ways_in(&nodes[at], nodes, edges, |_| true);
+    // Whether one source comes by one input and another by another.
+    let are_apart = |one: u32, other: u32| one != other || one.count_ones() > 1;
     (0..nodes.len()).find(|other| {
         let node = &nodes[*other];
         if *other == at || node.in_edges.len() < 2 || node.rule.patience.is_some() || !node.rule.waits(node.merges()) {
             return false;
         }
-        // What takes by number what this very node has sent goes in step with it: whatever it waits for is on its way.
-        if node.rule.policy == JoinPolicy::Zip && comes_through(at, *other, nodes, edges) {
+        // Where it shares fewer than two sources, it holds none of them up against another.
+        let shared = node.reached_by.iter().filter(|source| here.contains_key(source)).take(2).count();
+        if !effort.allows(2 * node.reached_by.len()) || shared < 2 {
             return false;
         }
-        let there = reach(node);
-        pairs().any(|(a, b)| a != b && parts(&there, a, b))
+        // What takes by number what this very node has sent goes in step with it: whatever it waits for is on its way.
+        if node.rule.policy == JoinPolicy::Zip && comes_through(at, *other, nodes, edges, effort) {
+            return false;
+        }
+        let there = ways_in(node, nodes, edges, |source| here.contains_key(&source));
+        // Sources that come by the same inputs, here and there, differ in nothing.
+        let mut alike: BTreeMap<(u32, u32), bool> = BTreeMap::new();
+        for (source, way) in &there {
+            alike.entry((here[source], *way)).and_modify(|is_several| *is_several = true).or_insert(false);
+        }
+        if !effort.allows(8 * there.len() + alike.len() * alike.len()) {
+            return false;
+        }
+        let kinds: Vec<(&(u32, u32), &bool)> = alike.iter().collect();
+        kinds.iter().enumerate().any(|(i, (one, is_several))| {
+            let others = kinds[i + 1..].iter().map(|(other, _)| *other).chain(is_several.then_some(*one));
+            others.into_iter().any(|other| are_apart(one.0, other.0) && are_apart(one.1, other.1))
+        })
     })
 }

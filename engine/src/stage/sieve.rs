@@ -42,30 +42,67 @@ impl OnMiss {
     }
 }
 
+/// Something for some of the sources, in the order of their numbers: as long as the first and the last of them are apart.
+#[derive(Clone, Debug)]
+pub(crate) struct BySource<T> {
+    first: u16,
+    values: Vec<Option<T>>,
+}
+
+impl<T> Default for BySource<T> {
+    fn default() -> Self {
+        BySource { first: 0, values: Vec::new() }
+    }
+}
+
+impl<T> BySource<T> {
+    pub(crate) fn get(&self, source: u16) -> Option<&T> {
+        self.values.get(usize::from(source.wrapping_sub(self.first)))?.as_ref()
+    }
+
+    /// Sets what there is for a source; their numbers come in order.
+    pub(crate) fn set(&mut self, source: u16, value: T) {
+        if self.values.is_empty() {
+            self.first = source;
+        }
+        let at = usize::from(source.saturating_sub(self.first));
+        self.values.resize_with(self.values.len().max(at + 1), || None);
+        self.values[at] = Some(value);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.values.iter().flatten()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
 /// What a node's messages must keep, known when the graph is planned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     /// By source: how long after their origin messages may begin a call here, ns, and what becomes of later ones.
-    pub(crate) deadlines: Vec<Option<(u64, OnMiss)>>,
+    pub(crate) deadlines: BySource<(u64, OnMiss)>,
     /// By source: the soonest deadline of a sink behind, ns after a message's origin. A batch does not wait beyond it.
-    pub(crate) soonest: Vec<Option<u64>>,
+    pub(crate) soonest: BySource<u64>,
     /// By input: the greatest age at which a message may begin a call, ns.
     pub(crate) max_age: Vec<Option<u64>>,
     /// Of a sink, by source: the path's deadline, ns, what a miss does, and the path's index in the plan.
-    pub(crate) paths: Vec<Option<(u64, OnMiss, usize)>>,
+    pub(crate) paths: BySource<(u64, OnMiss, usize)>,
 }
 
 impl Rules {
     pub(crate) fn is_empty(&self) -> bool {
-        self.deadlines.iter().all(Option::is_none)
-            && self.soonest.iter().all(Option::is_none)
+        self.deadlines.is_empty()
+            && self.soonest.is_empty()
             && self.max_age.iter().all(Option::is_none)
-            && self.paths.iter().all(Option::is_none)
+            && self.paths.is_empty()
     }
 
     /// When a message is due at the latest that a source began at a time, and what becomes of it then.
     fn due(&self, source: u16, begun: u64, own: u64) -> Option<(u64, OnMiss)> {
-        let (deadline, on_miss) = (*self.deadlines.get(usize::from(source))?)?;
+        let (deadline, on_miss) = *self.deadlines.get(source)?;
         Some((begun.saturating_add(deadline).min(own), on_miss))
     }
 }
@@ -220,7 +257,7 @@ impl Sieve {
         traced: bool,
     ) -> Self {
         let most = most.max(BURST) + 1;
-        let each = if traced { rules.paths.iter().flatten().count().max(1) } else { 1 };
+        let each = if traced { rules.paths.iter().count().max(1) } else { 1 };
         let (kept, dues) = (Vec::with_capacity(most), Vec::with_capacity(most * each));
         Sieve {
             rules,
@@ -254,8 +291,8 @@ impl Sieve {
     /// When a message must have left this node for its result to be in time everywhere; never, where nothing is due. Of a message
     /// that several sources are behind, the first of them counts that is due.
     pub(crate) fn done_by(&self, header: &Header, origins: Option<&Origins>) -> u64 {
-        let due = |source: u16, begun: u64| match self.rules.soonest.get(usize::from(source)) {
-            Some(Some(deadline)) => begun.saturating_add(*deadline).min(header.deadline.0),
+        let due = |source: u16, begun: u64| match self.rules.soonest.get(source) {
+            Some(deadline) => begun.saturating_add(*deadline).min(header.deadline.0),
             _ => u64::MAX,
         };
         let due = match origins {
@@ -325,7 +362,7 @@ impl Sieve {
     fn note<I: Intake>(&mut self, at: usize, taken: &I::Taken, lead: Lead, fresh: u16) {
         let mut dues = std::mem::take(&mut self.dues);
         self.each_origin::<I>(taken, lead, fresh, &mut |source, begun, own| {
-            if let Some(Some((deadline, on_miss, path))) = self.rules.paths.get(usize::from(source)) {
+            if let Some((deadline, on_miss, path)) = self.rules.paths.get(source) {
                 let time = begun.saturating_add(*deadline).min(own);
                 dues.push(Due { at, time, path: *path, on_miss: *on_miss });
             }

@@ -484,4 +484,12 @@ pub(super) const CODES: &[Code] = &[
             "  a: { kind: udp, config: { listen: \"0.0.0.0:9000\" } }\n  b: { kind: \"null\", from: a }\n"
         )),
     },
+    Code {
+        code: "E0169",
+        title: "a graph that cannot be followed",
+        cause: "Planning follows which sources reach each node, and where messages may be lost on the way to each join. Here nodes depend on \
+                each other in so many ways that it would take minutes, as no graph does that was written for a purpose.",
+        remedy: "Split the graph into several, or let fewer sources meet; `patience` in a `join` ends what it waits for.",
+        example: None,
+    },
 ];
