@@ -154,7 +154,7 @@ impl Row {
         let (pool, refs) = unsafe { (Row::pool(this), Row::refs(this)) };
         // Looked at before the reference is given back: after that, somebody else may free the pool. Who misses a pool
         // being orphaned at this very moment leaves it to the next sweep.
-        if pool.is_orphan.load(Ordering::Relaxed) {
+        if pool.is_orphan() {
             release_orphan(refs);
         } else {
             release(refs);
@@ -188,6 +188,8 @@ pub(crate) struct Inner {
     layout: Layout,
     /// The owner is gone: the last tensor frees the pool.
     is_orphan: AtomicBool,
+    /// Stands for the pool being there at all, for loom.
+    alive: Watched<()>,
 }
 
 // SAFETY: `data`, `lens`, `origins` and headers are written only by the single holder of a slot and read only by holders; the counts
@@ -203,6 +205,12 @@ impl Inner {
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.offset_from(self.table.cast()) };
         &self.lens[at as usize]
+    }
+
+    #[inline]
+    fn is_orphan(&self) -> bool {
+        self.alive.reading();
+        self.is_orphan.load(Ordering::Relaxed)
     }
 
     /// Whether origins are kept beside each row.
@@ -294,21 +302,35 @@ impl Inner {
         unsafe { self.table.as_ref() }
     }
 
+    /// A slot's first row.
+    ///
+    /// # Panics
+    /// Where it lies behind the table.
     #[inline]
-    fn refs(&self, slot: usize) -> &AtomicU32 {
-        &self.table()[slot * self.rows as usize].refs
+    fn row(&self, slot: usize) -> NonNull<Row> {
+        let at = slot * self.rows as usize;
+        assert!(at < self.table.len());
+        // SAFETY: it lies in the table.
+        unsafe { self.table.cast::<Row>().add(at) }
     }
 
-    /// The handle to a slot's first row.
+    #[inline]
+    fn refs(&self, slot: usize) -> &AtomicU32 {
+        // SAFETY: the table lives as long as this; counts are atomics.
+        unsafe { &(*self.row(slot).as_ptr()).refs }
+    }
+
+    /// The only handle to a slot that is free.
     ///
     /// # Safety
-    /// There is such a slot, and the handle's reference to it is counted.
+    /// The caller is the owner and has seen that the slot is free; `row` is its first.
     #[inline]
-    unsafe fn handle(&self, slot: usize) -> Tensor {
-        // SAFETY: both lie within what was allocated for all slots (caller).
+    unsafe fn lend(&self, slot: usize, row: NonNull<Row>) -> TensorMut {
+        // SAFETY: a slot that can be free is one of `slots`, so its bytes lie within the allocation. Relaxed: only the owner turns
+        // 0 into 1, and the handle travels to others through an edge, which orders it.
         unsafe {
-            let row = self.table.cast::<Row>().add(slot * self.rows as usize);
-            Tensor { row, data: self.data.add(slot * self.slot_bytes) }
+            (*row.as_ptr()).refs.store(1, Ordering::Relaxed);
+            TensorMut(Tensor { row, data: self.data.add(slot * self.slot_bytes) })
         }
     }
 
@@ -485,6 +507,7 @@ impl Pool {
             data,
             layout,
             is_orphan: AtomicBool::new(false),
+            alive: Watched::new(()),
         })));
         let row = |at: usize, refs: u32| Row {
             header: Watched::new(Header::new(0, Time::ZERO)),
@@ -577,36 +600,31 @@ impl Pool {
         }
         let at = |offset: usize| (self.next as usize + offset) % inner.slots;
         let slot = (0..inner.slots).map(at).find(|slot| is_free(inner.refs(*slot)))?;
-        // As in `take_slot`.
-        inner.refs(slot).store(1, Ordering::Relaxed);
-        // SAFETY: the slot's row was found in the table, and its reference was counted just now.
-        let tensor = unsafe { inner.handle(slot) };
+        // SAFETY: this is the owner, and the slot was free just now.
+        let tensor = unsafe { inner.lend(slot, inner.row(slot)) };
         // SAFETY: this is the only reference to the slot.
-        unsafe { inner.set_origins(tensor.row, origins) };
+        unsafe { inner.set_origins(tensor.0.row, origins) };
         self.next = slot as u32 + 1;
-        Some(TensorMut(tensor))
+        Some(tensor)
     }
 
     /// As [`Pool::take`], of a pool that keeps no origins, and without the error.
     #[inline]
     pub(crate) fn take_slot(&mut self) -> Option<TensorMut> {
         let inner = self.inner();
-        let rows = inner.rows as usize;
         // Usually the next slot is free: slots come back in the order in which they went out.
         let mut slot = self.cursor as usize;
-        let mut row = &inner.table()[slot * rows];
-        if !is_free(&row.refs) {
+        let mut row = inner.row(slot);
+        // SAFETY: a row of the table, whose counts are atomics. Asked of the row, because the table is not read again for it.
+        if !is_free(unsafe { &(*row.as_ptr()).refs }) {
             slot = self.search()?;
-            row = &inner.table()[slot * rows];
+            row = inner.row(slot);
         }
-        // Relaxed: only this owner turns 0 into 1, and the handle travels to others through an edge, which orders it.
-        row.refs.store(1, Ordering::Relaxed);
-        // SAFETY: the slot's row was found in the table and is not one of those behind the last slot, which are never free; its
-        // reference was counted just now.
-        let tensor = unsafe { inner.handle(slot) };
+        // SAFETY: this is the owner, and the slot was free just now.
+        let tensor = unsafe { inner.lend(slot, row) };
         let next = slot + 1;
         self.cursor = if next == inner.slots { 0 } else { next as u32 };
-        Some(TensorMut(tensor))
+        Some(tensor)
     }
 
     #[cold]
@@ -818,8 +836,8 @@ mod tests {
     }
 
     /// In a process of its own, because there is nothing that could be unwound to.
-    #[test]
     #[cfg_attr(miri, ignore = "starts a process")]
+    #[test]
     fn a_count_that_would_wrap_ends_the_process() {
         use std::os::unix::process::ExitStatusExt;
         const CHILD: &str = "LIMEN_TEST_FORGETS_HANDLES";
@@ -939,6 +957,7 @@ mod loom_tests {
                 row.bytes.writing();
                 row.refs.with_mut(|_| ());
             }
+            self.alive.writing();
             self.lens.iter().for_each(|lens| _ = lens.writing());
             self.origins.iter().for_each(|origin| _ = origin.writing());
         }
