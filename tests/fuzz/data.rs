@@ -1,0 +1,88 @@
+//! Files of every reader, and every framing of a stream, damaged: a source reads them or fails, and never panics. H3, S7, N1.
+
+use super::{attack, damage, files, pick, root};
+use std::path::Path;
+use std::time::Duration;
+
+/// A reader's config, the name of the file it reads, and a file that it reads well.
+fn readers() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let numbers: String = (0..40).map(|n| format!("{n},{},\"{n}.5\"\n", n * 3)).collect();
+    let lines: String = (0..60).map(|n| format!("line {n}\r\n")).collect();
+    let sized = |le: bool| {
+        let message = |n: u32| {
+            let length = if le { n.to_le_bytes() } else { n.to_be_bytes() };
+            [&length[..], &vec![n as u8; n as usize]].concat()
+        };
+        (0..40).flat_map(message).collect::<Vec<u8>>()
+    };
+    let header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (6, 4), }";
+    let mut npy = [b"\x93NUMPY\x01\x00".as_slice(), &118u16.to_le_bytes(), header].concat();
+    npy.resize(127, b' ');
+    npy.push(b'\n');
+    npy.extend((0..24).flat_map(|n| (n as f32).to_le_bytes()));
+    let samples: Vec<u8> = (0..400i16).flat_map(i16::to_le_bytes).collect();
+    let chunk = |name: &[u8], content: &[u8]| [name, &(content.len() as u32).to_le_bytes(), content].concat();
+    let format = [1u16.to_le_bytes(), 2u16.to_le_bytes()].concat();
+    let format = [format, 8000u32.to_le_bytes().to_vec(), 32000u32.to_le_bytes().to_vec(), vec![4, 0, 16, 0]].concat();
+    let wav = chunk(b"RIFF", &[b"WAVE".as_slice(), &chunk(b"fmt ", &format), &chunk(b"data", &samples)].concat());
+    let mut readers = vec![
+        ("kind: csv, config: { path: f.csv, columns: [a, b, c] }", "f.csv", [b"a,b,c\n", numbers.as_bytes()].concat()),
+        ("kind: file, config: { path: f.bin, max_bytes: 64B }", "f.bin", lines.into_bytes()),
+        ("kind: file, config: { path: f.bin, max_bytes: 64B, framing: raw }", "f.bin", sized(true)),
+        ("kind: file, config: { path: f.bin, max_bytes: 64B, framing: length }", "f.bin", sized(false)),
+        ("kind: file, config: { path: f.bin, max_bytes: 64B, framing: length_le }", "f.bin", sized(true)),
+        ("kind: npy, config: { path: f.npy }", "f.npy", npy),
+        ("kind: wav, config: { path: f.wav, frames: 16 }", "f.wav", wav),
+    ];
+    let small = |end: &str| {
+        let mut found: Vec<Vec<u8>> =
+            files(&root().join("graphs"), &[end]).into_iter().map(|path| std::fs::read(path).unwrap()).collect();
+        found.sort_by_key(Vec::len);
+        found.into_iter().next()
+    };
+    if let Some(png) = small("png") {
+        readers.push(("kind: image_files, config: { path: f.png }", "f.png", png));
+    }
+    if let Some(jpeg) = small("jpg") {
+        readers.push(("kind: image_files, config: { path: f.jpg }", "f.jpg", jpeg));
+    }
+    readers
+}
+
+/// Reads a file to its end or to its first fault; whether the graph ran.
+fn read(folder: &Path, config: &str) -> Result<bool, String> {
+    // Pictures come with their names and labels.
+    let from = if config.contains("image_files") { "r/image" } else { "r" };
+    let text = format!(
+        "version: 1\nnodes:\n  r: {{ {config} }}\n  z: {{ kind: 'null', from: {from} }}\nrun: {{ max_memory: 256MiB }}\n"
+    );
+    let mut spec = limen::Spec::from_text(&text, "graph.yaml").map_err(|problems| problems.to_string())?;
+    spec.folders.graph = folder.to_path_buf();
+    let Ok(plan) = limen::Plan::new(spec, &limen_tests::registry()) else { return Ok(false) };
+    let Ok(mut running) = plan.wire().and_then(limen::Wired::start) else { return Ok(false) };
+    let has_ended = running.wait_for(Duration::from_secs(10));
+    let report = running.wait();
+    let failures: Vec<String> = report.failures.iter().map(|failure| format!("{failure:?}")).collect();
+    if !has_ended || !report.bugs.is_empty() || report.failures.iter().any(|failure| failure.panicked) {
+        return Err(format!("ended: {has_ended}, {}; {}", report.bugs.join("; "), failures.join("; ")));
+    }
+    Ok(report.node("r").is_some_and(|node| node.taken > 0))
+}
+
+#[test]
+fn damaged_files_are_read_or_refused() {
+    let readers = readers();
+    let folder = tempfile::tempdir().unwrap();
+    for (config, file, bytes) in &readers {
+        std::fs::write(folder.path().join(file), bytes).unwrap();
+        assert_eq!(read(folder.path(), config), Ok(true), "{config}, undamaged");
+    }
+    attack("data", 600, |seed| {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (config, file, bytes) = pick(&mut rng, &readers);
+        let mut bytes = bytes.clone();
+        damage(&mut rng, &mut bytes);
+        std::fs::write(folder.path().join(file), &bytes).unwrap();
+        read(folder.path(), config).map_err(|why| format!("{config}: {why}"))
+    });
+}
