@@ -10,6 +10,10 @@ use std::path::PathBuf;
 /// Largest side of an image, in pixels: far above any camera, far below what overflows a size.
 const MAX_SIDE: u32 = 1 << 15;
 
+/// No file decodes to more than so many times its size: DEFLATE makes at most 1032 bytes of one, and each of their bits may stand for a pixel
+/// of four bytes. JPEG needs a bit for a block.
+const MOST_EXPANDED: u64 = 1032 * 8 * 4;
+
 /// The size of a decoded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
@@ -61,12 +65,18 @@ fn limits(max_alloc: u64) -> Limits {
 pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeError> {
     let bad = |error: ImageError| NodeError::input(path.display().to_string(), error);
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
+    let bytes = file.size();
     let reader = ImageReader::new(BufReader::new(file)).with_guessed_format().map_err(|e| NodeError::file(path, e))?;
     let mut reader = reader;
     reader.limits(limits(512 << 20));
     let size = Size::of(&reader.into_decoder().map_err(bad)?);
     if size.bytes() == 0 {
         return Err(NodeError::input(path.display().to_string(), format!("the image is empty: {size}")));
+    }
+    // What memory is planned for hangs on the header, so it is held against what the file could hold.
+    if size.bytes() as u64 > bytes.saturating_mul(MOST_EXPANDED) {
+        let why = format!("its header says {size}, which {bytes} bytes cannot hold");
+        return Err(NodeError::input(path.display().to_string(), why));
     }
     Ok(size)
 }
@@ -130,6 +140,33 @@ mod tests {
 
     fn size(channels: usize) -> Size {
         Size { height: 1, width: 2, channels }
+    }
+
+    /// A header alone plans no memory.
+    #[test]
+    fn a_size_that_its_file_cannot_hold_is_refused() {
+        let crc = |bytes: &[u8]| {
+            let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
+            !bytes.iter().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.png");
+        let mut bytes = png(image::RgbaImage::new(1, 1));
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(size_of_file(&path).unwrap(), Size { height: 1, width: 1, channels: 4 });
+        for side in [16..20, 20..24] {
+            bytes[side].copy_from_slice(&MAX_SIDE.to_be_bytes());
+        }
+        let sum = crc(&bytes[12..29]);
+        bytes[29..33].copy_from_slice(&sum.to_be_bytes());
+        bytes.resize(1024, 0);
+        std::fs::write(&path, &bytes).unwrap();
+        let said = size_of_file(&path).unwrap_err().to_string();
+        let expected = "its header says 32768 × 32768 pixels with 4 channels, which 1024 bytes cannot hold";
+        assert!(said.contains(expected), "{said}");
+        // As many pixels of one colour as a file can have are let pass.
+        std::fs::write(&path, png(image::GrayImage::new(1 << 14, 1 << 13))).unwrap();
+        assert!(size_of_file(&path).is_ok());
     }
 
     #[test]
