@@ -109,7 +109,7 @@ pub(crate) fn read(folder: &Path, key: &Key) -> Found {
 /// What the system said.
 pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
-    let (mut file, part) = Target::beneath(folder, format!("{}.limen", key.0))?.begin()?;
+    let (mut file, part) = Target::beneath(folder, format!("{}.{}", key.0, key.1))?.begin()?;
     let head = format!("{MAGIC}\n{}\n{}\n", key.0, sha256(payload));
     let written = file.write_all(head.as_bytes()).and_then(|()| file.write_all(payload)).and_then(|()| file.sync_all());
     match written {

@@ -121,7 +121,11 @@ impl InferPlan {
                 forwards: Vec::new(),
             });
         }
-        let ports = ports.note(format!("backend {}", B::NAME));
+        // Where a batch is put together, and where its outputs go that nothing takes.
+        let sides = signature.inputs.iter().chain(&signature.outputs);
+        let bytes = sides.filter_map(|side| PortSpec::new(side.dtype, side.shape.iter().cloned()).max_bytes());
+        let bytes = bytes.fold(0usize, |sum, item| sum.saturating_add(item.saturating_mul(batch.max)));
+        let ports = ports.note(format!("backend {}", B::NAME)).memory(bytes);
         InferPlan { ports, make: Box::new(Make::<B> { prepared, anew: Anew::default() }), batch }
     }
 

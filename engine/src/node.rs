@@ -252,12 +252,15 @@ pub struct PortType {
     pub(crate) id: TypeId,
     pub(crate) name: &'static str,
     pub(crate) connect: crate::edge::Connect,
+    /// Bytes of a message in a queue.
+    pub(crate) message: usize,
 }
 
 impl PortType {
     /// The type of a payload.
     pub fn of<T: Payload>() -> Self {
-        PortType { id: TypeId::of::<T>(), name: short_name::<T>(), connect: crate::edge::connect::<T>() }
+        let (id, name, connect) = (TypeId::of::<T>(), short_name::<T>(), crate::edge::connect::<T>());
+        PortType { id, name, connect, message: size_of::<Message<T>>() }
     }
 }
 
@@ -358,6 +361,7 @@ pub struct Ports {
     pub(crate) period: Option<u64>,
     pub(crate) waits: u64,
     pub(crate) spans: usize,
+    pub(crate) memory: usize,
     pub(crate) takes: u64,
     pub(crate) measured: u64,
     pub(crate) claims: Vec<Claim>,
@@ -512,6 +516,14 @@ impl Ports {
     #[must_use]
     pub fn spans(mut self, calls: usize) -> Self {
         self.spans = calls;
+        self
+    }
+
+    /// The node takes so many bytes for itself when it is built: what it puts messages together in, buffers of sockets. What all
+    /// calls of this add up to counts against `run.max_memory`. Not the pools of its outputs: those the plan knows.
+    #[must_use]
+    pub fn memory(mut self, bytes: usize) -> Self {
+        self.memory = self.memory.saturating_add(bytes);
         self
     }
 

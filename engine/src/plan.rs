@@ -208,8 +208,10 @@ pub struct PathPlan {
 pub struct Memory {
     /// Tensor pools.
     pub pools: usize,
-    /// Rings and buffers of edges.
+    /// Rings and buffers of edges, and what stages keep messages in on their way from one to the next.
     pub edges: usize,
+    /// What nodes take for themselves, as far as they say ([`Ports::memory`](crate::Ports::memory)).
+    pub nodes: usize,
     /// Histograms.
     pub histograms: usize,
     /// Copies of histograms for who asks while the graph runs: one of every worker's, and what it was compared with.
@@ -223,7 +225,8 @@ pub struct Memory {
 impl Memory {
     /// Everything.
     pub fn total(&self) -> usize {
-        [self.pools, self.edges, self.histograms, self.windows, self.events].into_iter().fold(0, usize::saturating_add)
+        let Memory { pools, edges, nodes, histograms, windows, events, limit: _ } = *self;
+        [pools, edges, nodes, histograms, windows, events].into_iter().fold(0, usize::saturating_add)
     }
 }
 

@@ -35,6 +35,11 @@ pub enum OnClose {
 /// No message of a byte stream is larger: its length is kept in 32 bits, and so many bytes are no message.
 const MOST_BYTES: u64 = 1 << 30;
 
+/// Bytes of what a message of a stream is put together in, with room for its frame.
+pub(crate) fn buffer(max: Bytes) -> usize {
+    (max.0 as usize).saturating_add(framing::LEAST_BUFFER)
+}
+
 /// Bytes of a message where the graph file does not say.
 pub(crate) fn max_bytes() -> Bytes {
     Bytes(64 << 10)

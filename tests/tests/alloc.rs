@@ -259,3 +259,39 @@ fn a_thousand_runs_leave_nothing_behind() {
     // The system's allocator keeps some of what was freed, but not more and more.
     assert!((after.1 - before.1) * 4096 < 8 << 20, "{} pages in memory became {}", before.1, after.1);
 }
+
+/// What a plan says it takes it takes, and no more: everything that is allocated before the first message, on each side of the
+/// engine's structures that grow with the graph.
+#[test]
+fn a_plan_counts_what_is_allocated() {
+    let _alone = alone();
+    let chain = |edge: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ period_ns: 3600000000000 }} }}\n  \
+             b: {{ kind: step, core: 1, from: {{ from: a, {edge} }} }}\n  c: {{ kind: collect, core: 0, from: {{ from: b, {edge} }} }}\n  \
+             d: {{ kind: collect, core: 1, from: {{ from: b, {edge} }} }}\n  e: {{ kind: collect, core: 0, inputs: {{ x: {{ from: a, {edge} }}, \
+             y: {{ from: b, {edge} }} }}, join: {{ patience: 9 }} }}\nrun: {{ max_memory: 4GiB }}\n"
+        )
+    };
+    let gather = "version: 1\nnodes:\n  a: { kind: numbers, config: { period_ns: 3600000000000 } }\n  w: { kind: window, config: { length: 4 }, from: a }\n  \
+                  s: { kind: scatter, from: w }\n  g: { kind: gather, config: { max: 4000, open: 1000 }, from: s }\n  \
+                  z: { kind: trail, from: g }\nrun: { max_memory: 4GiB }\n";
+    for (name, text) in [
+        ("rings", chain("capacity: 100000")),
+        ("within a core", chain("capacity: 100000").replace("core: 1", "core: 0")),
+        ("what evicts", chain("capacity: 100000, when_full: drop_oldest")),
+        ("what looks", chain("capacity: 100000, soft_capacity: 99999")),
+        ("what looks within a core", chain("capacity: 100000, soft_capacity: 99999").replace("core: 1", "core: 0")),
+        ("what a node takes", gather.into()),
+    ] {
+        let plan = plan(&text).unwrap_or_else(|problems| panic!("{name}: {problems}"));
+        let planned = plan.memory().total() as i64;
+        let before = LIVE.load(Ordering::Relaxed);
+        let running = plan.wire().unwrap().start().unwrap();
+        let taken = LIVE.load(Ordering::Relaxed) - before;
+        assert_eq!(running.stop(Drain::within(Duration::from_secs(5))).exit_code(), 0, "{name}");
+        // What does not grow with capacities and sizes is not the plan's business.
+        assert!(taken <= planned + (1 << 20), "{name}: {planned} bytes were planned, {taken} are taken");
+        assert!(taken >= planned / 2, "{name}: {planned} bytes were planned, {taken} are taken");
+    }
+}

@@ -166,6 +166,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "limit": memory.limit,
             "pools": memory.pools,
             "edges": memory.edges,
+            "nodes": memory.nodes,
             "histograms": memory.histograms,
             "windows": memory.windows,
             "events": memory.events,
@@ -266,11 +267,12 @@ fn memory(text: &mut String, plan: &Plan) {
     let memory = plan.memory();
     let bytes = |n: usize| show_bytes(n as u64);
     let sum = format!(
-        "{} of the {} allowed: pools {}, edges {}, histograms {}, copies of them {}, events {}",
+        "{} of the {} allowed: pools {}, edges {}, nodes {}, histograms {}, copies of them {}, events {}",
         bytes(memory.total()),
         bytes(memory.limit),
         bytes(memory.pools),
         bytes(memory.edges),
+        bytes(memory.nodes),
         bytes(memory.histograms),
         bytes(memory.windows),
         bytes(memory.events),

@@ -621,3 +621,15 @@ fn a_graph_for_a_program_is_planned_and_not_run() {
     );
     assert_eq!(folder.run("graph.yaml --json").json()["outcome"], "not started");
 }
+
+/// Sixteen million places are some gigabytes, which the machine may have, and this process may not.
+#[test]
+fn a_plan_that_the_process_has_no_addresses_for_is_refused() {
+    let graph = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 10 } }\n  \
+                 b: { kind: \"null\", from: { from: a, capacity: 16000000 } }\nrun: { max_memory: 64GiB }\n";
+    let folder = Folder::with("addresses", graph);
+    let script = format!("ulimit -v 1500000; exec {} graph.yaml", env!("CARGO_BIN_EXE_limen-run"));
+    let mut command = Command::new("sh");
+    command.current_dir(&folder.0).args(["-c", &script]).stdin(Stdio::null());
+    Ran::from(command.output().unwrap()).expect(2, "", "more addresses: `ulimit -v`");
+}

@@ -85,7 +85,7 @@ impl Planner<'_> {
         follow(&mut nodes, &edges, &wanted, &self.effort);
         self.size_pools(&mut nodes, &edges, &specs);
         self.size_blends(&mut nodes, &edges, &specs);
-        let memory = self.memory(&nodes, &edges, &sources);
+        let memory = self.memory(&nodes, &edges);
         self.warn(&nodes, &edges, &mut notes);
         self.note_latest(&mut nodes, &edges);
         self.check_public(&nodes, &specs);

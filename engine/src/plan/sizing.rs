@@ -6,7 +6,7 @@ use super::{EdgePlan, Memory, NodePlan, OutputPlan};
 use crate::edge::WhenFull;
 use crate::error::{Place, Problem};
 use crate::intake::{JoinPolicy, Pick};
-use crate::meter::histogram_bytes;
+use crate::meter::{Run, histogram_bytes};
 use crate::pool::pool_bytes;
 use crate::registry::{PlannedNode, Role};
 use crate::spec::NodeSpec;
@@ -326,20 +326,20 @@ impl Planner<'_> {
         sources
     }
 
-    pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], sources: &[usize]) -> Memory {
+    pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan]) -> Memory {
         let pools = nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.bytes));
         // The origins of earlier calls, where a node sends what is made from several.
         let kept = |n: &NodePlan| if n.traced { n.planned.as_ref().map_or(0, |p| p.ports().spans) } else { 0 };
         let kept = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(kept(n) * 8 * (n.sources.len() + 2)));
         let blends = nodes.iter().flat_map(|n| &n.blends).fold(0usize, |sum, (_, bytes)| sum.saturating_add(*bytes));
         let pools = pools.saturating_add(kept).saturating_add(blends);
-        let message = |e: &EdgePlan| if e.spec.is_some() { 16usize } else { 112 };
-        let edge_bytes = edges.iter().fold(0usize, |sum, e| {
-            // A ring, or two swapped buffers and the stages' own; stamps beside them.
-            let places = e.capacity + e.admission.lane;
-            let each = if e.crossing { places } else { 2 * e.buffer } + e.buffer;
-            sum.saturating_add(each.saturating_mul(message(e) + 24))
-        });
+        let edge_bytes = edges.iter().fold(0usize, |sum, e| sum.saturating_add(edge_bytes(e, &nodes[e.to])));
+        // The stamps of what a turn has sent by each output.
+        let stamps = |out: &OutputPlan| (BURST.max(out.emits) + 1).saturating_mul(size_of::<Run>());
+        let edge_bytes = nodes.iter().flat_map(|n| &n.outputs).fold(edge_bytes, |sum, o| sum.saturating_add(stamps(o)));
+        let edge_bytes = nodes.iter().fold(edge_bytes, |sum, n| sum.saturating_add(stage_bytes(n, edges)));
+        let own = |n: &NodePlan| n.planned.as_ref().map_or(0, |p| p.ports().memory);
+        let node_bytes = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(own(n)));
         let hop = histogram_bytes(2);
         let path = histogram_bytes(3);
         let mut histograms = 0usize;
@@ -350,11 +350,12 @@ impl Planner<'_> {
                 histograms = histograms.saturating_add(node.sources.len() * path + ages * hop);
             }
         }
-        let _ = sources;
-        let limit = self.spec.run.max_memory.map_or_else(default_memory, |b| b.0 as usize);
+        let addresses = addresses_left();
+        let limit = self.spec.run.max_memory.map_or_else(default_memory, |b| b.0 as usize).min(addresses);
         let memory = Memory {
             pools,
             edges: edge_bytes,
+            nodes: node_bytes,
             histograms,
             windows: histograms.saturating_mul(2),
             events: crate::running::queue_bytes(),
@@ -363,11 +364,13 @@ impl Planner<'_> {
         if memory.total() > limit {
             let mut largest: Vec<(usize, String)> = nodes
                 .iter()
-                .flat_map(|n| n.outputs.iter().map(|o| (o.bytes, format!("{}/{}", n.name, o.name))))
+                .flat_map(|n| {
+                    n.outputs.iter().map(|o| (o.bytes, format!("the largest pool is `{}/{}`", n.name, o.name)))
+                })
+                .chain(nodes.iter().map(|n| (own(n), format!("`{}` takes most for itself,", n.name))))
                 .collect();
             largest.sort();
-            let largest =
-                largest.pop().map(|(b, n)| format!("; the largest pool is `{n}` with {}", show_bytes(b as u64)));
+            let largest = largest.pop().map(|(b, what)| format!("; {what} with {}", show_bytes(b as u64)));
             let message = format!(
                 "the plan takes {} and may take {}{}",
                 show_bytes(memory.total() as u64),
@@ -378,7 +381,12 @@ impl Planner<'_> {
                 Some(_) => self.spec.run.max_memory_place.clone(),
                 None => Place { line: 0, ..self.spec.place.clone() },
             };
-            self.wrong("E0136", &place, message, "lower capacities and sizes, or raise `run.max_memory`");
+            let help = if limit == addresses {
+                "lower capacities and sizes, or give the process more addresses: `ulimit -v`"
+            } else {
+                "lower capacities and sizes, or raise `run.max_memory`"
+            };
+            self.wrong("E0136", &place, message, help);
         }
         memory
     }
@@ -484,6 +492,59 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
         }
     }
     (total, crosses)
+}
+
+/// What an edge takes: its queue, and what its ends keep messages in before and behind it. Each of its messages may have a run of its
+/// own.
+fn edge_bytes(edge: &EdgePlan, consumer: &NodePlan) -> usize {
+    let (message, run) = (edge.ty.message, size_of::<Run>());
+    let EdgePlan { capacity, admission, buffer, .. } = edge;
+    let (places, each, buffers) = if edge.crossing || admission.looks() {
+        // A ring of messages and one of runs, or a queue of both, whose places have numbers; what the producer fills and the consumer
+        // empties lie beside it.
+        (capacity + admission.lane, message + run + size_of::<usize>(), 2)
+    } else {
+        // The buffers that go round, and the edge's runs.
+        (buffer + 1, run, 3)
+    };
+    let joins = has_queues(consumer);
+    let queue = places.saturating_mul(each);
+    let ends = buffer.saturating_mul(message).saturating_mul(buffers).saturating_add((buffer + 1).saturating_mul(run));
+    // What is taken off the edge before its partners have come.
+    let held = if joins { (buffer + BURST).saturating_mul(message + run) } else { 0 };
+    let in_place = consumer.planned.as_ref().is_some_and(|planned| planned.writes());
+    let written = if in_place { buffer.saturating_mul(message) } else { 0 };
+    [queue, ends, held, written].into_iter().fold(0, usize::saturating_add)
+}
+
+/// Whether a node's inputs are taken off their edges before they are given to it: of one that may have several, also where it has one.
+fn has_queues(node: &NodePlan) -> bool {
+    node.planned.as_ref().is_some_and(|planned| planned.counts().0.is_none_or(|inputs| inputs > 1))
+}
+
+/// What a stage remembers of each message of the most that a turn may take.
+fn stage_bytes(node: &NodePlan, edges: &[EdgePlan]) -> usize {
+    let most = node.in_edges.iter().map(|edge| edges[*edge].buffer).max().map_or(0, |buffer| buffer.max(BURST) + 1);
+    let joined = if has_queues(node) { size_of::<Run>() } else { 0 };
+    // A sink's ledgers and origins; where origins are followed, one for each source.
+    let ledgers = if node.outputs.is_empty() { 24 } else { 0 };
+    let traced = if node.traced { 4 + 24 * node.sources.len().max(1) } else { 0 };
+    let sifted = if node.rules.is_empty() { 0 } else { 9 + 8 * node.sources.len().max(1) };
+    most.saturating_mul(joined + ledgers + traced + sifted)
+}
+
+/// What this process may still map of the addresses that it is allowed (`ulimit -v`), less a fifth for threads and libraries.
+fn addresses_left() -> usize {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+    let limit = getrlimit(Resource::RLIMIT_AS).map_or(RLIM_INFINITY, |(soft, _)| soft);
+    if limit == RLIM_INFINITY {
+        return usize::MAX;
+    }
+    let status = crate::files::system_text("/proc/self/status").unwrap_or_default();
+    let taken =
+        status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+    let left = limit.saturating_sub(taken.unwrap_or(0u64).saturating_mul(1024));
+    usize::try_from(left / 5 * 4).unwrap_or(usize::MAX)
 }
 
 /// 80 % of what the control group or the machine has.

@@ -150,7 +150,8 @@ mod tests {
             !bytes.iter().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
         };
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.png");
+        let path = folder.path().canonicalize().unwrap().join("a.png");
+        let size_of_file = |path: &PathBuf| size_of_file(&Found { path: path.clone(), real: path.clone() });
         let mut bytes = png(image::RgbaImage::new(1, 1));
         std::fs::write(&path, &bytes).unwrap();
         assert_eq!(size_of_file(&path).unwrap(), Size { height: 1, width: 1, channels: 4 });

@@ -77,7 +77,12 @@ impl Node for Serial {
     fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
-        let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
+        let mut ports = Ports::new()
+            .output("bytes", spec)
+            .cost(Cost::Medium)
+            .memory(stream::buffer(config.max_bytes))
+            .live()
+            .endless();
         if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
         }

@@ -60,7 +60,7 @@ impl Node for Stdin {
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
-        let ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
+        let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes));
         errors.into_result(ports.claim(Claim::Device("standard input".into())))
     }
 

@@ -178,6 +178,8 @@ impl Node for Tcp {
         check(config.listen, config.connect, config.max_connections, config.idle, &mut errors);
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
+        let connections = if config.listen.is_some() { config.max_connections.unwrap_or(16) } else { 1 };
+        ports = ports.memory(connections.saturating_mul(stream::buffer(config.max_bytes)));
         if config.on_close != OnClose::End {
             ports = ports.endless();
         }

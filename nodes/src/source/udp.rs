@@ -144,6 +144,7 @@ impl Node for Udp {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content, &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
+        ports = ports.memory(config.max_bytes.0 as usize);
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));
         if config.listen.is_elsewhere() {
             ports = ports.public(format!("listens on {}: other machines can send to it", config.listen));

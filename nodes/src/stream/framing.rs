@@ -26,7 +26,7 @@ pub enum Framing {
 /// Bytes of a length.
 const PREFIX: usize = 4;
 /// A buffer is not smaller, so that short messages are read many at a time.
-const LEAST_BUFFER: usize = 8 << 10;
+pub(crate) const LEAST_BUFFER: usize = 8 << 10;
 
 impl Framing {
     /// Whether a length goes before each message.

@@ -138,7 +138,11 @@ impl Node for Gather {
         let emits = config.open + 1;
         let out = OutPort { name: "out".into(), spec: whole, emits, rows: 1, forwards: Vec::new() };
         let spans = config.open.saturating_mul(config.max).min(4096);
-        errors.into_result(shape::takes(spec).out_port(out).selective().gathers().spans(spans))
+        // Every message that may be open has room for all its parts from the beginning.
+        let item = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(0);
+        let whole = config.max.saturating_mul(item.saturating_add(1)).saturating_add(size_of::<Whole>());
+        let memory = whole.saturating_mul(config.open);
+        errors.into_result(shape::takes(spec).out_port(out).selective().gathers().spans(spans).memory(memory))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -265,8 +265,9 @@ pub(super) const CODES: &[Code] = &[
     Code {
         code: "E0136",
         title: "more memory than may be had",
-        cause: "Pools, edges and histograms together are above `run.max_memory`, which is 80 % of the machine's or container's unless it is written.",
-        remedy: "Lower capacities and sizes, beginning with the pool that is named, or raise `run.max_memory`. `--plan` shows all of them.",
+        cause: "Pools, edges, what nodes take and histograms together are above `run.max_memory`, which is 80 % of the machine's or container's \
+                unless it is written, or above what the process has addresses for (`ulimit -v`).",
+        remedy: "Lower capacities and sizes, beginning with the pool or node that is named, or raise the limit. `--plan` shows all of them.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { from: a, capacity: 100000 } }\nrun: { max_memory: 1MiB }\n"
         )),
