@@ -342,6 +342,13 @@ pub enum RunError {
     },
 }
 
+/// Whether a terminal acts on a character instead of showing it: control characters, and those that turn the direction of
+/// the text around them or end its line.
+pub fn is_terminal_control(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
 /// Writes text from files so that a terminal shows it and never obeys it.
 pub struct Escaped<'a>(pub &'a str);
 
@@ -355,7 +362,7 @@ impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
         for c in self.0.chars() {
-            if c == '\n' || c == '\t' || !c.is_control() {
+            if c == '\n' || c == '\t' || !is_terminal_control(c) {
                 f.write_char(c)?;
             } else {
                 write!(f, "{}", c.escape_default())?;

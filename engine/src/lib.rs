@@ -79,7 +79,8 @@ pub use driven::{Driven, Turned};
 pub use edge::{Reason, WhenFull};
 pub use emit::Emit;
 pub use error::{
-    Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError, nearest,
+    Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError, is_terminal_control,
+    nearest,
 };
 pub use event::{Event, EventKind};
 pub use folders::Folders;

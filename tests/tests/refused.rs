@@ -624,3 +624,11 @@ fn what_closes_a_cycle_is_held_against_its_ports_too() {
     check(&cycle("q", row), &[("4:47 E0128", "elements are f32, not u64")]);
     assert!(plan(&cycle("q", "  q: { kind: step, from: p }\n  z: { kind: collect, from: q }\n")).is_ok());
 }
+
+/// What a terminal would act on is shown as what it is, wherever it stands.
+#[test]
+fn names_that_turn_the_text_around_them() {
+    let graph = "version: 1\nnodes:\n  \"a\\u202e\": { kind: \"nu\\u202ell\", \"\\u2066key\": 1 }\n";
+    let said = limen_tests::plan(graph).unwrap_err().to_string();
+    assert!(said.contains("\\u{202e}") && !said.contains(|c| c != '\n' && limen::is_terminal_control(c)), "{said}");
+}

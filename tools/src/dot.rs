@@ -1,6 +1,6 @@
 //! `limen-run dot`: a planned graph as Graphviz draws it.
 
-use limen::{Plan, Role, WhenFull};
+use limen::{Plan, Role, WhenFull, is_terminal_control};
 use std::fmt::Write;
 
 /// The plan in the DOT language: threads as boxes around their nodes, what travels on the edges.
@@ -50,6 +50,6 @@ pub fn show_dot(plan: &Plan) -> String {
 
 /// A string of the DOT language.
 fn quoted(text: &str) -> String {
-    let text: String = text.chars().filter(|c| *c == '\n' || !c.is_control()).collect();
+    let text: String = text.chars().filter(|c| *c == '\n' || !is_terminal_control(*c)).collect();
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

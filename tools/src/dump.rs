@@ -9,7 +9,7 @@ use crate::hlog::{Log, clean, write_hlog};
 use crate::run_info::RunInfo;
 use crate::summary::Summary;
 use limen::files::{self, Part, Target};
-use limen::{IntervalReport, Report};
+use limen::{IntervalReport, Report, is_terminal_control};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -108,8 +108,11 @@ fn unit(one: &limen::HistogramReport) -> String {
 /// A name that stays in its folder: a graph without a name is called as its file is, whatever that is.
 fn file_name(name: &str) -> String {
     // A shell would take the arrow of a path for a redirection.
-    let name: String =
-        clean(name).replace("->", "--").chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    let name: String = clean(name)
+        .replace("->", "--")
+        .chars()
+        .map(|c| if c == '/' || is_terminal_control(c) { '_' } else { c })
+        .collect();
     match name.trim_start_matches('.') {
         "" => "graph".into(),
         name => name.into(),

@@ -3,6 +3,7 @@
 use super::text::{Form, Values};
 use limen::{
     Building, Cost, Given, Many, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink, Tensor,
+    is_terminal_control,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -87,7 +88,7 @@ fn push_value(name: &str, message: &Message<Tensor>, is_text: bool, to: &mut Vec
 /// Adds text so that a terminal shows it and never obeys it.
 fn push_text(text: &[u8], to: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(text).chars() {
-        let _ = if c.is_control() { write!(to, "{}", c.escape_default()) } else { write!(to, "{c}") };
+        let _ = if is_terminal_control(c) { write!(to, "{}", c.escape_default()) } else { write!(to, "{c}") };
     }
 }
 
