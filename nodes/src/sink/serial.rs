@@ -83,7 +83,10 @@ impl Node for Serial {
 
     fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
+        let largest = given.single().and_then(|spec| spec.max_bytes()).unwrap_or(0);
         let mut ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
+        // A message as it goes over the wire, and what the device has not taken of it.
+        ports = ports.memory(largest.saturating_mul(2));
         if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for writing", path.display())));
         }

@@ -70,7 +70,11 @@ impl Node for Tcp {
     fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         check(config.listen, config.connect, config.max_connections, config.idle, &mut errors);
+        // A message as it goes over the wire, and what each peer has not taken of it.
+        let connections = if config.listen.is_some() { config.max_connections.unwrap_or(16) } else { 1 };
+        let largest = given.single().and_then(|spec| spec.max_bytes()).unwrap_or(0);
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
+        let ports = ports.memory(largest.saturating_mul(connections.saturating_add(1)));
         errors.into_result(claim(ports, config.listen, config.connect))
     }
 

@@ -1,6 +1,7 @@
 //! Numbers from a table.
 
 use super::pace::Pace;
+use crate::stream;
 use crate::stream::framing::TooLarge;
 use csv_core::{ReadRecordResult, Reader};
 use limen::files::InputFile;
@@ -284,7 +285,7 @@ impl Node for Csv {
             let message = format!("rows of at most {} bytes", config.max_bytes.0);
             errors.at("max_bytes", message).help("write a size from 1B to 1GiB");
         }
-        let mut ports = Ports::new().cost(Cost::Medium).rate(config.rate);
+        let mut ports = Ports::new().cost(Cost::Medium).rate(config.rate).memory(stream::buffer(config.max_bytes));
         match Table::open(config, cx.folders) {
             Ok(table) => ports = ports.output("row", PortSpec::fixed(DType::F32, [table.columns.len()])),
             Err(wrong) => wrong.into_iter().for_each(|(field, message)| {

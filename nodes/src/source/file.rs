@@ -160,7 +160,8 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
         errors.at("path", message).help(help);
     }
     let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
-    errors.into_result(Ports::new().output("bytes", spec).cost(Cost::Medium).rate(config.rate))
+    let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes));
+    errors.into_result(ports.rate(config.rate))
 }
 
 impl Node for File {

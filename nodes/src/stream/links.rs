@@ -15,6 +15,8 @@ use std::os::fd::AsRawFd;
 
 /// One node has at most so many connections.
 pub(crate) const MOST: usize = 64;
+/// One more than that, for one that has made room and is not gone yet.
+const PLACES: usize = MOST + 1;
 /// How long one attempt to connect may take, ns.
 const ATTEMPT: u64 = 5_000_000_000;
 /// A connection that lasted so long has worked, ns.
@@ -64,7 +66,7 @@ pub(crate) struct Counts {
 }
 
 /// Which peers are ready, and behind them whoever waits for peers.
-type Events = ArrayVec<bool, { MOST + 1 }>;
+type Events = ArrayVec<bool, { PLACES + 1 }>;
 
 /// Which connections come to nothing.
 #[derive(Debug, Clone, Copy)]
@@ -83,36 +85,49 @@ pub(crate) enum Who {
     Reader,
 }
 
+/// What is found of a connection that has come to nothing for so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Fine,
+    /// Something has come of it just now.
+    Heard,
+    Idle,
+}
+
 impl Idle {
-    /// Since when a connection has come to nothing.
+    /// Since when a connection may have come to nothing.
     fn since(self, peer: &Peer) -> Option<Time> {
-        let is_idle = match self.who {
-            // What is whole waits for this node, and not the node for it.
-            Who::Sender => peer.deframer.whole() == 0,
-            Who::Reader => peer.is_behind(),
-        };
-        (is_idle && !peer.is_closed).then_some(peer.worked)
+        let may_be = !peer.is_closed && (self.who == Who::Sender || peer.is_behind());
+        may_be.then_some(peer.worked)
     }
 
-    /// Whether a connection has come to nothing for so long, although it has one more chance now.
-    fn is_idle(self, peer: &mut Peer, after: u64, now: Time) -> bool {
+    /// What has become of a connection. It has one more chance: it may have done its part while this node had no room.
+    fn look(self, peer: &mut Peer, after: u64, now: Time) -> Found {
         let is_late = |peer: &Peer| self.since(peer).is_some_and(|since| now.since(since) >= after);
         if !is_late(peer) {
-            return false;
+            return Found::Fine;
         }
-        // It may have done its part while this node had no room.
         match self.who {
-            Who::Sender => peer.read() == Read::Nothing,
+            // What is whole waits for this node, and not the node for it.
+            Who::Sender if peer.deframer.whole() > 0 => Found::Fine,
+            Who::Sender => match peer.read() {
+                Read::Nothing => Found::Idle,
+                Read::Some(_) => {
+                    peer.heard = now;
+                    Found::Heard
+                }
+                Read::End => Found::Heard,
+            },
             Who::Reader => {
                 peer.catch_up(now);
-                is_late(peer)
+                if is_late(peer) { Found::Idle } else { Found::Fine }
             }
         }
     }
 
     /// Whether it may be displaced: whoever has sent a message keeps its place, and so does whoever takes what it is sent.
-    fn is_displaceable(self, peer: &mut Peer, now: Time) -> bool {
-        (self.who == Who::Reader || !peer.has_worked) && self.is_idle(peer, GRACE, now)
+    fn may_displace(self, peer: &Peer) -> bool {
+        !peer.is_closed && (self.who == Who::Reader || !peer.has_worked)
     }
 }
 
@@ -127,7 +142,7 @@ pub(crate) struct Links {
     clock: Clock,
     /// Where its worker waits.
     descriptors: Descriptors,
-    pub(crate) peers: ArrayVec<Peer, MOST>,
+    pub(crate) peers: ArrayVec<Peer, PLACES>,
     pub(crate) counts: Counts,
 }
 
@@ -194,16 +209,18 @@ impl Links {
         idle.map(|since| since + self.idle.after).fold(way, Time::min)
     }
 
-    /// Ends connections that have been idle for too long. Whether there were any.
+    /// Ends connections that have been idle for too long. Whether anything has happened.
     fn end_idle(&mut self, now: Time) -> bool {
-        let before = self.counts.idle;
+        let mut has_happened = false;
         for peer in self.peers.iter_mut().filter(|_| self.idle.after > 0) {
-            if self.idle.is_idle(peer, self.idle.after, now) {
+            let found = self.idle.look(peer, self.idle.after, now);
+            if found == Found::Idle {
                 peer.is_closed = true;
                 self.counts.idle += 1;
             }
+            has_happened |= found != Found::Fine;
         }
-        self.counts.idle > before
+        has_happened
     }
 
     /// Lets happen what the worker has found ready, without waiting: connections come and go, bytes are read. Whether anything
@@ -278,16 +295,19 @@ impl Links {
                     let open = self.peers.iter().filter(|peer| !peer.is_closed).count();
                     let mut has_room = open < *most && !self.peers.is_full();
                     let accepted = listener.accept();
-                    if !has_room && accepted.is_ok() {
-                        let slow = self.peers.iter_mut().filter_map(|peer| {
-                            let may_go = !peer.is_closed && self.idle.is_displaceable(peer, now);
-                            may_go.then_some(peer)
+                    // A connection that made room takes up a place until its last bytes are counted: one at a time.
+                    if !has_room && accepted.is_ok() && !self.peers.is_full() {
+                        let idle = self.idle;
+                        let slow = self.peers.iter_mut().filter(|peer| idle.may_displace(peer));
+                        let slow = slow.filter_map(|peer| {
+                            let found = idle.look(peer, GRACE, now);
+                            has_met |= found == Found::Heard;
+                            (found == Found::Idle).then_some(peer)
                         });
                         if let Some(slowest) = slow.min_by_key(|peer| peer.worked) {
                             slowest.is_closed = true;
                             self.counts.displaced += 1;
-                            // Until its last bytes are counted it takes up room.
-                            has_room = !self.peers.is_full();
+                            has_room = true;
                         }
                     }
                     has_met |= accepted.is_ok();
@@ -357,6 +377,8 @@ impl Links {
             // Of who was turned away nobody knows how much it had to send, or to hear: it counts as one.
             to.lost("refused", self.counts.refused);
             to.set("displaced", self.counts.displaced as f64);
+        }
+        if self.listens() || self.idle.after > 0 {
             to.set("idle", self.counts.idle as f64);
         }
     }

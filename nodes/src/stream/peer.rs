@@ -97,7 +97,8 @@ impl Peer {
     /// a time.
     pub(crate) fn send(&mut self, bytes: &[u8], now: Time, until: Time) -> Sent {
         let sent = self.out.send(&*self.stream, bytes, until);
-        if !self.out.is_behind() {
+        // It has taken all that came before.
+        if sent == Sent::Done {
             self.worked = now;
         }
         self.listen();

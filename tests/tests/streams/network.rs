@@ -412,6 +412,44 @@ fn slow_subscribers_lock_nobody_out() {
     assert!(report.metric("b.full") > Some(0.0), "{:?}", report.nodes);
 }
 
+/// A pause is not idleness: what counts is how long somebody has not taken the message that is on its way.
+#[test]
+fn a_subscriber_that_keeps_up_stays_however_long_nothing_came() {
+    let graph = Graph::new();
+    let (way_in, way_out) = (tcp_port(), tcp_port());
+    let nodes = format!(
+        "  a: {{ kind: tcp, config: {{ listen: {way_in}, framing: length, max_bytes: 32MiB }} }}\n  \
+         b: {{ kind: tcp, config: {{ listen: {way_out}, framing: length, idle: 10s }}, from: a }}\n"
+    );
+    let clock = SimulatedClock::new(Time(S));
+    let mut driven = graph.plan(&nodes).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    let (mut feed, reader) = (connect(way_in), connect(way_out));
+    reader.set_nonblocking(true).unwrap();
+    // Until it has been met nothing comes to it.
+    turn_until(&mut driven, || {
+        feed.write_all(&sized(b"x")).unwrap();
+        reader.peek(&mut [0]).is_ok()
+    });
+    clock.advance(60 * S);
+    // More than two buffers of the kernel hold, so that it is behind until it reads.
+    let message = sized(&vec![7; 24 << 20]);
+    let (mut rest, mut read, mut part) = (&message[..], 0, vec![0; 1 << 16]);
+    feed.set_nonblocking(true).unwrap();
+    let mut turns = 0;
+    turn_until(&mut driven, || {
+        rest = &rest[feed.write(rest).unwrap_or(0)..];
+        turns += 1;
+        if rest.is_empty() && turns % 2 == 0 {
+            let n = (&reader).read(&mut part).unwrap_or(0);
+            read += part[..n].iter().filter(|byte| **byte == 7).count();
+        }
+        read == 24 << 20
+    });
+    driven.stopper().stop();
+    let report = super::checked(driven.run());
+    figures(&report, &[("b.idle", 0.0), ("b.disconnects", 0.0)]);
+}
+
 /// Ten thousand come and go, and a thousand are cut off within a message: each is counted once.
 #[test]
 fn whoever_comes_and_goes_is_counted_once() {
