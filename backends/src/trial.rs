@@ -164,6 +164,10 @@ pub(crate) fn planned(
         runtimes: others + if all { 3 } else { 1 },
         threads: config.threads.clamp(1, 256) as u64,
         items: config.batch.max as u64,
+        item: given
+            .inputs()
+            .filter_map(|(_, spec)| spec?.max_bytes())
+            .fold(0, |sum, bytes| sum.saturating_add(bytes as u64)),
     };
     let path = cx.folders.input(model).unwrap_or_default();
     let case_path = config.verify.as_ref().and_then(|verify| cx.folders.input(verify.case.as_ref()?).ok());

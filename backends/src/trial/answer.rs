@@ -57,6 +57,8 @@ pub(super) struct Node {
     pub(super) runtimes: u64,
     pub(super) threads: u64,
     pub(super) items: u64,
+    /// Bytes of an item, as far as they are known.
+    pub(super) item: u64,
 }
 
 /// A path, which need not be text.
@@ -117,10 +119,10 @@ impl From<Unread> for BackendError {
 impl Request {
     pub(super) fn calls(&self) -> Calls {
         match &self.task {
-            Task::Plan(Node { runtimes, threads, items, .. }) => {
-                Calls { runtimes: *runtimes, threads: *threads, items: *items }
+            Task::Plan(Node { runtimes, threads, items, item, .. }) => {
+                Calls { runtimes: *runtimes, threads: *threads, items: *items, item: *item }
             }
-            Task::Inspect(_) => Calls { runtimes: 1, threads: 1, items: 1 },
+            Task::Inspect(_) => Calls { runtimes: 1, threads: 1, items: 1, item: 0 },
         }
     }
 }
@@ -268,13 +270,13 @@ fn prepare(asked: &Asked, calls: Calls, base: u64) -> std::io::Result<()> {
         let (soft, hard) = getrlimit(resource)?;
         Ok(setrlimit(resource, soft.min(most), hard.min(most))?)
     };
+    // Refused where the system has another idea of it; before the files of this process are somebody else's.
+    #[expect(clippy::disallowed_methods, reason = "a file of the kernel's, which is nobody else's")]
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     lower(Resource::RLIMIT_CORE, 0)?;
     lower(Resource::RLIMIT_AS, most.memory.saturating_add(base + beside(asked)))?;
     lower(Resource::RLIMIT_CPU, seconds(most.cpu) + 1)?;
     nix::sys::prctl::set_dumpable(false)?;
-    // Refused where the system has another idea of it.
-    #[expect(clippy::disallowed_methods, reason = "a file of the kernel's, which is nobody else's")]
-    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     Ok(())
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Calls {
     pub(super) threads: u64,
     /// Items in a call.
     pub(super) items: u64,
+    /// Bytes of an item, as far as they are known.
+    pub(super) item: u64,
 }
 
 impl Asked {
@@ -50,8 +52,11 @@ impl Asked {
     /// besides. On the models tried that was less than a tenth of this, and less time by more.
     pub(super) fn of(&self, size: u64, calls: Calls) -> Limits {
         let size = size.min(MAX_SIZE);
-        let memory = (1 << 30) + 16 * size * calls.runtimes + (calls.items.saturating_sub(1)).saturating_mul(128 << 20);
-        let seconds = (10 + (size >> 20)) * calls.runtimes;
+        // A small convolution of a large picture holds many times that picture between its layers.
+        let input = calls.item.saturating_mul(calls.items).min(MAX_SIZE);
+        let memory = (1 << 30) + 16 * size * calls.runtimes + calls.items.saturating_sub(1).saturating_mul(128 << 20);
+        let memory = memory.saturating_add(128 * input);
+        let seconds = (10 + (size >> 20) + (input >> 20)) * calls.runtimes;
         Limits {
             memory: self.memory.unwrap_or_else(|| memory.min(all_memory())),
             cpu: self.cpu.unwrap_or(Duration::from_secs(seconds * calls.threads)),
@@ -79,12 +84,16 @@ mod tests {
 
     #[test]
     fn limits_follow_from_the_size_unless_they_are_asked_for() {
-        let calls = Calls { runtimes: 1, threads: 1, items: 1 };
+        let calls = Calls { runtimes: 1, threads: 1, items: 1, item: 0 };
         let small = Asked::default().of(0, calls);
         assert_eq!((small.cpu, small.wall), (Duration::from_secs(10), Duration::from_secs(30)));
         let large = Asked::default().of(100 << 20, Calls { runtimes: 2, threads: 4, ..calls });
         assert_eq!((large.cpu, large.wall), (Duration::from_secs(880), Duration::from_secs(660)));
         assert!(large.memory > small.memory || large.memory == all_memory());
+        // Three planes of 1080 by 1920.
+        let picture = Asked::default().of(0, Calls { item: 24_883_200, ..calls });
+        assert!(picture.memory > 4_000_000_000 || picture.memory == all_memory());
+        assert_eq!(picture.cpu, Duration::from_secs(33));
         assert_eq!(Asked::default().of(u64::MAX, calls), Asked::default().most(calls));
         let asked = Trials { memory: Some(7), wall: Some(Duration::from_secs(1)), ..Trials::default() };
         let asked = Asked::new(&asked).of(0, calls);
