@@ -392,8 +392,7 @@ impl Folders {
     /// # Errors
     /// Why nothing can be written there.
     pub fn target(&self, path: &str) -> Result<Target, FileError> {
-        let joined = self.output(path).map_err(FileError::Outside)?;
-        let real = real_path(&joined);
+        let (joined, real) = self.place_output(path).map_err(FileError::Outside)?;
         let system = |error: io::Error| FileError::System(joined.clone(), error);
         let (Some(above), Some(name), false) = (real.parent(), real.file_name(), names_folder(path)) else {
             return Err(FileError::Irregular(format!("`{path}` names no file")));
@@ -529,8 +528,9 @@ impl Target {
             name.push(if number == 1 { format!(".{process}.part") } else { format!(".{process}-{number}.part") });
             match self.create(&name, OFlag::O_EXCL) {
                 Ok(file) => {
-                    // A file system without locks costs no more than a leftover that is not recognised.
-                    let _ = file.try_lock();
+                    // Whoever looks for leftovers may hold the lock for a moment. A file system without locks costs no more than a
+                    // leftover that is not recognised.
+                    let _ = file.lock();
                     let path = self.beside(&name);
                     let left = self.left(&name);
                     parts_begun().push(path.clone());
@@ -613,8 +613,11 @@ impl Part {
 
     fn rename(&self) -> io::Result<()> {
         let Target { folder, name, .. } = &self.target;
-        renameat(folder, self.name.as_os_str(), folder, name.as_os_str())?;
-        self.forget();
+        let renamed = renameat(folder, self.name.as_os_str(), folder, name.as_os_str());
+        if matches!(renamed, Ok(()) | Err(nix::errno::Errno::ENOENT)) {
+            self.forget();
+        }
+        renamed?;
         for name in self.left.iter().filter(|name| self.target.is_left(name)) {
             let _ = unlinkat(folder, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
         }

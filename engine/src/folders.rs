@@ -33,7 +33,17 @@ impl Folders {
     /// # Errors
     /// As [`Folders::input`].
     pub fn output(&self, path: &str) -> Result<PathBuf, String> {
-        let Some(out) = self.out.as_ref().filter(|_| Path::new(path).is_relative()) else { return self.input(path) };
+        self.place_output(path).map(|(joined, _)| joined)
+    }
+
+    /// Where an output lies, as people know it and without links: what was admitted is what is opened.
+    pub(crate) fn place_output(&self, path: &str) -> Result<(PathBuf, PathBuf), String> {
+        let Some(out) = self.out.as_ref().filter(|_| Path::new(path).is_relative()) else {
+            let joined = self.graph.join(path);
+            let real = real_path(&joined);
+            self.admit(&real, path)?;
+            return Ok((joined, real));
+        };
         if Path::new(path).components().any(|c| matches!(c, Component::ParentDir)) {
             return Err(format!("`{path}` leaves the output folder; write a path without `..`"));
         }
@@ -43,7 +53,7 @@ impl Folders {
             let folder = real.parent().unwrap_or(&real).display();
             return Err(format!("`{path}` leaves the output folder by a link; allow it with `--allow-path {folder}`"));
         }
-        Ok(joined)
+        Ok((joined, real))
     }
 
     /// Whether a path without links lies where the graph may read and write.

@@ -521,7 +521,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !self.finished {
             self.shared.abort();
-            self.await_threads(self.stop_within);
+            // A node that drops the run it is part of would wait for itself.
+            let here = std::thread::current().id();
+            if !self.threads.iter().any(|thread| thread.thread().id() == here) {
+                self.await_threads(self.stop_within);
+            }
             self.join_threads();
         }
         self.shared.events.end();

@@ -191,7 +191,8 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
         let awaits = nodes[at].role == Role::Infer
             || nodes[at].in_edges.iter().any(|edge| !nodes[edges[*edge].from].rules.soonest.is_empty());
         for (source, ahead, judged) in ahead.of(at) {
-            if !effort.allows(8) {
+            // What is kept by source reaches from the first to the last of them.
+            if !effort.allows(8 + nodes[at].urgency.distance(source)) {
                 return;
             }
             nodes[at].urgency.set(source, ahead.soonest);

@@ -338,6 +338,10 @@ impl RunShared {
         if let Some(worker) = (0..workers).find(|worker| state.pinned[*worker].is_none()) {
             state.go = Some(false);
             self.started.changed.notify_all();
+            // What failed says more than who waits.
+            if let Some(error) = state.errors.first().cloned() {
+                return Err(Ok(error));
+            }
             let text = format!("it has not been built within {} (`run.start`)", show_ns(nanos(within)));
             return Err(Ok((self.at[worker].node().unwrap_or(0), text)));
         }

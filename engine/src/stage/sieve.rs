@@ -42,7 +42,7 @@ impl OnMiss {
     }
 }
 
-/// Something for some of the sources, in the order of their numbers: as long as the first and the last of them are apart.
+/// Something for some of the sources, in the order of their numbers. It takes memory for all numbers from the first to the last of them.
 #[derive(Clone, Debug)]
 pub(crate) struct BySource<T> {
     first: u16,
@@ -68,6 +68,15 @@ impl<T> BySource<T> {
         let at = usize::from(source.saturating_sub(self.first));
         self.values.resize_with(self.values.len().max(at + 1), || None);
         self.values[at] = Some(value);
+    }
+
+    /// How many places are between a source and the last there is something for.
+    pub(crate) fn distance(&self, source: u16) -> usize {
+        if self.values.is_empty() {
+            0
+        } else {
+            usize::from(source.saturating_sub(self.first)).saturating_sub(self.values.len())
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {

@@ -224,21 +224,22 @@ impl<N: Sink> SinkStage<N> {
             let node = &mut self.work.node;
             let outcome = guarded("progress", || node.as_mut().map_or(Ok(Progress::Takes(Time::NEVER)), N::progress));
             cx.stale();
+            // Also after a failure, or what was ready would wake it again and again.
+            self.waits.descriptors.wait_again();
             match outcome {
                 Ok(Progress::Takes(due)) => (self.waits.due, self.waits.is_full) = (due.0, false),
                 Ok(Progress::WhenReady(due)) => (self.waits.due, self.waits.is_full) = (due.0, true),
                 Err(trouble) => {
                     let is_finishing = self.waits.is_finishing;
                     self.fail(cx, trouble);
-                    // One that goes on all the same is not asked the same at once.
-                    self.waits.due = u64::MAX;
+                    // One that goes on all the same takes messages, and is not asked again at once.
+                    (self.waits.due, self.waits.is_full) = (u64::MAX, false);
                     if is_finishing && self.common.life == Life::Open {
                         self.common.life = self.feed.ended();
                     }
                     return Some(Turn::Worked);
                 }
             }
-            self.waits.descriptors.wait_again();
         }
         if self.waits.is_full {
             self.common.note_blocked(cx);
@@ -255,7 +256,6 @@ impl<N: Sink> SinkStage<N> {
 
     #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
-        (self.waits.is_full, self.waits.is_finishing) = (false, false);
         self.work.origins.clear();
         self.work.spans.clear();
         self.work.ledgers.clear();
@@ -263,6 +263,7 @@ impl<N: Sink> SinkStage<N> {
             return;
         }
         drop_node(&mut self.work.node, &mut self.common, cx);
+        (self.waits.is_full, self.waits.is_finishing) = (false, false);
         if self.common.rest(cx) {
             return;
         }
@@ -327,6 +328,8 @@ impl<N: Sink> SinkStage<N> {
             }
             if std::mem::take(&mut self.dirty) {
                 self.extra(cx, "flush");
+                // What it has begun to write now goes on in the next turn.
+                self.waits.due = 0;
             }
             if N::WAITS {
                 // No message has waited for it.
