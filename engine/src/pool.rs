@@ -400,7 +400,7 @@ fn is_free(count: &AtomicU32) -> bool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        #[cfg(loom)]
+        #[cfg(all(test, loom))]
         self.check_that_nobody_uses_it();
         // SAFETY: `table` came from a leaked box, once, and is not used hereafter.
         drop(unsafe { Box::from_raw(self.table.as_ptr()) });
