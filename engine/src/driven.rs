@@ -24,7 +24,7 @@ use std::time::Duration;
 /// It belongs to the thread that made it. Other threads may have its handles and its [`Stopper`].
 ///
 /// A program with an event loop of its own waits for this graph as for anything else: after [`Turned::Idle`] the descriptor of
-/// [`AsFd`] becomes readable when there is something to do again, whether a descriptor that a source waits for is ready, a
+/// [`AsFd`] becomes readable when there is something to do again, whether a descriptor that a node waits for is ready, a
 /// handle was used elsewhere, a stop was asked for, or (by [`Clock::Monotonic`]) the time has come.
 ///
 /// ```
@@ -134,7 +134,7 @@ impl Wired {
 
 impl Driven {
     /// One turn of every node at most, in the order of the graph: a bounded piece of work, at most 64 messages or about
-    /// 20 µs of calls for each. Sources that wait for a descriptor are asked without waiting.
+    /// 20 µs of calls for each. Nodes that wait for a descriptor are asked without waiting.
     pub fn turn(&mut self) -> Turned {
         let mut turned = Turned::Idle(Time::ZERO);
         // Whoever rings after a look for which the bells were armed is noticed by who waits.
@@ -189,7 +189,7 @@ impl Driven {
         }
     }
 
-    /// Sleeps until something is sent or taken from another thread, a descriptor that a source waits for is ready, a stop is asked
+    /// Sleeps until something is sent or taken from another thread, a descriptor that a node waits for is ready, a stop is asked
     /// for, or a time has passed. Returns at
     /// once where there is something to do; made for what follows [`Turned::Idle`].
     pub fn wait(&mut self, at_most: Duration) -> Turned {

@@ -306,7 +306,7 @@ impl Simulation {
         Err(self.stuck(false))
     }
 
-    /// Waits in earnest, for who writes to a descriptor that a source waits for; false where there is none, or where nobody
+    /// Waits in earnest, for who writes to a descriptor that a node waits for; false where there is none, or where nobody
     /// has written for long.
     fn waits_outside(&mut self) -> bool {
         // When a stop was asked for nobody waits for descriptors any more.

@@ -116,7 +116,7 @@ fn finish_call<O: Outputs>(emit: &mut Emit<O>, common: &mut Common) -> Result<()
     if common.refuses
         && let Err(full) = emit.ports.admit()
     {
-        // The number that the call was given is that of a call that failed.
+        // Whoever counts the failed call adds its number; `give` has added it already.
         emit.seq -= 1;
         return Err(full);
     }
