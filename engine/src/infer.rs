@@ -485,6 +485,13 @@ impl<B: Backend> InferStage<B> {
             flight.headers.push(*ZipMany::header(&held.set, self.common.lead));
             flight.runs.push((held.run, held.since));
         }
+        // A call that ends at once asks before it begins: one that is refused has changed no state and cost nothing.
+        if self.common.refuses
+            && self.most == 1
+            && let Some(edge) = self.refusing(&flight)
+        {
+            return self.turn_away(flight, edge, cx);
+        }
         // Outside of the guarded call, so that one that panics loses nobody's state. Where there are states, all messages of a
         // call leave with it.
         let lent = guarded("infer", || {
@@ -513,6 +520,25 @@ impl<B: Backend> InferStage<B> {
         flight.trouble = outcome.err();
         self.flights.push_back(flight);
         self.peak = self.peak.max(self.flights.len());
+    }
+
+    /// The edge that would fail this node for want of room for what a call sends.
+    #[cold]
+    fn refusing(&mut self, flight: &Flight) -> Option<String> {
+        let coming = |bytes: usize| flight.headers.iter().map(move |header| (header.qos, bytes as u64));
+        self.emit.ports.iter_mut().zip(&self.outputs).find_map(|(port, side)| port.refusing(coming(side.item_bytes)))
+    }
+
+    /// Fails the messages of a call that is not made.
+    #[cold]
+    fn turn_away(&mut self, flight: Flight, edge: String, cx: &mut Cx) {
+        let leave = flight.leaving();
+        self.held.drain(..leave as usize);
+        self.origins.drain(..(leave as usize).min(self.origins.len()));
+        self.common.counts.held.add(leave.wrapping_neg());
+        self.common.counts.failed.add(leave);
+        self.spare.push(flight);
+        self.fail(cx, Trouble::error("emit", &NodeErrorKind::EdgeFull { edge }.into()));
     }
 
     /// Begins a call, and makes it where calls end at once.
@@ -568,8 +594,15 @@ impl<B: Backend> InferStage<B> {
             let waited = first.is_recorded().then(|| started.saturating_sub(first.sent));
             sieve.learn(waited, compute, &self.common.counts);
         }
+        if let Err(trouble) = &outcome {
+            cx.shared.backend(self.common.node, |status| {
+                status.failed += 1;
+                status.last_error = Some(trouble.text().to_string());
+            });
+        }
+        // A call that ended at once has asked before.
         let outcome = outcome.and_then(|()| {
-            let admitted = if self.common.refuses { self.emit.ports.admit() } else { Ok(()) };
+            let admitted = if self.common.refuses && self.most > 1 { self.emit.ports.admit() } else { Ok(()) };
             admitted.map_err(|full| Trouble::error("emit", &full))
         });
         // Negative, in a counter that wraps: held messages leave.
@@ -600,10 +633,6 @@ impl<B: Backend> InferStage<B> {
             Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| Trouble::error("emit", &e)),
             Err(trouble) => {
                 self.emit.ports.rollback();
-                cx.shared.backend(self.common.node, |status| {
-                    status.failed += 1;
-                    status.last_error = Some(trouble.text().to_string());
-                });
                 Err(trouble)
             }
         };

@@ -10,7 +10,7 @@ use crate::error::{NodeError, NodeErrorKind};
 use crate::meter::{Run, push_run};
 use crate::node::{MAX_PORTS, Many, PortType};
 use crate::origins::{Origins, Trace};
-use crate::payload::{Header, Message, Payload};
+use crate::payload::{Header, Message, Payload, Qos};
 use crate::pool::Pool;
 use crate::tensor::{Tensor, TensorMut};
 use crate::worker::Cx;
@@ -191,6 +191,13 @@ impl<T: Payload> Port<T> {
     /// computed.
     pub fn is_connected(&self) -> bool {
         !self.edges.is_empty()
+    }
+
+    /// The edge that would fail its producer for want of room for all messages of these classes and bytes.
+    #[cold]
+    pub(crate) fn refusing(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> Option<String> {
+        let edge = self.edges.iter().find(|edge| edge.refuses(coming.clone()))?;
+        Some(edge.name().to_string())
     }
 
     /// Sends a message when the call has succeeded.
@@ -398,8 +405,7 @@ impl<T: Payload> AnyPort for Port<T> {
         self.edges.iter().any(Tx::is_pressed)
     }
     fn refused_by(&self) -> Option<String> {
-        let edge = self.edges.iter().find(|edge| edge.refuses(&self.staged.items))?;
-        Some(edge.name().to_string())
+        self.refusing(self.staged.items.iter().map(|message| (message.header().qos, T::bytes(message) as u64)))
     }
     fn take_back(&mut self) {
         self.staged.items.clear();

@@ -133,8 +133,8 @@ pub struct EdgeStats {
     pub messages: u64,
     /// The bytes that so many messages take at most, where their size is known.
     pub bytes: Option<u64>,
-    /// The most messages that were found in it since this was last asked. Every call that waits or asks looks; what came and went between
-    /// two looks was seen by nobody.
+    /// The most messages that were found in it since this was last asked. A thread looks at least once a second, and so does every call
+    /// that waits or asks; what came and went between two looks was seen by nobody.
     pub highest: u64,
     /// Messages it holds.
     pub capacity: usize,

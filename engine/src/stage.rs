@@ -533,9 +533,10 @@ impl Trouble {
     }
 }
 
-/// Runs an author's code, of a node or a backend: a panic becomes an error of that node. Whatever the engine calls of theirs once a
-/// graph has begun goes through here; a call of one message, for which that would cost too much, goes through
-/// [`Crew::turn`](crate::crew::Crew::turn).
+/// Runs an author's code, of a node or a backend: a panic becomes an error of that node. Whatever methods of theirs the engine calls
+/// once a graph has begun go through here; a call of one message, for which that would cost too much, goes through
+/// [`Crew::turn`](crate::crew::Crew::turn). `Clone` and `Drop` of a payload run wherever messages move and belong to no node: a panic of
+/// theirs ends the run as a bug.
 #[inline(always)]
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {

@@ -61,6 +61,32 @@ fn fail_fails_the_producer() {
     assert_eq!(report.bugs, Vec::<String>::new());
 }
 
+/// A model is asked for nothing that could not be sent: its state is that of the messages that are done, and nothing is the backend's
+/// failure.
+#[test]
+fn a_model_is_not_called_where_an_edge_would_refuse_its_rows() {
+    let slow = "kind: collect, fault: { delay: 40us }";
+    for (edge, place) in [("capacity: 8", ""), ("capacity: 8", ", core: 1"), ("capacity: 64, max_bytes: 64B", "")] {
+        for batch in [1, 3] {
+            let what = format!("{edge}{place}, batch of {batch}");
+            let graph = format!(
+                "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 400, period_ns: 10000 }} }}\n  \
+                 t: {{ kind: tally, config: {{ batch: {{ max: {batch} }} }}, from: a, on_error: skip }}\n  \
+                 slow: {{ {slow}, from: {{ from: t, {edge}, when_full: fail }}{place} }}\n  other: {{ kind: collect, from: t }}\n"
+            );
+            let report = turn(&graph, 1);
+            assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{what}");
+            let t = report.node("t").unwrap();
+            assert!(t.failed > 0 && t.done + t.failed == 400, "{what}: {} failed, {} done", t.failed, t.done);
+            let backend = t.backend.as_ref().unwrap();
+            assert_eq!((backend.failed, backend.last_error.as_deref()), (0, None), "{what}");
+            if batch == 1 {
+                assert_eq!(report.metric("tallied"), Some(t.done as f64), "{what}");
+            }
+        }
+    }
+}
+
 /// A call is a transaction: what finds one of its edges full goes to none of them, and has failed.
 #[test]
 fn a_call_that_finds_an_edge_full_sends_nothing_anywhere() {

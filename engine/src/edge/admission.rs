@@ -126,13 +126,13 @@ impl<T: Payload> Lanes<T> {
         usize::from(class == Qos::Urgent && self.0.len() > 1)
     }
 
-    /// Whether none of some messages would find its lane at the hard mark.
-    pub(super) fn have_room(&self, params: &Params, staged: &[Message<T>]) -> bool {
+    /// Whether none of some messages, of these classes and bytes, would find its lane at the hard mark.
+    pub(super) fn have_room(&self, params: &Params, coming: impl Iterator<Item = (Qos, u64)> + Clone) -> bool {
         self.0.iter().enumerate().all(|(at, lane)| {
             let (mut items, mut bytes) = (lane.queue.len(), lane.bytes.waiting());
-            staged.iter().filter(|message| self.lane_of(message.header().qos) == at).all(|message| {
+            coming.clone().filter(|(class, _)| self.lane_of(*class) == at).all(|(_, more)| {
                 let has_room = !lane.is_hard(items, bytes, params);
-                (items, bytes) = (items + 1, bytes + T::bytes(message) as u64);
+                (items, bytes) = (items + 1, bytes + more);
                 has_room
             })
         })

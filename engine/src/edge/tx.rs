@@ -3,7 +3,7 @@
 use super::local::{Local, split_runs};
 use super::{CrossTx, CrossTxKind, Lanes, Params, Reason, Stamped, TapTx, WhenFull};
 use crate::meter::Run;
-use crate::payload::{Message, Payload};
+use crate::payload::{Message, Payload, Qos};
 use crate::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 use std::rc::Rc;
@@ -147,13 +147,13 @@ impl<T: Payload> Tx<T> {
         if let TxKind::Local(local) = &self.kind { Some(local.clone()) } else { None }
     }
 
-    /// Whether the edge would fail its producer for want of room for all of these. Only the consumer changes that before they are
-    /// sent, and makes more.
-    pub(crate) fn refuses(&self, staged: &[Message<T>]) -> bool {
+    /// Whether the edge would fail its producer for want of room for all messages of these classes and bytes. Only the consumer
+    /// changes that before they are sent, and makes more.
+    pub(crate) fn refuses(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> bool {
         self.params.when_full == WhenFull::Fail
             && match &self.kind {
-                TxKind::Looking(lanes, _) => !lanes.have_room(&self.params, staged),
-                _ => self.free() < staged.len(),
+                TxKind::Looking(lanes, _) => !lanes.have_room(&self.params, coming),
+                _ => self.free() < coming.len(),
             }
     }
 
