@@ -19,7 +19,7 @@ use crate::origins::{NO_ORIGIN, Origin, Origins};
 use crate::payload::Header;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Watched, alloc_zeroed, dealloc};
 use crate::tensor::{DType, Dim, MAX_RANK, PortSpec, Shape, Tensor, TensorError, TensorMut};
-use std::alloc::{Layout, handle_alloc_error};
+use std::alloc::Layout;
 use std::fmt;
 use std::io::Write;
 use std::ptr::NonNull;
@@ -452,10 +452,7 @@ impl Pool {
     ///
     /// # Errors
     /// A sentence, when a dim is not bound, there are more than [`MAX_RANK`] dims or four run-time lengths, one of them may be
-    /// 2³² or more, or the size does not fit.
-    ///
-    /// # Panics
-    /// Aborts as `Vec` does when the memory cannot be had; plans are bounded by `run.max_memory` before.
+    /// 2³² or more, the size does not fit, or the memory cannot be had.
     pub fn new(name: &str, spec: &PortSpec, slots: usize, rows: usize) -> Result<Pool, String> {
         Pool::with_origins(name, spec, slots, rows, &[])
     }
@@ -482,27 +479,39 @@ impl Pool {
             return Err(format!("{slots} slots of {rows} rows of {spec} cannot be pooled"));
         }
         let layout = Layout::from_size_align(total.max(ALIGN), ALIGN).map_err(|e| e.to_string())?;
+        // What the system refuses is refused here, before anything is allocated that would have to be freed.
+        let never = if sources.is_empty() { 0 } else { rows };
+        let lens_in_all = if dynamic.is_empty() { 0 } else { slots * rows };
+        let (Some(mut lens), Some(mut origins), Some(mut table)) = (
+            reserved::<Watched<Lens>>(lens_in_all),
+            (slots * rows).checked_mul(sources.len()).and_then(reserved::<Watched<u64>>),
+            (slots * rows).checked_add(never).and_then(reserved::<Row>),
+        ) else {
+            return Err(format!("the system has no memory for {slots} slots of {rows} rows of {spec}"));
+        };
         // SAFETY: the layout has a size above zero.
-        let data = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let Some(data) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            return Err(format!("the system has no memory for {slots} slots of {slot_bytes} bytes"));
+        };
         // Touch every page now, so that none is faulted in while messages move.
         for at in (0..total).step_by(4096) {
             // SAFETY: `at` lies in the allocation, which nobody else has seen yet.
             unsafe { data.as_ptr().add(at).write_volatile(0) };
         }
+        lens.resize_with(lens_in_all, || Watched::new(Lens::default()));
+        origins.resize_with(slots * rows * sources.len(), || Watched::new(NO_ORIGIN));
         let pool = NonNull::from(Box::leak(Box::new(Inner {
             name: name.to_string(),
             dtype: spec.dtype,
             dims: spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect(),
-            lens: (0..if dynamic.is_empty() { 0 } else { slots * rows })
-                .map(|_| Watched::new(Lens::default()))
-                .collect(),
+            lens: lens.into(),
             dynamic,
             slots,
             rows: rows as u32,
             row_bytes: spec.max_bytes().unwrap_or(0),
             slot_bytes,
             sources: sources.into(),
-            origins: (0..slots * rows * sources.len()).map(|_| Watched::new(NO_ORIGIN)).collect(),
+            origins: origins.into(),
             table: NonNull::from(&mut []),
             data,
             layout,
@@ -517,11 +526,9 @@ impl Pool {
             bytes: Watched::new(()),
         };
         // Behind the last, where origins are kept, rows that nobody ever holds and that are never free.
-        let never = if sources.is_empty() { 0 } else { rows };
-        let rows_of = (0..slots * rows).map(|at| row(at, 0));
-        let table: Box<[Row]> = rows_of.chain((0..never).map(|at| row(at, 1))).collect();
+        table.extend((0..slots * rows).map(|at| row(at, 0)).chain((0..never).map(|at| row(at, 1))));
         // SAFETY: nobody else knows the pool yet.
-        unsafe { (*pool.as_ptr()).table = NonNull::from(Box::leak(table)) };
+        unsafe { (*pool.as_ptr()).table = NonNull::from(Box::leak(table.into_boxed_slice())) };
         let cursor = if sources.is_empty() { 0 } else { slots as u32 };
         Ok(Pool { inner: Guard(pool), cursor, next: 0, rewinds: false })
     }
@@ -731,6 +738,12 @@ pub(crate) fn slot_bytes(spec: &PortSpec, rows: usize) -> Option<usize> {
     spec.max_bytes()?.checked_mul(rows)?.checked_next_multiple_of(ALIGN)
 }
 
+/// An empty list with room for so many, if the system has the memory.
+fn reserved<T>(n: usize) -> Option<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(n).is_ok().then_some(list)
+}
+
 /// Whether a [`Shape`] and a row's lengths can say what a message of this spec is. A slot is as long as its spec says, and what
 /// is lent of it as its shape says: the two must not differ.
 fn can_be_said(spec: &PortSpec) -> bool {
@@ -926,6 +939,14 @@ mod tests {
             }
         });
         assert_eq!(pool.free(), 2);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it ends where the memory does")]
+    fn memory_that_the_system_refuses_is_an_error() {
+        let largest = PortSpec::new(DType::U8, [Dim::Fixed(1 << 42)]);
+        let why = Pool::new("p", &largest, 1 << 20, 1).unwrap_err();
+        assert!(why.contains("no memory"), "{why}");
     }
 
     #[test]
