@@ -4,9 +4,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
-use limen::{Drain, Inlet, Outlet, Tap, Tensor};
+use limen::{Clock, Drain, Inlet, Outlet, SimulatedClock, Tap, Tensor, Time};
 use limen_tests::plan;
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -258,6 +260,53 @@ fn a_thousand_runs_leave_nothing_behind() {
     assert!(after.2 - before.2 < 1_000, "{} bytes allocated became {}", before.2, after.2);
     // The system's allocator keeps some of what was freed, but not more and more.
     assert!((after.1 - before.1) * 4096 < 8 << 20, "{} pages in memory became {}", before.1, after.1);
+}
+
+/// \[S2\] Two hundred times a peer goes in the middle of a message and comes back: every message and every loss is counted, and
+/// nothing is left of the connections.
+#[test]
+fn two_hundred_reconnects_leave_nothing_behind() {
+    let _alone = alone();
+    let far = TcpListener::bind("127.0.0.1:0").unwrap();
+    far.set_nonblocking(true).unwrap();
+    let text = format!(
+        "version: 1\nnodes:\n  a: {{ kind: tcp, config: {{ connect: {} }} }}\n  z: {{ kind: \"null\", from: a }}\n",
+        far.local_addr().unwrap().port()
+    );
+    // Backoff passes by this clock.
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let mut driven = plan(&text).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    let mut cycle = |n: u64| {
+        let mut peer = None;
+        let begin = Instant::now();
+        while driven.stats()[1].done <= n {
+            driven.turn();
+            clock.advance(1_000_000);
+            if peer.is_none() {
+                peer = far.accept().ok();
+                peer.iter_mut().for_each(|(peer, _)| peer.write_all(b"whole\nhalf").unwrap());
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "nobody comes back: {:?}", driven.stats());
+        }
+    };
+    (0..20).for_each(&mut cycle);
+    let before = held();
+    (20..200).for_each(&mut cycle);
+    let after = held();
+    assert_eq!(after.0, before.0, "open files");
+    // A byte a connection would be 180.
+    assert!((after.2 - before.2).abs() < 180, "{} bytes allocated became {}", before.2, after.2);
+    // When it has come back once more, it has noticed the end of the last.
+    while far.accept().is_err() {
+        driven.turn();
+        clock.advance(1_000_000);
+    }
+    driven.stopper().stop();
+    let report = driven.run();
+    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    for (name, value) in [("received", 200.0), ("disconnects", 200.0), ("partial", 200.0)] {
+        assert_eq!(report.metric(&format!("a.{name}")), Some(value), "{name} of {:?}", report.nodes);
+    }
 }
 
 /// What a plan says it takes it takes, and no more: everything that is allocated before the first message, on each side of the
