@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the ONNX project's own cases for single operators on every runtime, and holds the result against the list kept here.
 
-    pip install 'onnx==1.23.2' numpy
+    .ci/pip backends                         into target/venv
     python conformance.py PROGRAM            fails where a case passes that did not, or the other way round
     python conformance.py PROGRAM --bless    writes the lists anew
 
