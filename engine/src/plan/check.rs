@@ -48,7 +48,7 @@ impl Planner<'_> {
                 {
                     let read = read.display();
                     let message = format!("`{}` writes a file that the graph reads, {read}", node.name);
-                    let place = self.spec.nodes.iter().find(|n| n.name == node.name).map(|n| n.config.locate("path"));
+                    let place = named.get(node.name.as_str()).map(|n| n.config.locate("path"));
                     let place = place.unwrap_or_else(|| self.spec.place.clone());
                     self.wrong("E0132", &place, message, "write another file");
                 }
