@@ -139,8 +139,8 @@ fn a_model_that_takes_its_process_along_is_refused() {
         ("hungry", hungry(), "memory=500MiB", "needed more than its 500 MiB of memory while `rten` ran it on zeros"),
     ] {
         let folder = with(&format!("trial-{name}"), &model);
-        let all = ["check", "run", "plan", "compile --cache kept", "calibrate --cache kept"];
-        for verb in all.into_iter().take(if name == "hungry" { 5 } else { 1 }) {
+        let all = ["check", "run", "plan", "dot", "compile --cache kept", "calibrate --cache kept"];
+        for verb in all.into_iter().take(if name == "hungry" { 6 } else { 1 }) {
             let ran = folder.run(&format!("{verb} graph.yaml --model-limits {limits}"));
             let how = how.split(" while").next().filter(|_| verb.starts_with("calibrate")).unwrap_or(how);
             ran.expect(2, "", how).expect(2, "", "error[E0130]: `m`: `model.onnx` was tried in a process of its own");
@@ -155,6 +155,7 @@ fn every_verb_that_touches_a_model_has_the_limits() {
     let folder = with("trial-verbs", &good());
     for words in [
         "check graph.yaml",
+        "dot graph.yaml",
         "inspect model.onnx",
         "inspect model.onnx --json",
         "verify-backend graph.yaml --against rten",
