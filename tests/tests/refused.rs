@@ -632,3 +632,31 @@ fn names_that_turn_the_text_around_them() {
     let said = limen_tests::plan(graph).unwrap_err().to_string();
     assert!(said.contains("\\u{202e}") && !said.contains(|c| c != '\n' && limen::is_terminal_control(c)), "{said}");
 }
+
+/// A graph that takes too long to follow is refused, and what is advised helps.
+#[test]
+fn a_graph_that_cannot_be_followed() {
+    let joins = |count: usize, join: &str| {
+        let mut text = "version: 1\nnodes:\n  n0: { kind: numbers }\n".to_string();
+        for n in 1..=count {
+            let before = n - 1;
+            text += &format!("  n{n}: {{ kind: pair, inputs: {{ a: n{before}, b: n0 }}{join} }}\n");
+        }
+        text + &format!("  z: {{ kind: collect, from: n{count} }}\n")
+    };
+    check(&joins(1500, ""), &[("- E0169", "write `join: { patience: 16 }` at its nodes with several inputs")]);
+    plan(&joins(1500, ", join: { patience: 16 }")).unwrap();
+    let merges = |count: usize| {
+        let mut text = "version: 1\nnodes:\n  n0: { kind: numbers }\n".to_string();
+        for n in 1..=count {
+            let before = n - 1;
+            text += &format!(
+                "  s{n}: {{ kind: numbers }}\n  n{n}: {{ kind: merge, inputs: {{ a: n{before}, b: s{n} }}, join: {{ policy: \
+                 in_turn, patience: 16 }} }}\n"
+            );
+        }
+        text + &format!("  z: {{ kind: collect, from: n{count} }}\n")
+    };
+    check(&merges(2500), &[("- E0169", "let fewer of its nodes take from many sources")]);
+    plan(&merges(250)).unwrap();
+}

@@ -108,17 +108,22 @@ impl Planner<'_> {
             self.check_waits(&nodes, &edges, &mut notes);
             self.check_rates(&nodes, &edges, &specs, &mut notes);
             self.check_gathers(&nodes, &edges, &specs);
+        }
+        let is_too_wide = self.effort.is_spent();
+        if is_whole {
             self.check_joins(&nodes, &edges, &specs);
         }
         if self.effort.is_spent() {
             let message = "its nodes depend on each other in more ways than can be followed";
             let place = Place { line: 0, ..self.spec.place.clone() };
-            self.wrong(
-                "E0169",
-                &place,
-                message,
-                "split it, or give its joins fewer sources: `patience` ends what they wait for",
-            );
+            let help = if is_too_wide {
+                "let fewer of its nodes take from many sources, directly or through others, or split it into graphs that send to each \
+                 other by `udp` or `tcp`"
+            } else {
+                "write `join: { patience: 16 }` at its nodes with several inputs: such a node gives up a partner that was lost, so \
+                 where messages may be lost on the way to it is not followed"
+            };
+            self.wrong("E0169", &place, message, help);
         }
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
         let plan = Plan {

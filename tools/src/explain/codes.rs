@@ -488,9 +488,12 @@ pub(super) const CODES: &[Code] = &[
     Code {
         code: "E0169",
         title: "a graph that cannot be followed",
-        cause: "Planning follows which sources reach each node, and where messages may be lost on the way to each join. Here nodes depend on \
-                each other in so many ways that it would take minutes, as no graph does that was written for a purpose.",
-        remedy: "Split the graph into several, or let fewer sources meet; `patience` in a `join` ends what it waits for.",
+        cause: "Planning follows which sources reach each node, and back from each node that joins its inputs where messages may be lost on \
+                the way. In this graph that would take minutes: there are thousands of nodes, and most depend on most of the others.",
+        remedy: "Do what the problem's help says. Where there are many joins, write `join: { patience: 16 }` at each: a node with `patience` \
+                 gives up a partner after so many messages, so it does not matter where one may be lost, and nothing is followed back from \
+                 it. Where many nodes take from many sources, have fewer of them meet, or split the graph into several that send to each \
+                 other by `udp` or `tcp`.",
         example: None,
     },
 ];
