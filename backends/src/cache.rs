@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const MAGIC: &str = "limen cache 1";
 
 /// Larger entries were not made here.
-const MAX_BYTES: u64 = 4 << 30;
+pub(crate) const MAX_BYTES: u64 = 4 << 30;
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 

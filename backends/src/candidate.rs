@@ -2,7 +2,7 @@
 
 use crate::calibration::{Calibration, Measured};
 use crate::infer::{Choice, Config};
-use crate::onnx::{Outline, Runtime};
+use crate::onnx::{Artifact, Outline, Runtime};
 use crate::shadow::{Reference, measure};
 use crate::trial::Steps;
 use crate::verify::{Case, Tolerance};
@@ -10,23 +10,41 @@ use limen::backend::{BackendError, Capabilities, Lack, Ops, Requirements};
 use limen::infer::InferPlan;
 use limen::unit::show_ns;
 use limen::{Given, PlanErrors};
+use std::cell::RefCell;
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
 /// What is to be planned.
 pub(crate) struct Job<'a> {
     pub(crate) config: &'a Config,
     pub(crate) given: &'a Given,
-    /// The model as the graph names it, and where it is.
+    /// The model as the graph names it.
     pub(crate) model: &'a str,
-    pub(crate) path: &'a Path,
-    /// What was read there and checked.
-    pub(crate) outline: &'a Outline,
+    /// Its files, for whoever loads it.
+    pub(crate) files: ModelFiles,
     pub(crate) case: Option<(Case, Tolerance)>,
     pub(crate) required: Requirements,
     /// What is asked of it, or was.
     pub(crate) steps: &'a Steps,
+}
+
+/// The files of a model, read once, for the runtimes that load it. They go with the plan of their node, or sooner.
+pub(crate) struct ModelFiles {
+    artifact: RefCell<Option<Artifact>>,
+    /// Whether more than one runtime may ask for them.
+    is_shared: bool,
+}
+
+impl ModelFiles {
+    pub(crate) fn new(artifact: Artifact, is_shared: bool) -> Self {
+        ModelFiles { artifact: RefCell::new(Some(artifact)), is_shared }
+    }
+
+    /// The files, which a single runtime is given without a copy.
+    pub(crate) fn give(&self) -> Result<Artifact, BackendError> {
+        let found = if self.is_shared { self.artifact.borrow().clone() } else { self.artifact.take() };
+        found.ok_or_else(|| BackendError::Model("its files were given to another runtime".into()))
+    }
 }
 
 /// How long a model is measured on a backend, alone and in batches.

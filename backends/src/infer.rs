@@ -9,12 +9,12 @@ pub use config::{Choice, Config, Guard, Load, Require, RequireMemory, ShadowConf
 
 use crate::cache;
 use crate::calibration::{self, Calibration, Measured};
-use crate::candidate::{Candidate, Job, Verdict, order, reference, required};
+use crate::candidate::{Candidate, Job, ModelFiles, Verdict, order, reference, required};
 use crate::caught;
 use crate::in_flight::{InFlight, InFlightPrepared};
 use crate::inspect::{Inspection, read_manifest};
 use crate::mock::Mock;
-use crate::onnx::{Loaded, Onnx, OnnxModel, OnnxPrepared, Outline, Runtime, State, batch_dims};
+use crate::onnx::{Loaded, ModelFile, Onnx, OnnxModel, OnnxPrepared, Runtime, State, batch_dims};
 use crate::shadow::{AnySession, Comparison, Reference, ShadowPlan, compare, measure};
 use crate::trial::{self, Steps};
 use crate::verify::{Case, Tolerance};
@@ -62,7 +62,30 @@ impl limen::infer::Infer for Infer {
     }
 }
 
-/// Gives the model to the runtime that was chosen, or to the first that can. Where its code runs, it is a step of a trial.
+/// Reads a model's file, where it may lie.
+pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<ModelFile, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    if let Err(why) = remote(model) {
+        errors.at("model", why);
+        return Err(errors);
+    }
+    let opened = cx.folders.open(model).map_err(|error| match error {
+        FileError::Outside(why) => {
+            errors
+                .at("model", why)
+                .help("write a path below the graph's folder, or allow another with `--allow-path DIR`");
+            errors
+        }
+        error => {
+            let why = format!("the file cannot be read: {}", std::io::Error::from(error));
+            unreadable(model, &BackendError::Model(why))
+        }
+    });
+    ModelFile::read(opened?).map_err(|error| unreadable(model, &error))
+}
+
+/// Gives the model to the runtime that was chosen, or to the first that can. Where its code runs, it is a step of a trial. The
+/// file is read here where it was not before: every runtime gets the bytes that were checked.
 pub(crate) fn choose(
     config: &Config,
     model: &str,
@@ -70,35 +93,21 @@ pub(crate) fn choose(
     cx: &Planning<'_>,
     case: Option<(Case, Tolerance)>,
     steps: &Steps,
+    file: Option<ModelFile>,
 ) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
-    if let Err(why) = remote(model) {
-        errors.at("model", why);
-        return Err(errors);
-    }
-    let path = match cx.folders.admit_input(model) {
-        Ok(_) => cx.folders.graph.join(model),
-        Err(FileError::Outside(why)) => {
-            errors
-                .at("model", why)
-                .help("write a path below the graph's folder, or allow another with `--allow-path DIR`");
-            return Err(errors);
-        }
-        Err(error) => {
-            let why = format!("the file cannot be read: {}", std::io::Error::from(error));
-            return Err(unreadable(model, &BackendError::Model(why)));
-        }
-    };
     steps.doing(None, "was read");
-    let (outline, size) = match Outline::open_sized(&path) {
-        Ok(found) => found,
-        Err(error) => return Err(unreadable(model, &error)),
+    let file = match file {
+        Some(file) => file,
+        None => read_model(model, cx)?,
     };
+    let artifact = file.artifact().map_err(|error| unreadable(model, &error))?;
+    let (outline, size) = (artifact.outline.clone(), artifact.size());
     for file in outline.files.keys() {
         // They were read; what is noted is that nothing of the graph may write them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
     }
-    if let Err(why) = steps.of(&outline, size) {
+    if let Err(why) = steps.of(&outline, size, case.as_ref().map(|(case, _)| case)) {
         errors.at("model", format!("`{model}` {why}")).help("start again when nobody writes to it any more");
         return Err(errors);
     }
@@ -145,7 +154,10 @@ pub(crate) fn choose(
             (verdict, _) => (candidate, verdict),
         })
         .collect();
-    let job = Job { config, given, model, path: &path, outline: &outline, case, required, steps };
+    let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some()) || config.shadow.is_some();
+    let is_shared = config.backend == Choice::Auto || is_compared || calibration::is_asked();
+    let files = ModelFiles::new(artifact, is_shared);
+    let job = Job { config, given, model, files, case, required, steps };
     let mut notes = Vec::new();
     let mut table = cache::folder().map(Calibration::read).unwrap_or_default();
     let measured = Measured::new(&outline.sha256, given, config.threads, config.batch.max);
@@ -449,9 +461,9 @@ fn micros(time: Duration) -> String {
 
 /// Loads a model into a runtime and tries it out.
 fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
-    let &Job { config, given, model, steps, .. } = job;
+    let Job { config, given, model, steps, .. } = job;
     steps.doing(Some(R::NAME), "loaded it");
-    let loaded = Loaded::<R>::open(job.path, Some(job.outline)).map_err(|error| unreadable(model, &error))?;
+    let loaded = job.files.give().and_then(Loaded::<R>::share).map_err(|error| unreadable(model, &error))?;
     let states: Vec<State> = config
         .state
         .iter()
@@ -716,9 +728,10 @@ mod tests {
         let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
         let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
         let (given, required) = (Given::default(), limen::backend::Requirements::default());
-        let (outline, model) = (&Outline::open(&path).unwrap(), "digits.onnx");
+        let (artifact, model) = (crate::onnx::Artifact::open(&path).unwrap(), "digits.onnx");
         let steps = &Steps::default();
-        let job = Job { config: &config, given: &given, model, path: &path, outline, case, required, steps };
+        let files = ModelFiles::new(artifact, true);
+        let job = Job { config: &config, given: &given, model, files, case, required, steps };
         let mut errors = PlanErrors::default();
         assert_eq!(recorded_of(&reference, &job, &mut errors), None);
         let why = errors.messages().next().unwrap();

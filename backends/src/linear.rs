@@ -6,8 +6,10 @@ use limen::{
     Building, Cost, DType, Dim, Emit, Folders, Given, Message, Node, NodeError, OutPort, PlanErrors, Planning,
     PortSpec, Ports, Tensor, Transform,
 };
-use schemars::JsonSchema;
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer};
+use std::borrow::Cow;
+use std::sync::{Mutex, PoisonError};
 
 /// Multiplies the last dim of `f32[..., k]` by a matrix of `n` rows of `k`, adds a bias and applies an activation.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -216,6 +218,34 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
     errors.into_result(layers)
 }
 
+/// What a node of layers is told, and what was loaded of it while the graph was planned: that is what runs.
+#[derive(Debug)]
+pub struct Planned<C> {
+    config: C,
+    layers: Mutex<Option<Vec<Layer>>>,
+}
+
+impl<'de, C: Deserialize<'de>> Deserialize<'de> for Planned<C> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        C::deserialize(deserializer).map(|config| Planned { config, layers: Mutex::default() })
+    }
+}
+
+impl<C: JsonSchema> JsonSchema for Planned<C> {
+    fn inline_schema() -> bool {
+        C::inline_schema()
+    }
+    fn schema_name() -> Cow<'static, str> {
+        C::schema_name()
+    }
+    fn schema_id() -> Cow<'static, str> {
+        C::schema_id()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        C::json_schema(generator)
+    }
+}
+
 /// A node of layers.
 #[derive(Debug)]
 pub struct Layers<C> {
@@ -248,10 +278,11 @@ impl<C> Node for Layers<C>
 where
     C: LayerList + serde::de::DeserializeOwned + JsonSchema + Send + 'static,
 {
-    type Config = C;
+    type Config = Planned<C>;
 
-    fn ports(config: &C, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        let layers = load(config, cx.folders)?;
+    fn ports(config: &Planned<C>, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut kept = config.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        let layers = &*kept.insert(load(&config.config, cx.folders)?);
         let mut errors = PlanErrors::default();
         let (Some(first), Some(last)) = (layers.first(), layers.last()) else { return Err(errors) };
         let spec = given.single().map(|spec| PortSpec { dtype: DType::F32, ..spec.clone() });
@@ -276,11 +307,29 @@ where
         errors.into_result(ports)
     }
 
-    fn build(config: C, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let layers = load(&config, cx.folders()).map_err(|errors| {
-            let all: Vec<&str> = errors.messages().collect();
-            NodeError::input("weights", all.join("; "))
-        })?;
+    fn build(config: Planned<C>, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let Planned { config, layers } = config;
+        let layers = match layers.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(layers) => layers,
+            // A node that is built again has them read again.
+            None => load(&config, cx.folders()).map_err(|errors| {
+                let all: Vec<&str> = errors.messages().collect();
+                NodeError::input("weights", all.join("; "))
+            })?,
+        };
+        let ends = [
+            (cx.inputs(), layers.first().map(|layer| layer.inputs)),
+            (cx.outputs(), layers.last().map(Layer::outputs)),
+        ];
+        for (ports, length) in ends {
+            let planned = ports.first().and_then(|(_, spec)| spec.as_ref()?.shape.last());
+            if let (Some(Dim::Fixed(planned)), Some(length)) = (planned, length)
+                && *planned != length
+            {
+                let why = format!("were written anew: they have {length} where {planned} numbers a row were planned");
+                return Err(NodeError::input("weights", why));
+            }
+        }
         let widest = layers.iter().map(|layer| layer.inputs.max(layer.outputs())).max().unwrap_or(0);
         let between = [Vec::with_capacity(widest), Vec::with_capacity(widest)];
         Ok(Layers { layers, between, config: std::marker::PhantomData })

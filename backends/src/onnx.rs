@@ -1,6 +1,6 @@
 //! ONNX models: reading them, and what every runtime that runs them shares.
 //!
-//! A file is read and checked once ([`Artifact`], [`Outline`]); a [`Runtime`] makes it ready for the shapes that are
+//! A file is read and checked once ([`Artifact`], [`Outline`]), and what was read is what runs; a [`Runtime`] makes it ready for the shapes that are
 //! connected; [`Onnx`] makes a backend of any runtime.
 //!
 //! # Element types
@@ -25,6 +25,7 @@ mod sizes;
 pub(crate) mod tests;
 mod wire;
 
+pub(crate) use artifact::ModelFile;
 pub use artifact::{Artifact, DataFile};
 pub(crate) use loaded::Loaded;
 pub use outline::{Elem, External, Input, Lead, Length, Op, Outline, Output, Weight};

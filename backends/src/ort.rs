@@ -75,7 +75,7 @@ fn unsupported(error: impl Display) -> BackendError {
 
 /// A model for ONNX Runtime. Each thread has a session of its own; packed weights are shared.
 pub struct OrtRuntime {
-    model: Vec<u8>,
+    model: Arc<Vec<u8>>,
     data: Vec<(String, Arc<[u8]>)>,
     packed: PrepackedWeights,
     made: Mutex<Made>,
@@ -125,7 +125,7 @@ impl Runtime for OrtRuntime {
             Some(Found::Nothing) | None => {}
         }
         let model = artifact.bytes;
-        let data = artifact.data.into_iter().map(|file| (file.name, file.bytes.into())).collect();
+        let data = artifact.data.into_iter().map(|file| (file.name, Arc::unwrap_or_clone(file.bytes).into())).collect();
         Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), made: Mutex::new(made), key })
     }
 
@@ -218,7 +218,7 @@ impl OrtRuntime {
         }
         let session = builder.commit_from_memory(&self.model).map_err(unsupported);
         if let Some((folder, room)) = kept {
-            let written = limen::files::read(&room, u64::MAX - 1).and_then(|bytes| match &session {
+            let written = limen::files::read(&room, cache::MAX_BYTES).and_then(|bytes| match &session {
                 Ok(_) => cache::write(folder, &self.key, &bytes),
                 Err(_) => Ok(()),
             });
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(runtime.compiled().unwrap().warnings.len(), 1, "said once");
 
         let runtime = OrtRuntime::load(artifact()).unwrap();
-        runtime.made.lock().unwrap().optimized = Some(artifact().bytes);
+        runtime.made.lock().unwrap().optimized = Some(Arc::unwrap_or_clone(artifact().bytes));
         drop(runtime.session(1).unwrap());
         let found = runtime.compiled().unwrap();
         assert_eq!((found.compiled, found.from_disk, found.warnings.len()), (0, 1, 0), "{found:?}");

@@ -99,9 +99,9 @@ impl Runtime for RtenRuntime {
         }
         let mut options = ModelOptions::with_all_ops();
         for file in artifact.data {
-            options.external_data(&file.name, file.bytes);
+            options.external_data(&file.name, Arc::unwrap_or_clone(file.bytes));
         }
-        let model = options.load(artifact.bytes).map_err(|error| load_error(&error))?;
+        let model = options.load(Arc::unwrap_or_clone(artifact.bytes)).map_err(|error| load_error(&error))?;
         Ok(RtenRuntime { model: Arc::new(model) })
     }
 

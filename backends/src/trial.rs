@@ -20,14 +20,13 @@ mod steps;
 
 pub(crate) use steps::Steps;
 
-use crate::infer::{Choice, Config, choose};
+use crate::infer::{Choice, Config, choose, read_model};
 use crate::inspect::Inspection;
+use crate::onnx::ModelFile;
 use crate::verify::{Case, Tolerance};
-use crate::weights::sha256;
 use crate::{cache, calibration};
 use answer::{AnyPath, Node, Request, Task, Unread};
 use limen::backend::BackendError;
-use limen::files;
 use limen::infer::InferPlan;
 use limen::{Given, PlanErrors, Planning, Trials};
 use limits::Asked;
@@ -148,7 +147,7 @@ pub(crate) fn planned(
 ) -> Result<InferPlan, PlanErrors> {
     let program = match program(cx.trials) {
         Ok(program) => program,
-        Err(why) => return choose(config, model, given, cx, case, &Steps::default()).map(|plan| plan.note(why)),
+        Err(why) => return choose(config, model, given, cx, case, &Steps::default(), None).map(|plan| plan.note(why)),
     };
     let given_text = given.inputs().map(|(port, spec)| (port.to_string(), spec.map(ToString::to_string)));
     let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
@@ -174,7 +173,9 @@ pub(crate) fn planned(
     let files: Vec<&Path> = std::iter::once(path.as_path()).chain(case_path.as_deref()).collect();
     let mut is_again = false;
     loop {
-        let place = Place::of(&node, &files);
+        // Read here where what was found is kept by content, and handed on: what is looked up is what runs.
+        let file = if is_kept(&node) { Some(read_model(model, cx)?) } else { None };
+        let place = Place::of(&node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
             None => match ask(&program, &request(cx.trials, &path, Task::Plan(node.clone()))).and_then(understood) {
@@ -200,7 +201,7 @@ pub(crate) fn planned(
             },
         };
         let steps = Steps::replaying(record, node.dead.clone());
-        let planned = choose(config, model, given, cx, case.clone(), &steps);
+        let planned = choose(config, model, given, cx, case.clone(), &steps, file);
         if steps.is_changed() && !is_again {
             is_again = true;
             continue;
@@ -210,6 +211,12 @@ pub(crate) fn planned(
             None => plan,
         });
     }
+}
+
+/// Whether what is found out about a node is kept by the content of its files. What is to be measured is not looked up, and what died
+/// may be mended by now.
+fn is_kept(node: &Node) -> bool {
+    cache::folder().is_some() && !node.calibrate && node.dead.is_empty()
 }
 
 /// Where what a trial found is kept: as long as the process lives, and in the folder for compiled models.
@@ -226,7 +233,7 @@ static KEPT: Mutex<Vec<(String, Record)>> = Mutex::new(Vec::new());
 const MOST_KEPT: usize = 64;
 
 impl Place {
-    fn of(node: &Node, files: &[&Path]) -> Self {
+    fn of(node: &Node, files: &[&Path], file: Option<&ModelFile>, case: Option<&Case>) -> Self {
         let asked = serde_json::to_string(node).unwrap_or_default();
         let stamp = |path: &Path| {
             let about = path.metadata().ok()?;
@@ -235,21 +242,16 @@ impl Place {
         };
         let stamps: Vec<String> = files.iter().map(|path| stamp(path).unwrap_or_default()).collect();
         let name = format!("{asked}\n{}", stamps.join("\n"));
-        // What is to be measured is not looked up, and what died may be mended by now.
-        let is_kept = cache::folder().is_some() && !node.calibrate && node.dead.is_empty();
-        let key = is_kept.then(|| Place::key(node, files)).flatten();
-        Place { name, key }
+        Place { name, key: file.map(|file| Place::key(node, file, case)) }
     }
 
-    fn key(node: &Node, files: &[&Path]) -> Option<cache::Key> {
-        let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given)];
-        for path in files {
-            parts.push(sum(path)?);
-        }
+    fn key(node: &Node, file: &ModelFile, case: Option<&Case>) -> cache::Key {
+        let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum()];
+        parts.extend(case.map(Case::digest));
         let versions = crate::candidate::Candidate::all();
         parts.extend(versions.iter().map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        Some(cache::Key::of_trial(&parts))
+        cache::Key::of_trial(&parts)
     }
 
     /// What was found before, and what the plan says of that.
@@ -282,7 +284,78 @@ impl Place {
     }
 }
 
-/// The SHA-256 of a file.
-fn sum(path: &Path) -> Option<String> {
-    Some(sha256(&files::read(path, 1 << 30).ok()?))
+#[cfg(all(test, feature = "rten"))]
+mod tests {
+    use super::*;
+    use crate::onnx::tests::{external, model};
+    use answer::Heard;
+    use limen::Folders;
+    use rten_onnx::onnx::DataType as D;
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// The folder whose files go when a runtime is about to load a model, and how often that was.
+        static FOLDER: RefCell<(PathBuf, usize)> = RefCell::default();
+    }
+
+    fn remove_files(heard: &Heard) {
+        if matches!(heard, Heard::Doing { what, .. } if what == "loaded it") {
+            FOLDER.with_borrow_mut(|(folder, times)| {
+                *times += 1;
+                for name in ["m.onnx", "m.onnx.data"] {
+                    let _ = std::fs::remove_file(folder.join(name));
+                }
+            });
+        }
+    }
+
+    /// What is checked, compared with a checksum and loaded by each runtime was read once: nobody misses the files by then.
+    #[test]
+    fn a_models_files_are_read_once() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let beside = model(&[x], &[y], &[external("w", &[2], "m.onnx.data", 0, 8)], &["y = Add x w"]);
+        let alone = model(&[x], &[y], &[], &["y = Relu x"]);
+        for (file, config, loads) in [
+            (&alone, serde_json::json!({ "model": "m.onnx", "sha256": crate::weights::sha256(&alone) }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx" }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx", "backend": "auto" }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx", "verify": { "against": "rten" } }), 2),
+            (
+                &beside,
+                serde_json::json!({ "model": "m.onnx", "verify": { "against": "rten" }, "shadow": { "backend": "rten" } }),
+                3,
+            ),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+            std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
+            FOLDER.set((folder.path().into(), 0));
+            let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+            let cx = Planning { node: "m", folders: &folders, trials: &Trials::default() };
+            let steps = Steps::recording(Vec::new(), remove_files);
+            let text = config.to_string();
+            let config: Config = serde_json::from_value(config).unwrap();
+            let planned = choose(&config, "m.onnx", &Given::default(), &cx, None, &steps, None);
+            assert!(planned.is_ok(), "{text}: {planned:?}");
+            assert!(!folder.path().join("m.onnx").exists(), "{text}");
+            assert!(FOLDER.take().1 >= loads, "{text}");
+        }
+    }
+
+    /// What was looked up by its checksum is what runs, also when another file has taken its place since.
+    #[test]
+    fn a_file_that_was_read_is_not_read_again() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        std::fs::write(&path, model(&[x], &[y], &[], &["y = Relu x"])).unwrap();
+        let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+        let cx = Planning { node: "m", folders: &folders, trials: &Trials::default() };
+        let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
+        let file = read_model("m.onnx", &cx).unwrap();
+        std::fs::write(&path, "none").unwrap();
+        let plan = |file| choose(&config, "m.onnx", &Given::default(), &cx, None, &Steps::default(), file);
+        assert!(plan(Some(file)).is_ok());
+        assert!(format!("{:?}", plan(None).unwrap_err()).contains("this is text, not an ONNX model"));
+    }
 }

@@ -5,7 +5,7 @@
 //! named as the model's inputs and outputs and shaped as the model shapes them: `[items, …]`.
 
 use crate::element::Access;
-use crate::weights::{Weights, read_npz};
+use crate::weights::{Weights, read_npz, sha256};
 use crate::{caught, port_name};
 use limen::Dim;
 use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, Signature, TensorSpec};
@@ -125,9 +125,23 @@ impl Case {
     /// # Errors
     /// [`CaseError::File`] or [`CaseError::Array`], naming the array.
     pub fn read(path: &Path) -> Result<Case, CaseError> {
+        Case::read_file(InputFile::open(path).map_err(CaseError::File)?)
+    }
+
+    /// The same of a file that was opened.
+    pub(crate) fn read_file(file: InputFile) -> Result<Case, CaseError> {
         let invalid = |why: String| CaseError::File(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
         // The readers of zip and npy are foreign code that has not promised to survive every file.
-        caught(|| Case::read_npz(path)).map_err(invalid)?
+        caught(|| Case::read_npz(file)).map_err(invalid)?
+    }
+
+    /// What tells it from other cases: a SHA-256 of all that was read of it.
+    pub(crate) fn digest(&self) -> String {
+        let mut all = String::new();
+        for (name, array) in &self.arrays {
+            all.push_str(&format!("{name:?} {} {:?} {}\n", array.dtype, array.shape, sha256(&array.bytes)));
+        }
+        sha256(all.as_bytes())
     }
 
     /// The same with one number of an array off by a thousandth.
@@ -141,8 +155,8 @@ impl Case {
         self
     }
 
-    fn read_npz(path: &Path) -> Result<Case, CaseError> {
-        let file = std::io::BufReader::new(InputFile::open(path).map_err(CaseError::File)?);
+    fn read_npz(file: InputFile) -> Result<Case, CaseError> {
+        let file = std::io::BufReader::new(file);
         let arrays = read_npz(file, MAX_BYTES, |_| true).map_err(|(array, error)| match array {
             Some(array) => CaseError::Array { array, why: error.to_string() },
             None => CaseError::File(error),

@@ -223,6 +223,41 @@ fn a_program_of_ones_own_names_the_one_that_tries() {
     }
 }
 
+/// What was planned is what runs, also where its node is built again: by then its file may be gone.
+#[test]
+fn a_model_that_was_planned_needs_its_file_no_more() {
+    let folder = with("trial-planned", &good());
+    let graph = folder.0.join("graph.yaml");
+    let keys = "model.onnx }, fault: { error_at: 2 }, on_error: { restart: { max: 3, backoff: 1ms } }";
+    fs::write(&graph, GRAPH.replace("model.onnx }", keys)).unwrap();
+    let trials = Trials { program: Some(env!("CARGO_BIN_EXE_limen-run").into()), ..Trials::default() };
+    let options = Options { trials, ..Options::default() };
+    let plan = Plan::from_file(&graph, &Layers::default(), &limen_run::registry(), &options).unwrap();
+    fs::remove_file(folder.0.join("model.onnx")).unwrap();
+    let report = plan.wire().unwrap().start().unwrap().wait();
+    let node = report.nodes.iter().find(|node| node.name == "m").unwrap();
+    assert_eq!((report.exit_code(), node.failed, node.restarts), (0, 1, 1), "{:?}", report.failures);
+}
+
+/// So it is with weights.
+#[test]
+fn weights_that_were_planned_need_their_file_no_more() {
+    let graph = GRAPH.replace("kind: infer", "kind: linear").replace("model: model.onnx", WEIGHTS);
+    let folder = Folder::with("trial-weights", &graph);
+    fs::write(folder.0.join("w.bin"), [0; 16]).unwrap();
+    let plan = || {
+        let graph = folder.0.join("graph.yaml");
+        Plan::from_file(graph, &Layers::default(), &limen_run::registry(), &Options::default())
+    };
+    let planned = plan().unwrap();
+    fs::remove_file(folder.0.join("w.bin")).unwrap();
+    let report = planned.wire().unwrap().start().unwrap().wait();
+    assert_eq!(report.exit_code(), 0, "{:?}", report.failures);
+    assert!(plan().is_err());
+}
+
+const WEIGHTS: &str = "weight: { file: w.bin, dtype: f32, shape: [2, 2] }";
+
 #[test]
 fn a_trial_does_not_outlive_who_asks() {
     let folder = with("trial-orphan", &endless());

@@ -392,14 +392,14 @@ impl Config {
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
         let case = verify.case.as_ref()?;
         let admitted = remote(case).and_then(|()| {
-            cx.folders.admit_input(case).map_err(|error| match error {
+            cx.folders.open(case).map_err(|error| match error {
                 FileError::System(_, error) => format!("`{case}` {}", CaseError::File(error)),
                 error => error.to_string(),
             })
         });
-        let path = admitted.map_err(|why| _ = errors.at("verify.case", why)).ok()?;
+        let file = admitted.map_err(|why| _ = errors.at("verify.case", why)).ok()?;
         let wrong = |e| _ = errors.at("verify.case", format!("`{case}` {e}"));
-        Some((Case::read(&path).map_err(wrong).ok()?, tolerance))
+        Some((Case::read_file(file).map_err(wrong).ok()?, tolerance))
     }
 }
 

@@ -10,60 +10,73 @@ use prost::bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::Arc;
 
 /// Larger models are refused before they are read: a path may lead to a disk image as well as to a model.
 const MAX_MODEL_BYTES: u64 = 1 << 30;
 
-/// A model as it lies on disk, in memory.
-#[derive(Debug)]
+/// A model as it lay on disk when it was read, in memory. Its files are read once: what is checked, compared with a checksum and
+/// loaded are the same bytes, which copies share.
+#[derive(Clone, Debug)]
 pub struct Artifact {
     /// The folder it lies in.
     pub folder: PathBuf,
     /// What its file is called there.
     pub file: String,
-    /// Its content.
-    pub bytes: Vec<u8>,
+    /// Its content. `Arc::unwrap_or_clone` copies nothing for the last who holds it.
+    pub bytes: Arc<Vec<u8>>,
     /// The files that hold its weights.
     pub data: Vec<DataFile>,
     /// What it says of itself.
-    pub outline: Outline,
+    pub outline: Arc<Outline>,
 }
 
 /// A file of weights beside a model.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DataFile {
     /// The name under which the model knows it.
     pub name: String,
     /// Where it is, without links.
     pub path: PathBuf,
     /// Its content.
-    pub bytes: Vec<u8>,
+    pub bytes: Arc<Vec<u8>>,
 }
 
-/// Which file a model came from: two nodes with the same one share what was loaded.
-pub(super) type Key = (PathBuf, SystemTime, u64);
-
-/// An opened file that may hold a model.
-pub(super) struct Opened {
-    file: InputFile,
-    pub(super) key: Key,
+/// A file that may hold a model, read and not looked at.
+#[derive(Debug)]
+pub(crate) struct ModelFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
 }
 
-impl Opened {
-    pub(super) fn new(path: &Path) -> Result<Self, BackendError> {
-        let file = InputFile::open(path).map_err(unreadable)?;
+impl ModelFile {
+    /// Reads a file that was opened.
+    pub(crate) fn read(mut file: InputFile) -> Result<Self, BackendError> {
         if file.size() > MAX_MODEL_BYTES {
             let (size, most) = (show_bytes(file.size()), show_bytes(MAX_MODEL_BYTES));
             return Err(BackendError::Model(format!("the file has {size}; at most {most} are loaded")));
         }
-        let key = (file.real().to_path_buf(), file.modified(), file.size());
-        Ok(Opened { file, key })
+        let bytes = file.read_whole(MAX_MODEL_BYTES).map_err(unreadable)?;
+        Ok(ModelFile { path: file.path().to_path_buf(), bytes })
     }
 
-    pub(super) fn read(mut self) -> Result<Artifact, BackendError> {
-        let bytes = self.file.read_whole(MAX_MODEL_BYTES).map_err(unreadable)?;
-        Artifact::parse(self.file.path(), bytes)
+    /// The SHA-256 of its content, in hexadecimal digits.
+    pub(crate) fn sum(&self) -> String {
+        sha256(&self.bytes)
+    }
+
+    /// Checks its content, and reads what lies beside it.
+    pub(crate) fn artifact(self) -> Result<Artifact, BackendError> {
+        Artifact::parse(&self.path, self.bytes)
+    }
+}
+
+/// A content that is held twice for a while: as it was read, and as what is parsed refers to it.
+struct Held(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -83,17 +96,20 @@ impl Artifact {
         if let Some(other) = recognise(&bytes) {
             return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
         }
-        let bytes = Bytes::from(bytes);
-        let (mut outline, graph) = Outline::read(&bytes)?;
+        let bytes = Arc::new(bytes);
+        let (mut outline, graph) = Outline::read(&Bytes::from_owner(Held(bytes.clone())))?;
         let most = MAX_MODEL_BYTES.saturating_sub(bytes.len() as u64);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let data = data_files(folder, &outline, most)?;
         outline.files = data.iter().map(|file| (file.name.clone(), sha256(&file.bytes))).collect();
         sizes::check(&graph, &data)?;
-        drop(graph);
-        // Nobody else holds the bytes any more, so this is no copy.
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Artifact { folder: folder.to_path_buf(), file, bytes: Vec::from(bytes), data, outline })
+        Ok(Artifact { folder: folder.to_path_buf(), file, bytes, data, outline: Arc::new(outline) })
+    }
+
+    /// Reads a file that the command line names, or a program, and what lies beside it.
+    pub(crate) fn open(path: &Path) -> Result<Artifact, BackendError> {
+        ModelFile::read(InputFile::open(path).map_err(unreadable)?)?.artifact()
     }
 
     /// Bytes of all its files.
@@ -108,14 +124,7 @@ impl Outline {
     /// # Errors
     /// What is wrong with the model, naming tensor or file.
     pub fn open(path: &Path) -> Result<Outline, BackendError> {
-        Ok(Outline::open_sized(path)?.0)
-    }
-
-    /// The same, and how many bytes all its files have.
-    pub(crate) fn open_sized(path: &Path) -> Result<(Outline, u64), BackendError> {
-        let artifact = Opened::new(path)?.read()?;
-        let size = artifact.size();
-        Ok((artifact.outline, size))
+        Ok(Arc::unwrap_or_clone(Artifact::open(path)?.outline))
     }
 }
 
@@ -189,7 +198,7 @@ fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<Dat
                 return Err(wrong(format!("which has {size} bytes; `{weight}` takes {length} from {offset} on")));
             }
         }
-        found.push(DataFile { name: name.clone(), path, bytes });
+        found.push(DataFile { name: name.clone(), path, bytes: Arc::new(bytes) });
     }
     Ok(found)
 }

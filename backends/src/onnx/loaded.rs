@@ -1,17 +1,18 @@
 //! Models that a runtime has read, shared by all nodes that run them.
 
-use super::artifact::{Artifact, Key, Opened};
+use super::artifact::Artifact;
 use super::outline::Outline;
 use super::runtime::{Call, Runner, Runtime, Take};
 use crate::caught;
 use limen::backend::{BackendError, BatchRef};
 use std::any::Any;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A model that a runtime has read.
 pub(crate) struct Loaded<R> {
-    pub(crate) outline: Outline,
+    pub(crate) outline: Arc<Outline>,
     pub(crate) bytes: u64,
     /// What its file is called, for errors.
     pub(super) file: String,
@@ -20,35 +21,31 @@ pub(crate) struct Loaded<R> {
 
 type Shared = Weak<dyn Any + Send + Sync>;
 
+/// Which model it is: the folder and name of its file, and the content of all its files.
+type Key = (PathBuf, String, BTreeMap<String, String>);
+
+fn key(artifact: &Artifact) -> Key {
+    let Artifact { folder, file, outline, .. } = artifact;
+    (limen::files::real_path(&folder.join(file)), outline.sha256.clone(), outline.files.clone())
+}
+
 /// Models in use, by runtime and file, so that nodes that name the same file share its weights. Held weakly: a model goes
 /// with its last node.
 static IN_USE: Mutex<Vec<(&str, Key, Shared)>> = Mutex::new(Vec::new());
 
 impl<R: Runtime> Loaded<R> {
-    /// Loads a file, or takes it from another node that runs the very same one. Where it was read before, it is still what it
-    /// was: what was checked then is what runs.
-    pub(crate) fn open(path: &Path, read: Option<&Outline>) -> Result<Arc<Self>, BackendError> {
-        let opened = Opened::new(path)?;
-        let key = opened.key.clone();
-        let is_same =
-            |found: &Outline| read.is_none_or(|read| (&read.sha256, &read.files) == (&found.sha256, &found.files));
+    /// Loads a model, or takes it from another node that runs the very same one.
+    pub(crate) fn share(artifact: Artifact) -> Result<Arc<Self>, BackendError> {
+        let key = key(&artifact);
         // Held while loading, so that two plans made at once do not load the same model twice.
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|(_, _, model)| model.strong_count() > 0);
         let found = in_use.iter().find(|(name, k, _)| *name == R::NAME && *k == key);
-        // A file can change within the resolution of its time.
-        if let Some(Ok(loaded)) = found.and_then(|(_, _, model)| model.upgrade()).map(Arc::downcast::<Self>)
-            && is_same(&loaded.outline)
-        {
+        if let Some(Ok(loaded)) = found.and_then(|(_, _, model)| model.upgrade()).map(Arc::downcast::<Self>) {
             return Ok(loaded);
-        }
-        let artifact = opened.read()?;
-        if !is_same(&artifact.outline) {
-            return Err(BackendError::Model("the file was written anew while the graph was planned".into()));
         }
         let loaded = Arc::new(Loaded::of(artifact)?);
         let shared: Arc<dyn Any + Send + Sync> = loaded.clone();
-        in_use.retain(|(name, k, _)| *name != R::NAME || *k != key);
         in_use.push((R::NAME, key, Arc::downgrade(&shared)));
         Ok(loaded)
     }

@@ -71,7 +71,7 @@ impl<R: Runtime> Backend for Onnx<R> {
     fn prepare(mut model: OnnxModel) -> Result<OnnxPrepared<R>, BackendError> {
         let loaded = match model.bytes.take() {
             Some(bytes) => Arc::new(Loaded::of(Artifact::parse(&model.path, bytes)?)?),
-            None => Loaded::open(&model.path, None)?,
+            None => Loaded::share(Artifact::open(&model.path)?)?,
         };
         let batch_dims = batch_dims(&loaded.outline, &model.states)?;
         let bound = loaded.outline.bind(&model.shapes, &batch_dims).map_err(|unbound| {

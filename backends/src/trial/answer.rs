@@ -259,7 +259,7 @@ fn planned(node: &Node) -> Result<Record, PlanErrors> {
     // A case that cannot be read is said by who asked.
     let case = config.case(&cx, &mut PlanErrors::default());
     let steps = Steps::recording(node.dead.clone(), tell);
-    choose(&config, &model, &given, &cx, case, &steps)?;
+    choose(&config, &model, &given, &cx, case, &steps, None)?;
     Ok(steps.into_record())
 }
 

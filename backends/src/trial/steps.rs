@@ -3,6 +3,7 @@
 
 use super::answer::Heard;
 use crate::onnx::Outline;
+use crate::verify::Case;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,6 +16,9 @@ pub(crate) struct Record {
     pub(super) steps: BTreeMap<String, Value>,
     /// The SHA-256 of the model's file, under an empty name, and of the files of its weights.
     pub(super) sums: BTreeMap<String, String>,
+    /// The digest of the recorded case, where there is one.
+    #[serde(default)]
+    pub(super) case: Option<String>,
 }
 
 impl Record {
@@ -125,15 +129,17 @@ impl Steps {
     ///
     /// # Errors
     /// A sentence about files that are not.
-    pub(crate) fn of(&self, outline: &Outline, size: u64) -> Result<(), String> {
+    pub(crate) fn of(&self, outline: &Outline, size: u64, case: Option<&Case>) -> Result<(), String> {
         match &self.mode {
             Mode::Here => Ok(()),
             Mode::Recording(record, tell) => {
-                record.borrow_mut().sums = sums(outline);
+                let mut record = record.borrow_mut();
+                (record.sums, record.case) = (sums(outline), case.map(Case::digest));
+                drop(record);
                 tell(&Heard::Size(size));
                 Ok(())
             }
-            Mode::Replaying(record) if record.sums == sums(outline) => Ok(()),
+            Mode::Replaying(record) if record.sums == sums(outline) && record.case == case.map(Case::digest) => Ok(()),
             Mode::Replaying(_) => {
                 self.changed.set(true);
                 Err("changed while it was tried".into())
