@@ -1,9 +1,17 @@
 //! The door: the one place where files that a graph, a model or the command line names are opened.
 //!
 //! What is read is a regular file: it is looked at before it is opened, so that no pipe is waited for and no device acts, and
-//! everything that is asked of it is asked of what was opened. Where a graph names it, it is opened at the place that was
-//! admitted, through no link, whatever becomes of its name meanwhile. What is written gets its name when it is complete, in
-//! a folder that is held open. Every read has a bound.
+//! everything that is asked of it is asked of what was opened. Only [`Folders::open_device`] opens something else: a character
+//! device that the command line allowed. What is read as a whole has a bound; who reads a file piece by piece ([`Read`]) bounds
+//! what it keeps of it.
+//!
+//! Where a graph names a file, its path is followed to its end, admitted, and opened as it came out, through no link,
+//! whatever becomes of the names meanwhile. `RESOLVE_BENEATH` is not used: it would refuse a link that leads to a folder that was
+//! allowed. `RESOLVE_NO_SYMLINKS` on the path that was admitted closes the same gap; where the kernel lacks `openat2`, the path is
+//! walked step by step and no step may be a link.
+//!
+//! What is written lies in a folder that is held open. It gets its name when it is complete ([`Target::begin`]), unless it is added
+//! to what is there ([`Target::append`]) or was asked to be new ([`Target::create_new`]), which are seen under their names at once.
 //!
 //! It does not lock out other programs: a file can be written by somebody else while it is read.
 
@@ -34,6 +42,10 @@ const MAX_LINKS: usize = 40;
 const MAX_SYSTEM: u64 = 4 << 20;
 /// What earlier runs left of one file is looked at so many times.
 const MAX_LEFT: usize = 16;
+/// Most bytes of a file's name, on every file system that matters here.
+pub const MAX_NAME: usize = 255;
+/// A file's name is repeated in that of its part up to so many bytes: what stands around it takes up to 24.
+const MAX_REPEATED: usize = 224;
 /// What is asked of every file that is opened for its bytes: a pipe is not waited for, and a terminal does not become ours.
 const PLAIN: OFlag = OFlag::O_CLOEXEC.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
@@ -286,10 +298,13 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
 /// What the kernel says of itself and of this process in a file below `/proc` or `/sys`: its first 4 MiB.
 ///
 /// # Errors
-/// What the system answered.
+/// What the system answered; [`ErrorKind::InvalidInput`] for what is no regular file.
 pub fn system_text(path: impl AsRef<Path>) -> io::Result<String> {
+    let path = path.as_ref();
+    let open = |flags| openat(AT_FDCWD, path, flags, Mode::empty());
+    let (file, _) = regular(open, &path.display().to_string())?;
     let mut text = String::new();
-    File::open(path)?.take(MAX_SYSTEM).read_to_string(&mut text)?;
+    file.take(MAX_SYSTEM).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -333,8 +348,10 @@ impl FilesRead {
         self.all().get(&id(&stat)).cloned()
     }
 
-    fn has(&self, file: &File) -> bool {
-        fstat(file).is_ok_and(|stat| self.all().contains_key(&id(&stat)))
+    /// The path under which an open file is read.
+    pub fn find_open(&self, file: &impl AsFd) -> Option<PathBuf> {
+        let stat = fstat(file).ok()?;
+        self.all().get(&id(&stat)).cloned()
     }
 }
 
@@ -487,7 +504,7 @@ impl Target {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file")));
         }
         let file = self.create(&self.name, OFlag::O_APPEND)?;
-        if self.read.has(&file) {
+        if self.read.find_open(&file).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
         Ok(file)
@@ -513,7 +530,7 @@ impl Target {
     }
 
     /// Begins a file that gets its name when it is complete. Until then it lies beside its place with a name of its own,
-    /// `.NAME.PID.part`, and is locked (`flock`), which tells it from what a process left that is gone.
+    /// `.NAME.PID.part` (a long name is shortened there), and is locked (`flock`), which tells it from what a process left that is gone.
     ///
     /// # Errors
     /// What the system answered.
@@ -521,10 +538,14 @@ impl Target {
         if self.read.find(&self.path).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
-        let process = std::process::id();
+        // The part's name fits in any case, and its own would be refused when all is written.
+        if fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) == Err(Errno::ENAMETOOLONG) {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        let (process, repeated) = (std::process::id(), shortened(&self.name, MAX_REPEATED));
         for number in 1..=u16::MAX {
             let mut name = OsString::from(".");
-            name.push(&self.name);
+            name.push(&repeated);
             name.push(if number == 1 { format!(".{process}.part") } else { format!(".{process}-{number}.part") });
             match self.create(&name, OFlag::O_EXCL) {
                 Ok(file) => {
@@ -548,7 +569,8 @@ impl Target {
     fn left(&self, own: &OsStr) -> Vec<OsString> {
         let Some(Ok(entries)) = real_path(&self.path).parent().map(fs::read_dir) else { return Vec::new() };
         let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
-        let parts = names.filter(|name| name != own && is_part_of(name, &self.name));
+        let repeated = shortened(&self.name, MAX_REPEATED);
+        let parts = names.filter(|name| name != own && is_part_of(name, &repeated));
         parts.filter(|name| self.is_left(name)).take(MAX_LEFT).collect()
     }
 
@@ -560,6 +582,26 @@ impl Target {
 
 /// How folders are opened: to be the beginning of paths.
 const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+/// A name of at most so many bytes, which are 17 or more: a longer one is cut, and ends with a digest of the whole.
+pub fn shortened(name: &OsStr, most: usize) -> OsString {
+    let bytes = name.as_bytes();
+    if bytes.len() <= most {
+        return name.to_owned();
+    }
+    // FNV-1a: the same in every version, so that what an earlier one left is recognised.
+    let digest = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    // A character is not cut in its middle.
+    let mut end = most.saturating_sub(17);
+    while end > 0 && bytes[end] & 0b1100_0000 == 0b1000_0000 {
+        end -= 1;
+    }
+    let mut short = OsStr::from_bytes(&bytes[..end]).to_owned();
+    short.push(format!("~{digest:016x}"));
+    short
+}
 
 /// Whether a name is `.FILE.123.part` or `.FILE.123-2.part`.
 fn is_part_of(name: &OsStr, file: &OsStr) -> bool {
@@ -801,6 +843,55 @@ mod tests {
         let others = folders.read.detached();
         folders.open("sub/b").unwrap();
         assert_eq!((folders.read.find(&at("sub/b")).is_some(), others.find(&at("sub/b"))), (true, None));
+    }
+
+    #[test]
+    fn a_folder_that_becomes_a_link_leads_nowhere() {
+        let folder = tree();
+        let at = |name: &str| folder.path().join(name);
+        let folders = Folders { graph: at("graph"), ..Folders::default() };
+        let inside = folder.path().canonicalize().unwrap().join("graph/sub");
+        // Admitted, and not opened yet.
+        let input = folders.admit_input("sub/b").unwrap();
+        let target = |name: &str| folders.target(&format!("sub/{name}")).unwrap();
+        let (begun, appended, new) = (target("begun"), target("appended"), target("new"));
+        fs::rename(at("graph/sub"), at("graph/moved")).unwrap();
+        symlink("../outside", at("graph/sub")).unwrap();
+        fs::write(at("outside/b"), "outside").unwrap();
+        // Without `openat2` a link in the middle is no folder.
+        let is_refused = |error: io::Error| {
+            [Errno::ELOOP, Errno::ENOTDIR].iter().any(|refused| error.raw_os_error() == Some(*refused as i32))
+        };
+        assert!(is_refused(InputFile::again(&input).unwrap_err()));
+        assert!(is_refused(Target::make(&inside, "made".as_ref(), at("graph/sub/made")).unwrap_err()));
+        assert!(folders.open("sub/b").unwrap_err().to_string().contains("--allow-path"));
+        // What was opened before stays where it was, whatever it is called by now.
+        begun.begin().unwrap().1.finish().unwrap();
+        appended.append().unwrap();
+        new.create_new().unwrap();
+        for name in ["begun", "appended", "new"] {
+            assert!(at("graph/moved").join(name).is_file() && !at("outside").join(name).exists(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_any_length_that_a_file_may_have_can_be_written() {
+        let folder = tree();
+        let graph = folder.path().join("graph");
+        for (letter, length) in [("a", 224), ("a", 225), ("a", MAX_NAME), ("ä", MAX_NAME / 2), ("€", MAX_NAME / 3)] {
+            let name = letter.repeat(length);
+            let (file, part) = Target::beneath(&graph, &name).unwrap().begin().unwrap();
+            assert!(part.path().is_file() && part.path().to_str().is_some(), "{name}");
+            drop(file);
+            // Nobody has locked it any more, as when a process was killed.
+            assert_eq!(left(&graph.join(&name)), [part.path()], "{name}");
+            part.finish().unwrap();
+            assert!(graph.join(&name).is_file() && left(&graph.join(&name)).is_empty(), "{name}");
+        }
+        assert!(Target::beneath(&graph, "a".repeat(MAX_NAME + 1)).unwrap().begin().is_err());
+        let (one, other) = ("a".repeat(300) + "1", "a".repeat(300) + "2");
+        assert_ne!(shortened(one.as_ref(), 100), shortened(other.as_ref(), 100));
+        assert_eq!(shortened(one.as_ref(), 100).len(), 100);
     }
 
     #[test]

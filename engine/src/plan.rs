@@ -21,7 +21,7 @@ use crate::folders::Folders;
 use crate::intake::{JoinPolicy, JoinRule};
 use crate::layers::Layers;
 use crate::meter::Telemetry;
-use crate::node::{Cost, PlannedPorts, PortType, Setting};
+use crate::node::{Claim, Cost, PlannedPorts, PortType, Setting};
 use crate::place::{Why, WorkerPlan};
 use crate::registry::{PlannedNode, Registry, Role};
 use crate::spec::Spec;
@@ -29,6 +29,7 @@ use crate::stage::{BySource, FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rul
 use crate::tensor::PortSpec;
 use crate::trial::Trials;
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -342,6 +343,28 @@ impl Plan {
     /// What the engine will allocate.
     pub fn memory(&self) -> Memory {
         self.memory
+    }
+
+    /// The path under which the graph reads a file, by whatever name it is asked for: one of its own files, an input or a model. What a
+    /// program writes beside the graph's own outputs should be none of these.
+    pub fn reads(&self, path: &Path) -> Option<PathBuf> {
+        self.folders.read.find(path)
+    }
+
+    /// The same of a file that is open.
+    pub fn reads_open(&self, file: &impl AsFd) -> Option<PathBuf> {
+        self.folders.read.find_open(file)
+    }
+
+    /// The files that the graph's nodes write, as paths without links, each with the name of its node.
+    pub fn writes(&self) -> impl Iterator<Item = (&str, &Path)> {
+        let claims = self.nodes.iter().filter_map(|node| Some((node, &node.planned.as_ref()?.ports().claims)));
+        claims.flat_map(|(node, claims)| {
+            claims.iter().filter_map(|claim| match claim {
+                Claim::File(path) => Some((node.name.as_str(), path.as_path())),
+                Claim::Device(_) => None,
+            })
+        })
     }
 
     pub(crate) fn take_planned(&mut self, node: usize) -> Option<Box<dyn PlannedNode>> {

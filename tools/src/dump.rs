@@ -106,7 +106,7 @@ fn unit(one: &limen::HistogramReport) -> String {
 }
 
 /// A name that stays in its folder: a graph without a name is called as its file is, whatever that is.
-fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     // A shell would take the arrow of a path for a redirection.
     let name: String = clean(name)
         .replace("->", "--")
@@ -115,8 +115,18 @@ fn file_name(name: &str) -> String {
         .collect();
     match name.trim_start_matches('.') {
         "" => "graph".into(),
-        name => name.into(),
+        // An ending follows.
+        name => files::shortened(name.as_ref(), LONGEST).to_string_lossy().into_owned(),
     }
+}
+
+/// Longer names are cut, so that a file can have them.
+const LONGEST: usize = 200;
+
+/// Whether the dump of a graph's run may write a file of that name: which histograms there are is known at its end.
+pub(crate) fn is_dumped(graph: &str, name: &str) -> bool {
+    let is_fixed = matches!(name, "summary.json" | "summary.csv" | "run.json");
+    is_fixed || name.ends_with(".hgrm") || name.strip_suffix(".hlog") == Some(file_name(graph).as_str())
 }
 
 /// Writes a file beside its place and renames it.
@@ -179,6 +189,7 @@ mod tests {
 
     #[test]
     fn no_name_leaves_the_folder() {
+        assert_eq!(file_name(&"a".repeat(300)).len(), LONGEST);
         for (name, file) in [("../../etc/x", "_.._etc_x"), ("..", "graph"), ("", "graph"), ("a b", "a_b")] {
             assert_eq!(file_name(name), file);
         }

@@ -5,7 +5,7 @@
 
 use crate::arguments::{RunArguments, Shadow};
 use crate::dot::show_dot;
-use crate::dump::{Dump, IntervalLog};
+use crate::dump::{Dump, IntervalLog, is_dumped};
 use crate::events::Teller;
 use crate::gate::Verdict;
 use crate::interrupt::{Interrupt, name_unfinished};
@@ -19,7 +19,9 @@ use crate::run_info::{GraphFile, RunInfo};
 use crate::stdout::Stdout;
 use crate::summary::Summary;
 use crate::table::{one_line, paragraph};
+use limen::files::real_path;
 use limen::{Events, Layers, NodePlan, Plan, Problems, Registry, Report, RunError, Running, Spec};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal, stderr};
 use std::path::{Path, PathBuf};
@@ -39,6 +41,12 @@ fn complain_of(problems: &Problems) {
 enum NotLaid {
     Refused(Problems),
     Because(String),
+}
+
+/// Whether a name is one of those under which compiled models, and what was found out about models, are kept: a checksum and an ending.
+fn is_kept(name: &str) -> bool {
+    let sum = name.split('.').next().unwrap_or_default();
+    sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()) && name.len() > 64
 }
 
 /// One `limen-run GRAPH`.
@@ -85,6 +93,14 @@ impl<'a> Run<'a> {
         {
             return self.not_started(&name, &format!("--fail-on '{gate}': {error}"), REFUSED);
         }
+        if let Some(why) = self.in_the_way(&plan) {
+            return self.not_started(&name, &why, REFUSED);
+        }
+        if let Some(why) = self.stdout.in_the_way(&plan) {
+            // Nothing more is said on stdout.
+            complain(&format!("limen-run: {}; nothing has run", one_line(&why)));
+            return REFUSED;
+        }
         if arguments.check {
             return self.checked(&plan);
         }
@@ -117,6 +133,34 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// A file of the graph that an option of the command line would have written over: what it reads, or what one of its nodes writes.
+    fn in_the_way(&self, plan: &Plan) -> Option<String> {
+        let is_dumped = |name: &str| is_dumped(plan.graph(), name);
+        let options: [(&str, &Option<PathBuf>, &dyn Fn(&str) -> bool); 2] =
+            [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &self.arguments.cache, &is_kept)];
+        options.into_iter().find_map(|(option, folder, is_written)| {
+            let folder = folder.as_ref()?;
+            let about = |name: &OsStr, what: String| {
+                let path = folder.join(name);
+                format!("{option} {}: it writes `{}`, {what}; name another folder", folder.display(), path.display())
+            };
+            let is_written = |name: &OsStr| name.to_str().is_some_and(is_written);
+            // A folder that is not there yet holds nothing.
+            let there = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.file_name()));
+            let read = there.filter(|name| is_written(name)).find_map(|name| {
+                let read = plan.reads(&folder.join(&name))?;
+                Some(about(&name, format!("which the graph reads as `{}`", read.display())))
+            });
+            read.or_else(|| {
+                let real = real_path(folder);
+                let here = plan.writes().filter(|(_, path)| path.parent() == Some(real.as_path()));
+                here.filter_map(|(node, path)| Some((node, path.file_name()?)))
+                    .find(|(_, name)| is_written(name))
+                    .map(|(node, name)| about(name, format!("and so does `{node}`")))
+            })
+        })
+    }
+
     /// Says where native libraries and compiled models are, as far as the arguments do.
     fn find_libraries(&self) {
         if let Some(folder) = &self.arguments.cache {
@@ -145,7 +189,10 @@ impl<'a> Run<'a> {
         let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match Plan::from_file(path, &self.arguments.layers(), registry, &self.arguments.options()) {
-            Ok(plan) => self.models(&plan, |node| node.kind == "infer"),
+            Ok(plan) => match self.in_the_way(&plan) {
+                Some(why) => self.not_started(&name, &why, REFUSED),
+                None => self.models(&plan, |node| node.kind == "infer"),
+            },
             Err(problems) => self.refused(&name, &problems),
         }
     }

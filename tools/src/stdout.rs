@@ -5,9 +5,11 @@
 
 use crate::log::complain;
 use crate::program::FAILED;
-use std::fs::File;
+use limen::Plan;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 
 /// The end that reports are written to.
 #[derive(Debug, Default)]
@@ -30,6 +32,23 @@ impl Stdout {
                 Stdout::default()
             }
         }
+    }
+
+    /// Why nothing can be printed beside the run of a graph: what it reads or writes is the file that stdout is.
+    pub(crate) fn in_the_way(&self, plan: &Plan) -> Option<String> {
+        let own = match &self.aside {
+            Some(file) => file.as_fd().try_clone_to_owned(),
+            None => io::stdout().as_fd().try_clone_to_owned(),
+        };
+        let own = File::from(own.ok()?);
+        if let Some(read) = plan.reads_open(&own) {
+            return Some(format!("stdout is `{}`, which the graph reads; send it elsewhere", read.display()));
+        }
+        let id = |about: Metadata| about.is_file().then(|| (about.dev(), about.ino()));
+        let stdout = own.metadata().ok().and_then(id)?;
+        let mut writes = plan.writes();
+        let (node, path) = writes.find(|(_, path)| path.metadata().ok().and_then(id) == Some(stdout))?;
+        Some(format!("stdout is `{}`, which `{node}` writes; send it elsewhere", path.display()))
     }
 
     /// Prints, and gives the exit code on, unless this cannot be written to.

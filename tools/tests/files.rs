@@ -51,6 +51,99 @@ fn a_graph_writes_nothing_that_it_reads() {
     folder.run("graph.yaml --out out").expect(2, "", "leaves the output folder by a link");
 }
 
+/// \[H3\] Nor does the command line have anything written over that the graph reads or writes.
+#[test]
+fn the_command_line_writes_nothing_that_the_graph_reads_or_writes() {
+    let kept = format!("{}.trial", "0a".repeat(32));
+    let nothing = |path: &str| {
+        format!("nodes:\n  in: {{ kind: file, config: {{ path: {path} }} }}\n  out: {{ kind: 'null', from: in }}\n")
+    };
+    let writing = |path: &str| copying("other", path, "replace").replace("version: 1\n", "");
+    for (graph, name, words, expected) in [
+        (nothing("summary.json"), "graph.yaml", "--histograms .", "`./summary.json`, which the graph reads as"),
+        (nothing("in/summary.csv"), "graph.yaml", "--histograms in", "`in/summary.csv`, which the graph reads as"),
+        (nothing("in/../in/run.json"), "graph.yaml", "--histograms ./in", "`./in/run.json`, which the graph reads as"),
+        (nothing("data"), "graph.yaml", "--histograms in", "`in/summary.json`, which the graph reads as"),
+        (nothing("graph.hlog"), "graph.yaml", "--histograms .", "`./graph.hlog`, which the graph reads as"),
+        (nothing("in.hgrm"), "graph.yaml", "--histograms .", "`./in.hgrm`, which the graph reads as"),
+        (nothing("other"), "run.json", "--histograms .", "`./run.json`, which the graph reads as `run.json`"),
+        (nothing("other"), "graph.yaml", "--overlay run.json --histograms .", "which the graph reads as `run.json`"),
+        (writing("in/run.json"), "graph.yaml", "--histograms in", "`in/run.json`, and so does `out`"),
+        (writing("x.hgrm"), "graph.yaml", "--out in --histograms in", "`in/x.hgrm`, and so does `out`"),
+        (nothing(&kept), "graph.yaml", "--cache .", ".trial`, which the graph reads as"),
+    ] {
+        let folder = Folder::with("command-line", "");
+        let at = |name: &str| folder.0.join(name);
+        fs::create_dir(at("in")).unwrap();
+        for name in ["summary.json", "in/summary.csv", "in/run.json", "data", "graph.hlog", "in.hgrm", "other", &kept] {
+            fs::write(at(name), "precious\n").unwrap();
+        }
+        fs::hard_link(at("data"), at("in/summary.json")).unwrap();
+        fs::write(at("run.json"), "run: { stop: 1s }\n").unwrap();
+        fs::write(at(name), format!("version: 1\ngraph: graph\n{graph}")).unwrap();
+        let all = || -> Vec<(String, Vec<u8>)> {
+            let files = [at("."), at("in")].into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+            let files = files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+            let mut all: Vec<_> = files.map(|path| (path.display().to_string(), fs::read(path).unwrap())).collect();
+            all.sort();
+            all
+        };
+        let before = all();
+        for verb in ["check", "run"] {
+            let ran = folder.run(&format!("{verb} {name} {words}"));
+            ran.expect(2, "", expected).expect(2, "", "name another folder; nothing has run");
+        }
+        assert!(all() == before, "{words}");
+        folder.run(&format!("run {name} -q --histograms elsewhere")).expect(0, "", "");
+    }
+}
+
+/// \[H3\] Stdout may be a file, but no other file of the graph.
+#[test]
+fn stdout_is_no_file_that_the_graph_reads_or_writes() {
+    let folder = Folder::with("stdout", "");
+    let at = |name: &str| folder.0.join(name);
+    fs::write(at("graph.yaml"), copying("data", "copy", "replace")).unwrap();
+    for (name, expected) in [
+        ("data", "stdout is `./data`, which the graph reads; send it elsewhere"),
+        ("graph.yaml", "stdout is `graph.yaml`, which the graph reads"),
+        ("copy", "/copy`, which `out` writes"),
+        ("report", ""),
+    ] {
+        fs::write(at("data"), "one\n").unwrap();
+        let before = fs::read(at(name)).unwrap_or_default();
+        for words in ["graph.yaml", "graph.yaml --json", "check graph.yaml"] {
+            let file = fs::File::options().append(true).create(true).open(at(name)).unwrap();
+            let ran = Ran::from(folder.command(words).stdout(file).output().unwrap());
+            ran.expect(if expected.is_empty() { 0 } else { 2 }, "", expected);
+            assert!(expected.is_empty() || fs::read(at(name)).unwrap() == before, "{name} {words}");
+        }
+    }
+}
+
+/// \[K2\] A name that a file may have is one that can be written, up to the last byte.
+#[test]
+fn a_long_name_is_written_or_refused() {
+    let folder = Folder::with("long", "");
+    fs::write(folder.0.join("data"), "one\n").unwrap();
+    for (length, exists) in [(200, "replace"), (240, "replace"), (255, "replace"), (255, "append"), (255, "fail")] {
+        let name = "a".repeat(length);
+        let _ = fs::remove_file(folder.0.join(&name));
+        fs::write(folder.0.join("graph.yaml"), copying("data", &name, exists)).unwrap();
+        folder.run("graph.yaml -q").expect(0, "", "");
+        assert_eq!(fs::read_to_string(folder.0.join(&name)).unwrap(), "one\n", "{length}");
+    }
+    for path in ["a".repeat(256), format!("{}/b", "a".repeat(256)), "a/".repeat(2100) + "b"] {
+        fs::write(folder.0.join("graph.yaml"), copying("data", &path, "replace")).unwrap();
+        let ran = folder.run("check graph.yaml");
+        ran.expect(2, "", "error[E0130]").expect(2, "", "help: write a");
+    }
+    // A graph without a name is called as its file is, and its log is called so too.
+    let name = "g".repeat(250) + ".yaml";
+    fs::write(folder.0.join(&name), copying("data", "copy", "replace")).unwrap();
+    folder.run(&format!("{name} -q --histograms h")).expect(0, "", "");
+}
+
 /// \[H3\]
 #[test]
 fn what_is_no_file_is_refused_and_not_waited_for() {

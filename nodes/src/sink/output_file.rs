@@ -1,6 +1,6 @@
 //! Files that sinks write: where they may be, what becomes of an older one, and that they are never half of anything.
 
-use limen::files::{self, Part, names_folder, real_path};
+use limen::files::{self, MAX_NAME, Part, Target, names_folder, real_path};
 use limen::{Claim, Folders, Metrics, NodeError, PlanErrors, Planning, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -42,6 +42,13 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
             .help("write a path such as `out/result.csv`");
         return ports;
     }
+    let length = target.file_name().map_or(0, |name| name.len());
+    if length > MAX_NAME {
+        errors
+            .at("path", format!("the file's name has {length} bytes, and a file system takes {MAX_NAME}"))
+            .help("write a shorter name");
+        return ports;
+    }
     let mut ports = ports;
     if exists == Exists::Replace {
         for left in files::left(&target) {
@@ -59,6 +66,11 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
         Ok(_) if exists == Exists::Fail => {
             let help = "remove it, or write `exists: replace` or `exists: append`";
             errors.at("path", format!("`{path}` is there already, and `exists` is `fail`")).help(help);
+        }
+        // One folder may be made yet.
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            let help = "write a path that can be written, or another one";
+            errors.at("path", format!("`{path}` cannot be written: {error}")).help(help);
         }
         _ => {}
     }
@@ -82,6 +94,8 @@ pub(crate) struct OutputFile {
     path: PathBuf,
     /// Its place and name, until it is complete.
     part: Option<Part>,
+    /// Its place, where what is written is added to what is there.
+    place: Option<Target>,
     /// Whether it continues something.
     pub(crate) continues: bool,
     /// What has been accepted and not written, and where in it messages end.
@@ -100,27 +114,31 @@ impl OutputFile {
         let target = folders.target(path)?;
         let path = target.path().to_path_buf();
         let at = |error| NodeError::file(path.clone(), error);
-        let (file, part) = match exists {
-            Exists::Replace => target.begin().map(|(file, part)| (file, Some(part))).map_err(at)?,
-            Exists::Append => (target.append().map_err(at)?, None),
+        let (file, part, place) = match exists {
+            Exists::Replace => target.begin().map(|(file, part)| (file, Some(part), None)).map_err(at)?,
+            Exists::Append => (target.append().map_err(at)?, None, Some(target)),
             // Nothing older is there to be spared, and making it anew is what refuses it.
-            Exists::Fail => (target.create_new().map_err(at)?, None),
+            Exists::Fail => (target.create_new().map_err(at)?, None, None),
         };
         let continues = part.is_none() && file.metadata().is_ok_and(|m| m.len() > 0);
         let mut file = OutputFile::of(file, path);
-        (file.continues, file.part) = (continues, part);
+        (file.continues, file.part, file.place) = (continues, part, place);
         Ok(file)
     }
 
     fn of(file: File, path: PathBuf) -> Self {
         let (buffer, ends) = (Vec::with_capacity(BUFFER), Vec::with_capacity(MOST_MESSAGES));
-        let (part, continues, written, messages, is_deleted) = (None, false, 0, 0, false);
-        OutputFile { file, path, part, continues, buffer, ends, written, messages, is_deleted }
+        let (part, place, continues, written, messages, is_deleted) = (None, None, false, 0, 0, false);
+        OutputFile { file, path, part, place, continues, buffer, ends, written, messages, is_deleted }
     }
 
-    /// Opens what is there, to look how it begins.
+    /// Opens what it continues, to look how that begins.
     pub(crate) fn look(&self) -> Result<files::InputFile, NodeError> {
-        files::InputFile::open(&self.path).map_err(|e| NodeError::file(&self.path, e))
+        let opened = match &self.place {
+            Some(place) => place.open(),
+            None => Err(ErrorKind::NotFound.into()),
+        };
+        opened.map_err(|e| NodeError::file(&self.path, e))
     }
 
     pub(crate) fn path(&self) -> &Path {
