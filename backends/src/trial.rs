@@ -28,7 +28,7 @@ use crate::{cache, calibration};
 use answer::{AnyPath, Node, Request, Task, Unread};
 use limen::backend::BackendError;
 use limen::infer::InferPlan;
-use limen::{Given, PlanErrors, Planning, Trials};
+use limen::{Given, PlanErrors, Planning, Trials, catch_panic};
 use limits::Asked;
 use process::{Died, ask};
 use serde::de::DeserializeOwned;
@@ -92,7 +92,10 @@ fn program(trials: &Trials) -> Result<PathBuf, &'static str> {
 /// # Errors
 /// What is wrong with the file, or what became of the process.
 pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError> {
-    let Ok(program) = program(trials) else { return crate::inspect::inspect(path) };
+    let Ok(program) = program(trials) else {
+        let found = catch_panic(|| crate::inspect::inspect(path));
+        return found.unwrap_or_else(|_| Err(BackendError::Model("what reads it panicked".into())));
+    };
     let request = request(trials, path, Task::Inspect(AnyPath::new(path)));
     match ask(&program, &request).and_then(understood::<Result<Inspection, Unread>>) {
         Ok(found) => found.map_err(BackendError::from),

@@ -139,20 +139,7 @@ impl Tree {
                     Some(l) if l.line() > 0 => Place { file, line: l.line(), column: l.column() },
                     _ => start,
                 };
-                // The library repeats the position in its text; the place says it already.
-                let message = error.without_snippet().to_string();
-                let message = match message.rfind(" at line ") {
-                    Some(at) => message[..at].to_string(),
-                    None => message,
-                };
-                let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or_default();
-                let help = if message.contains("tabs ") {
-                    "indent with spaces"
-                } else if message.contains("duplicate") {
-                    "keep one of them"
-                } else {
-                    "a missing space after `:`, an unclosed bracket and unquoted `*`, `&` or `@` are the usual reasons"
-                };
+                let (message, help) = in_words(error.without_snippet());
                 Err(Problem::new("E0102", place, format!("not readable as YAML: {message}")).help(help))
             }
         }
@@ -302,6 +289,62 @@ impl Tree {
         problems.0.extend(wrong);
         value
     }
+}
+
+/// What the YAML library found, without its advice to programmers, and a way out.
+fn in_words(error: &serde_saphyr::Error) -> (String, &'static str) {
+    use serde_saphyr::Error;
+    let (message, help) = match error {
+        Error::AliasError { error, .. } => return in_words(error),
+        Error::NullIntoString { .. } | Error::InvalidCharNull { .. } => {
+            ("a key has no name: it is empty, `null` or `~`", "give it a name; in quotes, `\"null\"` is one")
+        }
+        Error::Unexpected { expected, .. } if *expected == "string scalar" => {
+            ("a key is a list or a map", "write a name before the `:`")
+        }
+        Error::TaggedScalarCannotDeserializeIntoString { .. } => {
+            ("a key has a tag", "leave the tag, which begins with `!`, out")
+        }
+        Error::UnsupportedTag { .. } | Error::InvalidBinaryBase64 { .. } | Error::BinaryNotUtf8 { .. } => {
+            ("a tag that means nothing in a graph", "leave the tag, which begins with `!`, out")
+        }
+        Error::MultipleDocuments { .. } => ("it holds several documents", "keep one of them: `---` begins another"),
+        Error::Budget { .. } => {
+            ("it has too many values, or is nested too deep", "split the graph, or include parts of it")
+        }
+        Error::AliasReplayCounterOverflow { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => {
+            ("its aliases stand for too much", "write less behind each `*`, or use `defaults`")
+        }
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            ("an alias stands for what it is a part of", "write out what is meant")
+        }
+        Error::UnknownAnchor { .. } => (
+            "an alias stands for nothing",
+            "`*name` repeats what `&name` marks before; put text that begins with `*` in quotes",
+        ),
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            return (format!("duplicate mapping key: {key}"), "keep one of them");
+        }
+        Error::DuplicateMappingKey { .. } => ("duplicate mapping key", "keep one of them"),
+        other => {
+            // The library repeats the position in its text; the place says it already.
+            let text = other.to_string();
+            let text = text.rfind(" at line ").map_or(&text[..], |at| &text[..at]);
+            if text.contains("recursion limit") {
+                return ("it is nested too deep".into(), "split the graph, or include parts of it");
+            }
+            let help = if text.contains("tabs ") {
+                "indent with spaces"
+            } else {
+                "a missing space after `:`, an unclosed bracket and unquoted `*`, `&` or `@` are the usual reasons"
+            };
+            return (text.to_string(), help);
+        }
+    };
+    (message.to_string(), help)
 }
 
 /// Wrong values of one config that are reported: each takes another reading of it.
@@ -559,6 +602,39 @@ mod tests {
         assert!(batch.is_none());
         assert_eq!(found.len(), 2);
         assert!(found[0].contains("g.yaml:2:1") && found[0].contains("did you mean `within`?"), "{}", found[0]);
+    }
+
+    /// What the library advises its users, who write Rust, helps nobody who writes graphs.
+    #[test]
+    fn what_the_library_says_to_programmers_is_not_repeated() {
+        let deep = "[".repeat(100);
+        let many = format!("a: [{}]", "1,".repeat(400_000));
+        for (text, expected) in [
+            ("null: 1", "a key has no name"),
+            ("~: 1", "a key has no name"),
+            (": 1", "a key has no name"),
+            ("? [a, b]\n: 1", "a key is a list or a map"),
+            ("? { a: b }\n: 1", "a key is a list or a map"),
+            ("!!int a: 1", ""),
+            ("a: !!binary x", ""),
+            ("a: !!binary /w==", ""),
+            ("a: 1\n---\nb: 2", "several documents"),
+            ("a: *b", "an alias stands for nothing"),
+            ("a: &a [*a]", "an alias stands for"),
+            ("a: 1\na: 2", "duplicate mapping key: a"),
+            (&deep[..], "nested too deep"),
+            (&many[..], "too many values"),
+        ] {
+            let Err(problem) = Tree::parse(text, "g.yaml") else {
+                assert_eq!(expected, "", "{text:.40}");
+                continue;
+            };
+            let said = format!("{problem}");
+            assert!(said.contains(expected) && problem.help.is_some(), "{text:.40}: {said}");
+            for noise in ["Option", "Policy", "Budget", "budget", "serde", "deserialize", "{ ", "_events", "::"] {
+                assert!(!said.contains(noise), "{text:.40}: {said}");
+            }
+        }
     }
 
     #[test]

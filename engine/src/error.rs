@@ -68,9 +68,11 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: error[{}]: {}", self.place, self.code, Escaped(&self.message))?;
+        // A line each: a name with a line end in it would pass for another problem.
+        let line = |text: &str| Escaped(text).to_string().replace('\n', " ");
+        write!(f, "{}: error[{}]: {}", line(&self.place.to_string()), self.code, line(&self.message))?;
         if let Some(help) = &self.help {
-            write!(f, "\n    help: {}", Escaped(help))?;
+            write!(f, "\n    help: {}", line(help))?;
         }
         Ok(())
     }

@@ -92,7 +92,7 @@ pub use node::{
     Building, Claim, Cost, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning, PortType,
     Ports, Progress, Reset, Set, Setting, Sink, Source, Taken, Transform,
 };
-pub use panic::panic_hook;
+pub use panic::{catch_panic, panic_hook};
 pub use payload::{Header, Message, Payload, Plain, Qos};
 pub use place::{Why, WorkerPlan};
 pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan, PathPlan, Plan};

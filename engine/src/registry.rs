@@ -8,9 +8,10 @@ use crate::handle::{Berth, InletConfig, InletPlan, Moored, OutletConfig, OutletP
 use crate::infer::{Batch, Infer, InferPlan};
 use crate::intake::{Intake, IntakeParts};
 use crate::node::{Building, Given, Inputs, Node, Planning, PortType, Ports, Sink, Source, Transform};
+use crate::panic::catch_panic;
 use crate::payload::Payload;
 use crate::port::{Outputs, PortParts};
-use crate::stage::{Blueprint, Common, SinkStage, SourceStage, Stage, TransformStage, guarded};
+use crate::stage::{Blueprint, Common, SinkStage, SourceStage, Stage, TransformStage, Trouble, guarded};
 use crate::tensor::Tensor;
 use crate::worker::Cx;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -78,7 +79,7 @@ impl Kind {
 
     /// What is wrong with a config as such.
     pub(crate) fn check(&self, config: &Tree, problems: &mut Problems) {
-        let outcome = guarded("config", || {
+        let outcome = quietly("config", || {
             (self.read)(config, problems);
             Ok(())
         });
@@ -95,7 +96,7 @@ impl Kind {
         cx: &mut Planning<'_>,
         problems: &mut Problems,
     ) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
-        match guarded("ports", || Ok((self.plan)(config, given, cx, problems))) {
+        match quietly("ports", || Ok((self.plan)(config, given, cx, problems))) {
             Ok(planned) => planned,
             Err(trouble) => {
                 let mut errors = PlanErrors::default();
@@ -106,6 +107,11 @@ impl Kind {
             }
         }
     }
+}
+
+/// [`guarded`] for threads that are not the engine's own.
+fn quietly<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
+    catch_panic(|| guarded(name, call)).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Kinds by name.

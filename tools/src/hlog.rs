@@ -7,7 +7,7 @@
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
 use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
-use limen::{HistogramReport, IntervalReport, Report};
+use limen::{HistogramReport, IntervalReport, Report, is_terminal_control};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -117,7 +117,7 @@ fn lines<'a>(
 
 /// A tag without the characters that would end it.
 pub(crate) fn clean(tag: &str) -> String {
-    tag.replace([',', ' ', '\r', '\n'], "_")
+    tag.replace(|c| matches!(c, ',' | ' ') || is_terminal_control(c), "_")
 }
 
 fn io_error(error: IntervalLogWriterError<V2DeflateSerializeError>) -> io::Error {

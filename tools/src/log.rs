@@ -1,6 +1,7 @@
 //! What is said on stderr while and before a graph runs: as text, or as one JSON object a line.
 
 use crate::events::Told;
+use crate::table::{plain, plain_json};
 use clap::ValueEnum;
 use limen::Problem;
 use serde_json::{Value, json};
@@ -37,6 +38,11 @@ pub(crate) fn complain(text: &str) {
     say("error", text, Value::Null);
 }
 
+/// Says what was made for the terminal, colours and all.
+pub(crate) fn show(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Says what is worth knowing.
 pub(crate) fn tell(text: &str) {
     say("info", text, Value::Null);
@@ -44,7 +50,7 @@ pub(crate) fn tell(text: &str) {
 
 /// Says what happened while a graph runs, as the format of the process has it.
 pub(crate) fn tell_of(told: &Told) {
-    let line = if is_json() { told.json().to_string() } else { told.text() };
+    let line = if is_json() { plain_json(told.json().to_string()) } else { told.text() };
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -65,9 +71,9 @@ fn say(level: &str, text: &str, more: Value) {
         if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
             object.extend(more);
         }
-        object.to_string()
+        plain_json(object.to_string())
     } else {
-        text.to_string()
+        plain(text)
     };
     let _ = writeln!(io::stderr(), "{line}");
 }

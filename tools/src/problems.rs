@@ -1,8 +1,9 @@
 //! Problems of a graph as people read them: each with the line it is about and a mark below the words.
 
+use crate::table::one_line;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
-use limen::{Escaped, Place, Problem, Problems};
+use limen::{Place, Problem, Problems, is_terminal_control};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ pub fn show_problems(problems: &Problems, colours: bool) -> String {
 
 fn group(problem: &Problem, sources: &mut Sources) -> Group<'static> {
     let place = &problem.place;
-    let path = Escaped(&place.file).to_string();
-    let title = Level::ERROR.primary_title(Escaped(&problem.message).to_string()).id(problem.code);
+    let path = one_line(&place.file);
+    let title = Level::ERROR.primary_title(one_line(&problem.message)).id(problem.code);
     let group = match sources.line(place) {
         Some(line) => {
             let start = byte_of(&line, place.column);
@@ -50,7 +51,7 @@ fn group(problem: &Problem, sources: &mut Sources) -> Group<'static> {
         None => title.element(Origin::path(path)),
     };
     match &problem.help {
-        Some(help) => group.element(Level::HELP.message(Escaped(help).to_string())),
+        Some(help) => group.element(Level::HELP.message(one_line(help))),
         None => group,
     }
 }
@@ -84,7 +85,9 @@ impl Sources {
         let text = self.0.entry(place.file.clone()).or_insert_with(|| read(&place.file));
         let at = usize::try_from(place.line).ok()?.checked_sub(1)?;
         let line = text.as_ref()?.lines().nth(at)?;
-        (line.len() <= MAX_LINE).then(|| line.to_string())
+        // As many characters as there are, so that the mark stays below its word.
+        let shown = |c| if c != '\t' && is_terminal_control(c) { char::REPLACEMENT_CHARACTER } else { c };
+        (line.len() <= MAX_LINE).then(|| line.chars().map(shown).collect())
     }
 }
 

@@ -51,8 +51,13 @@ pub fn main(registry: Registry) -> ExitCode {
                 complain(&text);
                 return ExitCode::from(REFUSED);
             }
-            // Help that nobody reads any more is no failure.
-            let _ = error.print();
+            let text = error.render().to_string();
+            if text.contains(|c: char| !matches!(c, '\n' | '\t') && limen::is_terminal_control(c)) {
+                complain(text.trim_end());
+            } else {
+                // Help that nobody reads any more is no failure.
+                let _ = error.print();
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(REFUSED));
         }
     };

@@ -33,7 +33,7 @@ fn complain_of(problems: &Problems) {
         problems.0.iter().for_each(log::complain_of);
         return;
     }
-    complain(&show_problems(problems, stderr().is_terminal()));
+    log::show(&show_problems(problems, stderr().is_terminal()));
     complain(&format!("\n{}; nothing was started", count(problems.0.len(), "problem")));
 }
 
@@ -292,11 +292,12 @@ impl<'a> Run<'a> {
                 log.and_then(|log| Dump { report, summary: &summary, run: &run, log: log.as_deref() }.write(folder));
             match files {
                 Ok(files) if !arguments.quiet => {
-                    tell(&format!("limen-run: {} in {}", count(files.len(), "file"), folder.display()));
+                    let folder = one_line(&folder.display().to_string());
+                    tell(&format!("limen-run: {} in {folder}", count(files.len(), "file")));
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    complain(&format!("limen-run: --histograms: {error}"));
+                    complain(&format!("limen-run: --histograms: {}", one_line(&error.to_string())));
                     code = code.max(FAILED);
                 }
             }

@@ -4,6 +4,7 @@
 //! null. Nothing is changed.
 
 use crate::report::seconds;
+use crate::table::plain_json;
 use limen::{Report, files};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -125,7 +126,7 @@ impl RunInfo {
     /// The object as text, with a line end.
     pub fn json(&self) -> String {
         // Text, numbers and lists of those: this cannot fail.
-        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+        plain_json(serde_json::to_string_pretty(self).unwrap_or_default() + "\n")
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::log::complain;
 use crate::program::FAILED;
+use crate::table::plain;
 use limen::Plan;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Write};
@@ -53,6 +54,7 @@ impl Stdout {
 
     /// Prints, and gives the exit code on, unless this cannot be written to.
     pub(crate) fn print(&mut self, text: &str, code: u8) -> u8 {
+        let text = plain(text);
         let written = match &mut self.aside {
             Some(file) => file.write_all(text.as_bytes()),
             None => {

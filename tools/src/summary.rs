@@ -31,6 +31,7 @@ mod gather;
 use crate::gate::Verdict;
 use crate::program::exit_code;
 use crate::report::seconds;
+use crate::table::{one_line, plain_json};
 use limen::{Problems, Report};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -267,7 +268,7 @@ impl Summary {
     /// The object as text, with a line end.
     pub fn json(&self) -> String {
         // Every key is text and every value a number, text, list or map of those: this cannot fail.
-        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+        plain_json(serde_json::to_string_pretty(self).unwrap_or_default() + "\n")
     }
 
     /// A row for each histogram, with a heading. Empty where a quantile has too few samples.
@@ -277,7 +278,8 @@ impl Summary {
         for h in &self.histograms {
             let numbers = [h.min, h.p50, h.p90, h.p99, h.p999, h.max].map(cell).join(",");
             let mean = h.mean.map_or_else(String::new, |m| format!("{m:.1}"));
-            let _ = writeln!(text, "{},{},{},{numbers},{mean},{}", quoted(&h.tag), h.unit, h.count, h.samples);
+            let tag = quoted(&one_line(&h.tag));
+            let _ = writeln!(text, "{tag},{},{},{numbers},{mean},{}", h.unit, h.count, h.samples);
         }
         text
     }

@@ -9,6 +9,7 @@ mod explain;
 mod files;
 mod graphs;
 mod hostile;
+mod messages;
 mod program;
 mod reference;
 mod streams;

@@ -1,0 +1,222 @@
+//! Text from files, models, libraries and the command line, wherever it is shown: a terminal shows it and does not obey it.
+
+use crate::program::{Folder, Ran};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+/// What turns the direction of text and ends lines, as YAML and JSON take it.
+const BARE: &str = "a\u{202e}\u{2066}\u{200f}\u{85}\u{2028}b";
+/// The same with what moves the cursor, as names of files may have it.
+const NAME: &str = "a\u{202e}\u{2066}\u{200f}\u{85}\u{2028}\u{1b}[2J\r\u{7f}b";
+/// The same with what ends a text elsewhere.
+const EVIL: &str = "a\u{202e}\u{2066}\u{200f}\u{85}\u{2028}\u{1b}[2J\r\u{7f}\0b";
+
+/// Characters of an output that a terminal would obey.
+fn obeyed(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, '\n' | '\t') && limen::is_terminal_control(*c)).collect()
+}
+
+/// Runs with words that may hold spaces.
+fn run(folder: &Folder, words: &[&OsStr]) -> Ran {
+    let output = folder.command("").args(words).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+/// A field of a protocol buffer that has a length.
+fn field(number: u8, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let bytes = bytes.as_ref();
+    let length = [bytes.len() as u8 & 127 | 128, (bytes.len() >> 7) as u8];
+    [&[number << 3 | 2][..], &length, bytes].concat()
+}
+
+/// A model of one operator, with names as they are given.
+fn model(op: &str, domain: &str, node: &str, tensor: &str) -> Vec<u8> {
+    let value = |name: &str| {
+        let dims = [field(1, field(2, "n")), field(1, [8, 2])].concat();
+        [field(1, name), field(2, field(1, [vec![8, 1], field(2, dims)].concat()))].concat()
+    };
+    let node = [field(1, tensor), field(2, "y"), field(3, node), field(4, op), field(7, domain)].concat();
+    let graph = [field(1, node), field(2, "g"), field(11, value(tensor)), field(12, value("y"))].concat();
+    let opset = |domain: &str| field(8, [field(1, domain), vec![16, 17]].concat());
+    [vec![8, 8], field(7, graph), opset(""), opset(domain)].concat()
+}
+
+const MODEL: &str = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: noise, shape: [2], dtype: f32, count: 2 } }\n  \
+                     m: { kind: infer, config: { model: MODEL }, from: a }\n  b: { kind: 'null', from: m }\n";
+const SINK: &str = "  out: { kind: 'null', from: in }\n";
+
+/// As YAML writes any character in quotes.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| if c == '"' || c == '\\' { format!("\\{c}") } else { format!("\\U{:08x}", u32::from(c)) };
+    format!("\"{}\"", text.chars().map(plain).collect::<String>())
+}
+
+#[test]
+fn a_terminal_obeys_nothing_that_was_read() {
+    let in_quotes = quoted(EVIL);
+    let bare = format!("\"{BARE}\"");
+    let file = |text: &str| format!("version: 1\nnodes:\n  in: {{ kind: {text} }}\n{SINK}");
+    let mut graphs = vec![
+        format!(
+            "version: 1\ngraph: {in_quotes}\nnodes:\n  in: {{ kind: synthetic, config: {{ pattern: counter, count: 1 }} }}\n{SINK}"
+        ),
+        format!("version: 1\nnodes:\n  {in_quotes}: {{ kind: 'null' }}\n"),
+        format!("version: 1\n{in_quotes}: 1\nnodes: {{}}\n"),
+        format!("version: 1\ninclude: [{in_quotes}]\nnodes: {{}}\n"),
+        format!("version: 1\nnodes:\n  in: {{ kind: synthetic, from: {in_quotes} }}\n"),
+        format!("a: &{BARE} 1\nb: *{BARE}x\n{BARE}: [\n"),
+        format!("version: 1\n? [{in_quotes}]\n: 1\n"),
+        format!("a: !{BARE} 1\n{in_quotes}: 1\n{in_quotes}: 2\n"),
+        format!("version: ${{{BARE}}}\n"),
+        MODEL.replace("MODEL", &in_quotes),
+        MODEL.replace("MODEL", &format!("good.onnx, sha256: {in_quotes}")),
+        MODEL.replace("MODEL", &format!("good.onnx, manifest: {in_quotes}")),
+        MODEL.replace("MODEL", "good.onnx, manifest: manifest.json"),
+        MODEL.replace("MODEL", &format!("good.onnx, verify: {{ case: {in_quotes} }}")),
+    ];
+    for text in [&in_quotes, &bare] {
+        graphs.extend([
+            file(&text.to_string()),
+            file(&format!("synthetic, config: {{ pattern: {text} }}")),
+            file(&format!("synthetic, config: {{ {text}: 1 }}")),
+            file(&format!("synthetic, config: {{ pattern: counter, rate: {text} }}")),
+            file(&format!("synthetic, config: {{ pattern: counter }}, core: {text}")),
+            file(&format!("file, config: {{ path: {text} }}")),
+            file(&format!("csv, config: {{ path: {text} }}")),
+            file(&format!("image_files, config: {{ pattern: {text}, width: 1, height: 1 }}")),
+            file(&format!("tcp, config: {{ connect: {text} }}")),
+            file(&format!("serial, config: {{ device: {text} }}")),
+        ]);
+    }
+    graphs.extend(
+        ["table.csv", "good.onnx", "manifest.json"].map(|path| file(&format!("csv, config: {{ path: {path} }}"))),
+    );
+    graphs.extend(["table.csv", "good.onnx"].map(|path| file(&format!("npy, config: {{ path: {path} }}"))));
+    graphs.extend(["table.csv", "good.onnx"].map(|path| file(&format!("wav, config: {{ path: {path} }}"))));
+    let models = ["op.onnx", "domain.onnx", "node.onnx", "tensor.onnx", "text.onnx"];
+    graphs.extend(models.map(|name| MODEL.replace("MODEL", name)));
+
+    let folder = Folder::with("evil", "");
+    let at = |name: &str| folder.0.join(name);
+    fs::write(at("table.csv"), format!("x,{EVIL}\n1,{EVIL}\n\"{EVIL}\n")).unwrap();
+    fs::write(at("manifest.json"), format!("{{ \"{BARE}\": \"{BARE}\" }}")).unwrap();
+    fs::write(at("text.onnx"), EVIL).unwrap();
+    fs::write(at("good.onnx"), model("Relu", "", "n", "x")).unwrap();
+    for (name, [op, domain, node, tensor]) in [
+        ("op.onnx", [EVIL, "", "n", "x"]),
+        ("domain.onnx", ["Relu", EVIL, "n", "x"]),
+        ("node.onnx", ["Nothing", "", EVIL, "x"]),
+        ("tensor.onnx", ["Relu", "", "n", EVIL]),
+    ] {
+        fs::write(at(name), model(op, domain, node, tensor)).unwrap();
+    }
+    let expect = |ran: Ran, what: &str| {
+        let all = format!("{}{}", ran.out, ran.err);
+        let seen = obeyed(&all);
+        assert!(seen.is_empty(), "{what}: {seen:?} in {all:?}");
+        assert!(ran.code.is_some_and(|code| code != 101) && !all.contains("panicked at"), "{what}: {all}");
+        for noise in ["Option<", "DuplicateKeyPolicy", "untagged", "deserialize"] {
+            assert!(!all.contains(noise), "{what}: {noise:?} in {all}");
+        }
+    };
+    for text in &graphs {
+        fs::write(at("graph.yaml"), text).unwrap();
+        for words in
+            ["graph.yaml", "graph.yaml --json", "graph.yaml --log-format json", "plan graph.yaml", "expand graph.yaml"]
+        {
+            expect(folder.run(words), &format!("{words}: {text}"));
+        }
+    }
+    for name in models.into_iter().chain(["good.onnx"]) {
+        for words in ["inspect", "inspect --json", "inspect --model-limits none"] {
+            expect(folder.run(&format!("{words} {name}")), &format!("{words} {name}"));
+        }
+    }
+    // Names of files, and everything else that the command line says.
+    let graph = &graphs[0];
+    let name = OsString::from(format!("{NAME}.yaml"));
+    for text in [graph, "version: 1\nspeed: 3\n", "version: [\n"] {
+        fs::write(at(&format!("{NAME}.yaml")), text).unwrap();
+        fs::write(at("graph.yaml"), text).unwrap();
+        for verb in ["run", "check", "plan", "expand", "dot", "inspect"] {
+            expect(run(&folder, &[verb.as_ref(), &name]), &format!("{verb} {name:?}: {text}"));
+            expect(run(&folder, &[verb.as_ref(), &name, "--json".as_ref()]), &format!("{verb} {name:?} --json"));
+        }
+    }
+    fs::write(at("graph.yaml"), graph).unwrap();
+    let evil: &OsStr = NAME.as_ref();
+    for option in [
+        "--profile",
+        "--overlay",
+        "--shadow",
+        "--set",
+        "--duration",
+        "--frames",
+        "--cores",
+        "--out",
+        "--allow-path",
+        "--onnxruntime",
+        "--cache",
+        "--model-limits",
+        "--telemetry",
+        "--histograms",
+        "--interval",
+        "--fail-on",
+        "--log-format",
+        "--env",
+    ] {
+        expect(run(&folder, &["graph.yaml".as_ref(), option.as_ref(), evil]), option);
+        let taken = ["graph.yaml".as_ref(), option.as_ref(), evil, "--log-format".as_ref(), "json".as_ref()];
+        expect(run(&folder, &taken), option);
+    }
+    for words in [&[evil][..], &["explain".as_ref(), evil], &["graph.yaml".as_ref(), evil], &["new".as_ref(), evil]] {
+        expect(run(&folder, words), &format!("{words:?}"));
+    }
+    expect(run(&folder, &["new".as_ref(), evil]), "new, again");
+    expect(run(&folder, &["check".as_ref(), OsStr::from_bytes(b"\xff\x1b.yaml")]), "no UTF-8");
+}
+
+/// The end of a line in a name does not begin another message.
+#[test]
+fn a_name_forges_no_message() {
+    let forged = "x\nerror[E9999]: all is lost";
+    let folder = Folder::with("forged", "");
+    let quoted = quoted(forged);
+    for graph in [
+        format!("version: 1\nnodes:\n  {quoted}: {{ kind: 'null' }}\n"),
+        format!("version: 1\nnodes:\n  in: {{ kind: {quoted} }}\n"),
+        format!("version: 1\nnodes:\n  in: {{ kind: file, config: {{ path: {quoted} }} }}\n{SINK}"),
+        MODEL.replace("MODEL", &quoted),
+    ] {
+        fs::write(folder.0.join("graph.yaml"), &graph).unwrap();
+        let ran = folder.run("check graph.yaml");
+        assert!(!ran.err.lines().any(|line| line.trim_start().starts_with("error[E9999]")), "{}", ran.err);
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        let json = folder.run("check graph.yaml --log-format json");
+        for line in json.err.lines() {
+            serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        }
+    }
+}
+
+/// What `--json` prints is what was there: escapes are JSON's own.
+#[test]
+fn json_says_what_was_there() {
+    for c in EVIL.chars().filter(|c| limen::is_terminal_control(*c)) {
+        let name = format!("a{c}b");
+        let graph = format!(
+            "version: 1\ngraph: {}\nnodes:\n  in: {{ kind: synthetic, config: {{ pattern: counter, count: 1 }} }}\n{SINK}",
+            quoted(&name)
+        );
+        let folder = Folder::with(&format!("json-{:x}", u32::from(c)), &graph);
+        let ran = folder.run("graph.yaml --json");
+        let said = if ran.code == Some(0) {
+            ran.json()["graph"].clone()
+        } else {
+            ran.json()["problems"][0]["message"].clone()
+        };
+        assert!(said.as_str().unwrap().contains(c), "{}", ran.out);
+    }
+}
