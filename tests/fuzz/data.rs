@@ -1,8 +1,39 @@
 //! Files of every reader, and every framing of a stream, damaged: a source reads them or fails, and never panics. H3, S7, N1.
 
-use super::{attack, damage, files, pick, root};
+use limen::Folders;
+use limen_backends::WeightConfig;
+use limen_tests::fuzz::{attack, damage, files, pick, root};
 use std::path::Path;
 use std::time::Duration;
+
+/// An array as NumPy saves it.
+fn array() -> Vec<u8> {
+    let header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (6, 4), }";
+    let mut npy = [b"\x93NUMPY\x01\x00".as_slice(), &118u16.to_le_bytes(), header].concat();
+    npy.resize(127, b' ');
+    npy.push(b'\n');
+    npy.extend((0..24).flat_map(|n| (n as f32).to_le_bytes()));
+    npy
+}
+
+/// An archive of one file that is stored as it is.
+fn archive(name: &str, content: &[u8]) -> Vec<u8> {
+    let mut sum = u32::MAX;
+    for byte in content {
+        sum ^= u32::from(*byte);
+        (0..8).for_each(|_| sum = (sum >> 1) ^ (0xedb8_8320 & 0u32.wrapping_sub(sum & 1)));
+    }
+    let size = (content.len() as u32).to_le_bytes();
+    // Version, flags, method, time, date; sum and sizes; length of the name and of what else there is.
+    let about =
+        [&[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &(!sum).to_le_bytes(), &size, &size, &[name.len() as u8, 0, 0, 0]]
+            .concat();
+    let file = [b"PK\x03\x04".as_slice(), &about, name.as_bytes(), content].concat();
+    let entry = [b"PK\x01\x02\x14\0".as_slice(), &about, &[0; 14], name.as_bytes()].concat();
+    let places = [(entry.len() as u32).to_le_bytes(), (file.len() as u32).to_le_bytes()].concat();
+    let end = [b"PK\x05\x06\0\0\0\0\x01\0\x01\0".as_slice(), &places, &[0, 0]].concat();
+    [file, entry, end].concat()
+}
 
 /// A reader's config, the name of the file it reads, and a file that it reads well.
 fn readers() -> Vec<(&'static str, &'static str, Vec<u8>)> {
@@ -15,11 +46,6 @@ fn readers() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         };
         (0..40).flat_map(message).collect::<Vec<u8>>()
     };
-    let header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (6, 4), }";
-    let mut npy = [b"\x93NUMPY\x01\x00".as_slice(), &118u16.to_le_bytes(), header].concat();
-    npy.resize(127, b' ');
-    npy.push(b'\n');
-    npy.extend((0..24).flat_map(|n| (n as f32).to_le_bytes()));
     let samples: Vec<u8> = (0..400i16).flat_map(i16::to_le_bytes).collect();
     let chunk = |name: &[u8], content: &[u8]| [name, &(content.len() as u32).to_le_bytes(), content].concat();
     let format = [1u16.to_le_bytes(), 2u16.to_le_bytes()].concat();
@@ -31,7 +57,7 @@ fn readers() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("kind: file, config: { path: f.bin, max_bytes: 64B, framing: raw }", "f.bin", sized(true)),
         ("kind: file, config: { path: f.bin, max_bytes: 64B, framing: length }", "f.bin", sized(false)),
         ("kind: file, config: { path: f.bin, max_bytes: 64B, framing: length_le }", "f.bin", sized(true)),
-        ("kind: npy, config: { path: f.npy }", "f.npy", npy),
+        ("kind: npy, config: { path: f.npy }", "f.npy", array()),
         ("kind: wav, config: { path: f.wav, frames: 16 }", "f.wav", wav),
     ];
     let small = |end: &str| {
@@ -69,6 +95,7 @@ fn read(folder: &Path, config: &str) -> Result<bool, String> {
     Ok(report.node("r").is_some_and(|node| node.taken > 0))
 }
 
+/// \[S7\]
 #[test]
 fn damaged_files_are_read_or_refused() {
     let readers = readers();
@@ -84,5 +111,35 @@ fn damaged_files_are_read_or_refused() {
         damage(&mut rng, &mut bytes);
         std::fs::write(folder.path().join(file), &bytes).unwrap();
         read(folder.path(), config).map_err(|why| format!("{config}: {why}"))
+    });
+}
+
+#[test]
+fn damaged_weights_are_read_or_refused() {
+    let about = br#"{"w":{"dtype":"F32","shape":[6,4],"data_offsets":[0,96]}}  "#;
+    let tensors = [&(about.len() as u64).to_le_bytes()[..], about, &[1; 96]].concat();
+    let kinds = [("w.safetensors", tensors), ("w.npy", array()), ("w.npz", archive("w.npy", &array()))];
+    let folder = tempfile::tempdir().unwrap();
+    let folders = Folders { graph: folder.path().to_path_buf(), ..Folders::default() };
+    let load = |file: &str, bytes: &[u8]| {
+        std::fs::write(folder.path().join(file), bytes).unwrap();
+        WeightConfig::of(file).load(&folders)
+    };
+    for (file, bytes) in &kinds {
+        assert_eq!(load(file, bytes).map(|weights| weights.shape), Ok(vec![6, 4]), "{file}, undamaged");
+    }
+    attack("weights", 600, |seed| {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (file, bytes) = pick(&mut rng, &kinds);
+        let mut bytes = bytes.clone();
+        damage(&mut rng, &mut bytes);
+        match load(file, &bytes) {
+            Ok(weights) if weights.elements() * weights.dtype.size() > 64 * bytes.len() + 4096 => {
+                Err(format!("{file}: {} bytes became {} elements", bytes.len(), weights.elements()))
+            }
+            Ok(_) => Ok(true),
+            Err((_, why)) if why.is_empty() => Err(format!("{file}: refused without a word")),
+            Err(_) => Ok(false),
+        }
     });
 }

@@ -1,7 +1,7 @@
 //! Shipped graphs, changed in their structure: each is planned or refused, and nothing else. H1, H2, H6.
 
-use super::{attack, files, pick, root};
 use limen::{Layers, Plan, Spec};
+use limen_tests::fuzz::{attack, files, pick, root};
 use std::path::Path;
 
 /// What people write in the wrong place.
@@ -197,6 +197,7 @@ fn check(text: &str, folder: &Path, layers: &Layers) -> Result<bool, String> {
     }
 }
 
+/// \[H1\]
 #[test]
 fn changed_graphs_are_planned_or_refused() {
     let shipped = files(&root().join("graphs"), &["yaml"]);

@@ -1,10 +1,11 @@
 //! Random graphs on real threads: whatever happens to them, every message is accounted for. P1, P2, M5.
 
-use super::attack;
 use limen::{Plan, Spec};
+use limen_tests::fuzz::attack;
 use limen_tests::random;
 use std::time::Duration;
 
+/// \[M5\]
 #[test]
 fn random_graphs_on_threads_keep_their_books() {
     attack("runs", 150, |seed| {

@@ -1,0 +1,476 @@
+//! Streams of bytes, as whoever is at the other end may send them: \[N1\] messages that are cut short, too long, empty, no text, in pieces of
+//! any size, over real sockets, terminals and pipes. What is whole comes out as it was sent, and of the rest every message is counted.
+
+use limen::{Drain, Plan, Report, Running, Spec, Tensor};
+use limen_tests::fuzz::{attack, damage, pick};
+use nix::pty::{OpenptyResult, openpty};
+use nix::sys::socket::{setsockopt, sockopt};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// No case waits longer for anything.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The framings by their names.
+const FRAMINGS: &[&str] = &["lines", "raw", "length", "length_le"];
+
+/// What is to come of bytes, said in another way than the reader says it.
+#[derive(Debug, Default)]
+struct Expected {
+    messages: Vec<Vec<u8>>,
+    too_large: u64,
+    /// Whether what comes last is not whole.
+    is_cut: bool,
+}
+
+/// What happens where a length is too large.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// Nothing more is taken.
+    End,
+    /// So many bytes are passed over.
+    Pass,
+}
+
+fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
+    let mut found = Expected::default();
+    match framing {
+        "lines" => {
+            let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+            let rest = lines.pop().unwrap_or_default();
+            for line in lines {
+                let line = line.strip_suffix(b"\r").unwrap_or(line);
+                if line.len() > max {
+                    found.too_large += 1;
+                } else {
+                    found.messages.push(line.to_vec());
+                }
+            }
+            found.is_cut = !rest.is_empty();
+        }
+        "raw" => found.messages.extend((!bytes.is_empty()).then(|| bytes.to_vec())),
+        _ => {
+            let mut rest = bytes;
+            while let Some((prefix, behind)) = rest.split_first_chunk::<4>() {
+                let length =
+                    if framing == "length" { u32::from_be_bytes(*prefix) } else { u32::from_le_bytes(*prefix) };
+                let length = length as usize;
+                if length > max {
+                    found.too_large += 1;
+                    if then == Then::End {
+                        return found;
+                    }
+                    found.is_cut = behind.len() < length;
+                    rest = behind.get(length..).unwrap_or_default();
+                    if found.is_cut {
+                        return found;
+                    }
+                } else if let Some(after) = behind.get(length..) {
+                    found.messages.push(behind[..length].to_vec());
+                    rest = after;
+                } else {
+                    break;
+                }
+            }
+            found.is_cut = !rest.is_empty();
+        }
+    }
+    found
+}
+
+/// Bytes as a sender may write them, often damaged.
+fn written(rng: &mut fastrand::Rng, framing: &str, max: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..rng.usize(..if max > 1_000 { 8 } else { 40 }) {
+        let is_long = rng.u8(..if framing == "lines" { 6 } else { 30 }) == 0;
+        let size = if is_long {
+            max + *pick(rng, &[1, 2, 3, max, 9_000])
+        } else {
+            let any = rng.usize(..=max);
+            *pick(rng, &[0, 1, max - 1, max, any])
+        };
+        let letters: &[u8] = pick::<&[u8]>(rng, &[b"text ", b"\xff\xfe\xc3\x28\0", b"\r\r\n\"", &[7]]);
+        let body: Vec<u8> = (0..size).map(|_| *pick(rng, letters)).collect();
+        match framing {
+            "length" => bytes.extend((size as u32).to_be_bytes()),
+            "length_le" => bytes.extend((size as u32).to_le_bytes()),
+            _ => {}
+        }
+        bytes.extend(body);
+        if framing == "lines" {
+            bytes.extend(*pick(rng, &[&b"\n"[..], b"\r\n"]));
+        }
+    }
+    if rng.bool() {
+        damage(rng, &mut bytes);
+    }
+    bytes
+}
+
+/// Cuts bytes into the pieces in which they are written.
+fn pieces<'a>(rng: &mut fastrand::Rng, bytes: &'a [u8]) -> Vec<&'a [u8]> {
+    let most = (*pick(rng, &[1, 3, 17, 4_096, 100_000])).max(bytes.len() / 300);
+    let mut pieces = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(rng.usize(1..=most.min(rest.len())));
+        pieces.push(piece);
+        rest = behind;
+    }
+    pieces
+}
+
+fn plan(folder: &Path, nodes: &str) -> Result<Plan, String> {
+    let text = format!("version: 1\nnodes:\n{nodes}");
+    let mut spec = Spec::from_text(&text, "graph.yaml").map_err(|problems| problems.to_string())?;
+    spec.folders.graph = folder.to_path_buf();
+    spec.folders.allowed = vec!["/dev/pts".into()];
+    Plan::new(spec, &limen_tests::registry()).map_err(|problems| format!("{problems}\n{text}"))
+}
+
+fn start(folder: &Path, nodes: &str) -> Result<Running, String> {
+    plan(folder, nodes)?.wire().and_then(limen::Wired::start).map_err(|error| error.to_string())
+}
+
+/// Starts a graph that listens where nobody else does; a port that was free may be taken by then.
+fn listening(folder: &Path, port: impl Fn() -> u16, nodes: impl Fn(u16) -> String) -> Result<(Running, u16), String> {
+    let mut found = Err(String::new());
+    for _ in 0..5 {
+        let port = port();
+        found = start(folder, &nodes(port)).map(|running| (running, port));
+        if !matches!(&found, Err(why) if why.contains("in use")) {
+            break;
+        }
+    }
+    found
+}
+
+/// Waits for the end of a graph that has one.
+fn end(mut running: Running) -> Result<Report, String> {
+    let has_ended = running.wait_for(PATIENCE);
+    let stats = if has_ended { String::new() } else { format!("{:?}", running.stats()) };
+    let report = if has_ended { running.wait() } else { running.stop(Drain::within(Duration::from_secs(1))) };
+    match (has_ended, &report.bugs[..]) {
+        (true, []) => Ok(report),
+        (false, _) => Err(format!("no end: {stats}")),
+        (true, bugs) => Err(bugs.join("; ")),
+    }
+}
+
+/// A figure of the node `a`.
+fn figure(report: &Report, name: &str) -> u64 {
+    report.metric(&format!("a.{name}")).unwrap_or(0.0) as u64
+}
+
+/// The messages that the sink has written, each with its length.
+fn came_out(folder: &Path) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(folder.join("out.bin")).unwrap();
+    let found = expected("length_le", usize::MAX, &bytes, Then::Pass);
+    assert!(!found.is_cut, "the sink's own file is cut short");
+    found.messages
+}
+
+const SINK: &str = "  b: { kind: file, config: { path: out.bin, framing: length_le }, from: a }\n";
+
+/// Holds what came out against what went in.
+fn same(framing: &str, max: usize, came: &[Vec<u8>], expected: &Expected) -> Result<(), String> {
+    if framing == "raw" {
+        if came.concat() == expected.messages.concat() && came.iter().all(|piece| (1..=max).contains(&piece.len())) {
+            return Ok(());
+        }
+    } else if came == expected.messages {
+        return Ok(());
+    }
+    let sizes = |messages: &[Vec<u8>]| messages.iter().map(Vec::len).collect::<Vec<_>>();
+    Err(format!("came {:?}, expected {:?}", sizes(came), sizes(&expected.messages)))
+}
+
+fn is_equal(what: &str, found: u64, expected: u64) -> Result<(), String> {
+    if found == expected { Ok(()) } else { Err(format!("{what}: {found}, expected {expected}")) }
+}
+
+const MAXIMA: &[usize] = &[1, 2, 7, 64, 1_000, 5_000, 20_000];
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Closed,
+    /// Its own end only; the other one is waited for.
+    Half,
+    Reset,
+}
+
+fn free_tcp() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn accepted(listener: &TcpListener) -> Result<TcpStream, String> {
+    let end = Instant::now() + PATIENCE;
+    listener.set_nonblocking(true).unwrap();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => std::thread::yield_now(),
+            Err(error) => return Err(format!("nobody connects: {error}")),
+        }
+    }
+}
+
+fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
+    let (framing, max) = (*pick(rng, FRAMINGS), *pick(rng, MAXIMA));
+    let nodes = |way: &str, port: u16| {
+        format!(
+            "  a: {{ kind: tcp, config: {{ {way}: {port}, framing: {framing}, max_bytes: {max}B, on_close: end }} }}\n{SINK}"
+        )
+    };
+    let (running, mut peers) = if rng.u8(..3) == 0 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let running = start(folder, &nodes("connect", listener.local_addr().unwrap().port()))?;
+        (running, vec![accepted(&listener)?])
+    } else {
+        let (running, port) = listening(folder, free_tcp, |port| nodes("listen", port))?;
+        let count = *pick(rng, &[1, 1, 2, 3]);
+        let peers = (0..count).map(|_| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
+        (running, peers.collect::<Result<Vec<_>, _>>()?)
+    };
+    let all: Vec<Vec<u8>> = peers.iter().map(|_| written(rng, framing, max)).collect();
+    let mut left: Vec<Vec<&[u8]>> = all.iter().map(|bytes| pieces(rng, bytes)).collect();
+    left.iter_mut().for_each(|pieces| pieces.reverse());
+    for peer in &peers {
+        peer.set_nodelay(true).unwrap();
+        peer.set_write_timeout(Some(PATIENCE)).unwrap();
+        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+    // In turns, as they like. Whoever was let go for a length writes in vain.
+    while left.iter().any(|pieces| !pieces.is_empty()) {
+        let at = rng.usize(..peers.len());
+        if let Some(piece) = left[at].pop()
+            && peers[at].write_all(piece).is_err()
+        {
+            left[at].clear();
+        }
+    }
+    let ending = *pick(rng, &[Ending::Closed, Ending::Half, Ending::Reset]);
+    for mut peer in peers.drain(..) {
+        match ending {
+            Ending::Closed => {}
+            Ending::Half => {
+                let _ = peer.shutdown(Shutdown::Write);
+                match peer.read(&mut [0]) {
+                    Ok(0) => {}
+                    Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+                    other => return Err(format!("the other end is not closed: {other:?}")),
+                }
+            }
+            Ending::Reset => {
+                let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+                setsockopt(&peer, sockopt::Linger, &linger).unwrap();
+            }
+        }
+    }
+    let report = end(running)?;
+    let came = came_out(folder);
+    is_equal("received", figure(&report, "received"), came.len() as u64)?;
+    is_equal("connections", figure(&report, "connections"), all.len() as u64)?;
+    is_equal("disconnects", figure(&report, "disconnects"), all.len() as u64)?;
+    let whole: Vec<Expected> = all.iter().map(|bytes| expected(framing, max, bytes, Then::End)).collect();
+    let (large, cut) = (figure(&report, "too_large"), figure(&report, "partial"));
+    let sum = Expected {
+        messages: whole.iter().flat_map(|one| one.messages.clone()).collect(),
+        too_large: whole.iter().map(|one| one.too_large).sum(),
+        is_cut: false,
+    };
+    if ending == Ending::Reset {
+        // What was on its way is gone, and nobody says how much that was.
+        if large > sum.too_large || framing != "raw" && came.len() > sum.messages.len() {
+            return Err(format!("{} messages and {large} too large, of {sum:?}", came.len()));
+        }
+        return Ok(());
+    }
+    is_equal("too large", large, sum.too_large)?;
+    is_equal("partial", cut, whole.iter().filter(|one| one.is_cut).count() as u64)?;
+    match &whole[..] {
+        [one] => same(framing, max, &came, one),
+        _ if framing == "raw" => is_equal("bytes", came.concat().len() as u64, sum.messages.concat().len() as u64),
+        _ => {
+            let sorted = |mut messages: Vec<Vec<u8>>| {
+                messages.sort();
+                messages
+            };
+            same(framing, max, &sorted(came), &Expected { messages: sorted(sum.messages), ..Expected::default() })
+        }
+    }
+}
+
+fn udp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
+    let max = *pick(rng, MAXIMA);
+    let port = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let nodes = |port| format!("  a: {{ kind: udp, config: {{ listen: {port}, max_bytes: {max}B }} }}\n{SINK}");
+    let (running, port) = listening(folder, port, nodes)?;
+    let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut sent = Vec::new();
+    for _ in 0..rng.usize(..60) {
+        let any = rng.usize(..=max);
+        let size = *pick(rng, &[0, 1, max - 1, max, max + 1, 2 * max, any]);
+        let datagram: Vec<u8> = (0..size.min(60_000)).map(|_| rng.u8(..)).collect();
+        far.send_to(&datagram, ("127.0.0.1", port)).map_err(|error| error.to_string())?;
+        sent.push(datagram);
+    }
+    (0..rng.usize(..2_000)).for_each(|_| std::thread::yield_now());
+    let report = running.stop(Drain::within(Duration::from_secs(5)));
+    if !report.bugs.is_empty() {
+        return Err(report.bugs.join("; "));
+    }
+    let came = came_out(folder);
+    let lost: u64 = report.edges.iter().map(limen::EdgeReport::lost_total).sum();
+    is_equal("received", figure(&report, "received"), came.len() as u64 + lost)?;
+    let counted = ["received", "too_large", "overrun", "stopped"].map(|name| figure(&report, name));
+    is_equal(&format!("received, too large, overrun, stopped {counted:?}"), counted.iter().sum(), sent.len() as u64)?;
+    // In the order in which they were sent, and none that was not.
+    let mut rest = sent.iter();
+    match came.iter().all(|message| rest.any(|one| one == message)) {
+        true => Ok(()),
+        false => Err(format!("{} came of {}, and not as they were sent", came.len(), sent.len())),
+    }
+}
+
+fn stdin(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
+    let (framing, max) = (*pick(rng, FRAMINGS), *pick(rng, MAXIMA));
+    let bytes = written(rng, framing, max);
+    let pieces = pieces(rng, &bytes);
+    let (input, mut far) = std::io::pipe().unwrap();
+    nix::unistd::dup2_stdin(&input).unwrap();
+    drop(input);
+    let nodes =
+        format!("  a: {{ kind: stdin, config: {{ framing: {framing}, max_bytes: {max}B }}, on_error: skip }}\n{SINK}");
+    let running = start(folder, &nodes)?;
+    let report = std::thread::scope(|scope| {
+        scope.spawn(move || pieces.into_iter().try_for_each(|piece| far.write_all(piece)));
+        let report = end(running);
+        // Nobody reads any more, so that the writer ends too.
+        nix::unistd::dup2_stdin(File::open("/dev/null").unwrap()).unwrap();
+        report
+    })?;
+    let mut found = expected(framing, max, &bytes, Then::Pass);
+    if framing == "lines" && found.is_cut {
+        // Its last line may do without an end.
+        let rest = bytes.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        if rest.len() > max {
+            found.too_large += 1;
+        } else {
+            found.messages.push(rest.to_vec());
+        }
+        found.is_cut = false;
+    }
+    is_equal("failed calls", report.failed_calls, found.too_large + u64::from(found.is_cut))?;
+    same(framing, max, &came_out(folder), &found)
+}
+
+/// Whether there is something to read.
+fn is_readable(file: &File) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}
+
+fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
+    let (framing, max) = (*pick(rng, FRAMINGS), *pick(rng, MAXIMA));
+    let bytes = written(rng, framing, max);
+    let pieces = pieces(rng, &bytes);
+    let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+    let mut settings = nix::sys::termios::tcgetattr(&slave).unwrap();
+    nix::sys::termios::cfmakeraw(&mut settings);
+    nix::sys::termios::tcsetattr(&slave, nix::sys::termios::SetArg::TCSANOW, &settings).unwrap();
+    let device = nix::unistd::ttyname(slave.as_fd()).unwrap();
+    let (mut far, near) = (File::from(master), File::from(slave));
+    let nodes = format!(
+        "  a: {{ kind: serial, config: {{ device: {}, baud: 4000000, framing: {framing}, max_bytes: {max}B, on_close: end }} }}\n  \
+         b: {{ kind: outlet, from: a }}\n",
+        device.display()
+    );
+    let mut wired = plan(folder, &nodes)?.wire().map_err(|error| error.to_string())?;
+    let mut outlet = wired.outlet::<Tensor>("b").map_err(|error| error.to_string())?;
+    let running = wired.start().map_err(|error| error.to_string())?;
+    let found = expected(framing, max, &bytes, Then::End);
+    // After a length that is too large the line is searched for another beginning, wherever that is.
+    let is_astray = framing != "lines" && found.too_large > 0;
+    let mut came: Vec<Vec<u8>> = Vec::new();
+    let has_come = std::thread::scope(|scope| {
+        let writer = scope.spawn(move || pieces.into_iter().try_for_each(|piece| far.write_all(piece)).map(|()| far));
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let is_all = if framing == "raw" {
+                came.iter().map(Vec::len).sum::<usize>() >= bytes.len()
+            } else {
+                came.len() >= found.messages.len()
+            };
+            if writer.is_finished() && !is_readable(&near) && (is_all || is_astray) {
+                // Hangs up.
+                drop(writer.join());
+                return true;
+            }
+            if let Ok(message) = outlet.recv_timeout(Duration::from_millis(2)) {
+                came.push(message.body.bytes().to_vec());
+            }
+            if Instant::now() > end {
+                return false;
+            }
+        }
+    });
+    drop(near);
+    if has_come {
+        // What is left, up to the end.
+        while let Ok(message) = outlet.recv_timeout(PATIENCE) {
+            came.push(message.body.bytes().to_vec());
+        }
+    }
+    let report = end(running)?;
+    if !has_come {
+        return Err(format!("{} of {} messages came", came.len(), found.messages.len()));
+    }
+    is_equal("received", figure(&report, "received"), came.len() as u64)?;
+    is_equal("disconnects", figure(&report, "disconnects"), 1)?;
+    if is_astray {
+        let is_bounded = came.iter().all(|message| message.len() <= max) && came.starts_with(&found.messages);
+        return if is_bounded { Ok(()) } else { Err("what came before the length is not what was sent".into()) };
+    }
+    // A device that is gone may take its last bytes along, and with them what is not whole.
+    if figure(&report, "partial") > u64::from(found.is_cut) || figure(&report, "too_large") > found.too_large {
+        return Err(format!("more is counted than was sent: {:?}", report.node("a").map(|node| &node.metrics)));
+    }
+    same(framing, max, &came, &found)
+}
+
+type Stream = fn(&Path, &mut fastrand::Rng) -> Result<(), String>;
+
+fn streams(name: &str, cases: u64, stream: Stream) {
+    let folder = tempfile::tempdir().unwrap();
+    attack(name, cases, |seed| stream(folder.path(), &mut fastrand::Rng::with_seed(seed)).map(|()| true));
+}
+
+/// \[N1\]
+#[test]
+fn connections_give_what_was_whole_and_count_the_rest() {
+    streams("tcp", 150, tcp);
+}
+
+#[test]
+fn datagrams_come_whole_or_are_counted() {
+    streams("udp", 150, udp);
+}
+
+#[test]
+fn the_standard_input_gives_what_was_whole_and_names_the_rest() {
+    streams("stdin", 150, stdin);
+}
+
+#[test]
+fn a_device_gives_what_was_whole_and_counts_the_rest() {
+    streams("serial", 100, serial);
+}

@@ -1,0 +1,226 @@
+//! What every attack has in common: cases from seeds, a watch on the time and the memory of each, and ways to damage bytes.
+//!
+//! `LIMEN_FUZZ=1000` does a thousand times as much, `LIMEN_FUZZ_FIRST=7` begins with another seed (`.ci/fuzz` does both, for hours).
+//! A failure names its seed.
+
+pub mod models;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// A case that takes longer is wrong.
+const LONGEST: Duration = Duration::from_secs(20);
+/// A case that takes so long hangs, and ends the process.
+const HUNG: Duration = Duration::from_secs(60);
+/// A case, or a process that it starts, that takes more memory is wrong, bytes.
+const LARGEST: u64 = 1 << 30;
+
+/// The project's folder.
+///
+/// # Panics
+/// Where it is gone.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the project's folder")
+}
+
+/// Files of these endings below a folder, in order.
+///
+/// # Panics
+/// Where the folder cannot be read.
+pub fn files(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files(&path, ends));
+        } else if path.extension().is_some_and(|end| ends.iter().any(|wanted| end == *wanted)) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Whose memory is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// This process's, which other suites may share.
+    Here,
+    /// The largest of the processes that were started.
+    Children,
+}
+
+impl Memory {
+    /// Begins to look: bytes that are there already.
+    fn begin(self) -> u64 {
+        match self {
+            Memory::Here => {
+                // Has the kernel forget the peak so far; where it cannot, the figure is of the whole process.
+                #[expect(clippy::disallowed_methods, reason = "a file of the kernel's")]
+                let _ = std::fs::write("/proc/self/clear_refs", "5");
+                status("VmRSS:")
+            }
+            Memory::Children => 0,
+        }
+    }
+
+    /// The most that was taken since, bytes.
+    fn end(self, before: u64) -> u64 {
+        match self {
+            Memory::Here => status("VmHWM:").saturating_sub(before),
+            Memory::Children => {
+                getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| usage.max_rss().unsigned_abs() * 1024)
+            }
+        }
+    }
+}
+
+/// A size from what the kernel says of this process, bytes.
+fn status(name: &str) -> u64 {
+    let text = limen::files::system_text("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Ends the process when a case hangs, with its name and seed: it is told of every case that begins (`Some`) and ends (`None`).
+fn watch(name: &str) -> Sender<Option<u64>> {
+    let (tell, told) = channel();
+    let name = name.to_string();
+    std::thread::spawn(move || {
+        let mut case = None;
+        loop {
+            case = match case {
+                None => match told.recv() {
+                    Ok(next) => next,
+                    Err(_) => return,
+                },
+                Some(seed) => match told.recv_timeout(HUNG) {
+                    Ok(next) => next,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) => {
+                        // Past what the test harness keeps to itself, which ends with the process.
+                        let _ = writeln!(std::io::stderr(), "{name}: seed {seed} hangs: no end after {HUNG:?}");
+                        std::process::exit(101);
+                    }
+                },
+            };
+        }
+    });
+    tell
+}
+
+/// Tries a case for every seed; one answers whether it was accepted. What panics, takes longer than 20 s or more than 1 GiB, or
+/// answers with an error is wrong.
+///
+/// # Panics
+/// Where a case is wrong, with the seeds of all that are.
+pub fn attack(name: &str, cases: u64, case: impl FnMut(u64) -> Result<bool, String>) {
+    watched(name, cases, Memory::Here, case);
+}
+
+/// As [`attack`], for cases that start processes: their memory is looked at.
+///
+/// # Panics
+/// As [`attack`].
+pub fn attack_in_children(name: &str, cases: u64, case: impl FnMut(u64) -> Result<bool, String>) {
+    watched(name, cases, Memory::Children, case);
+}
+
+fn watched(name: &str, cases: u64, memory: Memory, mut case: impl FnMut(u64) -> Result<bool, String>) {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let usual = std::panic::take_hook();
+        // What node code is made to panic with says nothing; what the suites' own asserts say does.
+        std::panic::set_hook(Box::new(move |info| {
+            if info.location().is_some_and(|place| place.file().contains("fuzz")) {
+                usual(info);
+            }
+        }));
+    });
+    let (first, cases) = (number("LIMEN_FUZZ_FIRST").unwrap_or(0), cases * number("LIMEN_FUZZ").unwrap_or(1));
+    let (mut fine, mut longest, mut largest) = (0, (Duration::ZERO, first), (0, first));
+    let mut wrong = Vec::new();
+    let watch = watch(name);
+    for seed in first..first.saturating_add(cases) {
+        let _ = watch.send(Some(seed));
+        let (before, begin) = (memory.begin(), Instant::now());
+        let found = catch_unwind(AssertUnwindSafe(|| case(seed)));
+        let (took, taken) = (begin.elapsed(), memory.end(before));
+        let _ = watch.send(None);
+        if took > longest.0 {
+            longest = (took, seed);
+        }
+        if taken > largest.0 {
+            largest = (taken, seed);
+        }
+        match found {
+            Ok(Ok(is_fine)) => fine += u64::from(is_fine),
+            Ok(Err(why)) => wrong.push(format!("seed {seed}: {why}")),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+                wrong.push(format!("seed {seed}: it panicked: {text}"));
+            }
+        }
+        if took > LONGEST {
+            wrong.push(format!("seed {seed}: it took {took:?}"));
+        }
+        if taken > LARGEST && largest.1 == seed {
+            wrong.push(format!("seed {seed}: it took {} MiB", taken >> 20));
+        }
+        if wrong.len() > 20 {
+            break;
+        }
+    }
+    // `.ci/fuzz` adds these lines up.
+    println!(
+        "{name}: {cases} cases, {fine} accepted, longest {:.3} s (seed {}), largest {} MiB (seed {})",
+        longest.0.as_secs_f64(),
+        longest.1,
+        largest.0.div_ceil(1 << 20),
+        largest.1
+    );
+    assert!(wrong.is_empty(), "{name}, from LIMEN_FUZZ_FIRST={first} on:\n{}", wrong.join("\n"));
+}
+
+/// One of several.
+pub fn pick<'a, T>(rng: &mut fastrand::Rng, from: &'a [T]) -> &'a T {
+    &from[rng.usize(..from.len())]
+}
+
+/// Damages bytes as transfers, disks and people do.
+pub fn damage(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
+    for _ in 0..=rng.usize(..4) {
+        let length = bytes.len();
+        let at = rng.usize(..=length.saturating_sub(1));
+        let some = rng.usize(..=(length - at.min(length)).min(64));
+        match rng.u8(..8) {
+            0 if length > 0 => bytes[at] ^= 1 << rng.u8(..8),
+            1 if length > 0 => bytes[at] = *pick(rng, &[0, 1, 0x7f, 0x80, 0xff, b'\n', b'"', b',']),
+            2 => bytes.truncate(at),
+            3 => drop(bytes.drain(at..at + some)),
+            4 => {
+                let again = bytes[at..at + some].to_vec();
+                let to = rng.usize(..=bytes.len());
+                bytes.splice(to..to, again);
+            }
+            5 if length >= at + 8 => {
+                // A length that is not so.
+                let lie: u64 = *pick(rng, &[0, 1, 0x7fff_ffff, 0xffff_ffff, 1 << 40, u64::MAX]);
+                bytes[at..at + 4].copy_from_slice(&lie.to_le_bytes()[..4]);
+            }
+            6 => bytes.extend((0..some).map(|_| rng.u8(..))),
+            _ => bytes.splice(at..at, (0..some.min(8)).map(|_| rng.u8(..)).collect::<Vec<_>>()).for_each(drop),
+        }
+    }
+}
