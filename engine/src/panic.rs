@@ -64,7 +64,7 @@ mod tests {
             assert!(inner.is_err() && IS_CAUGHT.get());
             panic!("outer");
         });
-        let text = panic_text(&*found.map(|()| ()).unwrap_err());
+        let text = panic_text(&*found.unwrap_err());
         assert!(text.ends_with("outer") && !IS_CAUGHT.get(), "{text}");
         assert!(catch_panic(|| 3).is_ok_and(|n| n == 3));
     }

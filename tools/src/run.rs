@@ -43,6 +43,9 @@ enum NotLaid {
     Because(String),
 }
 
+/// An option that names a folder, the folder, and which names of files are written there.
+type WritesTo<'a> = (&'a str, &'a Option<PathBuf>, &'a dyn Fn(&str) -> bool);
+
 /// Whether a name is one of those under which compiled models, and what was found out about models, are kept: a checksum and an ending.
 fn is_kept(name: &str) -> bool {
     let sum = name.split('.').next().unwrap_or_default();
@@ -136,7 +139,7 @@ impl<'a> Run<'a> {
     /// A file of the graph that an option of the command line would have written over: what it reads, or what one of its nodes writes.
     fn in_the_way(&self, plan: &Plan) -> Option<String> {
         let is_dumped = |name: &str| is_dumped(plan.graph(), name);
-        let options: [(&str, &Option<PathBuf>, &dyn Fn(&str) -> bool); 2] =
+        let options: [WritesTo<'_>; 2] =
             [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &self.arguments.cache, &is_kept)];
         options.into_iter().find_map(|(option, folder, is_written)| {
             let folder = folder.as_ref()?;
