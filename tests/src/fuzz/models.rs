@@ -147,7 +147,7 @@ const REAL: &[(&str, &str, char, &[(&str, char)])] = &[
 
 /// A whole number that a shape may hold, or one that nobody meant.
 fn whole(rng: &mut fastrand::Rng) -> i64 {
-    match rng.u8(..6) {
+    match rng.u8(..10) {
         0 => *pick(rng, &[63, 1 << 16, 1 << 20, 1 << 31, 1 << 40, i64::MAX, i64::MIN, -9]),
         _ => rng.i64(-2..5),
     }
@@ -189,7 +189,7 @@ pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
     let (mut floats, mut several) =
         (vec!["x".to_string(), "w".into()], vec!["i0".to_string(), "i1".into(), "i2".into()]);
     let mut nodes = Vec::new();
-    for n in 0..1 + rng.usize(..5) {
+    for n in 0..1 + rng.usize(..4) {
         let output = format!("a{n}");
         if rng.u8(..12) == 0 {
             let input = pick(rng, &floats).clone();
@@ -213,7 +213,7 @@ pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
         let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
         let more: Vec<u8> = attributes
             .iter()
-            .filter_map(|(name, letter)| rng.bool().then(|| attribute(rng, name, *letter)))
+            .filter_map(|(name, letter)| (rng.u8(..3) == 0).then(|| attribute(rng, name, *letter)))
             .flatten()
             .collect();
         nodes.push(node(op, &inputs, &output, &format!("n{n}"), &more));
@@ -231,7 +231,8 @@ pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
     let weight: Vec<u8> = (0..4).flat_map(|n| (n as f32).to_le_bytes()).collect();
     let mut more = field(5, tensor("w", &[2, 2], &weight));
     for name in ["i0", "i1", "i2"] {
-        let values: Vec<i64> = (0..rng.usize(..5)).map(|_| whole(rng)).collect();
+        let length = if rng.u8(..8) == 0 { 0 } else { 1 + rng.usize(..3) };
+        let values: Vec<i64> = (0..length).map(|_| whole(rng)).collect();
         more.extend(field(5, wholes(name, &[values.len() as u64], &values)));
     }
     for name in ["s0", "s1"] {
