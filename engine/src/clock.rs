@@ -372,7 +372,7 @@ mod tests {
         assert!(counter.ns.abs_diff(counter.ticks) <= 100, "{} {}", counter.ns, counter.ticks);
     }
 
-    /// Set by an hour and back, by a leap second, and to before 1970: each is noticed once, and drift is not.
+    /// \[T1\] Set by an hour and back, by a leap second, and to before 1970: each is noticed once, and drift is not.
     #[test]
     fn steps_of_the_wall_clock_are_noticed_once() {
         use std::time::{Duration, UNIX_EPOCH};

@@ -156,6 +156,14 @@ pub trait Payload: Send + Sized + 'static {
 /// struct Pose { x: f32, y: f32, heading: f32 }
 /// impl limen::Plain for Pose {}
 /// ```
+///
+/// What cannot change threads is none, \[M8\]:
+///
+/// ```compile_fail,E0277
+/// #[derive(Clone, Debug)]
+/// struct Pose(std::rc::Rc<f32>);
+/// impl limen::Plain for Pose {}
+/// ```
 pub trait Plain: Clone + Send + std::fmt::Debug + 'static {}
 
 impl<T: Plain> Payload for T {

@@ -262,6 +262,7 @@ mod tests {
         assert_eq!(spun(&mut fast, 1_000_000), WAKE_NS);
     }
 
+    /// \[L9\]
     #[test]
     fn a_worker_that_shares_its_core_never_spins() {
         let mut patience = Patience::new(Wait::Adaptive, false);
@@ -275,7 +276,7 @@ mod loom_tests {
     use super::*;
     use crate::sync::Arc;
 
-    /// A publisher and a worker that goes to sleep: the worker always finds the message.
+    /// \[M1\] A publisher and a worker that goes to sleep: the worker always finds the message.
     #[test]
     fn loom_no_wake_is_lost() {
         loom::model(|| {

@@ -349,6 +349,17 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
 impl Wired {
     /// Starts the threads; returns when every node is built.
     ///
+    /// Handles are taken before: nothing is changed of a graph that runs, \[M8\].
+    ///
+    /// ```compile_fail,E0382
+    /// # use limen::{Plan, Registry, RunError, Tensor, Wired};
+    /// fn late(mut wired: Wired) -> Result<(), RunError> {
+    ///     let running = wired.start()?;
+    ///     let outlet = wired.outlet::<Tensor>("z")?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where the system refuses
     /// what `strict` demands, or where an inlet or an outlet was not taken; [`RunError::Thread`] where a thread cannot be had.

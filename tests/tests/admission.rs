@@ -97,6 +97,7 @@ fn urgent_messages_have_a_lane_of_their_own() {
     assert!(worst(&without, "alarm") > 200_000, "{} ns", worst(&without, "alarm"));
 }
 
+/// \[L6\]
 #[test]
 fn a_slow_consumer_of_many_costs_the_others_nothing_it_is_not_allowed_to() {
     for policy in ["block", "drop_newest", "drop_oldest", "latest"] {

@@ -79,6 +79,7 @@ fn check(name: &str, graph: &str, last: usize) {
     assert_eq!(count, 0, "{name}: allocations while messages moved");
 }
 
+/// \[L1\]
 #[test]
 fn nothing_is_allocated_while_messages_move() {
     let _alone = alone();
@@ -200,7 +201,7 @@ fn held() -> (usize, i64, i64) {
     (files, pages, LIVE.load(Ordering::Relaxed))
 }
 
-/// Ended by itself, stopped, dropped, driven, never started, not to be built: whatever becomes of a graph, nothing is left of it.
+/// \[L8\] Ended by itself, stopped, dropped, driven, never started, not to be built: whatever becomes of a graph, nothing is left of it.
 #[test]
 fn a_thousand_runs_leave_nothing_behind() {
     let _alone = alone();

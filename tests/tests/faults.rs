@@ -49,6 +49,7 @@ fn stop_ends_the_run_and_names_the_node() {
     }
 }
 
+/// \[F2\]
 #[test]
 fn skip_counts_the_failed_calls_and_goes_on() {
     for (heavy, edges) in ["", ", heavy: true"].into_iter().flat_map(|heavy| EDGES.map(|edges| (heavy, edges))) {
@@ -65,6 +66,7 @@ fn skip_counts_the_failed_calls_and_goes_on() {
     }
 }
 
+/// \[F4\]
 #[test]
 fn detach_takes_out_a_branch_and_leaves_the_rest() {
     for heavy in ["", "heavy: true, "] {
@@ -122,6 +124,7 @@ fn finish_and_drop_may_fail_too() {
     }
 }
 
+/// \[F5\]
 #[test]
 fn a_node_that_never_returns_is_named_and_given_up() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
@@ -164,6 +167,7 @@ fn a_stop_drains_what_is_on_its_way() {
     }
 }
 
+/// \[F5b\]
 #[test]
 fn a_failure_releases_a_producer_that_waits_for_room() {
     // The fault dies while its ring of 4 is full and the source waits.
@@ -266,6 +270,7 @@ fn a_node_that_is_restarted_goes_on_with_the_next_message() {
     assert_eq!((report.metric("lost"), report.metric("disorder")), (Some(0.0), Some(0.0)));
 }
 
+/// \[F3\]
 #[test]
 fn a_node_that_always_fails_is_restarted_later_and_later_and_not_for_ever() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 500, period_ns: 1000000 } }\n  \
@@ -311,6 +316,7 @@ fn a_source_that_is_restarted_begins_again() {
     assert_eq!((report.outcome, report.metric("restarts")), (Outcome::Failed, Some(2.0)));
 }
 
+/// \[F8\]
 #[test]
 fn whichever_call_fails_is_named_and_nothing_is_lost_uncounted() {
     for policy in ["stop", "skip", "detach", "{ restart: { max: 1, backoff: 1us } }"] {
@@ -352,6 +358,7 @@ fn whichever_call_fails_is_named_and_nothing_is_lost_uncounted() {
     }
 }
 
+/// \[T4\]
 #[test]
 fn real_time_is_had_or_refused_and_either_is_said() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 10 } }\n  b: { kind: collect, core: 0, from: a }\n\
@@ -491,7 +498,7 @@ impl Transform for Touchy {
     }
 }
 
-/// A panic of whatever an author has written is that node's failure, and what `on_error` says follows; never a bug of the engine.
+/// \[F1\] A panic of whatever an author has written is that node's failure, and what `on_error` says follows; never a bug of the engine.
 #[test]
 fn a_panic_of_an_authors_code_is_its_nodes_failure_wherever_it_is() {
     let registry = limen_tests::registry().transform::<Touchy>("touchy");

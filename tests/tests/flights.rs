@@ -57,6 +57,7 @@ fn a_call_that_fails_fails_its_own_messages() {
     }
 }
 
+/// \[D1\]
 #[test]
 fn what_was_on_its_way_fails_with_its_session() {
     for on_error in ["stop", "detach", "{ restart: { max: 3, backoff: 1ms } }"] {

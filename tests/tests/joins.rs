@@ -134,6 +134,7 @@ fn what_comes_out_of_order_is_sorted_while_it_is_held_back() {
     assert!(lost(&hasty, Reason::Unmatched) >= 4 && figure(&hasty, "count") >= 4.0, "{:?}", hasty.edges);
 }
 
+/// \[T2\]
 #[test]
 fn times_that_cannot_be_are_counted_and_stop_nothing() {
     let wild = format!(

@@ -4,6 +4,7 @@ use limen_tests::{plan, run, turn};
 use std::fmt::Write as _;
 use std::path::Path;
 
+/// \[L7\]
 #[test]
 fn two_hundred_nodes_on_two_cores_all_get_their_turns() {
     let mut graph = String::from("version: 1\nnodes:\n  n0: { kind: numbers, config: { count: 2000 } }\n");
@@ -22,6 +23,7 @@ fn held() -> (usize, usize) {
     (count("task"), count("fd"))
 }
 
+/// \[L8\]
 #[test]
 fn a_graph_started_again_and_again_leaves_nothing_behind() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 50 } }\n  \
@@ -41,7 +43,7 @@ fn a_graph_started_again_and_again_leaves_nothing_behind() {
     assert!(after.0 < before.0 + 100 && after.1 < before.1 + 100, "{before:?} threads and files became {after:?}");
 }
 
-/// A source that is up to eight times faster than what it feeds. By hand, so that the rates are exact: what is asked is what a full
+/// \[L5\] A source that is up to eight times faster than what it feeds. By hand, so that the rates are exact: what is asked is what a full
 /// edge costs, not what a core does.
 #[test]
 fn beyond_saturation_nothing_collapses_and_latency_is_bounded() {

@@ -15,6 +15,7 @@ fn check(name: &str, graph: &str, expected: &[(&str, f64)]) {
     }
 }
 
+/// \[L1\]
 #[test]
 fn a_chain_moves_everything() {
     for (heavy, n) in [("false", 100_000u64), ("true", 100_000)] {

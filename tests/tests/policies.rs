@@ -38,6 +38,7 @@ fn shown(report: &Report) -> String {
     text
 }
 
+/// \[L2\]
 #[test]
 fn every_policy_does_what_its_graph_shows() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/policies");

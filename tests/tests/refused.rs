@@ -36,6 +36,7 @@ fn the_file_itself() {
     );
 }
 
+/// \[H2\]
 #[test]
 fn connections() {
     check(
@@ -119,6 +120,7 @@ fn wrong_values_and_what_is_wrong_besides() {
     assert_eq!(found, expected, "{problems}");
 }
 
+/// \[T3\]
 #[test]
 fn cores_and_memory() {
     check(

@@ -3,7 +3,7 @@
 use limen_tests::plan;
 use limen_tests::random::{check, simulate};
 
-/// Both laws, order on every edge, failures that stay where they are, and an end, for every seed. More of them:
+/// \[M4\] Both laws, order on every edge, failures that stay where they are, and an end, for every seed. More of them:
 /// `cargo run --release -p limen-tests --bin limen-seeds -- 0 1000000`.
 #[test]
 fn two_thousand_random_graphs_keep_every_promise() {
@@ -11,7 +11,7 @@ fn two_thousand_random_graphs_keep_every_promise() {
     assert!(wrong.is_empty(), "{} of 2000 seeds; the first:\n{}", wrong.len(), wrong[0]);
 }
 
-/// A seed that fails can be run again: it draws the same graph, the same order, the same faults.
+/// \[M7\] A seed that fails can be run again: it draws the same graph, the same order, the same faults.
 #[test]
 fn a_seed_replays_itself() {
     let counters = |seed| {

@@ -204,6 +204,7 @@ fn a_silent_input_is_noticed() {
     assert!(report.failures[0].text.contains("a/out -> c/in"), "{}", report.failures[0].text);
 }
 
+/// \[F6\]
 #[test]
 fn a_slow_node_shows_in_its_own_line() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 200, period_ns: 20000000 } }\n  b: { kind: step, from: a }\n  \

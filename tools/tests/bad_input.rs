@@ -40,6 +40,7 @@ fn run(folder: &Path, graph: &str, words: &[&str]) -> (Option<i32>, String) {
     (status.code(), text)
 }
 
+/// \[H1\]
 #[test]
 fn every_wrong_graph_is_refused_with_place_and_remedy() {
     let folder = folder("refused");

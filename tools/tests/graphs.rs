@@ -51,6 +51,7 @@ fn rows(path: &Path) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split(',').map(str::to_string).collect()).collect()
 }
 
+/// \[L2\]
 #[test]
 fn digits_reads_what_was_written() {
     for backend in BACKENDS {

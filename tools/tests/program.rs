@@ -266,6 +266,7 @@ fn a_duration_is_an_end_and_not_an_error() {
     folder.run("graph.yaml --duration 200ms").expect(0, "counting: stopped after ", "");
 }
 
+/// \[K6\]
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let folder = Folder::with("pipe", COUNTING);
@@ -281,6 +282,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
+/// \[K1\]
 #[test]
 fn the_first_signal_drains_and_the_second_leaves() {
     for (name, second, code) in [("INT", false, 0), ("TERM", false, 0), ("TERM", true, 130)] {
@@ -306,6 +308,7 @@ fn the_first_signal_drains_and_the_second_leaves() {
     }
 }
 
+/// \[K5\]
 #[test]
 fn a_process_that_was_stopped_goes_on_and_its_books_balance() {
     let folder = Folder::with("paused", SLOW);

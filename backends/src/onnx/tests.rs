@@ -223,6 +223,7 @@ fn pixels(images: usize) -> Vec<f32> {
     (0..images * 64).map(|i| (i * 37 % 101) as f32 / 101.0).collect()
 }
 
+/// \[D5\]
 fn a_batch_of_eight_is_eight_batches_of_one<R: Runtime>() {
     let prepared = prepare::<R>("digits/digits.onnx");
     let pixels = pixels(8);
@@ -651,6 +652,7 @@ fn what_was_not_planned_is_named_with_file_and_tensor() {
     }
 }
 
+/// \[D4\]
 fn what_is_no_finite_number_is_found_under_guard<R: Runtime>() {
     let bytes = model(&[("x", D::FLOAT, &["n", "2"])], &[("y", D::FLOAT, &["n", "2"])], &[], &["y = Log x"]);
     for (finite, x, expected) in [
