@@ -90,9 +90,12 @@ pub fn made_up(rng: &mut fastrand::Rng) -> Vec<u8> {
     model(&nodes, &[field(5, tensor("w", &dims, &[0; 8])), field(5, longs)].concat())
 }
 
+/// An operator, what it takes and gives, and its attributes.
+type Real = (&'static str, &'static str, char, &'static [(&'static str, char)]);
+
 /// Operators that exist, what they take (`f` numbers, `i` several whole numbers, `s` one, `b` a truth, `w` a matrix), what they give, and
 /// their attributes, in the same letters (`t` for an equation).
-const REAL: &[(&str, &str, char, &[(&str, char)])] = &[
+const REAL: &[Real] = &[
     ("Add", "ff", 'f', &[]),
     ("ArgMax", "f", 'i', &[("axis", 's'), ("keepdims", 's')]),
     ("AveragePool", "f", 'f', &[("kernel_shape", 'i'), ("strides", 'i'), ("pads", 'i'), ("ceil_mode", 's')]),
@@ -211,11 +214,12 @@ pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
             })
             .collect();
         let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-        let more: Vec<u8> = attributes
-            .iter()
-            .filter_map(|(name, letter)| (rng.u8(..3) == 0).then(|| attribute(rng, name, *letter)))
-            .flatten()
-            .collect();
+        let mut more = Vec::new();
+        for (name, letter) in *attributes {
+            if rng.u8(..3) == 0 {
+                more.extend(attribute(rng, name, *letter));
+            }
+        }
         nodes.push(node(op, &inputs, &output, &format!("n{n}"), &more));
         let made = if *gives == 'f' { &mut floats } else { &mut several };
         made.push(output);
