@@ -2,6 +2,7 @@
 
 use limen::Trials;
 use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The largest size that anything follows from: larger models are refused.
@@ -72,10 +73,14 @@ impl Asked {
 
 /// The memory of the machine: a trial that needs more ends there and not by the hand of the kernel.
 fn all_memory() -> u64 {
-    let text = limen::files::system_text("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.map_or(u64::MAX, |kib| kib * 1024)
+    // Asked for with each line that a trial says, and always the same.
+    static ALL: OnceLock<u64> = OnceLock::new();
+    *ALL.get_or_init(|| {
+        let text = limen::files::system_text("/proc/meminfo").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+        kib.map_or(u64::MAX, |kib| kib * 1024)
+    })
 }
 
 #[cfg(test)]

@@ -101,8 +101,8 @@ pub(super) fn ask(program: &Path, request: &Request) -> Result<serde_json::Value
 /// The request as a file in memory: writing it waits for nobody, however long it is.
 fn written(request: &Request) -> std::io::Result<Stdio> {
     let mut file = File::from(memfd_create("limen-trial", MFdFlags::MFD_CLOEXEC)?);
-    serde_json::to_writer(&mut file, request)?;
-    file.flush()?;
+    // At once: a call of the kernel for each word of it would take longer than reading the model.
+    file.write_all(&serde_json::to_vec(request)?)?;
     file.rewind()?;
     Ok(file.into())
 }
