@@ -941,8 +941,8 @@ mod tests {
         assert_eq!(pool.free(), 2);
     }
 
-    #[test]
     #[cfg_attr(miri, ignore = "it ends where the memory does")]
+    #[test]
     fn memory_that_the_system_refuses_is_an_error() {
         let largest = PortSpec::new(DType::U8, [Dim::Fixed(1 << 42)]);
         let why = Pool::new("p", &largest, 1 << 20, 1).unwrap_err();
