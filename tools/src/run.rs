@@ -72,7 +72,7 @@ impl<'a> Run<'a> {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if arguments.expand {
             return match Spec::from_file_with(path, &arguments.layers()) {
-                Ok(spec) => self.stdout.print(&spec.to_yaml_with_places(), 0),
+                Ok(spec) => self.stdout.print_file(&spec.to_yaml_with_places()),
                 Err(problems) => self.refused(&name, &problems),
             };
         }
@@ -90,6 +90,9 @@ impl<'a> Run<'a> {
             Ok(plan) => plan,
             Err(problems) => return self.refused(&name, &problems),
         };
+        if let Some(code) = self.stdout_in_the_way(&plan) {
+            return code;
+        }
         let name = plan.graph().to_string();
         if let Err((error, gate)) =
             arguments.fail_on.iter().try_for_each(|gate| gate.check(&plan).map_err(|e| (e, gate)))
@@ -98,11 +101,6 @@ impl<'a> Run<'a> {
         }
         if let Some(why) = self.in_the_way(&plan) {
             return self.not_started(&name, &why, REFUSED);
-        }
-        if let Some(why) = self.stdout.in_the_way(&plan) {
-            // Nothing more is said on stdout.
-            complain(&format!("limen-run: {}; nothing has run", one_line(&why)));
-            return REFUSED;
         }
         if arguments.check {
             return self.checked(&plan);
@@ -134,6 +132,13 @@ impl<'a> Run<'a> {
                 self.not_started(&name, &error.to_string(), code)
             }
         }
+    }
+
+    /// Says so, and gives the exit code, where the graph reads or writes the file that stdout is. Nothing may be said there before.
+    fn stdout_in_the_way(&self, plan: &Plan) -> Option<u8> {
+        let why = self.stdout.in_the_way(plan)?;
+        complain(&format!("limen-run: {}; nothing has run", one_line(&why)));
+        Some(REFUSED)
     }
 
     /// A file of the graph that an option of the command line would have written over: what it reads, or what one of its nodes writes.
@@ -193,7 +198,7 @@ impl<'a> Run<'a> {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match Plan::from_file(path, &self.arguments.layers(), registry, &self.arguments.options()) {
             Ok(plan) => match self.in_the_way(&plan) {
-                Some(why) => self.not_started(&name, &why, REFUSED),
+                Some(why) => self.stdout_in_the_way(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED)),
                 None => self.models(&plan, |node| node.kind == "infer"),
             },
             Err(problems) => self.refused(&name, &problems),
@@ -202,6 +207,9 @@ impl<'a> Run<'a> {
 
     /// Prints what the nodes that run models say of themselves.
     fn models(mut self, plan: &Plan, is_shown: impl Fn(&NodePlan) -> bool) -> u8 {
+        if let Some(code) = self.stdout_in_the_way(plan) {
+            return code;
+        }
         let mut text = String::new();
         for node in plan.nodes().iter().filter(|node| is_shown(node)) {
             text.push_str(&format!("{}\n", node.name));

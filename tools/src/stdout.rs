@@ -6,9 +6,9 @@
 use crate::log::complain;
 use crate::program::FAILED;
 use crate::table::plain;
-use limen::Plan;
+use limen::{Plan, is_terminal_control};
 use std::fs::{File, Metadata};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
@@ -52,9 +52,29 @@ impl Stdout {
         Some(format!("stdout is `{}`, which `{node}` writes; send it elsewhere", path.display()))
     }
 
+    /// Prints a graph file. Where no terminal shows it, it is another file, and keeps what only turns the direction of text: YAML has it in
+    /// names and values as it is.
+    pub(crate) fn print_file(&mut self, text: &str) -> u8 {
+        if io::stdout().is_terminal() {
+            return self.print(text, 0);
+        }
+        let turns = |c: char| is_terminal_control(c) && !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}');
+        let kept: String = text
+            .split_inclusive(turns)
+            .flat_map(|part| match part.char_indices().next_back() {
+                Some((at, last)) if turns(last) => [plain(&part[..at]).to_string(), last.to_string()],
+                _ => [plain(part).to_string(), String::new()],
+            })
+            .collect();
+        self.write(&kept, 0)
+    }
+
     /// Prints, and gives the exit code on, unless this cannot be written to.
     pub(crate) fn print(&mut self, text: &str, code: u8) -> u8 {
-        let text = plain(text);
+        self.write(&plain(text), code)
+    }
+
+    fn write(&mut self, text: &str, code: u8) -> u8 {
         let written = match &mut self.aside {
             Some(file) => file.write_all(text.as_bytes()),
             None => {

@@ -118,10 +118,21 @@ fn stdout_is_no_file_that_the_graph_reads_or_writes() {
             ran.expect(if expected.is_empty() { 0 } else { 2 }, "", expected);
             assert!(expected.is_empty() || fs::read(at(name)).unwrap() == before, "{name} {words}");
         }
+        // Not even what is wrong beside it.
+        for words in
+            ["graph.yaml --json --fail-on nonsense>1", "compile graph.yaml --cache kept", "plan --json graph.yaml"]
+        {
+            let file = fs::File::options().append(true).create(true).open(at(name)).unwrap();
+            let ran = Ran::from(folder.command(words).stdout(file).output().unwrap());
+            if !expected.is_empty() {
+                ran.expect(2, "", expected);
+                assert_eq!(fs::read(at(name)).unwrap(), before, "{name} {words}");
+            }
+        }
     }
 }
 
-/// \[K2\] A name that a file may have is one that can be written, up to the last byte.
+/// A name that a file may have is one that can be written, up to the last byte.
 #[test]
 fn a_long_name_is_written_or_refused() {
     let folder = Folder::with("long", "");

@@ -114,7 +114,13 @@ fn a_terminal_obeys_nothing_that_was_read() {
     }
     let expect = |ran: Ran, what: &str| {
         let all = format!("{}{}", ran.out, ran.err);
-        let seen = obeyed(&all);
+        // What `expand` writes into a file is that file: see below.
+        let shown = if what.starts_with("expand") {
+            ran.out.replace(['\u{202e}', '\u{2066}', '\u{200f}'], "") + &ran.err
+        } else {
+            all.clone()
+        };
+        let seen = obeyed(&shown);
         assert!(seen.is_empty(), "{what}: {seen:?} in {all:?}");
         assert!(ran.code.is_some_and(|code| code != 101) && !all.contains("panicked at"), "{what}: {all}");
         for noise in ["Option<", "DuplicateKeyPolicy", "untagged", "deserialize"] {
@@ -218,5 +224,28 @@ fn json_says_what_was_there() {
             ran.json()["problems"][0]["message"].clone()
         };
         assert!(said.as_str().unwrap().contains(c), "{}", ran.out);
+    }
+}
+
+/// What no terminal shows is a file as any other: the same graph, to the letter.
+#[test]
+fn what_expand_writes_into_a_file_is_the_same_graph() {
+    let path = "a\u{202e}\u{200f}b.csv";
+    let file = |path: &str| {
+        format!(
+            "version: 1\nnodes:\n  in: {{ kind: file, config: {{ path: {path} }} }}\n  out: {{ kind: 'null', from: in }}\n"
+        )
+    };
+    for written in [path.to_string(), format!("'{path}'"), format!("\"{path}\""), quoted(path)] {
+        let folder = Folder::with("expand", &file(&written));
+        let first = folder.run("expand graph.yaml");
+        assert_eq!(first.code, Some(0), "{}", first.err);
+        fs::write(folder.0.join("graph.yaml"), &first.out).unwrap();
+        let again = folder.run("expand graph.yaml");
+        // Without the places, which are others.
+        let bare =
+            |text: &str| text.lines().map(|line| line.split(" #").next().unwrap().to_string()).collect::<Vec<_>>();
+        assert_eq!(bare(&again.out), bare(&first.out), "{written}");
+        assert!(first.out.contains(path), "{}", first.out);
     }
 }
