@@ -54,7 +54,7 @@ pub use calibration::calibrate;
 pub use candidate::Dispatch;
 pub use infer::{Choice, Config, Guard, Infer, Load, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
 pub use inspect::{Binding, Inspection, Stored, inspect};
-pub use linear::{Activation, LayerConfig, Layers, MlpConfig};
+pub use linear::{Activation, LayerConfig, Layers, MlpConfig, Planned};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};
 pub use onnx::OnnxModel;
 pub use verify::{Case, CaseError, Tolerance};

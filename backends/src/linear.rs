@@ -225,9 +225,15 @@ pub struct Planned<C> {
     layers: Mutex<Option<Vec<Layer>>>,
 }
 
+impl<C> From<C> for Planned<C> {
+    fn from(config: C) -> Self {
+        Planned { config, layers: Mutex::default() }
+    }
+}
+
 impl<'de, C: Deserialize<'de>> Deserialize<'de> for Planned<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        C::deserialize(deserializer).map(|config| Planned { config, layers: Mutex::default() })
+        C::deserialize(deserializer).map(Planned::from)
     }
 }
 

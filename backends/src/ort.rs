@@ -125,7 +125,7 @@ impl Runtime for OrtRuntime {
             Some(Found::Nothing) | None => {}
         }
         let model = artifact.bytes;
-        let data = artifact.data.into_iter().map(|file| (file.name, Arc::unwrap_or_clone(file.bytes).into())).collect();
+        let data = artifact.data.into_iter().map(|file| (file.name, Arc::from(&file.bytes[..]))).collect();
         Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), made: Mutex::new(made), key })
     }
 

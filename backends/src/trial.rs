@@ -24,7 +24,7 @@ use crate::infer::{Choice, Config, choose, read_model};
 use crate::inspect::Inspection;
 use crate::onnx::ModelFile;
 use crate::verify::{Case, Tolerance};
-use crate::{cache, calibration};
+use crate::{cache, calibration, caught};
 use answer::{AnyPath, Node, Request, Task, Unread};
 use limen::backend::BackendError;
 use limen::infer::InferPlan;
@@ -93,8 +93,12 @@ fn program(trials: &Trials) -> Result<PathBuf, &'static str> {
 /// What is wrong with the file, or what became of the process.
 pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError> {
     let Ok(program) = program(trials) else {
-        let found = catch_panic(|| crate::inspect::inspect(path));
-        return found.unwrap_or_else(|_| Err(BackendError::Model("what reads it panicked".into())));
+        let found = catch_panic(|| caught(|| crate::inspect::inspect(path)));
+        return match found {
+            Ok(Ok(found)) => found,
+            Ok(Err(panic)) => Err(BackendError::Model(panic)),
+            Err(_) => Err(BackendError::Model("what reads it panicked".into())),
+        };
     };
     let request = request(trials, path, Task::Inspect(AnyPath::new(path)));
     match ask(&program, &request).and_then(understood::<Result<Inspection, Unread>>) {

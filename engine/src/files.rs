@@ -33,7 +33,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
 use std::{fmt, fs};
 
 /// Links that are followed in one path: as many as the kernel follows.
@@ -251,13 +250,6 @@ impl InputFile {
     /// Bytes it had when it was opened.
     pub fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or_default()
-    }
-
-    /// When it was written last, as far as its file system says so.
-    pub fn modified(&self) -> SystemTime {
-        let (seconds, nanos) = (self.stat.st_mtime, self.stat.st_mtime_nsec);
-        let since = Duration::new(u64::try_from(seconds).unwrap_or_default(), u32::try_from(nanos).unwrap_or_default());
-        SystemTime::UNIX_EPOCH + since
     }
 
     /// Reads it from where it stands to its end, where that is no more than `most` bytes.
@@ -815,7 +807,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         let target = Target::beneath(&folder.path().join("graph"), "pipe").unwrap();
         assert_eq!(target.append().unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert!(began.elapsed() < Duration::from_secs(60));
+        assert!(began.elapsed() < std::time::Duration::from_secs(60));
     }
 
     #[test]

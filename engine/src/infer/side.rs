@@ -29,7 +29,12 @@ impl Side {
             return Err(NodeError::input(&*spec.name, why));
         };
         let words = item_bytes.saturating_mul(max).div_ceil(8);
-        Ok(Side { dtype: spec.dtype, shape, item_bytes, buffer: vec![0; words] })
+        let mut buffer = Vec::new();
+        if buffer.try_reserve_exact(words).is_err() {
+            return Err(NodeError::input(&*spec.name, format!("the system has no memory for {max} of {port}")));
+        }
+        buffer.resize(words, 0);
+        Ok(Side { dtype: spec.dtype, shape, item_bytes, buffer })
     }
 }
 
