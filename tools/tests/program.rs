@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A folder of its own for one test, with a graph in it; gone when the test ends.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -17,7 +18,10 @@ impl Drop for Folder {
 
 impl Folder {
     pub(crate) fn with(test: &str, graph: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("limen-run-{test}-{}", std::process::id()));
+        // Two tests may give the same name.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("limen-run-{test}-{}-{made}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("graph.yaml"), graph).unwrap();
         Folder(folder)

@@ -138,7 +138,7 @@ fn a_file_that_ends_too_soon_gives_what_is_whole_and_says_what_is_not() {
     }
 }
 
-/// \[S6\] \[S6, H3\]
+/// \[S6, H3\]
 #[test]
 fn what_cannot_be_read_or_written_is_refused_before_anything_starts() {
     let graph = Graph::new();
