@@ -185,7 +185,7 @@ fn a_taker_with_little_room_leaves_the_edge_its_own() {
 /// consumer takes the run of a message before it gives the message's place back.
 #[test]
 fn between_threads_every_message_keeps_its_own_run() {
-    const ALL: u64 = 50_000;
+    const ALL: u64 = if cfg!(miri) { 300 } else { 50_000 };
     let params = Params {
         index: 0,
         name: "a/out -> b/in".into(),
