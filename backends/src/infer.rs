@@ -107,8 +107,12 @@ pub(crate) fn choose(
         // They were read; what is noted is that nothing of the graph may write them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
     }
-    if let Err(why) = steps.of(&outline, size, case.as_ref().map(|(case, _)| case)) {
-        errors.at("model", format!("`{model}` {why}")).help("start again when nobody writes to it any more");
+    if let Err(key) = steps.of(&outline, size, case.as_ref().map(|(case, _)| case)) {
+        let recorded = config.verify.as_ref().and_then(|verify| verify.case.as_deref());
+        let file = if key == "model" { model } else { recorded.unwrap_or_default() };
+        errors
+            .at(key, format!("`{file}` changed while the model was tried"))
+            .help("start again when nobody writes to it any more");
         return Err(errors);
     }
     if let Some(sum) = &config.sha256

@@ -128,8 +128,8 @@ impl Steps {
     /// Notes which files are tried, and what they come to in bytes; where they were tried before, whether they are the same.
     ///
     /// # Errors
-    /// A sentence about files that are not.
-    pub(crate) fn of(&self, outline: &Outline, size: u64, case: Option<&Case>) -> Result<(), String> {
+    /// The key of the first that is not.
+    pub(crate) fn of(&self, outline: &Outline, size: u64, case: Option<&Case>) -> Result<(), &'static str> {
         match &self.mode {
             Mode::Here => Ok(()),
             Mode::Recording(record, tell) => {
@@ -139,10 +139,12 @@ impl Steps {
                 tell(&Heard::Size(size));
                 Ok(())
             }
-            Mode::Replaying(record) if record.sums == sums(outline) && record.case == case.map(Case::digest) => Ok(()),
-            Mode::Replaying(_) => {
-                self.changed.set(true);
-                Err("changed while it was tried".into())
+            Mode::Replaying(record) => {
+                let held = |same: bool, key| if same { Ok(()) } else { Err(key) };
+                let same = held(record.sums == sums(outline), "model")
+                    .and_then(|()| held(record.case == case.map(Case::digest), "verify.case"));
+                self.changed.set(self.changed.get() || same.is_err());
+                same
             }
         }
     }
@@ -158,4 +160,34 @@ fn sums(outline: &Outline) -> BTreeMap<String, String> {
     let mut sums = outline.files.clone();
     sums.insert(String::new(), outline.sha256.clone());
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::Artifact;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_changed_while_it_was_tried_is_named() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/");
+        let artifact = Artifact::open(format!("{folder}digits.onnx").as_ref()).unwrap();
+        let case = Case::read(format!("{folder}verify.npz").as_ref()).unwrap();
+        let tried = Steps::recording(Vec::new(), |_| ());
+        tried.of(&artifact.outline, 1, Some(&case)).unwrap();
+        let record = tried.into_record();
+
+        let other_model = Arc::new(Outline { sha256: "0".repeat(64), ..Outline::clone(&artifact.outline) });
+        let other_case = case.clone().perturbed("logits");
+        for (outline, case, changed) in [
+            (&artifact.outline, Some(&case), None),
+            (&other_model, Some(&case), Some("model")),
+            (&artifact.outline, Some(&other_case), Some("verify.case")),
+            (&artifact.outline, None, Some("verify.case")),
+        ] {
+            let steps = Steps::replaying(record.clone(), Vec::new());
+            assert_eq!(steps.of(outline, 1, case).err(), changed);
+            assert_eq!(steps.is_changed(), changed.is_some());
+        }
+    }
 }
