@@ -1,0 +1,35 @@
+//! What the targets have in common: a folder for the file that is read, and a source that reads it. Not every target needs all of it.
+
+#![allow(dead_code, clippy::disallowed_methods, reason = "see above; tests make their own files")]
+
+use limen::{Plan, Spec};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A folder of this process's own, in memory where that is possible.
+pub(crate) fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let memory = Path::new("/dev/shm");
+        let base = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+        let folder = base.join(format!("limen-coverage-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    })
+}
+
+/// Has a source read bytes to their end, turned by hand. Where the graph is refused, so are they.
+pub(crate) fn read(config: &str, file: &str, bytes: &[u8]) {
+    std::fs::write(folder().join(file), bytes).expect("a file");
+    let text = format!(
+        "version: 1\nnodes:\n  r: {{ {config}, on_error: skip }}\n  z: {{ kind: 'null', from: r }}\nrun: {{ max_memory: 256MiB }}\n"
+    );
+    let mut spec = Spec::from_text(&text, "graph.yaml").expect("the graph is a graph");
+    spec.folders.graph = folder().to_path_buf();
+    let Ok(plan) = Plan::new(spec, &limen_tests::registry()) else { return };
+    let Ok(simulation) = plan.wire().and_then(|wired| wired.simulate(1)) else { return };
+    match simulation.run(1_000_000) {
+        Ok(report) => assert!(report.bugs.is_empty(), "{:?}", report.bugs),
+        Err(stuck) => panic!("{stuck}"),
+    }
+}

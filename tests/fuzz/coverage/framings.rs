@@ -1,0 +1,15 @@
+//! The framings of streams: the first byte chooses one, the second how long a message may be.
+#![no_main]
+
+mod common;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let [which, max, bytes @ ..] = bytes else { return };
+    let framing = ["lines", "raw", "length", "length_le"][usize::from(*which) % 4];
+    let max = u32::from(*max) + 1;
+    common::read(
+        &format!("kind: file, config: {{ path: f.bin, framing: {framing}, max_bytes: {max}B }}"),
+        "f.bin",
+        bytes,
+    );
+});

@@ -1,0 +1,9 @@
+//! ONNX files: their messages, their outline, and the sizes of what their constants make.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let found = limen_backends::onnx::Artifact::parse("/nowhere/model.onnx".as_ref(), bytes.to_vec());
+    if let Err(error) = found {
+        assert!(!error.to_string().is_empty());
+    }
+});
