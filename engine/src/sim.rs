@@ -71,6 +71,8 @@ pub struct Simulation {
     poller: Rc<Poller>,
     clock: SimulatedClock,
     rng: fastrand::Rng,
+    /// The stages have been told that the run stops.
+    is_stop_told: bool,
 }
 
 /// A stage, and what it last said.
@@ -147,7 +149,15 @@ impl Wired {
             (0..crew.len()).map(move |at| Seat { worker, at, state: State::Ready })
         };
         let stages = workers.iter().enumerate().flat_map(seats).collect();
-        Ok(Simulation { running, workers, stages, poller, clock, rng: fastrand::Rng::with_seed(seed) })
+        Ok(Simulation {
+            running,
+            workers,
+            stages,
+            poller,
+            clock,
+            rng: fastrand::Rng::with_seed(seed),
+            is_stop_told: false,
+        })
     }
 }
 
@@ -166,6 +176,9 @@ impl Simulation {
     /// which one will.
     pub fn step(&mut self) -> Step {
         self.look_outside();
+        if self.hears_of_stop() {
+            self.wake(u64::MAX);
+        }
         if self.poller.look() {
             // Whose descriptor is ready is not asked: whoever has nothing to do says so again.
             self.wake(u64::MAX);
@@ -216,9 +229,11 @@ impl Simulation {
             }
             all_ended = false;
         }
+        // Who was turned before a node asked for the stop has not seen it.
+        let is_told = self.hears_of_stop();
         match wake {
             _ if all_ended => Step::Ended,
-            _ if turned => Step::Turned,
+            _ if turned || is_told => Step::Turned,
             u64::MAX => Step::Stuck,
             at => {
                 self.clock.advance_to(Time(at.max(self.clock.now().0 + AGAIN_NS)));
@@ -231,6 +246,12 @@ impl Simulation {
     pub fn turns(&self, node: &str) -> Option<u64> {
         let at = self.running.plan.nodes().iter().position(|n| n.name == node)?;
         Some(self.running.counts[at].turns.get())
+    }
+
+    /// True once, after a stop was asked for: it rings every worker's bell, and nobody sleeps here who would hear it.
+    fn hears_of_stop(&mut self) -> bool {
+        let is_stopping = self.running.shared.is_stopping();
+        is_stopping && !std::mem::replace(&mut self.is_stop_told, is_stopping)
     }
 
     fn wake(&mut self, until: u64) {

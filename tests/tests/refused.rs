@@ -437,6 +437,24 @@ fn two_nodes_that_wait_for_the_same_sources_and_not_in_step() {
     assert!(limen_tests::plan(&graph(", patience: 4")).is_ok());
 }
 
+/// Found by seeds: by the one output come others than by the other, and the edge that is full keeps their partners from coming.
+#[test]
+fn a_join_of_what_was_synchronized_out_of_step() {
+    let graph = |policy: &str, join: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: numbers }}\n  \
+             s: {{ kind: synchronize, inputs: {{ x: a, y: b }}, join: {{ policy: {policy} }} }}\n  \
+             c: {{ kind: collect, inputs: {{ x: s/x, y: s/y }}{join} }}\n"
+        )
+    };
+    for policy in ["by_time, within: 1ms", "sample"] {
+        let why = "`s` sends on what it takes of each input by an output of its own, not in step";
+        check(&graph(policy, ""), &[("6:3 E0134", why)]);
+        assert!(limen_tests::plan(&graph(policy, ", join: { patience: 4 }")).is_ok(), "{policy}");
+    }
+    assert!(limen_tests::plan(&graph("zip", "")).is_ok());
+}
+
 #[test]
 fn a_deadline_that_makes_one_branch_of_a_join_give_up() {
     check(

@@ -74,6 +74,14 @@ fn a_join_that_waits_is_idle() {
     }
 }
 
+/// Found by seeds: a node that asked for the stop in its turn was heard by those that were turned after it only, and the others slept.
+#[test]
+fn a_stop_from_within_wakes_every_stage() {
+    for seed in [16_118, 17_236, 19_150, 24_104, 26_938, 41_321, 119_532, 141_934, 142_748] {
+        assert_eq!(check(seed), Ok(()), "seed {seed}");
+    }
+}
+
 /// Found by seeds: a schedule that asked a join what it had let it lose what had no partner, and took the news that there was room
 /// again for itself. The producer waited on.
 #[test]

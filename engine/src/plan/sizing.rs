@@ -8,7 +8,7 @@ use crate::error::{Place, Problem};
 use crate::intake::{JoinPolicy, Pick};
 use crate::meter::{Run, histogram_bytes};
 use crate::pool::pool_bytes;
-use crate::registry::{PlannedNode, Role};
+use crate::registry::Role;
 use crate::spec::NodeSpec;
 use crate::stage::BURST;
 use crate::tensor::{Dim, PortSpec};
@@ -159,6 +159,12 @@ impl Planner<'_> {
                 }
                 Loss::Node(n) if nodes[n].on_error.goes_on() => {
                     format!("`{}` skips what it fails on", nodes[n].name)
+                }
+                Loss::Port(n, _) if !nodes[n].planned.as_ref().is_some_and(|planned| planned.ports().routes) => {
+                    format!(
+                        "`{}` sends on what it takes of each input by an output of its own, not in step",
+                        nodes[n].name
+                    )
                 }
                 Loss::Node(n) | Loss::Port(n, _) => format!("`{}` may let messages go", nodes[n].name),
             };
@@ -431,7 +437,9 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
         if many || nodes[from].on_error.goes_on() || waits || drops || gives_up || (selects && !routes) {
             found.insert(Loss::Node(from));
         }
-        if routes {
+        // What is not taken by number, and is sent on as it came, has other numbers by each output.
+        let is_out_of_step = parts && nodes[from].in_edges.len() > 1 && forwards(&nodes[from], out);
+        if routes || is_out_of_step {
             found.insert(Loss::Port(from, edges[at].from_port));
         }
         todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));
@@ -444,12 +452,15 @@ fn merges_streams(node: &NodePlan) -> bool {
     node.merges() && node.in_edges.len() > 1
 }
 
+/// Whether an output sends on what came by an input.
+fn forwards(node: &NodePlan, out: &OutputPlan) -> bool {
+    let outputs = node.planned.iter().flat_map(|planned| &planned.ports().outputs);
+    outputs.into_iter().any(|port| port.name == out.name && !port.forwards.is_empty())
+}
+
 /// Whether a call may make several messages of one.
 fn makes_many(node: &NodePlan, out: &OutputPlan) -> bool {
-    let fills = |planned: &dyn PlannedNode| {
-        planned.ports().outputs.iter().any(|port| port.name == out.name && port.forwards.is_empty())
-    };
-    out.emits > out.rows && node.planned.as_deref().is_some_and(fills)
+    out.emits > out.rows && node.planned.is_some() && !forwards(node, out)
 }
 
 /// The most messages of one output that can be alive at once, following the buffer through nodes that forward it, and
