@@ -17,6 +17,7 @@ mod tap;
 mod tests;
 mod tx;
 
+use crate::base::policy::WhenFull;
 pub(crate) use admission::Admission;
 use admission::Lanes;
 pub(crate) use local::{Buffers, Local, local};
@@ -26,47 +27,15 @@ pub(crate) use tap::TapTx;
 use tx::evicted;
 pub(crate) use tx::{EdgeFull, Tx};
 
-use crate::meter::Run;
-use crate::payload::{Message, Payload};
-use crate::sync::{Arc, AtomicBool, AtomicU8, Counter, Ordering, Padded, fence};
-use crate::wait::Bell;
+use crate::host::sync::{Arc, AtomicBool, AtomicU8, Counter, Ordering, Padded, fence};
+use crate::host::wait::Bell;
+use crate::ledger::Run;
+use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 use std::any::Any;
 
-/// What happens when a message finds its edge full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WhenFull {
-    /// The producer is not called until there is room. Nothing is lost.
-    #[default]
-    Block,
-    /// The message that found no room is counted lost.
-    DropNewest,
-    /// The oldest message is counted lost and makes room.
-    DropOldest,
-    /// One fresh message; the one it supersedes is counted.
-    Latest,
-    /// The producing node fails.
-    Fail,
-}
-
-impl WhenFull {
-    /// The word used in YAML.
-    pub fn name(self) -> &'static str {
-        match self {
-            WhenFull::Block => "block",
-            WhenFull::DropNewest => "drop_newest",
-            WhenFull::DropOldest => "drop_oldest",
-            WhenFull::Latest => "latest",
-            WhenFull::Fail => "fail",
-        }
-    }
-
-    /// Whether messages can be lost on a healthy edge.
-    pub fn is_lossy(self) -> bool {
-        matches!(self, WhenFull::DropNewest | WhenFull::DropOldest | WhenFull::Latest)
-    }
-}
+/// Most messages a stage takes in one turn. 64 gets most of what batching can give cheap nodes; 16 was too few.
+pub(crate) const BURST: usize = 64;
 
 /// Why a message was lost. The list is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -333,7 +302,7 @@ fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::{AtomicU32, thread};
+    use crate::host::sync::{AtomicU32, thread};
 
     /// The ring itself is rtrb's, tested there; here it is a number of messages, published with Release as rtrb does.
     /// A consumer that sees the edge finished has seen every message.

@@ -27,87 +27,65 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 
-pub mod backend;
-mod builder;
-mod clock;
-mod cpu;
-mod crew;
-mod descriptors;
-mod document;
-mod driven;
+mod base;
 mod edge;
-mod emit;
-mod error;
-mod event;
-pub mod files;
-mod folders;
+mod exec;
+mod file;
 mod handle;
-pub mod infer;
-mod intake;
-mod layers;
-mod meter;
+mod host;
+mod ledger;
+mod message;
 mod node;
-mod origins;
-mod panic;
-mod payload;
-mod place;
 mod plan;
-#[allow(unsafe_code, reason = "slots are handed out under a counting protocol that loom checks")]
-mod pool;
-mod port;
-mod registry;
 mod report;
-mod running;
-pub mod sim;
-mod spec;
-mod stage;
-mod sync;
-#[allow(unsafe_code, reason = "handles give access to the pool's slots")]
-mod tensor;
-mod trial;
-pub mod unit;
-mod wait;
-mod wire;
-mod worker;
+mod run;
 
-pub use builder::{Connection, GraphBuilder, NodeBuilder};
-pub use clock::{Clock, SimulatedClock, Time};
-pub use cpu::{Pinned, RealTime, RtPolicy};
-pub use crew::Schedule;
-pub use descriptors::{Descriptors, Interest, Watched};
-pub use driven::{Driven, Turned};
-pub use edge::{Reason, WhenFull};
-pub use emit::Emit;
-pub use error::{
-    Escaped, FieldError, NodeError, NodeErrorKind, Place, PlanErrors, Problem, Problems, RunError, is_terminal_control,
-    nearest,
+pub use base::error::{Escaped, FieldError, Place, PlanErrors, Problem, Problems, is_terminal_control, nearest};
+pub use base::policy::{
+    JoinPolicy, OnError, OnGap, OnMiss, Pick, RealTime, RtPolicy, Schedule, Telemetry, Wait, WhenFull,
 };
-pub use event::{Event, EventKind};
-pub use folders::Folders;
-pub use handle::{HandleReport, Inlet, Outlet, RecvError, SendError, Tap, Way};
-pub use intake::{JoinPolicy, OneOf, Pick, Picked};
-pub use layers::Layers;
-pub use meter::{Recorded, Telemetry, Term};
+pub use base::unit;
+pub use edge::Reason;
+pub use exec::endpoint::{HandleReport, Way};
+pub use exec::infer;
+pub use file::builder::{Connection, GraphBuilder, NodeBuilder};
+pub use file::layers::Layers;
+pub use file::spec::Spec;
+pub use handle::{Inlet, Outlet, RecvError, SendError, Tap};
+pub use host::clock::{Clock, SimulatedClock, Time};
+pub use host::cpu::Pinned;
+pub use host::descriptors::{Descriptors, Interest, Watched};
+pub use host::files;
+pub use host::folders::Folders;
+pub use host::panic::{catch_panic, panic_hook};
+pub use ledger::{Recorded, Term};
+pub use message::MAX_PORTS;
+pub use message::payload::{Header, Message, Payload, Plain, Qos};
+pub use message::pool::Pool;
+pub use message::tensor::{
+    Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
+};
+pub use node::backend;
+pub use node::emit::Emit;
+pub use node::error::{NodeError, NodeErrorKind};
+pub use node::intake::{OneOf, Picked};
+pub use node::port::{Outputs, Port, PortList};
+pub use node::trial::Trials;
 pub use node::{
-    Building, Claim, Cost, Given, InPort, Inputs, MAX_PORTS, Many, Metrics, Next, Node, OutPort, Planning, PortType,
-    Ports, Progress, Reset, Set, Setting, Sink, Source, Taken, Transform,
+    Building, Claim, Cost, Given, InPort, Inputs, Many, Metrics, Next, Node, OutPort, Planning, PortType, Ports,
+    Progress, Reset, Set, Setting, Sink, Source, Taken, Transform,
 };
-pub use panic::{catch_panic, panic_hook};
-pub use payload::{Header, Message, Payload, Plain, Qos};
-pub use place::{Why, WorkerPlan};
+pub use plan::place::{Why, WorkerPlan};
+pub use plan::registry::{Kind, Registry, Role};
 pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan, PathPlan, Plan};
-pub use pool::Pool;
-pub use port::{Outputs, Port, PortList};
-pub use registry::{Kind, Registry, Role};
 pub use report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
-pub use running::{Drain, EdgeStats, Events, IntervalReport, NodeStats, PathStats, Running, Stopper, Window};
-pub use spec::Spec;
-pub use stage::{OnError, OnGap, OnMiss};
-pub use tensor::{
-    Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
-};
-pub use trial::Trials;
-pub use wait::Wait;
-pub use wire::Wired;
+pub use run::driven::{Driven, Turned};
+pub use run::error::RunError;
+pub use run::event::{Event, EventKind};
+pub use run::events::Events;
+pub use run::running::{Drain, EdgeStats, IntervalReport, NodeStats, PathStats, Running, Stopper};
+pub use run::sim;
+pub use run::windows::Window;
+pub use run::wire::Wired;

@@ -5,16 +5,25 @@
 //! one payload, a tuple of payloads, or [`Many`] for ports named by the graph file. A node with several inputs is a
 //! join: the engine pairs the messages of one sequence before it calls the node.
 
-use crate::clock::{Clock, Time};
-use crate::descriptors::Descriptors;
-use crate::emit::Emit;
-use crate::error::{NodeError, PlanErrors};
-use crate::folders::Folders;
-use crate::payload::{Message, Payload};
-use crate::port::Outputs;
-use crate::tensor::PortSpec;
-use crate::trial::Trials;
-use crate::unit::{Rate, Span};
+pub mod backend;
+pub(crate) mod emit;
+pub(crate) mod error;
+pub(crate) mod intake;
+pub(crate) mod port;
+pub(crate) mod trial;
+
+use crate::base::error::PlanErrors;
+use crate::base::unit::{Rate, Span};
+use crate::host::clock::{Clock, Time};
+use crate::host::descriptors::Descriptors;
+use crate::host::folders::Folders;
+use crate::message::MAX_PORTS;
+use crate::message::payload::{Message, Payload};
+use crate::message::tensor::PortSpec;
+use crate::node::emit::Emit;
+use crate::node::error::NodeError;
+use crate::node::port::Outputs;
+use crate::node::trial::Trials;
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -22,9 +31,6 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-
-/// A node has at most this many inputs, and at most this many outputs.
-pub const MAX_PORTS: usize = 16;
 
 /// The common half of every kind of node.
 pub trait Node: Sized + 'static {
@@ -50,7 +56,7 @@ pub trait Node: Sized + 'static {
     /// [`NodeErrorKind::UnknownSetting`](crate::NodeErrorKind::UnknownSetting) by default.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         let _ = value;
-        Err(crate::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
+        Err(crate::node::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
     }
 
     /// Forgets what was seen before a gap.
@@ -225,7 +231,7 @@ pub trait Inputs: 'static {
     /// What one call is given.
     type Taken;
     #[doc(hidden)]
-    type Intake: crate::intake::Intake<Taken = Self::Taken>;
+    type Intake: crate::node::intake::Intake<Taken = Self::Taken>;
     #[doc(hidden)]
     fn types(ports: usize) -> Vec<PortType>;
     /// How many inputs there are; `None` where the graph file names them.
@@ -454,7 +460,7 @@ impl Ports {
         self
     }
 
-    /// The node starts so many threads for its calls ([`Helpers::spawn`](crate::backend::Helpers::spawn)), which need a
+    /// The node starts so many threads for its calls ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)), which need a
     /// core that does not spin.
     #[must_use]
     pub fn helpers(mut self, threads: usize) -> Self {

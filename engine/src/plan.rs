@@ -1,33 +1,39 @@
 //! What a graph means: kinds resolved, ports typed, shapes inferred, cores given, pools sized, memory bounded.
 //!
 //! Planning opens no device and starts no thread. It goes on after a problem as far as it can, and answers with every
-//! problem it found. Where a node goes is [`crate::place`]'s business.
+//! problem it found. Where a node goes is [`crate::plan::place`]'s business.
 
 mod check;
 mod connection;
 mod effort;
 mod lineage;
 mod path;
+pub(crate) mod place;
 mod planner;
+pub(crate) mod registry;
 mod sizing;
 
 use planner::Planner;
 
-use crate::document::Tree;
-use crate::edge::{Admission, WhenFull};
-use crate::emit::Begin;
-use crate::error::Problems;
-use crate::folders::Folders;
-use crate::intake::{JoinPolicy, JoinRule};
-use crate::layers::Layers;
-use crate::meter::Telemetry;
+use crate::base::document::Tree;
+use crate::base::error::Problems;
+use crate::base::policy::JoinPolicy;
+use crate::base::policy::Telemetry;
+use crate::base::policy::WhenFull;
+use crate::base::policy::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec};
+use crate::edge::Admission;
+use crate::exec::planned::PlannedNode;
+use crate::exec::stage::{BySource, Rules};
+use crate::file::layers::Layers;
+use crate::file::spec::Spec;
+use crate::host::folders::Folders;
+use crate::message::tensor::PortSpec;
+use crate::node::emit::Begin;
+use crate::node::intake::JoinRule;
+use crate::node::trial::Trials;
 use crate::node::{Claim, Cost, PlannedPorts, PortType, Setting};
-use crate::place::{Why, WorkerPlan};
-use crate::registry::{PlannedNode, Registry, Role};
-use crate::spec::Spec;
-use crate::stage::{BySource, FaultSpec, OnError, OnGap, OnMiss, RestartSpec, Rules};
-use crate::tensor::PortSpec;
-use crate::trial::Trials;
+use crate::plan::place::{Why, WorkerPlan};
+use crate::plan::registry::{Registry, Role};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

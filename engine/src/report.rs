@@ -3,15 +3,16 @@
 //! Knows counters and histograms, no file formats. The two laws are checked here, once, at every exit; a mismatch is a
 //! bug of the engine and is said so.
 
-use crate::backend::BackendStatus;
-use crate::cpu::Pinned;
-use crate::edge::{Reason, WhenFull};
-use crate::handle::{HandleReport, Way};
-use crate::meter::{Recorded, Term};
+use crate::base::policy::OnMiss;
+use crate::base::policy::Wait;
+use crate::base::policy::WhenFull;
+use crate::edge::Reason;
+use crate::exec::endpoint::{HandleReport, Way};
+use crate::exec::shared::Failure;
+use crate::host::cpu::Pinned;
+use crate::ledger::{Recorded, Term};
 use crate::node::Metrics;
-use crate::running::Failure;
-use crate::stage::OnMiss;
-use crate::wait::Wait;
+use crate::node::backend::BackendStatus;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 

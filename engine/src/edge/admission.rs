@@ -5,10 +5,11 @@
 //! message is stamped for itself, and a lane is a queue of its own beside the other. That costs tens of nanoseconds a
 //! message, which only the edges pay that ask for it.
 
-use super::{EdgeFull, Params, Reason, Stamped, WhenFull};
-use crate::meter::{Run, push_run};
-use crate::payload::{Message, Payload, Qos};
-use crate::sync::{Arc, Counter, Padded};
+use super::{EdgeFull, Params, Reason, Stamped};
+use crate::base::policy::WhenFull;
+use crate::host::sync::{Arc, Counter, Padded};
+use crate::ledger::{Run, push_run};
+use crate::message::payload::{Message, Payload, Qos};
 use crossbeam_queue::ArrayQueue;
 
 /// What an edge asks of messages beyond room for one more.
@@ -250,9 +251,9 @@ fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> Verdict {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::clock::Time;
     use crate::edge::{Buffers, Rx, Tx, local};
-    use crate::payload::{Header, Plain};
+    use crate::host::clock::Time;
+    use crate::message::payload::{Header, Plain};
 
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct Number(u64);

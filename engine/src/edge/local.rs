@@ -7,9 +7,9 @@
 use super::rx::{Rx, RxKind};
 use super::tx::{Tx, TxKind};
 use super::{Lanes, Params, Shared};
-use crate::meter::{Run, push_run};
-use crate::payload::{Message, Payload};
-use crate::sync::Arc;
+use crate::host::sync::Arc;
+use crate::ledger::{Run, push_run};
+use crate::message::payload::{Message, Payload};
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

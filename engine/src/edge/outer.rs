@@ -3,10 +3,11 @@
 //! The same rings, counters and promises as between workers, without runs: what the program has to do with a message before
 //! or after the graph is not the ledger's business. Both ends may travel between threads, and neither allocates.
 
-use super::{FAILED, FINISHED, Half, OPEN, Reason, Remains, Shared, State, WhenFull, evicted};
-use crate::payload::{Message, Payload};
-use crate::sync::{Arc, AtomicBool, Ordering};
-use crate::wait::Bell;
+use super::{FAILED, FINISHED, Half, OPEN, Reason, Remains, Shared, State, evicted};
+use crate::base::policy::WhenFull;
+use crate::host::sync::{Arc, AtomicBool, Ordering};
+use crate::host::wait::Bell;
+use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 
 /// What both ends of an outer edge, and the report, share.

@@ -1,10 +1,11 @@
 //! The consumer's end of an edge, and what is left of it when both ends have stopped.
 
 use super::local::{Local, take_runs};
-use super::{CrossRx, CrossRxKind, Lanes, Params, Reason, Stamped, State, WhenFull};
-use crate::meter::{Run, push_run};
-use crate::payload::{Header, Message, Payload};
-use crate::sync::Arc;
+use super::{CrossRx, CrossRxKind, Lanes, Params, Reason, Stamped, State};
+use crate::base::policy::WhenFull;
+use crate::host::sync::Arc;
+use crate::ledger::{Run, push_run};
+use crate::message::payload::{Header, Message, Payload};
 use crossbeam_queue::ArrayQueue;
 use std::rc::Rc;
 

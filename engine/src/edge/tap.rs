@@ -4,8 +4,8 @@
 //! tap has room and its own pool a slot: whoever looks slowly, or not at all, costs the graph nothing but the counting.
 
 use super::{CrossTx, CrossTxKind, OuterTx, Params, Reason};
-use crate::payload::{Message, Payload};
-use crate::pool::Pool;
+use crate::message::payload::{Message, Payload};
+use crate::message::pool::Pool;
 
 /// Where a tap's copies are made.
 pub(crate) struct TapTx<T: Payload> {

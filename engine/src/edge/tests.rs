@@ -3,9 +3,9 @@
 use super::rx::RxKind;
 use super::tx::HYSTERESIS_NS;
 use super::*;
-use crate::clock::Time;
-use crate::meter::Run;
-use crate::payload::{Header, Plain};
+use crate::host::clock::Time;
+use crate::ledger::Run;
+use crate::message::payload::{Header, Plain};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Number(u64);

@@ -1,10 +1,11 @@
 //! The producer's end of an edge.
 
 use super::local::{Local, split_runs};
-use super::{CrossTx, CrossTxKind, Lanes, Params, Reason, Stamped, TapTx, WhenFull};
-use crate::meter::Run;
-use crate::payload::{Message, Payload, Qos};
-use crate::sync::Arc;
+use super::{CrossTx, CrossTxKind, Lanes, Params, Reason, Stamped, TapTx};
+use crate::base::policy::WhenFull;
+use crate::host::sync::Arc;
+use crate::ledger::Run;
+use crate::message::payload::{Message, Payload, Qos};
 use crossbeam_queue::ArrayQueue;
 use std::rc::Rc;
 

@@ -4,21 +4,28 @@
 //! program that is faster than the graph is told so, or waits. Buffers are loaned from a pool that was sized while planning
 //! for everything the graph can hold, what waits to enter it, and what the program has on loan.
 
-use super::{Berth, Dock, Moored, Way, end_of, has_buffers, lock, sleep_unless};
-use crate::clock::Time;
-use crate::edge::{OuterParams, OuterRx, OuterTx, Shared, State, WhenFull, outer};
-use crate::emit::Emit;
-use crate::error::{NodeError, PlanErrors};
+use super::{end_of, has_buffers, sleep_unless};
+use crate::base::error::PlanErrors;
+use crate::base::policy::WhenFull;
+use crate::edge::{OuterParams, OuterRx, OuterTx, Shared, State, outer};
+use crate::exec::endpoint::Berth;
+use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::Moored;
+use crate::exec::endpoint::Way;
+use crate::exec::planned::{NodeParts, PlannedNode};
+use crate::exec::shared::lock;
+use crate::exec::stage::{SourceStage, Stage};
+use crate::exec::worker::Cx;
+use crate::host::clock::Time;
+use crate::host::sync::{Arc, DynArc};
+use crate::host::wait::Bell;
+use crate::message::payload::{Header, Message, Payload, Qos};
+use crate::message::pool::Pool;
+use crate::message::tensor::{Content, Layout, PortSpec, Tensor, TensorError, TensorMut};
+use crate::node::emit::Emit;
+use crate::node::error::NodeError;
+use crate::node::port::Outputs;
 use crate::node::{Building, Given, Next, Node, Planning, PortType, Ports, Source};
-use crate::payload::{Header, Message, Payload, Qos};
-use crate::pool::Pool;
-use crate::port::Outputs;
-use crate::registry::{NodeParts, PlannedNode};
-use crate::stage::{SourceStage, Stage};
-use crate::sync::{Arc, DynArc};
-use crate::tensor::{Content, Layout, PortSpec, Tensor, TensorError, TensorMut};
-use crate::wait::Bell;
-use crate::worker::Cx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;

@@ -3,19 +3,25 @@
 //! `kind: outlet` is a sink like any other. The policy of its edge is that of the way to the program too: with `block` the
 //! graph waits for a program that is slower, with `latest` the program finds the newest.
 
+use super::inlet;
 use super::receiver::{Receiver, RecvError};
-use super::{Berth, Dock, Moored, Way, inlet};
-use crate::clock::Time;
-use crate::edge::{OuterParams, OuterTx, Reason, Shared, WhenFull, outer};
-use crate::error::{NodeError, NodeErrorKind, PlanErrors};
+use crate::base::error::PlanErrors;
+use crate::base::policy::WhenFull;
+use crate::edge::{OuterParams, OuterTx, Reason, Shared, outer};
+use crate::exec::endpoint::Berth;
+use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::Moored;
+use crate::exec::endpoint::Way;
+use crate::exec::planned::{NodeParts, PlannedNode};
+use crate::exec::stage::{SinkStage, Stage};
+use crate::exec::worker::Cx;
+use crate::host::clock::Time;
+use crate::host::sync::{Arc, DynArc};
+use crate::host::wait::Bell;
+use crate::message::payload::{Message, Payload};
+use crate::message::tensor::Layout;
+use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::{Building, Given, InPort, Inputs, Node, Planning, PortType, Ports, Sink};
-use crate::payload::{Message, Payload};
-use crate::registry::{NodeParts, PlannedNode};
-use crate::stage::{SinkStage, Stage};
-use crate::sync::{Arc, DynArc};
-use crate::tensor::Layout;
-use crate::wait::Bell;
-use crate::worker::Cx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;

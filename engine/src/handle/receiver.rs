@@ -1,11 +1,13 @@
 //! What outlets and taps have in common: taking messages, waiting for them, and letting go of them.
 
-use super::{Dock, end_of, lock, sleep_unless};
-use crate::clock::Time;
+use super::{end_of, sleep_unless};
 use crate::edge::{OuterRx, Reason, State};
-use crate::payload::{Message, Payload};
-use crate::sync::{Arc, DynArc};
-use crate::wait::Bell;
+use crate::exec::endpoint::Dock;
+use crate::exec::shared::lock;
+use crate::host::clock::Time;
+use crate::host::sync::{Arc, DynArc};
+use crate::host::wait::Bell;
+use crate::message::payload::{Message, Payload};
 use std::time::Duration;
 
 /// Why there is no message.

@@ -1,14 +1,16 @@
 //! Taps: a program looks at what passes, and cannot slow it.
 
 use super::receiver::{Receiver, RecvError};
-use super::{Dock, Way};
-use crate::clock::Time;
-use crate::edge::{OuterParams, OuterRx, Shared, TapTx, WhenFull, outer};
-use crate::payload::{Message, Payload};
-use crate::pool::Pool;
-use crate::running::RunShared;
-use crate::sync::{Arc, DynArc};
-use crate::wait::Bell;
+use crate::base::policy::WhenFull;
+use crate::edge::{OuterParams, OuterRx, Shared, TapTx, outer};
+use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::Way;
+use crate::exec::shared::RunShared;
+use crate::host::clock::Time;
+use crate::host::sync::{Arc, DynArc};
+use crate::host::wait::Bell;
+use crate::message::payload::{Message, Payload};
+use crate::message::pool::Pool;
 use std::fmt;
 use std::time::Duration;
 

@@ -4,14 +4,14 @@ use super::connection::remedy;
 use super::planner::Planner;
 use super::sizing::loses_nothing;
 use super::{EdgePlan, NodePlan};
-use crate::edge::WhenFull;
-use crate::intake::JoinPolicy;
+use crate::base::policy::JoinPolicy;
+use crate::base::policy::WhenFull;
+use crate::base::unit::show_ns;
+use crate::file::spec::NodeSpec;
+use crate::message::tensor::Dim;
 use crate::node::{Claim, Cost, Ports};
-use crate::place::WorkerPlan;
-use crate::registry::Role;
-use crate::spec::NodeSpec;
-use crate::tensor::Dim;
-use crate::unit::show_ns;
+use crate::plan::place::WorkerPlan;
+use crate::plan::registry::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Planner<'_> {

@@ -2,12 +2,14 @@
 
 use super::planner::{Planner, Producer};
 use super::{EdgePlan, NodePlan};
-use crate::edge::{Admission, WhenFull};
-use crate::error::{Place, suggest};
-use crate::node::{MAX_PORTS, PortType};
-use crate::registry::PlannedNode;
-use crate::spec::{InputSpec, NodeSpec};
-use crate::tensor::{Content, DType, Dim, PortSpec};
+use crate::base::error::{Place, suggest};
+use crate::base::policy::WhenFull;
+use crate::edge::Admission;
+use crate::exec::planned::PlannedNode;
+use crate::file::spec::{InputSpec, NodeSpec};
+use crate::message::MAX_PORTS;
+use crate::message::tensor::{Content, DType, Dim, PortSpec};
+use crate::node::PortType;
 
 impl Planner<'_> {
     /// Matches a node's connections to its ports.
@@ -118,7 +120,7 @@ impl Planner<'_> {
                 buffer: 0,
                 admission,
                 thins: plan.rule.thins(port),
-                max_age: connection.max_age.map(crate::unit::Span::as_nanos),
+                max_age: connection.max_age.map(crate::base::unit::Span::as_nanos),
                 expect_every: connection.expect_every.map(|e| (e.as_nanos(), connection.on_gap)),
             };
             let given = nodes.get(producer_at).and_then(|n| n.planned.as_ref()).map(|p| p.output_types()[from_port]);

@@ -2,10 +2,10 @@
 
 use super::effort::Effort;
 use super::{EdgePlan, NodePlan};
-use crate::intake::{JoinPolicy, Pick};
+use crate::base::policy::{JoinPolicy, Pick};
+use crate::message::origins::MOST_ORIGINS;
+use crate::message::tensor::Tensor;
 use crate::node::PortType;
-use crate::origins::MOST_ORIGINS;
-use crate::tensor::Tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sources by their numbers, in order: a set that is put together in as many steps as it is long.

@@ -3,10 +3,11 @@
 use super::effort::Effort;
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan, PathPlan};
-use crate::error::suggest;
-use crate::intake::JoinPolicy;
-use crate::registry::Role;
-use crate::stage::{OnMiss, Rules};
+use crate::base::error::suggest;
+use crate::base::policy::JoinPolicy;
+use crate::base::policy::OnMiss;
+use crate::exec::stage::Rules;
+use crate::plan::registry::Role;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -37,7 +38,7 @@ impl Planner<'_> {
             paths.push(PathPlan {
                 from: path.from.clone(),
                 to: path.to.clone(),
-                deadline: path.deadline.map(crate::unit::Span::as_nanos),
+                deadline: path.deadline.map(crate::base::unit::Span::as_nanos),
                 on_miss: path.on_miss,
                 untold_behind: untold.map(|at| nodes[*at].name.clone()),
             });
@@ -48,7 +49,7 @@ impl Planner<'_> {
     /// A deadline that the plan's own waits, and calls that are known to take that long, exceed is missed by every message. What
     /// calls may take, or took when they were measured, is noted. Planted delays are there to be rehearsed.
     pub(super) fn check_waits(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
-        let (spec, show) = (self.spec, crate::unit::show_ns);
+        let (spec, show) = (self.spec, crate::base::unit::show_ns);
         let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
         let find = |name: &str| named.get(name).copied();
         let mut by_source: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
@@ -71,7 +72,7 @@ impl Planner<'_> {
             soonest(from, &behind, nodes, edges, &may_take, &mut most);
             for (at, to) in paths {
                 let path = &spec.paths[at];
-                let deadline = path.deadline.map_or(0, crate::unit::Span::as_nanos);
+                let deadline = path.deadline.map_or(0, crate::base::unit::Span::as_nanos);
                 if let Some((least, slowest, _)) = least[to].filter(|(least, _, _)| *least > deadline) {
                     let node = &nodes[slowest];
                     let (why, less) = match takes(node) {

@@ -5,16 +5,20 @@ use super::effort::Effort;
 use super::lineage::follow;
 use super::path::rules;
 use super::{EdgePlan, NodePlan, Options, OutputPlan, Plan};
-use crate::emit::{Begin, Skew};
-use crate::error::{At, Place, PlanErrors, Problem, Problems, suggest};
-use crate::intake::{JoinPolicy, JoinRule, Pick};
-use crate::node::{Claim, Cost, Given, MAX_PORTS, Planning};
-use crate::payload::Qos;
-use crate::place::{self, Why};
-use crate::registry::{PlannedNode, Registry, Role};
-use crate::spec::{JoinSpec, NodeSpec, Spec};
-use crate::stage::{BySource, OnError, Rules};
-use crate::tensor::{DType, PortSpec};
+use crate::base::error::{At, Place, PlanErrors, Problem, Problems, suggest};
+use crate::base::policy::OnError;
+use crate::base::policy::{JoinPolicy, Pick};
+use crate::exec::planned::PlannedNode;
+use crate::exec::stage::{BySource, Rules};
+use crate::file::spec::{JoinSpec, NodeSpec, Spec};
+use crate::message::MAX_PORTS;
+use crate::message::payload::Qos;
+use crate::message::tensor::{DType, PortSpec};
+use crate::node::emit::{Begin, Skew};
+use crate::node::intake::JoinRule;
+use crate::node::{Claim, Cost, Given, Planning};
+use crate::plan::place::{self, Why};
+use crate::plan::registry::{Registry, Role};
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +154,7 @@ impl Planner<'_> {
     }
 
     fn cpus(&mut self) -> Vec<usize> {
-        let allowed = crate::cpu::allowed_cpus();
+        let allowed = crate::host::cpu::allowed_cpus();
         let Some(asked) = &self.options.cpus else { return allowed };
         let missing: Vec<usize> = asked.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
         if asked.is_empty() || !missing.is_empty() {
@@ -285,7 +289,7 @@ impl Planner<'_> {
                 blocking: false,
                 helpers: 0,
                 fault: None,
-                budget: node.budget.map(crate::unit::Span::as_nanos),
+                budget: node.budget.map(crate::base::unit::Span::as_nanos),
                 rules: Rules::default(),
                 traced: false,
                 sources: Vec::new(),
@@ -519,8 +523,8 @@ impl Planner<'_> {
         plan.rule = JoinRule {
             policy: *policy,
             patience: *patience,
-            within: within.map_or(0, crate::unit::Span::as_nanos),
-            hold: hold.map_or(0, crate::unit::Span::as_nanos),
+            within: within.map_or(0, crate::base::unit::Span::as_nanos),
+            hold: hold.map_or(0, crate::base::unit::Span::as_nanos),
             trigger: at,
             pick: pick.unwrap_or_default(),
             anchor,

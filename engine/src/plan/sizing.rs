@@ -3,16 +3,16 @@
 use super::effort::Effort;
 use super::planner::Planner;
 use super::{EdgePlan, Memory, NodePlan, OutputPlan};
-use crate::edge::WhenFull;
-use crate::error::{Place, Problem};
-use crate::intake::{JoinPolicy, Pick};
-use crate::meter::{Run, histogram_bytes};
-use crate::pool::pool_bytes;
-use crate::registry::Role;
-use crate::spec::NodeSpec;
-use crate::stage::BURST;
-use crate::tensor::{Dim, PortSpec};
-use crate::unit::show_bytes;
+use crate::base::error::{Place, Problem};
+use crate::base::policy::WhenFull;
+use crate::base::policy::{JoinPolicy, Pick};
+use crate::base::unit::show_bytes;
+use crate::edge::BURST;
+use crate::file::spec::NodeSpec;
+use crate::ledger::{Run, histogram_bytes};
+use crate::message::pool::pool_bytes;
+use crate::message::tensor::{Dim, PortSpec};
+use crate::plan::registry::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Planner<'_> {
@@ -290,7 +290,10 @@ impl Planner<'_> {
         let out = &mut nodes[at].outputs[port];
         let dynamic = spec.shape.iter().filter(|d| matches!(d, Dim::AtMost(_))).count();
         match pool_bytes(spec, slots, out.rows, out.origins.len()) {
-            Some(bytes) if dynamic <= crate::pool::MAX_DYNAMIC && spec.shape.len() <= crate::tensor::MAX_RANK => {
+            Some(bytes)
+                if dynamic <= crate::message::pool::MAX_DYNAMIC
+                    && spec.shape.len() <= crate::message::tensor::MAX_RANK =>
+            {
                 (out.slots, out.bytes) = (slots, bytes);
             }
             // A size without a bound was refused where it was declared.
@@ -364,7 +367,7 @@ impl Planner<'_> {
             nodes: node_bytes,
             histograms,
             windows: histograms.saturating_mul(2),
-            events: crate::running::queue_bytes(),
+            events: crate::exec::notice::queue_bytes(),
             limit,
         };
         if memory.total() > limit {
@@ -551,7 +554,7 @@ fn addresses_left() -> usize {
     if limit == RLIM_INFINITY {
         return usize::MAX;
     }
-    let status = crate::files::system_text("/proc/self/status").unwrap_or_default();
+    let status = crate::host::files::system_text("/proc/self/status").unwrap_or_default();
     let taken =
         status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix("kB")?.trim().parse().ok());
     let left = limit.saturating_sub(taken.unwrap_or(0u64).saturating_mul(1024));
@@ -561,8 +564,8 @@ fn addresses_left() -> usize {
 /// 80 % of what the control group or the machine has.
 fn default_memory() -> usize {
     let group =
-        crate::files::system_text("/sys/fs/cgroup/memory.max").ok().and_then(|t| t.trim().parse::<usize>().ok());
-    let machine = crate::files::system_text("/proc/meminfo").ok().and_then(|text| {
+        crate::host::files::system_text("/sys/fs/cgroup/memory.max").ok().and_then(|t| t.trim().parse::<usize>().ok());
+    let machine = crate::host::files::system_text("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
         line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()?.checked_mul(1024)
     });

@@ -1,0 +1,6 @@
+//! What everything stands on: problems with their places, quantities, the words of policies, YAML as a tree. Names nothing above it.
+
+pub(crate) mod document;
+pub(crate) mod error;
+pub(crate) mod policy;
+pub mod unit;

@@ -1,0 +1,410 @@
+//! A tree as serde reads it: typed values, every unknown key, and the place of whatever is wrong.
+
+use super::{Key, Tree, Value, Word};
+use crate::base::error::{Place, Problem, suggest};
+use serde::de::{self, IntoDeserializer};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fmt;
+
+/// Why a tree cannot be read as a type.
+#[derive(Debug, Default)]
+pub(super) struct ReadError {
+    pub(super) place: Option<Place>,
+    pub(super) message: String,
+    pub(super) help: Option<String>,
+    /// The field that is missing, where that is what is wrong.
+    pub(super) missing: Option<&'static str>,
+    /// It follows from another error, which was reported.
+    pub(super) is_known: bool,
+    /// What it is about was set aside: reading again goes on behind it.
+    pub(super) is_set_aside: bool,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl de::Error for ReadError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        ReadError { message: message.to_string(), ..ReadError::default() }
+    }
+    fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let number = match found {
+            de::Unexpected::Signed(n) => Some(n.to_string()),
+            de::Unexpected::Unsigned(n) => Some(n.to_string()),
+            de::Unexpected::Float(n) => Some(n.to_string()),
+            _ => None,
+        };
+        let found = match found {
+            de::Unexpected::Str(t) => format!("`{t}`"),
+            de::Unexpected::Unit => "nothing".into(),
+            de::Unexpected::Seq => "a list".into(),
+            de::Unexpected::Map => "a map".into(),
+            de::Unexpected::Signed(n) => format!("the number {n}"),
+            de::Unexpected::Unsigned(n) => format!("the number {n}"),
+            de::Unexpected::Float(n) => format!("the number {n}"),
+            other => other.to_string(),
+        };
+        let expected = expected_in_words(expected);
+        let expected = match expected.as_str() {
+            "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "a whole number, 0 or more",
+            "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
+            "f32" | "f64" => "a number",
+            "a string" => "text",
+            "a boolean" => "`true` or `false`",
+            other => other,
+        };
+        // Which unit was meant, only the writer knows; that one is missing is plain.
+        let units = match expected.split(" with").next() {
+            Some("a time") => ["ms", "us", "s"].as_slice(),
+            Some("a rate") => &["Hz"],
+            Some("a size") => &["B", "KiB", "MiB"],
+            _ => &[],
+        };
+        let help = match number {
+            Some(number) if !units.is_empty() => {
+                let all: Vec<String> = units.iter().map(|unit| format!("`{number}{unit}`")).collect();
+                format!("write the unit: {}", all.join(", "))
+            }
+            _ => format!("write {expected}"),
+        };
+        ReadError { message: format!("{found} is not {expected}"), help: Some(help), ..ReadError::default() }
+    }
+    fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+    fn invalid_length(found: usize, expected: &dyn de::Expected) -> Self {
+        let expected = expected_in_words(expected);
+        let help = Some(format!("write {expected}"));
+        ReadError { message: format!("a list of {found} is not {expected}"), help, ..ReadError::default() }
+    }
+    fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
+        let help = suggest(found, expected.iter().copied());
+        let all = expected.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
+        ReadError { message: format!("`{found}` is not one of {all}"), help: Some(help), ..ReadError::default() }
+    }
+    fn missing_field(field: &'static str) -> Self {
+        ReadError { message: format!("`{field}` is missing"), missing: Some(field), ..ReadError::default() }
+    }
+}
+
+/// What serde expects, lists called so.
+fn expected_in_words(expected: &dyn de::Expected) -> String {
+    let text = expected.to_string();
+    let list = ["an array of length ", "a tuple of size "].iter().find_map(|words| text.strip_prefix(words));
+    match list {
+        Some(length) => format!("a list of {length}"),
+        None if text == "a sequence" => "a list".into(),
+        None => text,
+    }
+}
+
+/// What was found while a tree was read, if need be several times: serde stops at the first value that is wrong, which is then
+/// set aside.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Unknown keys.
+    pub(super) unknown: RefCell<Vec<Problem>>,
+    /// Maps whose unknown keys were reported.
+    looked_at: RefCell<HashSet<*const Tree>>,
+    /// Values that were reported.
+    aside: RefCell<HashSet<*const Tree>>,
+}
+
+impl Findings {
+    fn is_aside(&self, tree: &Tree) -> bool {
+        self.aside.borrow().contains(&std::ptr::from_ref(tree))
+    }
+
+    /// Whether something in it was set aside.
+    fn is_reduced(&self, tree: &Tree) -> bool {
+        !self.aside.borrow().is_empty()
+            && match &tree.value {
+                Value::List(items) => items.iter().any(|item| self.is_reduced(item)),
+                Value::Map(entries) => entries.iter().any(|(_, value)| self.is_aside(value) || self.is_reduced(value)),
+                _ => false,
+            }
+    }
+}
+
+/// Reads a [`Tree`] as a serde deserializer, remembering the place of what it is at.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    tree: &'a Tree,
+    findings: &'a Findings,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(tree: &'a Tree, findings: &'a Findings) -> Self {
+        Reader { tree, findings }
+    }
+
+    fn at(self, tree: &'a Tree) -> Self {
+        Reader { tree, ..self }
+    }
+
+    /// Puts the place of this value on an error that has none yet.
+    fn placed<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        result.map_err(|mut e| {
+            if e.place.is_none() {
+                e.is_known = match e.missing {
+                    Some(field) => self.tree.entries().iter().any(|(key, _)| key.name == field),
+                    None => self.findings.is_reduced(self.tree),
+                };
+                e.place = Some(self.tree.place.clone());
+            }
+            e
+        })
+    }
+}
+
+fn visit_int<'de, V: de::Visitor<'de>>(i: i128, visitor: V) -> Result<V::Value, ReadError> {
+    match (u64::try_from(i), i64::try_from(i)) {
+        (Ok(n), _) => visitor.visit_u64(n),
+        (_, Ok(n)) => visitor.visit_i64(n),
+        _ => visitor.visit_i128(i),
+    }
+}
+
+impl<'de> de::Deserializer<'de> for Reader<'_> {
+    type Error = ReadError;
+
+    fn deserialize_any<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let result = match &self.tree.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(b) => visitor.visit_bool(*b),
+            Value::Int(i) => visit_int(*i, visitor),
+            Value::Float(x) => visitor.visit_f64(*x),
+            Value::Text(t) => visitor.visit_str(t),
+            Value::Word(word) => match word.value() {
+                Value::Null => visitor.visit_unit(),
+                Value::Bool(b) => visitor.visit_bool(b),
+                Value::Int(i) => visit_int(i, visitor),
+                Value::Float(x) => visitor.visit_f64(x),
+                _ => visitor.visit_str(&word.text),
+            },
+            Value::List(items) => visitor.visit_seq(Items { reader: self, items: items.iter() }),
+            Value::Map(entries) => {
+                visitor.visit_map(Entries { reader: self, fields: None, entries: entries.iter(), value: None })
+            }
+        };
+        self.placed(result)
+    }
+
+    fn deserialize_option<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match &self.tree.value {
+            Value::Null => visitor.visit_none(),
+            Value::Word(word) if word.value() == Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_struct<V: de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        let result = match &self.tree.value {
+            Value::Map(entries) => {
+                // All of them now: the first wrong value would end the reading.
+                let is_new = self.findings.looked_at.borrow_mut().insert(self.tree);
+                for (key, _) in entries.iter().filter(|(key, _)| is_new && !fields.contains(&key.name.as_str())) {
+                    let problem = Problem::new("E0103", key.place.clone(), format!("unknown key `{}`", key.name))
+                        .help(suggest(&key.name, fields.iter().copied()));
+                    self.findings.unknown.borrow_mut().push(problem);
+                }
+                visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: entries.iter(), value: None })
+            }
+            // A config left out is an empty one.
+            Value::Null => {
+                visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: [].iter(), value: None })
+            }
+            other => Err(ReadError {
+                message: format!("{} is not a map", other.describe()),
+                help: Some(format!("keys: {}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))),
+                ..ReadError::default()
+            }),
+        };
+        self.placed(result)
+    }
+
+    fn deserialize_enum<V: de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        let result = match &self.tree.value {
+            Value::Text(name) | Value::Word(Word { text: name, .. }) => {
+                visitor.visit_enum(Variant { reader: self, name, place: &self.tree.place, value: None })
+            }
+            Value::Map(entries) if entries.len() == 1 => {
+                let (Key { name, place, .. }, value) = &entries[0];
+                visitor.visit_enum(Variant { reader: self, name, place, value: Some(value) })
+            }
+            other => {
+                let all = variants.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
+                let (found, help) = match other {
+                    Value::Map(entries) => (format!("a map of {}", entries.len()), "write one of them alone"),
+                    _ => (other.describe(), "write one of them"),
+                };
+                let (message, help) = (format!("{found} is not one of {all}"), Some(help.into()));
+                Err(ReadError { message, help, ..ReadError::default() })
+            }
+        };
+        self.placed(result)
+    }
+
+    fn deserialize_newtype_struct<V: de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_string<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match &self.tree.value {
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) => Err(ReadError {
+                place: Some(self.tree.place.clone()),
+                message: format!("{} is not text", self.tree.value.describe()),
+                help: Some("put it in quotes if text is meant".into()),
+                ..ReadError::default()
+            }),
+            Value::Word(word) => self.placed(visitor.visit_str(&word.text)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_str<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match &self.tree.value {
+            Value::Word(word) => self.placed(visitor.visit_str(&word.text)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char
+        bytes byte_buf unit unit_struct seq tuple tuple_struct map identifier ignored_any
+    }
+}
+
+struct Items<'a> {
+    reader: Reader<'a>,
+    items: std::slice::Iter<'a, Tree>,
+}
+
+impl<'de> de::SeqAccess<'de> for Items<'_> {
+    type Error = ReadError;
+    fn next_element_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ReadError> {
+        self.items.next().map(|item| seed.deserialize(self.reader.at(item))).transpose()
+    }
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len())
+    }
+}
+
+struct Entries<'a> {
+    reader: Reader<'a>,
+    fields: Option<&'static [&'static str]>,
+    entries: std::slice::Iter<'a, (Key, Tree)>,
+    value: Option<&'a Tree>,
+}
+
+impl<'de> de::MapAccess<'de> for Entries<'_> {
+    type Error = ReadError;
+
+    fn next_key_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ReadError> {
+        for (key, value) in self.entries.by_ref() {
+            let is_unknown = self.fields.is_some_and(|fields| !fields.contains(&key.name.as_str()));
+            if is_unknown || self.reader.findings.is_aside(value) {
+                continue;
+            }
+            self.value = Some(value);
+            return seed.deserialize(key.name.as_str().into_deserializer()).map(Some).map_err(|mut e: ReadError| {
+                e.place.get_or_insert_with(|| key.place.clone());
+                e
+            });
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
+        let value = self.value.take().expect("serde asks for a key before its value");
+        let reader = self.reader.at(value);
+        reader.placed(seed.deserialize(reader)).map_err(|mut e| {
+            if !std::mem::replace(&mut e.is_set_aside, true) {
+                reader.findings.aside.borrow_mut().insert(value);
+            }
+            e
+        })
+    }
+}
+
+/// A name that stands alone, or as the only key of a map.
+struct Variant<'a> {
+    reader: Reader<'a>,
+    name: &'a str,
+    place: &'a Place,
+    value: Option<&'a Tree>,
+}
+
+impl<'a> Variant<'a> {
+    /// Reads what belongs to the name, at its own place.
+    fn value(self) -> Result<Reader<'a>, ReadError> {
+        let missing = || ReadError {
+            place: Some(self.place.clone()),
+            message: format!("`{}` alone says too little", self.name),
+            help: Some(format!("write `{{ {}: … }}`", self.name)),
+            ..ReadError::default()
+        };
+        self.value.map(|value| self.reader.at(value)).ok_or_else(missing)
+    }
+}
+
+impl<'de> de::EnumAccess<'de> for Variant<'_> {
+    type Error = ReadError;
+    type Variant = Self;
+    fn variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ReadError> {
+        let name = seed.deserialize(self.name.into_deserializer()).map_err(|mut e: ReadError| {
+            e.place.get_or_insert_with(|| self.place.clone());
+            e
+        })?;
+        Ok((name, self))
+    }
+}
+
+impl<'de> de::VariantAccess<'de> for Variant<'_> {
+    type Error = ReadError;
+    fn unit_variant(self) -> Result<(), ReadError> {
+        match self.value {
+            None | Some(Tree { value: Value::Null, .. }) => Ok(()),
+            Some(value) => Err(ReadError {
+                place: Some(value.place.clone()),
+                message: format!("`{}` takes no value", self.name),
+                help: Some(format!("write `{}` alone", self.name)),
+                ..ReadError::default()
+            }),
+        }
+    }
+    fn newtype_variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ReadError> {
+        let value = self.value()?;
+        value.placed(seed.deserialize(value))
+    }
+    fn tuple_variant<V: de::Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ReadError> {
+        de::Deserializer::deserialize_any(self.value()?, visitor)
+    }
+    fn struct_variant<V: de::Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        de::Deserializer::deserialize_struct(self.value()?, "", fields, visitor)
+    }
+}

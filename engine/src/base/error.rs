@@ -1,0 +1,272 @@
+//! What is wrong with a graph: where, what is there, what was expected and the way out.
+//!
+//! Loading and planning collect [`Problem`]s, each with a place in the graph file and a stable code, and answer
+//! with all of them at once. What a node finds wrong with its config are [`PlanErrors`], which become problems.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// A position in a graph file; lines and columns count from one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Place {
+    /// The file as the user named it, `<graph>` for text that came from memory.
+    pub file: Arc<str>,
+    /// Line, from 1; 0 where the text has no such place.
+    pub line: u64,
+    /// Column in characters, from 1.
+    pub column: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            write!(f, "{}", Escaped(&self.file))
+        } else {
+            write!(f, "{}:{}:{}", Escaped(&self.file), self.line, self.column)
+        }
+    }
+}
+
+/// Characters of a problem's message.
+const MAX_MESSAGE: usize = 600;
+
+/// One thing wrong with a graph: its code, its place, what was found and expected, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Stable code, `E` and four digits.
+    pub code: &'static str,
+    /// Where it stands.
+    pub place: Place,
+    /// What is there and what was expected.
+    pub message: String,
+    /// The way out, where one is known.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    /// A problem at a place.
+    pub fn new(code: &'static str, place: Place, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        // A name of a megabyte is not said back.
+        if let Some((at, _)) = message.char_indices().nth(MAX_MESSAGE) {
+            message.truncate(at);
+            message.push('…');
+        }
+        Problem { code, place, message, help: None }
+    }
+
+    /// Adds the way out.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A line each: a name with a line end in it would pass for another problem.
+        let line = |text: &str| Escaped(text).to_string().replace('\n', " ");
+        write!(f, "{}: error[{}]: {}", line(&self.place.to_string()), self.code, line(&self.message))?;
+        if let Some(help) = &self.help {
+            write!(f, "\n    help: {}", line(help))?;
+        }
+        Ok(())
+    }
+}
+
+/// Every problem found in a graph, in the order of their places. Never empty when it is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl Problems {
+    /// Adds one.
+    pub fn push(&mut self, problem: Problem) {
+        self.0.push(problem);
+    }
+
+    /// True when nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `Ok(value)` when nothing is wrong.
+    ///
+    /// # Errors
+    /// Itself, sorted by place, when something is.
+    pub fn into_result<T>(self, value: T) -> Result<T, Problems> {
+        if self.is_empty() { Ok(value) } else { Err(self.sorted()) }
+    }
+
+    /// By place, each once.
+    pub(crate) fn sorted(mut self) -> Problems {
+        self.0.sort_by(|a, b| a.place.cmp(&b.place).then(a.code.cmp(b.code)));
+        self.0.dedup();
+        self
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// What a node finds wrong while planning; the engine turns its field names into places in the graph file.
+///
+/// ```
+/// use limen::PlanErrors;
+/// let mut errors = PlanErrors::default();
+/// errors.at("range[1]", "1 is not above range[0], which is 1").help("give a wider range");
+/// assert!(errors.into_result(()).is_err());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanErrors(pub(crate) Vec<FieldError>);
+
+/// One entry of [`PlanErrors`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldError {
+    pub(crate) at: At,
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum At {
+    Node,
+    Field(String),
+    Input(String),
+}
+
+impl FieldError {
+    /// Adds the way out.
+    pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl PlanErrors {
+    /// Something wrong with the node as a whole.
+    pub fn node(&mut self, message: impl Into<String>) -> &mut FieldError {
+        self.add(At::Node, message.into())
+    }
+
+    /// Something wrong with a field of the node's config, named as in `batch.max` or `range[1]`.
+    pub fn at(&mut self, field: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
+        self.add(At::Field(field.into()), message.into())
+    }
+
+    /// Something wrong with what an input port is connected to.
+    pub fn input(&mut self, port: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
+        self.add(At::Input(port.into()), message.into())
+    }
+
+    /// Adds what others found.
+    pub fn append(&mut self, mut others: PlanErrors) {
+        self.0.append(&mut others.0);
+    }
+
+    /// What is wrong, one sentence each, without the places.
+    pub fn messages(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|error| error.message.as_str())
+    }
+
+    fn add(&mut self, at: At, message: String) -> &mut FieldError {
+        self.0.push(FieldError { at, message, help: None });
+        let last = self.0.len() - 1;
+        &mut self.0[last]
+    }
+
+    /// `Ok(value)` when nothing is wrong.
+    ///
+    /// # Errors
+    /// Itself, when something is.
+    pub fn into_result<T>(self, value: T) -> Result<T, PlanErrors> {
+        if self.0.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+/// Whether a terminal acts on a character instead of showing it: control characters, and those that turn the direction of
+/// the text around them or end its line.
+pub fn is_terminal_control(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// Writes text from files so that a terminal shows it and never obeys it.
+pub struct Escaped<'a>(pub &'a str);
+
+impl fmt::Debug for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        for c in self.0.chars() {
+            if c == '\n' || c == '\t' || !is_terminal_control(c) {
+                f.write_char(c)?;
+            } else {
+                write!(f, "{}", c.escape_default())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Among more names than this, only those that begin alike are looked at: a graph of ten thousand nodes may have as many wrong names.
+const MANY: usize = 256;
+/// So many names are listed where none is near.
+const LISTED: usize = 16;
+
+/// The nearest of some names, for "did you mean"; none where none is near.
+///
+/// ```
+/// assert_eq!(limen::nearest("resise", ["argmax", "resize"]), Some("resize"));
+/// assert_eq!(limen::nearest("a", ["b"]), None);
+/// ```
+pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let many = among.clone().into_iter().nth(MANY).is_some();
+    let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
+    among
+        .into_iter()
+        .take(10 * MANY)
+        .filter(alike)
+        .take(MANY / 4)
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        // A name none of which is left is another name.
+        .filter(|(distance, candidate)| {
+            *distance <= (candidate.len().min(name.len()) / 3).max(1) && *distance < name.len()
+        })
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// "did you mean `x`?", or the list of what there is.
+pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    if let Some(near) = nearest(name, among.clone()) {
+        return format!("did you mean `{near}`?");
+    }
+    let listed: Vec<_> = among.clone().into_iter().take(LISTED).map(|n| format!("`{n}`")).collect();
+    if listed.is_empty() {
+        return "there is none to choose from".into();
+    }
+    let more = match among.into_iter().skip(LISTED).take(MANY).count() {
+        0 => String::new(),
+        MANY => " and many more".into(),
+        more => format!(" and {more} more"),
+    };
+    format!("there are: {}{more}", listed.join(", "))
+}

@@ -1,0 +1,11 @@
+//! What turns on a core: workers, the stages they turn, and what all workers of a run share.
+
+pub(crate) mod endpoint;
+pub mod infer;
+pub(crate) mod mailbox;
+pub(crate) mod notice;
+pub(crate) mod planned;
+pub(crate) mod scheduler;
+pub(crate) mod shared;
+pub(crate) mod stage;
+pub(crate) mod worker;

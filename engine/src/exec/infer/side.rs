@@ -1,0 +1,94 @@
+//! The buffers between messages and a model: where a batch is put together, and where its outputs go.
+
+use super::Held;
+use super::flight::Flight;
+use crate::message::MAX_PORTS;
+use crate::message::pool::Pool;
+use crate::message::tensor::{DType, PortSpec, Tensor};
+use crate::node::Many;
+use crate::node::backend::{BackendError, BatchMut, BatchRef, TensorSpec};
+use crate::node::emit::Emit;
+use crate::node::error::NodeError;
+use arrayvec::ArrayVec;
+use std::collections::VecDeque;
+
+/// Shape and buffer of one input or output of the model.
+pub(super) struct Side {
+    dtype: DType,
+    shape: Vec<usize>,
+    pub(super) item_bytes: usize,
+    /// Where a batch is assembled; for an output, where it goes when nothing is connected. In 8-byte words, so that
+    /// it is aligned for every dtype.
+    pub(super) buffer: Vec<u64>,
+}
+
+impl Side {
+    pub(super) fn new(spec: &TensorSpec, max: usize) -> Result<Self, NodeError> {
+        let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
+        let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
+            let why = format!("{port} has dims that are not fixed; connect inputs of fixed shape");
+            return Err(NodeError::input(&*spec.name, why));
+        };
+        let words = item_bytes.saturating_mul(max).div_ceil(8);
+        let mut buffer = Vec::new();
+        if buffer.try_reserve_exact(words).is_err() {
+            return Err(NodeError::input(&*spec.name, format!("the system has no memory for {max} of {port}")));
+        }
+        buffer.resize(words, 0);
+        Ok(Side { dtype: spec.dtype, shape, item_bytes, buffer })
+    }
+}
+
+/// The inputs of a call with the first `n` messages held. Of several the bytes are copied one behind the other; one alone is
+/// read where it lies.
+pub(super) fn batches<'a>(
+    sides: &'a mut [Side],
+    held: &'a VecDeque<Held>,
+    n: usize,
+) -> ArrayVec<BatchRef<'a>, MAX_PORTS> {
+    let batch = |(i, side): (usize, &'a mut Side)| {
+        let bytes = match (held.front(), n) {
+            (Some(only), 1) if only.set[i].body.bytes().len() == side.item_bytes => only.set[i].body.bytes(),
+            _ => {
+                let buffer: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut side.buffer)[..n * side.item_bytes];
+                for (held, row) in held.iter().zip(buffer.chunks_exact_mut(side.item_bytes.max(1))) {
+                    row.copy_from_slice(held.set[i].body.bytes());
+                }
+                &*buffer
+            }
+        };
+        BatchRef { dtype: side.dtype, shape: &side.shape, bytes }
+    };
+    sides.iter_mut().enumerate().map(batch).collect()
+}
+
+/// Has the outputs of a call written to a slot of each port, and emits the rows of the messages that leave.
+pub(super) fn emit_rows(
+    emit: &mut Emit<Many<Tensor>>,
+    outputs: &mut [Side],
+    flight: &Flight,
+    write: impl FnOnce(&mut [BatchMut<'_>]) -> Result<(), BackendError>,
+) -> Result<(), NodeError> {
+    let mut slots = ArrayVec::<_, MAX_PORTS>::new();
+    for port in emit.ports.iter_mut() {
+        // An output that nothing takes is computed into a buffer of its own and forgotten.
+        let slot = if port.is_connected() { port.pool().map(|pool| pool.take()).transpose()? } else { None };
+        slots.push(slot);
+    }
+    let mut outs = ArrayVec::<BatchMut<'_>, MAX_PORTS>::new();
+    for (side, slot) in outputs.iter_mut().zip(&mut slots) {
+        let bytes = match slot {
+            Some(slot) => Pool::batch_bytes(slot, flight.n),
+            None => &mut bytemuck::cast_slice_mut(&mut side.buffer)[..flight.n * side.item_bytes],
+        };
+        outs.push(BatchMut { dtype: side.dtype, shape: &side.shape, bytes });
+    }
+    write(&mut outs)?;
+    drop(outs);
+    for (port, slot) in emit.ports.iter_mut().zip(slots) {
+        for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, flight.headers.iter().copied(), &flight.origins)) {
+            port.send(row);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Where a worker leaves copies of its histograms for whoever asks: a buffer made at the start, in a queue of one.
+
+use crate::host::sync::{AtomicBool, Ordering, Padded};
+use crate::ledger::Term;
+use crossbeam_queue::ArrayQueue;
+use std::sync::OnceLock;
+
+/// What a histogram is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Node(usize),
+    /// From a source to a sink, both as indices of nodes.
+    Path(usize, usize),
+}
+
+/// One histogram in a worker's buffer: its counts, and one word more for how many of them are only stood for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) subject: Subject,
+    pub(crate) term: Term,
+    pub(crate) digits: u8,
+    pub(crate) words: usize,
+}
+
+/// A copy of a worker's histograms.
+pub(crate) struct Copied {
+    pub(crate) at: u64,
+    /// How often the worker had begun anew by then.
+    pub(crate) epoch: u64,
+    pub(crate) words: Box<[u64]>,
+}
+
+/// Where a worker leaves copies of its histograms.
+pub(crate) struct Mailbox {
+    pub(crate) asked: Padded<AtomicBool>,
+    /// The worker has ended, and answers nothing any more.
+    pub(crate) is_closed: AtomicBool,
+    pub(crate) empty: ArrayQueue<Box<[u64]>>,
+    pub(crate) full: ArrayQueue<Copied>,
+    /// What is in a copy; known once the worker's nodes are built.
+    pub(crate) parts: OnceLock<Vec<Part>>,
+}
+
+impl Default for Mailbox {
+    fn default() -> Self {
+        Mailbox {
+            asked: Padded::new(AtomicBool::new(false)),
+            is_closed: AtomicBool::new(false),
+            empty: ArrayQueue::new(1),
+            full: ArrayQueue::new(1),
+            parts: OnceLock::new(),
+        }
+    }
+}
+
+impl Mailbox {
+    /// The worker's histograms exist: makes the buffer for their copies.
+    pub(crate) fn open(&self, parts: Vec<Part>) {
+        let words = parts.iter().map(|part| part.words + 1).sum();
+        if self.parts.set(parts).is_ok() {
+            let is_put = self.empty.push(vec![0; words].into_boxed_slice()).is_ok();
+            debug_assert!(is_put, "the place is there for the one buffer");
+        }
+    }
+
+    /// Whether somebody waits for a copy.
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
+        // Acquire: the buffer was put back before this was said.
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// The buffer to copy to.
+    pub(crate) fn begin(&self) -> Option<Box<[u64]>> {
+        let words = self.empty.pop();
+        if words.is_none() {
+            self.asked.store(false, Ordering::Relaxed);
+        }
+        words
+    }
+
+    /// The copy is complete.
+    pub(crate) fn answer(&self, at: u64, epoch: u64, words: Box<[u64]>) {
+        self.asked.store(false, Ordering::Relaxed);
+        let is_put = self.full.push(Copied { at, epoch, words }).is_ok();
+        debug_assert!(is_put, "there is one buffer");
+    }
+
+    /// The worker ends.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an answer is still to come.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.is_asked() && !self.is_closed.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,426 @@
+//! What all workers of a run share: how far it has come, who failed, what they are told.
+
+use crate::base::policy::OnError;
+use crate::base::unit::show_ns;
+use crate::exec::mailbox::Mailbox;
+use crate::exec::notice::{EventQueue, Noticed, shortened};
+use crate::host::clock::Clock;
+use crate::host::cpu::Pinned;
+use crate::host::sync::Padded;
+use crate::host::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Ordering};
+use crate::host::wait::Bell;
+use crate::node::backend::{BackendStatus, Helpers};
+use crossbeam_queue::ArrayQueue;
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+const RUN: u8 = 0;
+const STOPPING: u8 = 1;
+const ABORTED: u8 = 2;
+
+/// Failures kept word for word; more are counted only.
+const FAILURES_KEPT: usize = 64;
+/// Settings waiting for one worker.
+pub(crate) const COMMANDS: usize = 64;
+
+/// Where a worker is: the node it turns, or none while it waits.
+#[derive(Debug, Default)]
+pub(crate) struct At(Padded<AtomicU64>);
+
+impl At {
+    /// A turn of a node begins.
+    #[inline]
+    pub(crate) fn enter(&self, node: usize) {
+        self.0.store(node as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// No node is being turned.
+    pub(crate) fn leave(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// The node that is being turned.
+    pub(crate) fn node(&self) -> Option<usize> {
+        self.0.load(Ordering::Relaxed).checked_sub(1).map(|node| node as usize)
+    }
+}
+
+/// How a call of a node failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) node: usize,
+    pub(crate) call: &'static str,
+    pub(crate) number: u64,
+    pub(crate) text: String,
+    pub(crate) panicked: bool,
+}
+
+/// A setting on its way to a node.
+pub(crate) struct Command {
+    pub(crate) node: usize,
+    pub(crate) name: String,
+    pub(crate) value: f64,
+}
+
+/// Why a run did not begin: the node that could not be built, or what the system refused.
+pub(crate) type NotBegun = Result<(usize, String), String>;
+
+/// What all workers of a run share.
+pub(crate) struct RunShared {
+    state: AtomicU8,
+    /// When the stop was asked for, ns of the process's clock; 0 before.
+    stop_at: AtomicU64,
+    bells: Vec<Arc<Bell>>,
+    /// The CPUs of the run.
+    cpus: Vec<usize>,
+    /// How long a call may take before somebody says so, ns, and the nodes' names.
+    watchdog: u64,
+    names: Vec<String>,
+    /// Where each worker is.
+    pub(crate) at: Vec<Arc<At>>,
+    started: Gate,
+    pub(crate) failures: Mutex<Failures>,
+    pub(crate) commands: Vec<ArrayQueue<Command>>,
+    pub(crate) notes: Mutex<Vec<String>>,
+    pub(crate) events: EventQueue,
+    /// Where each worker leaves copies of its histograms.
+    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
+    /// Nodes of which it has been said that their turn takes too long, and that it lasts.
+    named: Vec<AtomicBool>,
+    /// How the backends stand, by node.
+    backends: Mutex<BTreeMap<usize, BackendStatus>>,
+    begun: OnceLock<Begun>,
+}
+
+/// How a run has begun.
+struct Begun {
+    clock: Clock,
+    /// The thread that turns the graph itself, where there are no workers.
+    turned_by: Option<ThreadId>,
+    /// Bells of the program's handles: who waits to send is to know of a stop.
+    handles: Vec<Arc<Bell>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Failures {
+    pub(crate) kept: Vec<Failure>,
+    pub(crate) counts: BTreeMap<usize, u64>,
+    pub(crate) stop: bool,
+}
+
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    built: usize,
+    pinned: Vec<Option<Pinned>>,
+    errors: Vec<(usize, String)>,
+    go: Option<bool>,
+}
+
+/// A lock that a panicking holder left behind still guards plain data.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl RunShared {
+    pub(crate) fn new(bells: Vec<Arc<Bell>>, cpus: Vec<usize>, watchdog: Duration, names: Vec<String>) -> Self {
+        let workers = bells.len();
+        let gate = GateState { pinned: vec![None; workers], ..GateState::default() };
+        RunShared {
+            state: AtomicU8::new(RUN),
+            stop_at: AtomicU64::new(0),
+            bells,
+            cpus,
+            watchdog: nanos(watchdog),
+            named: names.iter().map(|_| AtomicBool::new(false)).collect(),
+            names,
+            at: (0..workers).map(|_| Arc::default()).collect(),
+            started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
+            failures: Mutex::default(),
+            commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
+            notes: Mutex::default(),
+            events: EventQueue::new(),
+            mailboxes: (0..workers).map(|_| Arc::default()).collect(),
+            backends: Mutex::default(),
+            begun: OnceLock::new(),
+        }
+    }
+
+    /// The run begins by a clock; on this very thread, where it has no workers.
+    pub(crate) fn begin_by(&self, clock: Clock, here: bool, handles: Vec<Arc<Bell>>) {
+        let turned_by = here.then(|| std::thread::current().id());
+        let _ = self.begun.set(Begun { clock, turned_by, handles });
+    }
+
+    /// A backend has something new to say; not for every call.
+    pub(crate) fn backend(&self, node: usize, say: impl FnOnce(&mut BackendStatus)) {
+        say(lock(&self.backends).entry(node).or_default());
+    }
+
+    /// How a node's backend stands, `calls` having been made of it.
+    pub(crate) fn backend_status(&self, node: usize, calls: u64) -> Option<BackendStatus> {
+        lock(&self.backends).get(&node).map(|status| BackendStatus { calls, ..status.clone() })
+    }
+
+    /// The clock of the run, once it has begun.
+    pub(crate) fn clock(&self) -> Option<&Clock> {
+        self.begun.get().map(|begun| &begun.clock)
+    }
+
+    /// Whether the calling thread is the one that turns the graph.
+    pub(crate) fn is_turned_here(&self) -> bool {
+        self.begun.get().is_some_and(|begun| begun.turned_by == Some(std::thread::current().id()))
+    }
+
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != RUN
+    }
+
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ABORTED
+    }
+
+    pub(crate) fn bell(&self, worker: usize) -> Arc<Bell> {
+        self.bells[worker].clone()
+    }
+
+    /// How long a call may take before somebody says so, ns.
+    pub(crate) fn watchdog(&self) -> u64 {
+        self.watchdog
+    }
+
+    /// A call of a node, which its worker does not wait for, takes longer than that.
+    #[cold]
+    pub(crate) fn overdue(&self, node: usize) {
+        let (name, limit) = (self.name(node), show_ns(self.watchdog));
+        self.note(format!("a call of `{name}` has been on its way for more than {limit}"));
+        self.name_now(node);
+        self.notice(|| Noticed::Overdue { node });
+    }
+
+    /// A turn of a node takes longer than that, and lasts.
+    #[cold]
+    pub(crate) fn hangs(&self, node: usize) {
+        let (name, limit) = (self.name(node), show_ns(self.watchdog));
+        self.note(format!("`{name}` has been in one turn for more than {limit}"));
+        self.name_now(node);
+        self.notice(|| Noticed::Hangs { node });
+    }
+
+    /// A turn or call of a node took longer than that, and has ended.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn returned(&self, node: usize, took: u64) {
+        if !self.take_named(node) {
+            // Nobody looked while it lasted.
+            let (name, took) = (self.name(node), show_ns(took));
+            self.note(format!("`{name}` has been in one turn for {took}"));
+        }
+        self.notice(|| Noticed::Returned { node, took });
+    }
+
+    fn name_now(&self, node: usize) {
+        if let Some(named) = self.named.get(node) {
+            named.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has been said of a node that its turn lasts; from now on it has not.
+    pub(crate) fn take_named(&self, node: usize) -> bool {
+        self.named.get(node).is_some_and(|named| named.swap(false, Ordering::Relaxed))
+    }
+
+    /// A node's name.
+    pub(crate) fn name(&self, node: usize) -> &str {
+        self.names.get(node).map_or("?", String::as_str)
+    }
+
+    /// Tells whoever reads events that something has happened. What is told is made only where it will be.
+    #[cold]
+    pub(crate) fn notice(&self, noticed: impl FnOnce() -> Noticed) {
+        let now = self.clock().map(Clock::now).unwrap_or_default();
+        self.events.push(now, noticed);
+    }
+
+    /// Something that was asked for is refused, and the run goes on.
+    #[cold]
+    pub(crate) fn refuse(&self, text: String) {
+        self.notice(|| Noticed::Refused { text: text.as_str().into() });
+        self.note(text);
+    }
+
+    /// What a session on a worker's thread may use of the engine.
+    pub(crate) fn helpers(&self, worker: usize) -> Helpers {
+        Helpers { bell: self.bell(worker), cpus: self.cpus.clone() }
+    }
+
+    pub(crate) fn at(&self, worker: usize) -> Arc<At> {
+        self.at[worker].clone()
+    }
+
+    pub(crate) fn ring_all(&self) {
+        let handles = self.begun.get().map_or(&[][..], |begun| &begun.handles);
+        self.bells.iter().chain(handles).for_each(|bell| bell.ring());
+    }
+
+    /// Sources end; what is on its way is still done.
+    pub(crate) fn stop(&self) {
+        let now = Clock::Monotonic.now().0;
+        // The first request counts for the deadline.
+        let _ = self.stop_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.state.compare_exchange(RUN, STOPPING, Ordering::Release, Ordering::Relaxed);
+        self.ring_all();
+    }
+
+    /// Everything ends at the end of its turn.
+    pub(crate) fn abort(&self) {
+        let now = Clock::Monotonic.now().0;
+        let _ = self.stop_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        self.state.store(ABORTED, Ordering::Release);
+        self.ring_all();
+    }
+
+    /// How long ago a stop was asked for.
+    pub(crate) fn stopping_for(&self) -> Option<Duration> {
+        match self.stop_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(Duration::from_nanos(Clock::Monotonic.now().0.saturating_sub(at))),
+        }
+    }
+
+    pub(crate) fn fail(&self, failure: Failure, on_error: OnError) {
+        self.notice(|| {
+            let Failure { node, call, number, ref text, panicked } = failure;
+            Noticed::Failed { node, call, number, text: shortened(text), panicked, then: on_error }
+        });
+        let mut failures = lock(&self.failures);
+        *failures.counts.entry(failure.node).or_default() += 1;
+        if failures.kept.len() < FAILURES_KEPT {
+            failures.kept.push(failure);
+        }
+        if on_error == OnError::Stop {
+            failures.stop = true;
+            drop(failures);
+            self.stop();
+        }
+    }
+
+    pub(crate) fn note(&self, note: String) {
+        let mut notes = lock(&self.notes);
+        if notes.len() < FAILURES_KEPT {
+            notes.push(note);
+        }
+    }
+
+    /// What a node has to say of itself.
+    #[cold]
+    pub(crate) fn note_of(&self, node: usize, note: &str) {
+        let name = self.names.get(node).map_or("?", String::as_str);
+        self.note(format!("`{name}`: {note}"));
+    }
+
+    /// A worker has built its nodes, or not; waits for all others and says whether the run begins.
+    pub(crate) fn built(&self, worker: usize, pinned: Pinned, error: Option<(usize, String)>) -> bool {
+        let mut state = lock(&self.started.state);
+        state.built += 1;
+        state.pinned[worker] = Some(pinned);
+        state.errors.extend(error);
+        self.started.changed.notify_all();
+        loop {
+            if let Some(go) = state.go {
+                return go;
+            }
+            state = self.started.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for every worker and lets them begin, unless one could not build its nodes, or not in time, or `refuse` says no. Says
+    /// when: no message is older.
+    pub(crate) fn begin(
+        &self,
+        workers: usize,
+        within: Duration,
+        refuse: impl FnOnce(&[Option<Pinned>]) -> Option<String>,
+    ) -> Result<(Vec<Pinned>, Instant), NotBegun> {
+        let state = lock(&self.started.state);
+        let waiting = self.started.changed.wait_timeout_while(state, within, |state| state.built < workers);
+        let (mut state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
+        if let Some(worker) = (0..workers).find(|worker| state.pinned[*worker].is_none()) {
+            state.go = Some(false);
+            self.started.changed.notify_all();
+            // What failed says more than who waits.
+            if let Some(error) = state.errors.first().cloned() {
+                return Err(Ok(error));
+            }
+            let text = format!("it has not been built within {} (`run.start`)", show_ns(nanos(within)));
+            return Err(Ok((self.at[worker].node().unwrap_or(0), text)));
+        }
+        let refused = refuse(&state.pinned);
+        let error = state.errors.first().cloned();
+        let begun = Instant::now();
+        state.go = Some(error.is_none() && refused.is_none());
+        let pinned = state.pinned.iter().cloned().map(Option::unwrap_or_default).collect();
+        self.started.changed.notify_all();
+        match (error, refused) {
+            (Some(error), _) => Err(Ok(error)),
+            (None, Some(refused)) => Err(Err(refused)),
+            (None, None) => Ok((pinned, begun)),
+        }
+    }
+
+    /// Tells workers that will never all come that the run does not begin.
+    pub(crate) fn call_off(&self) {
+        lock(&self.started.state).go = Some(false);
+        self.started.changed.notify_all();
+    }
+
+    #[inline]
+    pub(crate) fn has_commands(&self, worker: usize) -> bool {
+        !self.commands[worker].is_empty()
+    }
+
+    pub(crate) fn next_command(&self, worker: usize) -> Option<Command> {
+        self.commands[worker].pop()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::host::sync::thread;
+
+    /// A worker that is about to sleep when the run is told to stop always finds out.
+    #[test]
+    fn loom_a_stop_wakes_every_sleeper() {
+        loom::model(|| {
+            let bell = Arc::new(Bell::default());
+            bell.answer_here();
+            let shared = Arc::new(RunShared::new(vec![bell.clone()], Vec::new(), Duration::MAX, Vec::new()));
+            let stopper = {
+                let shared = shared.clone();
+                thread::spawn(move || shared.stop())
+            };
+            while !shared.is_stopping() {
+                bell.arm();
+                if shared.is_stopping() {
+                    bell.disarm();
+                    break;
+                }
+                bell.sleep(None);
+            }
+            stopper.join().unwrap();
+        });
+    }
+}

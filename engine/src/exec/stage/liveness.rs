@@ -1,0 +1,47 @@
+//! Liveness: whether an input still gets what it was promised, every so often.
+
+use crate::base::policy::OnGap;
+use crate::base::unit::show_ns;
+use crate::edge::{Shared, State};
+use crate::host::sync::Arc;
+
+/// One input that is watched.
+pub(crate) struct Liveness {
+    edge: Arc<Shared>,
+    /// Its index in the plan.
+    pub(crate) index: usize,
+    /// `node/port`, for messages.
+    name: String,
+    pub(crate) every: u64,
+    pub(crate) on_gap: OnGap,
+    /// Messages sent when it was last looked at.
+    sent: u64,
+    /// When something new was last seen; 0 before the first look.
+    last: u64,
+    is_silent: bool,
+}
+
+impl Liveness {
+    pub(crate) fn new(edge: Arc<Shared>, index: usize, name: String, every: u64, on_gap: OnGap) -> Self {
+        Liveness { edge, index, name, every, on_gap, sent: 0, last: 0, is_silent: false }
+    }
+
+    /// Looks at the input. Says when to look again, and, once for each gap, what is wrong.
+    pub(crate) fn look(&mut self, now: u64) -> (u64, Option<String>) {
+        let sent = self.edge.producer.moved.get();
+        if sent != self.sent || self.last == 0 {
+            (self.sent, self.last, self.is_silent) = (sent, now, false);
+        }
+        // An input that has ended owes nothing.
+        if self.is_silent || self.edge.state(|| true) != State::Open {
+            return (u64::MAX, None);
+        }
+        let due = self.last.saturating_add(self.every);
+        if now <= due {
+            return (due + 1, None);
+        }
+        self.is_silent = true;
+        let text = format!("nothing came through {} for more than {}", self.name, show_ns(self.every));
+        (u64::MAX, Some(text))
+    }
+}

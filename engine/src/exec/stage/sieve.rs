@@ -1,0 +1,467 @@
+//! The sieve: which of the messages that were taken are still worth a call.
+//!
+//! A message is looked at when its call would start. One that comes too late for every sink it could still reach is lost
+//! (`expired`), and so is one that a planted fault drops (`gate`). A stage without deadlines, ages or faults has no sieve.
+
+use super::{Common, Counts};
+use crate::base::policy::OnError;
+use crate::base::policy::OnMiss;
+use crate::base::unit::show_ns;
+use crate::edge::BURST;
+use crate::edge::Reason;
+use crate::exec::shared::Failure;
+use crate::exec::worker::Cx;
+use crate::host::sync::{Arc, Counter};
+use crate::ledger::{Run, push_run};
+use crate::message::origins::Origins;
+use crate::message::payload::{Header, Qos};
+use crate::node::intake::{Burst, Intake, Lead};
+
+/// Something for some of the sources, in the order of their numbers. It takes memory for all numbers from the first to the last of them.
+#[derive(Clone, Debug)]
+pub(crate) struct BySource<T> {
+    first: u16,
+    values: Vec<Option<T>>,
+}
+
+impl<T> Default for BySource<T> {
+    fn default() -> Self {
+        BySource { first: 0, values: Vec::new() }
+    }
+}
+
+impl<T> BySource<T> {
+    pub(crate) fn get(&self, source: u16) -> Option<&T> {
+        self.values.get(usize::from(source.wrapping_sub(self.first)))?.as_ref()
+    }
+
+    /// Sets what there is for a source; their numbers come in order.
+    pub(crate) fn set(&mut self, source: u16, value: T) {
+        if self.values.is_empty() {
+            self.first = source;
+        }
+        let at = usize::from(source.saturating_sub(self.first));
+        self.values.resize_with(self.values.len().max(at + 1), || None);
+        self.values[at] = Some(value);
+    }
+
+    /// How many places are between a source and the last there is something for.
+    pub(crate) fn distance(&self, source: u16) -> usize {
+        if self.values.is_empty() {
+            0
+        } else {
+            usize::from(source.saturating_sub(self.first)).saturating_sub(self.values.len())
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.values.iter().flatten()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+/// What a node's messages must keep, known when the graph is planned.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    /// By source: how long after their origin messages may begin a call here, ns, and what becomes of later ones.
+    pub(crate) deadlines: BySource<(u64, OnMiss)>,
+    /// By source: the soonest deadline of a sink behind, ns after a message's origin. A batch does not wait beyond it.
+    pub(crate) soonest: BySource<u64>,
+    /// By input: the greatest age at which a message may begin a call, ns.
+    pub(crate) max_age: Vec<Option<u64>>,
+    /// Of a sink, by source: the path's deadline, ns, what a miss does, and the path's index in the plan.
+    pub(crate) paths: BySource<(u64, OnMiss, usize)>,
+}
+
+impl Rules {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.deadlines.is_empty()
+            && self.soonest.is_empty()
+            && self.max_age.iter().all(Option::is_none)
+            && self.paths.is_empty()
+    }
+
+    /// When a message is due at the latest that a source began at a time, and what becomes of it then.
+    fn due(&self, source: u16, begun: u64, own: u64) -> Option<(u64, OnMiss)> {
+        let (deadline, on_miss) = *self.deadlines.get(source)?;
+        Some((begun.saturating_add(deadline).min(own), on_miss))
+    }
+}
+
+/// The last times of one kind, and what most of them did not exceed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tail {
+    samples: [u64; Tail::KEPT],
+    n: usize,
+    p95: u64,
+}
+
+impl Tail {
+    /// Times kept, and needed before anything is said.
+    const KEPT: usize = 32;
+
+    pub(crate) fn add(&mut self, ns: u64) {
+        self.samples[self.n % Self::KEPT] = ns;
+        self.n += 1;
+        if self.n >= Self::KEPT && self.n.is_multiple_of(8) {
+            // Of 32 the second largest: one in twenty may take longer.
+            let (mut first, mut second) = (0, 0);
+            for sample in self.samples {
+                if sample > first {
+                    (first, second) = (sample, first);
+                } else {
+                    second = second.max(sample);
+                }
+            }
+            self.p95 = second;
+        }
+    }
+
+    /// 0 until enough is known.
+    pub(crate) fn p95(&self) -> u64 {
+        self.p95
+    }
+
+    /// Begins anew with a time that was measured when all others were in doubt.
+    fn renew(&mut self, ns: u64) {
+        *self = Tail { samples: [ns; Tail::KEPT], n: Tail::KEPT, p95: ns };
+    }
+}
+
+/// The last times of one kind, and what hardly any of them exceeded: the most of the last 128 to 255.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peak {
+    now: u64,
+    before: u64,
+    /// Times and rests since `before`, and how many of them were times.
+    n: u32,
+    times: u32,
+    /// All times, as far as anybody asks.
+    all: u32,
+}
+
+impl Peak {
+    const KEPT: u32 = 128;
+
+    pub(crate) fn add(&mut self, ns: u64) {
+        self.now = self.now.max(ns);
+        (self.times, self.all) = (self.times + 1, self.all.saturating_add(1));
+        self.step();
+    }
+
+    /// There was nothing to measure: what is remembered counts less by and by, lest one long time is believed for ever.
+    pub(crate) fn rest(&mut self) {
+        self.step();
+    }
+
+    fn step(&mut self) {
+        self.n += 1;
+        if self.n == Self::KEPT {
+            self.before = if self.times > 0 { self.now } else { self.before / 2 };
+            (self.now, self.n, self.times) = (0, 0, 0);
+        }
+    }
+
+    /// The most, once there was any.
+    pub(crate) fn most(&self) -> Option<u64> {
+        (self.all > 0).then(|| self.now.max(self.before))
+    }
+
+    /// Whether there were enough to go by.
+    pub(crate) fn is_known(&self) -> bool {
+        self.all >= 32
+    }
+}
+
+/// A node's rules at work.
+pub(crate) struct Sieve {
+    rules: Rules,
+    /// How long messages waited before their call, and how long their call took.
+    waits: Tail,
+    calls: Tail,
+    /// The counters of the nodes that take what this one sends.
+    behind: Vec<Arc<Counts>>,
+    /// The runs of what is kept; swapped with a burst's.
+    kept: Vec<Run>,
+    /// When each message of the turn is due at this sink, by every path that it ends.
+    dues: Vec<Due>,
+    /// What became of messages that reached this sink, by path.
+    judged: Arc<Vec<Judged>>,
+    /// Whether the origins of what it takes are followed.
+    traced: bool,
+    /// Messages given up one after the other because of what a call was thought to take, and whether one of them went on to
+    /// measure it.
+    guessed: u32,
+    is_probe: bool,
+}
+
+/// When a message is due on a path.
+#[derive(Clone, Copy)]
+struct Due {
+    /// Which message of the turn.
+    at: usize,
+    time: u64,
+    path: usize,
+    on_miss: OnMiss,
+}
+
+/// Messages of a path whose deadline was looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// All that reached the sink.
+    pub(crate) all: Counter,
+    /// Those that came after their deadline.
+    pub(crate) missed: Counter,
+}
+
+/// So many messages may be given up one after the other on the strength of an estimate; then one goes on, whatever is thought of it,
+/// or the estimate would never be put right.
+const GUESSES: u32 = 8;
+
+/// Bursts that are skipped in one turn at most: a producer that is faster must not keep its consumer from ever working.
+const SKIPS: usize = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Keep,
+    Late,
+    Skip,
+    Drop,
+}
+
+impl Sieve {
+    pub(crate) fn new(
+        rules: Rules,
+        most: usize,
+        judged: Arc<Vec<Judged>>,
+        behind: Vec<Arc<Counts>>,
+        traced: bool,
+    ) -> Self {
+        let most = most.max(BURST) + 1;
+        let each = if traced { rules.paths.iter().count().max(1) } else { 1 };
+        let (kept, dues) = (Vec::with_capacity(most), Vec::with_capacity(most * each));
+        Sieve {
+            rules,
+            waits: Tail::default(),
+            calls: Tail::default(),
+            behind,
+            kept,
+            dues,
+            judged,
+            traced,
+            guessed: 0,
+            is_probe: false,
+        }
+    }
+
+    /// How long messages need once they have left this node.
+    fn behind(&self) -> u64 {
+        self.behind.iter().map(|counts| counts.rest.get()).max().unwrap_or(0)
+    }
+
+    /// Notes how long messages waited for a call and how long it took, and tells the nodes before.
+    pub(crate) fn learn(&mut self, waited: Option<u64>, call: u64, counts: &Counts) {
+        waited.into_iter().for_each(|waited| self.waits.add(waited));
+        self.calls.add(call);
+        if std::mem::take(&mut self.is_probe) && call < self.calls.p95() {
+            self.calls.renew(call);
+        }
+        counts.rest.set(self.waits.p95() + self.calls.p95() + self.behind());
+    }
+
+    /// When a message must have left this node for its result to be in time everywhere; never, where nothing is due. Of a message
+    /// that several sources are behind, the first of them counts that is due.
+    pub(crate) fn done_by(&self, header: &Header, origins: Option<&Origins>) -> u64 {
+        let due = |source: u16, begun: u64| match self.rules.soonest.get(source) {
+            Some(deadline) => begun.saturating_add(*deadline).min(header.deadline.0),
+            _ => u64::MAX,
+        };
+        let due = match origins {
+            Some(all) => all.iter().filter(|one| !one.reused).map(|one| due(one.source, one.begun)).min(),
+            None => Some(due(header.source, header.origin.0)),
+        };
+        match due {
+            None | Some(u64::MAX) => u64::MAX,
+            Some(due) => due.saturating_sub(self.behind()),
+        }
+    }
+
+    /// `end` is when a call that begins now has reached the last sink.
+    fn judge<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, now: u64, end: u64) -> Verdict {
+        let mut verdict = Verdict::Keep;
+        self.each_origin::<I>(taken, lead, fresh, &mut |source, begun, own| match self.rules.due(source, begun, own) {
+            Some((due, OnMiss::SkipToLatest)) if end > due => verdict = Verdict::Skip,
+            Some((due, _)) if end > due && verdict == Verdict::Keep => verdict = Verdict::Late,
+            _ => {}
+        });
+        if verdict == Verdict::Keep && !self.rules.max_age.is_empty() {
+            I::each_header(taken, &mut |input, header| {
+                let age = self.rules.max_age.get(input).copied().flatten();
+                if age.is_some_and(|age| now.saturating_sub(header.origin.0) > age) {
+                    verdict = Verdict::Late;
+                }
+            });
+        }
+        verdict
+    }
+
+    /// A message that would be late only by what is thought to come goes on now and then.
+    fn reconsider<I: Intake>(
+        &mut self,
+        verdict: Verdict,
+        taken: &I::Taken,
+        lead: Lead,
+        fresh: u16,
+        now: u64,
+    ) -> Verdict {
+        match verdict {
+            Verdict::Keep => self.guessed = 0,
+            _ if self.judge::<I>(taken, lead, fresh, now, now) == Verdict::Keep => self.guessed += 1,
+            _ => {}
+        }
+        if self.guessed <= GUESSES {
+            return verdict;
+        }
+        (self.guessed, self.is_probe) = (0, true);
+        Verdict::Keep
+    }
+
+    /// Source, origin and own deadline of what is judged of a message: of each source that is behind it and was not judged
+    /// before, or of the one its header names.
+    fn each_origin<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, see: &mut dyn FnMut(u16, u64, u64)) {
+        let header = I::header(taken, lead);
+        if !self.traced {
+            return see(header.source, header.origin.0, header.deadline.0);
+        }
+        let mut origins = Origins::default();
+        I::each_origin(taken, fresh, &mut |origin| origins.add(origin));
+        for origin in origins.iter().filter(|origin| !origin.reused) {
+            see(origin.source, origin.begun, header.deadline.0);
+        }
+    }
+
+    fn note<I: Intake>(&mut self, at: usize, taken: &I::Taken, lead: Lead, fresh: u16) {
+        let mut dues = std::mem::take(&mut self.dues);
+        self.each_origin::<I>(taken, lead, fresh, &mut |source, begun, own| {
+            if let Some((deadline, on_miss, path)) = self.rules.paths.get(source) {
+                let time = begun.saturating_add(*deadline).min(own);
+                dues.push(Due { at, time, path: *path, on_miss: *on_miss });
+            }
+        });
+        self.dues = dues;
+    }
+}
+
+/// Takes out of a burst what is not worth a call, and counts it as lost.
+pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, common: &mut Common, cx: &mut Cx) {
+    let lead = common.lead;
+    let Common { sieve: Some(sieve), fault, .. } = common else { return };
+    let now = cx.read();
+    let end = now + sieve.calls.p95() + sieve.behind();
+    let (mut kept, mut skip) = (0, false);
+    let Burst { items, runs } = burst;
+    let (mut at, mut passed) = (0, 0);
+    items.retain(|item| {
+        while runs.get(at).is_some_and(|run| passed >= run.n) {
+            (at, passed) = (at + 1, 0);
+        }
+        passed += 1;
+        let fresh = intake.fresh_at(kept);
+        let mut verdict = sieve.judge::<I>(item, lead, fresh, now, end);
+        verdict = sieve.reconsider::<I>(verdict, item, lead, fresh, now);
+        if verdict == Verdict::Keep && fault.as_mut().is_some_and(|fault| fault.drops()) {
+            verdict = Verdict::Drop;
+        }
+        match verdict {
+            Verdict::Keep => {
+                let run = runs.get(at).copied().unwrap_or_default();
+                match sieve.kept.last_mut() {
+                    // Messages of one run that stay side by side stay one run.
+                    Some(last) if Run { n: 0, ..*last } == Run { n: 0, ..run } => last.n += 1,
+                    _ => push_run(&mut sieve.kept, Run { n: 1, ..run }),
+                }
+            }
+            Verdict::Late => intake.lose_at(kept, Reason::Expired),
+            Verdict::Skip => {
+                skip = true;
+                intake.lose_at(kept, Reason::Expired);
+            }
+            Verdict::Drop => intake.lose_at(kept, Reason::Gate),
+        }
+        kept += usize::from(verdict == Verdict::Keep);
+        verdict == Verdict::Keep
+    });
+    std::mem::swap(runs, &mut sieve.kept);
+    sieve.kept.clear();
+    if skip {
+        skip_to_latest(intake, items, runs, lead);
+    }
+    if !sieve.rules.paths.is_empty() {
+        items.iter().enumerate().for_each(|(at, item)| sieve.note::<I>(at, item, lead, intake.fresh_at(at)));
+    }
+}
+
+/// Goes on with the newest message there is: those before it would come too late as well.
+fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &mut Vec<Run>, lead: Lead) {
+    let mut more = Burst { items: std::mem::take(items), runs: std::mem::take(runs) };
+    let mut superseded = 0;
+    // What is urgent was taken first; it is not given up for what came later.
+    let urgent = |taken: &I::Taken| I::header(taken, lead).qos == Qos::Urgent;
+    for _ in 0..SKIPS {
+        let ready = intake.ready(BURST);
+        if ready == 0 || more.items.iter().any(urgent) {
+            break;
+        }
+        superseded += more.items.len() as u64;
+        more.items.clear();
+        more.runs.clear();
+        // What was just dropped has left room for as many copies.
+        let room = intake.room(ready);
+        intake.fill(room, &mut more);
+    }
+    let newest = more.items.iter().rposition(urgent).unwrap_or(more.items.len().saturating_sub(1));
+    let mut before = newest as u32;
+    let run = more.runs.iter().find(|run| {
+        let is_in = before < run.n;
+        before = before.saturating_sub(run.n);
+        is_in
+    });
+    let run = run.map(|run| Run { n: 1, ..*run });
+    superseded += more.items.len().saturating_sub(1) as u64;
+    more.items.truncate(newest + 1);
+    more.items.drain(..newest.min(more.items.len()));
+    more.runs.clear();
+    more.runs.extend(run);
+    (*items, *runs) = (more.items, more.runs);
+    if superseded > 0 {
+        intake.lose(Reason::Superseded, superseded);
+    }
+}
+
+/// Counts the messages of a sink's turn, of which the node was given so many, and those that were later than their deadline.
+pub(crate) fn count_misses(common: &mut Common, given: usize, cx: &mut Cx) {
+    let Some(sieve) = &mut common.sieve else { return };
+    if sieve.dues.is_empty() {
+        return;
+    }
+    let end = cx.mark();
+    let mut stop = None;
+    for Due { time, path, on_miss, .. } in sieve.dues.drain(..).filter(|due| due.at < given) {
+        sieve.judged[path].all.add(1);
+        if end > time {
+            sieve.judged[path].missed.add(1);
+            if on_miss == OnMiss::Stop {
+                stop = Some(end - time);
+            }
+        }
+    }
+    if let Some(late) = stop {
+        let text = format!("a message came {} after its deadline, and `on_miss` is `stop`", show_ns(late));
+        let number = common.counts.done.get();
+        let failure = Failure { node: common.node, call: "deadline", number, text, panicked: false };
+        cx.shared.fail(failure, OnError::Stop);
+    }
+}

@@ -1,0 +1,413 @@
+//! The stage of a node without outputs, where end-to-end latencies are measured.
+
+use super::feed::{Feed, Work, drop_item};
+use super::{
+    Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, note_skew, reset_node,
+    set_node,
+};
+use crate::edge::BURST;
+use crate::edge::State;
+use crate::exec::worker::Cx;
+use crate::host::clock::Time;
+use crate::host::descriptors::Descriptors;
+use crate::ledger::{Hist, Term};
+use crate::message::origins::{Origin, Origins};
+use crate::node::error::NodeError;
+use crate::node::intake::{Intake, IntakeParts, Lead};
+use crate::node::{Inputs, Progress, Reset, Sink};
+use std::any::Any;
+
+/// A node without outputs.
+pub(crate) struct SinkStage<N: Sink> {
+    common: Common,
+    feed: Feed<<N::In as Inputs>::Intake>,
+    work: SinkWork<N>,
+    dirty: bool,
+    again: Option<Again<N>>,
+    waits: Waits,
+}
+
+/// What a node that waits for descriptors said last.
+struct Waits {
+    descriptors: Descriptors,
+    /// It is asked again at this time, ns.
+    due: u64,
+    is_full: bool,
+    /// The stream has ended, and the node ends once it takes messages again.
+    is_finishing: bool,
+}
+
+/// When a source began what one or more recorded messages of the turn are made of.
+#[derive(Clone, Copy)]
+struct Noted {
+    source: u16,
+    /// Its message was in one before this.
+    reused: bool,
+    /// Of the origins of one message this is the first: the message's ledger closes once.
+    closes: bool,
+    begun: u64,
+    /// How many messages.
+    n: u32,
+}
+
+struct SinkWork<N: Sink> {
+    node: Option<N>,
+    /// End-to-end histogram by source, and the age of what is used again.
+    paths: Vec<Option<Hist>>,
+    ages: Vec<Option<Hist>>,
+    closure: Hist,
+    skew: Option<Hist>,
+    origins: Vec<Noted>,
+    /// Where origins are followed: those of the next message, and how many each noted one has.
+    now: Origins,
+    traced: bool,
+    spans: Vec<u16>,
+    lead: Lead,
+    /// Ledger and weight of the portions of this turn, with how many entries of `origins` were there before.
+    ledgers: Vec<(u64, u32, usize)>,
+}
+
+impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
+    #[inline(never)]
+    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>) -> Result<(), NodeError> {
+        let Some(node) = &mut self.node else { return Ok(()) };
+        for item in items {
+            node.take(item)?;
+        }
+        Ok(())
+    }
+    #[inline(always)]
+    fn give_one(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+        let Some(node) = &mut self.node else { return drop_item(item) };
+        node.take(item)
+    }
+    #[inline]
+    fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
+        if <N::In as Inputs>::Intake::JOINS {
+            note_skew::<<N::In as Inputs>::Intake>(self.skew, item, weight, cx);
+        }
+        if self.traced {
+            return self.note_all();
+        }
+        let header = <N::In as Inputs>::Intake::header(item, self.lead);
+        let (source, begun) = (header.source, header.origin.0);
+        match self.origins.last_mut() {
+            Some(last) if (last.source, last.begun) == (source, begun) => last.n += 1,
+            _ => self.origins.push(Noted { source, reused: false, closes: true, begun, n: 1 }),
+        }
+    }
+    fn trace(&mut self, item: &<N::In as Inputs>::Taken, fresh: u16) {
+        self.now.clear();
+        let now = &mut self.now;
+        <N::In as Inputs>::Intake::each_origin(item, fresh, &mut |origin| now.add(origin));
+    }
+    fn forget(&mut self, n: usize) {
+        if self.traced {
+            for _ in 0..n {
+                let entries = usize::from(self.spans.pop().unwrap_or(0));
+                self.origins.truncate(self.origins.len().saturating_sub(entries));
+            }
+            return;
+        }
+        let mut left = n as u32;
+        while let (1.., Some(last)) = (left, self.origins.last_mut()) {
+            let gone = left.min(last.n);
+            (last.n, left) = (last.n - gone, left - gone);
+            if last.n == 0 {
+                self.origins.pop();
+            }
+        }
+    }
+    fn rollback(&mut self) {}
+    fn double(&mut self) {}
+    fn admit(&mut self) -> Result<(), NodeError> {
+        Ok(())
+    }
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        if weight > 0 {
+            self.ledgers.push((accounted, weight, self.origins.len()));
+        }
+    }
+    #[inline]
+    fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+        let mut from = 0;
+        for (accounted, weight, to) in self.ledgers.drain(..) {
+            for Noted { source, reused, closes, begun, n } in &self.origins[from..to] {
+                let hists = if *reused { &self.ages } else { &self.paths };
+                if let Some(Some(hist)) = hists.get(usize::from(*source)) {
+                    cx.record(*hist, sent.saturating_sub(*begun), *n, weight);
+                }
+                if *closes {
+                    cx.record(self.closure, sent.abs_diff(accounted + compute), *n, weight);
+                }
+            }
+            from = to;
+        }
+        self.origins.clear();
+        self.spans.clear();
+        Ok(())
+    }
+    #[inline]
+    fn publish_all(
+        &mut self,
+        accounted: u64,
+        weight: u32,
+        cx: &mut Cx,
+        sent: u64,
+        compute: u64,
+    ) -> Result<(), NodeError> {
+        if weight > 0 {
+            self.portion(accounted, weight);
+            self.publish(cx, sent, compute)?;
+        }
+        Ok(())
+    }
+}
+
+impl<N: Sink> SinkWork<N> {
+    /// Notes all origins of the next message.
+    fn note_all(&mut self) {
+        let before = self.origins.len();
+        for Origin { source, reused, begun } in self.now.iter() {
+            let closes = self.origins.len() == before;
+            self.origins.push(Noted { source, reused, closes, begun, n: 1 });
+        }
+        self.spans.push((self.origins.len() - before) as u16);
+    }
+}
+
+impl<N: Sink> SinkStage<N> {
+    /// `sources` are the numbers of the sources whose messages get here, and whether they may be used more than once.
+    pub(crate) fn new(
+        node: N,
+        mut common: Common,
+        intake: IntakeParts,
+        sources: &[(u16, bool)],
+        again: Option<Again<N>>,
+        descriptors: Descriptors,
+        cx: &mut Cx,
+    ) -> Self {
+        common.takes(intake.edges.len(), cx);
+        if N::WAITS {
+            common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
+        }
+        let n = sources.iter().map(|(source, _)| usize::from(*source) + 1).max().unwrap_or(0);
+        let (mut paths, mut ages) = (vec![None; n], vec![None; n]);
+        for (source, is_reused) in sources {
+            let source = usize::from(*source);
+            paths[source] = Some(cx.path_histogram(source, common.node, Term::EndToEnd));
+            if *is_reused {
+                ages[source] = Some(cx.path_histogram(source, common.node, Term::Age));
+            }
+        }
+        let (most, each) = if common.traced { (common.most, sources.len().max(1)) } else { (BURST, 1) };
+        let work = SinkWork {
+            node: Some(node),
+            paths,
+            ages,
+            closure: cx.histogram(common.node, Term::Closure, 2),
+            skew: common.skew,
+            origins: Vec::with_capacity(most * each),
+            now: Origins::default(),
+            traced: common.traced,
+            spans: Vec::with_capacity(if common.traced { most } else { 0 }),
+            lead: common.lead,
+            ledgers: Vec::with_capacity(most + 1),
+        };
+        let waits = Waits { descriptors, due: 0, is_full: false, is_finishing: false };
+        SinkStage { common, feed: Feed::new(Intake::build(intake)), work, dirty: false, again, waits }
+    }
+
+    /// Has the node write on, where that is due. The turn, if no message is to be taken in it.
+    fn progress(&mut self, cx: &mut Cx) -> Option<Turn> {
+        if cx.mark() >= self.waits.due || self.waits.descriptors.is_woken() {
+            let node = &mut self.work.node;
+            let outcome = guarded("progress", || node.as_mut().map_or(Ok(Progress::Takes(Time::NEVER)), N::progress));
+            cx.stale();
+            // Also after a failure, or what was ready would wake it again and again.
+            self.waits.descriptors.wait_again();
+            match outcome {
+                Ok(Progress::Takes(due)) => (self.waits.due, self.waits.is_full) = (due.0, false),
+                Ok(Progress::WhenReady(due)) => (self.waits.due, self.waits.is_full) = (due.0, true),
+                Err(trouble) => {
+                    let is_finishing = self.waits.is_finishing;
+                    self.fail(cx, trouble);
+                    // One that goes on all the same takes messages, and is not asked again at once.
+                    (self.waits.due, self.waits.is_full) = (u64::MAX, false);
+                    if is_finishing && self.common.life == Life::Open {
+                        self.common.life = self.feed.ended();
+                    }
+                    return Some(Turn::Worked);
+                }
+            }
+        }
+        if self.waits.is_full {
+            self.common.note_blocked(cx);
+            // What the kernel cannot wait for is tried again in the next turn.
+            let is_woken = self.waits.descriptors.is_woken();
+            return Some(Turn::Idle(if is_woken { 0 } else { self.waits.due }));
+        }
+        if self.waits.is_finishing {
+            self.common.life = self.feed.ended();
+            return Some(Turn::Worked);
+        }
+        None
+    }
+
+    #[cold]
+    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
+        self.work.origins.clear();
+        self.work.spans.clear();
+        self.work.ledgers.clear();
+        if self.common.report(cx, trouble) {
+            return;
+        }
+        drop_node(&mut self.work.node, &mut self.common, cx);
+        (self.waits.is_full, self.waits.is_finishing) = (false, false);
+        if self.common.rest(cx) {
+            return;
+        }
+        let reason = self.common.gone();
+        self.feed.intake.discard(reason);
+    }
+
+    fn extra(&mut self, cx: &mut Cx, what: &'static str) {
+        let node = &mut self.work.node;
+        let outcome = guarded(what, || {
+            let Some(node) = node else { return Ok(()) };
+            if what == "finish" { node.finish() } else { node.flush() }
+        });
+        cx.stale();
+        if let Err(trouble) = outcome {
+            self.fail(cx, trouble);
+        }
+    }
+
+    /// A turn that may be anything.
+    #[inline(never)]
+    fn turn_closely(&mut self, cx: &mut Cx) -> Turn {
+        match self.common.life {
+            Life::Open => {}
+            Life::Resting(due) => {
+                self.waits.due = 0;
+                let (node, again) = (&mut self.work.node, &mut self.again);
+                return build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
+                    self.fail(cx, trouble);
+                    Turn::Worked
+                });
+            }
+            Life::Gone(reason) => return self.feed.drain(&mut self.common, reason),
+            Life::Ended => return Turn::Done,
+        }
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
+        if N::WAITS
+            && let Some(turn) = self.progress(cx)
+        {
+            return turn;
+        }
+        let limit = if N::WAITS { 1 } else { self.common.limit(self.feed.intake.is_perishable()) };
+        let available = self.feed.intake.ready(limit);
+        if available == 0 {
+            let freed = self.feed.intake.ring();
+            let state = self.feed.intake.state();
+            if state != State::Open {
+                if let (State::Failed, Some(node)) = (state, &mut self.work.node) {
+                    node.feeder_failed();
+                }
+                self.extra(cx, "finish");
+                if self.common.life != Life::Open {
+                    return Turn::Worked;
+                }
+                if N::WAITS {
+                    (self.waits.due, self.waits.is_finishing) = (0, true);
+                } else {
+                    self.common.life = self.feed.ended();
+                }
+                return Turn::Worked;
+            }
+            if std::mem::take(&mut self.dirty) {
+                self.extra(cx, "flush");
+                // What it has begun to write now goes on in the next turn.
+                self.waits.due = 0;
+            }
+            if N::WAITS {
+                // No message has waited for it.
+                self.common.blocked_since = 0;
+            }
+            let (wake, reset) = self.common.listen(self.feed.intake.due(), cx);
+            if reset && let Err(trouble) = reset_node(&mut self.work.node, Reset::Gap, cx) {
+                self.fail(cx, trouble);
+                return Turn::Worked;
+            }
+            let wake = if N::WAITS { wake.min(self.waits.due) } else { wake };
+            return if freed { Turn::Worked } else { Turn::Idle(wake) };
+        }
+        let room = self.work.node.as_ref().map_or(available, |node| node.room(available));
+        if room == 0 {
+            self.common.note_blocked(cx);
+            return Turn::Blocked;
+        }
+        (self.dirty, self.waits.due) = (true, 0);
+        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
+            self.fail(cx, trouble);
+        }
+        if let Some(node) = &mut self.work.node {
+            node.turned();
+        }
+        Turn::Worked
+    }
+}
+
+impl<N: Sink> Stage for SinkStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        let is_plain = !N::WAITS && self.common.life == Life::Open && self.feed.has_only(&self.common);
+        if is_plain && self.work.node.as_ref().is_some_and(|node| node.room(1) > 0) {
+            self.common.counts.turns.add(1);
+            cx.enter(self.common.node);
+            self.dirty = true;
+            if let Err(trouble) = self.feed.process_only(&mut self.common, cx, &mut self.work) {
+                self.fail(cx, trouble);
+            }
+            if let Some(node) = &mut self.work.node {
+                node.turned();
+            }
+            return Turn::Worked;
+        }
+        self.turn_closely(cx)
+    }
+
+    #[cold]
+    fn is_struck(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let Some(result) = self.feed.struck(panic, &mut self.common, cx, &mut self.work) else { return false };
+        if let Err(trouble) = result {
+            self.fail(cx, trouble);
+        }
+        true
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        if N::WAITS && self.common.life == Life::Open {
+            if cx.mark() >= self.waits.due || self.waits.descriptors.is_woken() {
+                return Standing { ready: true, due: 0, pressed: false };
+            }
+            if self.waits.is_full {
+                return Standing::IDLE;
+            }
+        }
+        self.common.standing_of(&mut self.feed.intake, false, cx)
+    }
+
+    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
+        drop_node(&mut self.work.node, &mut self.common, cx);
+        let metrics = std::mem::take(&mut self.common.last);
+        Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
+    }
+
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(&mut self.work.node, name, value, cx) {
+            self.fail(cx, trouble);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The stage of a node without inputs, where messages and their ledgers begin.
+
+use super::{
+    Again, Common, Ended, Life, PROBE, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded,
+    is_pressed, set_node,
+};
+use crate::base::policy::OnError;
+use crate::edge::BURST;
+use crate::exec::worker::Cx;
+use crate::host::clock::Time;
+use crate::host::descriptors::Descriptors;
+use crate::ledger::{Hist, Sampler, Term};
+use crate::node::emit::Emit;
+use crate::node::error::NodeError;
+use crate::node::port::{Outputs, PortSet};
+use crate::node::{Next, Source};
+
+/// A node without inputs.
+pub(crate) struct SourceStage<N: Source> {
+    common: Common,
+    node: Option<N>,
+    emit: Emit<N::Out>,
+    sampler: Sampler,
+    term: Hist,
+    origins: Vec<(u64, u32)>,
+    /// Nothing before this time.
+    due: u64,
+    /// But when a descriptor is ready.
+    waits: bool,
+    descriptors: Descriptors,
+    after_idle: bool,
+    again: Option<Again<N>>,
+}
+
+impl<N: Source> SourceStage<N> {
+    pub(crate) fn new(
+        node: N,
+        mut common: Common,
+        emit: Emit<N::Out>,
+        again: Option<Again<N>>,
+        descriptors: Descriptors,
+        cx: &mut Cx,
+    ) -> Self {
+        common.settle();
+        let term = cx.histogram(common.node, Term::Source, 2);
+        let sampler = Sampler::new(cx.telemetry());
+        let origins = Vec::with_capacity(BURST);
+        SourceStage {
+            common,
+            node: Some(node),
+            emit,
+            sampler,
+            term,
+            origins,
+            due: 0,
+            waits: false,
+            descriptors,
+            after_idle: true,
+            again,
+        }
+    }
+
+    /// Whether what it waits for in the kernel is there.
+    fn is_woken(&self) -> bool {
+        self.waits && self.descriptors.is_woken()
+    }
+
+    /// What follows a failure that was reported.
+    #[cold]
+    fn fail(&mut self, cx: &mut Cx) -> Turn {
+        drop_node(&mut self.node, &mut self.common, cx);
+        if self.common.rest(cx) {
+            (self.due, self.waits) = (0, false);
+            return Turn::Worked;
+        }
+        self.common.gone();
+        self.finish(true)
+    }
+
+    fn finish(&mut self, failed: bool) -> Turn {
+        if let Some(node) = &mut self.node {
+            node.ended();
+        }
+        self.emit.ports.each(&mut |port| port.close(failed));
+        self.common.life = Life::Ended;
+        Turn::Worked
+    }
+}
+
+/// Calls the source until its next sequence number is `until`, or it says otherwise. Out of line, as the loops of the other
+/// stages.
+#[inline(never)]
+fn give<N: Source>(node: &mut N, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
+    let mut next = Next::More;
+    while next == Next::More && emit.seq < until {
+        next = node.next(emit)?;
+        // A call that sent nothing has no sequence number. Where it wants to be called again all the same, the source is
+        // polling for something: the others get their turn first.
+        let has_emitted = emit.ports.has_emitted();
+        emit.ports.commit()?;
+        if !has_emitted {
+            break;
+        }
+        emit.seq += 1;
+    }
+    Ok(next)
+}
+
+/// What follows a call that is made by itself.
+///
+/// # Errors
+/// Where an edge that fails its producer has no room for what the call sent.
+#[cold]
+fn finish_call<O: Outputs>(emit: &mut Emit<O>, common: &mut Common) -> Result<(), NodeError> {
+    if common.fault.as_mut().is_some_and(|fault| fault.duplicates()) {
+        emit.ports.double();
+    }
+    if common.refuses
+        && let Err(full) = emit.ports.admit()
+    {
+        // Whoever counts the failed call adds its number; `give` has added it already.
+        emit.seq -= 1;
+        return Err(full);
+    }
+    Ok(())
+}
+
+impl<N: Source> Stage for SourceStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        match self.common.life {
+            Life::Open => {}
+            Life::Resting(_) if cx.is_stopping() => return self.finish(true),
+            Life::Resting(due) => {
+                self.emit.begin_segment();
+                return build_again(&mut self.node, &mut self.again, due, &mut self.common, cx).unwrap_or_else(
+                    |trouble| {
+                        self.common.report(cx, trouble);
+                        self.fail(cx)
+                    },
+                );
+            }
+            Life::Gone(_) | Life::Ended => return Turn::Done,
+        }
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
+        let owes = || self.node.as_ref().is_some_and(Source::owes);
+        if (cx.is_stopping() && !owes()) || cx.frames().is_some_and(|n| self.emit.seq >= n) {
+            return self.finish(false);
+        }
+        // Without a timetable the end of whatever this worker did last will do.
+        let started = if self.due == 0 {
+            cx.mark()
+        } else {
+            let now = cx.read();
+            if now < self.due && !self.is_woken() {
+                self.after_idle = true;
+                return Turn::Idle(self.due);
+            }
+            now
+        };
+        let mut limit = if self.common.singled { 1 } else { self.common.limit(false) };
+        if let Some(frames) = cx.frames() {
+            limit = limit.min((frames - self.emit.seq) as usize);
+        }
+        let room = self.emit.ports.room(limit, &mut || cx.read());
+        if room == 0 {
+            self.after_idle = true;
+            return blocked(&mut self.emit.ports, &self.common.counts);
+        }
+        self.emit.now = Time(started);
+        let (first, until) = (self.emit.seq, self.emit.seq + room as u64);
+        let mut failed = 0u64;
+        let skip = self.common.on_error == OnError::Skip;
+        // Every call that emits, and every call that fails, has a sequence number of its own.
+        let (next, outcome) = loop {
+            let (node, emit, common) = (&mut self.node, &mut self.emit, &mut self.common);
+            // What the node wants next holds also where an edge has no room for what it has sent.
+            let mut wants = Next::More;
+            let call = guarded("next", || {
+                if let Some(fault) = &mut common.fault {
+                    fault.strike()?;
+                }
+                wants = node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))?;
+                if common.singled { finish_call(emit, common) } else { Ok(()) }
+            });
+            let trouble = match call {
+                Ok(()) => break (wants, Ok(())),
+                Err(trouble) => trouble,
+            };
+            self.emit.ports.rollback();
+            self.emit.seq += 1;
+            failed += 1;
+            if !skip {
+                break (Next::Done, Err(trouble));
+            }
+            self.common.report(cx, trouble);
+            if self.emit.seq >= until {
+                break (wants, Ok(()));
+            }
+        };
+        let done = self.emit.seq - first - failed;
+        // A turn that began nothing is idleness, and no burst of those of which one in so many is recorded.
+        let weight = if done > 0 { self.sampler.weight(self.after_idle, started) } else { 0 };
+        self.after_idle = done == 0;
+        self.common.turns = self.common.turns.wrapping_add(1);
+        let common = &self.common;
+        let timed = weight > 0 || common.is_slow() || common.singled || common.turns % PROBE == 1;
+        let mut end = started;
+        if timed {
+            end = cx.read();
+        } else {
+            cx.stale();
+        }
+        if timed && done + failed > 0 {
+            self.common.learn(end - started, (done + failed) as usize);
+            self.common.check_budget(end - started);
+        }
+        if weight > 0 && done > 0 {
+            let n = u32::try_from(done).unwrap_or(u32::MAX);
+            cx.record(self.common.compute, end - started, n, weight);
+            self.origins.clear();
+            let origins = &mut self.origins;
+            // Ports of one call share their origin; the first that has messages stands for all.
+            self.emit.ports.each(&mut |port| {
+                if origins.is_empty() {
+                    port.origins(origins);
+                }
+            });
+            for (origin, n) in self.origins.drain(..) {
+                cx.record(self.term, end.saturating_sub(origin), n, weight);
+            }
+        }
+        // The ledger begins here: source time is measured from each message's own origin.
+        let published = self.emit.ports.publish_all(end, weight, end, 0).map_err(|e| Trouble::error("emit", &e));
+        self.emit.ports.ring();
+        if let Some(node) = &mut self.node {
+            node.turned();
+        }
+        self.common.counts.taken.add(done + failed);
+        self.common.counts.done.add(done);
+        self.common.counts.failed.add(failed);
+        if let Err(trouble) = outcome.and(published)
+            && !self.common.report(cx, trouble)
+        {
+            return self.fail(cx);
+        }
+        match next {
+            Next::More if done + failed == 0 => Turn::Idle(0),
+            Next::More => Turn::Worked,
+            Next::Idle => {
+                (self.due, self.waits) = (0, false);
+                self.after_idle = true;
+                if done + failed > 0 { Turn::Worked } else { Turn::Idle(u64::MAX) }
+            }
+            Next::WhenReady(time) => {
+                self.descriptors.wait_again();
+                (self.due, self.waits) = (time.0, true);
+                self.after_idle = true;
+                match self.descriptors.is_woken() {
+                    _ if done + failed > 0 => Turn::Worked,
+                    true => Turn::Idle(0),
+                    false => Turn::Idle(time.0),
+                }
+            }
+            Next::At(time) => {
+                (self.due, self.waits) = (time.0, false);
+                self.after_idle = true;
+                if time.0 <= end || done + failed > 0 { Turn::Worked } else { Turn::Idle(time.0) }
+            }
+            Next::Done => self.finish(false),
+        }
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        let now = cx.mark();
+        match self.common.life {
+            Life::Open if now < self.due && !self.is_woken() && !cx.is_stopping() => return Standing::IDLE,
+            Life::Open => {}
+            Life::Resting(due) if now < due && !cx.is_stopping() => return Standing::IDLE,
+            _ => return Standing { ready: true, due: 0, pressed: false },
+        }
+        // A source that is called at certain times began its next message then.
+        let begun = if self.due == 0 || self.due > now { now } else { self.due };
+        Standing { ready: true, due: self.common.due_of(None, begun), pressed: is_pressed(&mut self.emit.ports) }
+    }
+
+    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
+        drop_node(&mut self.node, &mut self.common, cx);
+        let metrics = std::mem::take(&mut self.common.last);
+        Ended { node: self.common.node, metrics, left: Vec::new() }
+    }
+
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(&mut self.node, name, value, cx)
+            && !self.common.report(cx, trouble)
+        {
+            self.fail(cx);
+        }
+    }
+}

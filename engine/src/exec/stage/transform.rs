@@ -1,0 +1,309 @@
+//! The stage of a node with inputs and outputs.
+
+use super::feed::{Feed, Work, drop_item};
+use super::{
+    Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
+    note_skew, reset_node, set_node,
+};
+use crate::base::policy::Telemetry;
+use crate::edge::State;
+use crate::exec::worker::Cx;
+use crate::host::clock::Time;
+use crate::ledger::{Hist, Term};
+use crate::node::emit::Emit;
+use crate::node::error::NodeError;
+use crate::node::intake::{Intake, trace_call};
+use crate::node::port::PortSet;
+use crate::node::{Inputs, Reset, Transform};
+use std::any::Any;
+
+/// A node with inputs and outputs.
+pub(crate) struct TransformStage<N: Transform> {
+    common: Common,
+    feed: Feed<<N::In as Inputs>::Intake>,
+    work: TransformWork<N>,
+    again: Option<Again<N>>,
+}
+
+struct TransformWork<N: Transform> {
+    node: Option<N>,
+    emit: Emit<N::Out>,
+    skew: Option<Hist>,
+}
+
+impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
+    #[inline(never)]
+    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>) -> Result<(), NodeError> {
+        // The node is there while the stage's life is `Open`.
+        let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
+        for item in items {
+            if let Err(error) = node.apply(item, emit).and_then(|()| emit.ports.commit()) {
+                emit.ports.rollback();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+    #[inline]
+    fn give_one(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+        let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return drop_item(item) };
+        node.apply(item, emit)?;
+        emit.ports.commit()
+    }
+    fn trace(&mut self, item: &<N::In as Inputs>::Taken, fresh: u16) {
+        if let Some(trace) = &self.emit.trace {
+            trace_call::<<N::In as Inputs>::Intake>(&mut trace.borrow_mut(), item, fresh);
+        }
+    }
+    #[inline]
+    fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
+        if <N::In as Inputs>::Intake::JOINS {
+            note_skew::<<N::In as Inputs>::Intake>(self.skew, item, weight, cx);
+        }
+    }
+    fn forget(&mut self, _: usize) {}
+    fn rollback(&mut self) {
+        self.emit.ports.rollback();
+    }
+    fn double(&mut self) {
+        self.emit.ports.double();
+    }
+    fn admit(&mut self) -> Result<(), NodeError> {
+        self.emit.ports.admit()
+    }
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        self.emit.ports.portion(accounted, weight);
+    }
+    #[inline]
+    fn publish(&mut self, _: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+        self.emit.ports.publish(sent, compute)
+    }
+    #[inline(always)]
+    fn publish_all(
+        &mut self,
+        accounted: u64,
+        weight: u32,
+        _: &mut Cx,
+        sent: u64,
+        compute: u64,
+    ) -> Result<(), NodeError> {
+        self.emit.ports.publish_all(accounted, weight, sent, compute)
+    }
+}
+
+impl<N: Transform> TransformStage<N> {
+    pub(crate) fn new(
+        node: N,
+        mut common: Common,
+        intake: <N::In as Inputs>::Intake,
+        emit: Emit<N::Out>,
+        inputs: usize,
+        again: Option<Again<N>>,
+        cx: &mut Cx,
+    ) -> Self {
+        common.takes(inputs, cx);
+        common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
+        let work = TransformWork { node: Some(node), emit, skew: common.skew };
+        TransformStage { common, feed: Feed::new(intake), work, again }
+    }
+
+    /// Calls `finish` or `wake`. What those send was made from messages of earlier calls, whose terms are not known any more:
+    /// its ledger begins here, its latency with its origin.
+    fn extra(&mut self, cx: &mut Cx, what: &'static str) -> Result<(), ()> {
+        let (work, refuses) = (&mut self.work, self.common.refuses);
+        if let Some(trace) = &work.emit.trace {
+            trace.borrow_mut().begin();
+        }
+        let outcome = guarded(what, || {
+            let Some(node) = &mut work.node else { return Ok(()) };
+            match what {
+                "finish" => node.finish(&mut work.emit)?,
+                _ => node.wake(&mut work.emit)?,
+            }
+            work.emit.ports.commit()?;
+            if refuses { work.emit.ports.admit() } else { Ok(()) }
+        });
+        let outcome = match outcome {
+            Ok(()) => {
+                let (now, weight) = (cx.read(), u32::from(cx.telemetry() != Telemetry::Off));
+                work.emit.ports.portion(now, weight);
+                work.emit.ports.publish(now, 0).map_err(|e| Trouble::error("emit", &e))
+            }
+            Err(trouble) => {
+                work.emit.ports.rollback();
+                Err(trouble)
+            }
+        };
+        cx.stale();
+        outcome.map_err(|trouble| self.fail(cx, trouble))
+    }
+
+    /// Calls `wake` when its time has come; true when it has.
+    #[inline(never)]
+    fn wake(&mut self, cx: &mut Cx) -> bool {
+        let emit = &mut self.work.emit;
+        if emit.wake.0 > cx.mark() || emit.ports.room(1, &mut || cx.read()) == 0 {
+            return false;
+        }
+        emit.now = Time(cx.mark());
+        emit.wake = Time::NEVER;
+        if self.extra(cx, "wake").is_ok() {
+            self.work.emit.ports.ring();
+        }
+        true
+    }
+
+    #[cold]
+    fn turn_without_node(&mut self, cx: &mut Cx) -> Turn {
+        match self.common.life {
+            Life::Resting(due) => {
+                let (node, again) = (&mut self.work.node, &mut self.again);
+                build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
+                    self.fail(cx, trouble);
+                    Turn::Worked
+                })
+            }
+            Life::Gone(reason) => self.feed.drain(&mut self.common, reason),
+            Life::Open | Life::Ended => Turn::Done,
+        }
+    }
+
+    /// No more will come.
+    #[cold]
+    fn finish(&mut self, state: State, cx: &mut Cx) -> Turn {
+        if self.work.emit.ports.room(1, &mut || cx.read()) == 0 {
+            self.common.note_blocked(cx);
+            return blocked(&mut self.work.emit.ports, &self.common.counts);
+        }
+        if self.extra(cx, "finish").is_ok() || self.common.life == Life::Open {
+            self.work.emit.ports.each(&mut |port| port.close(state == State::Failed));
+            self.common.life = self.feed.ended();
+        }
+        Turn::Worked
+    }
+
+    #[cold]
+    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
+        self.work.emit.ports.rollback();
+        if self.common.report(cx, trouble) {
+            return;
+        }
+        // What earlier calls of this turn emitted was good.
+        self.work.emit.ports.portion(0, 0);
+        let _ = self.work.emit.ports.publish(0, 0);
+        drop_node(&mut self.work.node, &mut self.common, cx);
+        self.work.emit.wake = Time::NEVER;
+        if self.common.rest(cx) {
+            return;
+        }
+        let reason = self.common.gone();
+        self.work.emit.ports.each(&mut |port| port.close(true));
+        self.feed.intake.discard(reason);
+    }
+
+    /// Gives the node the one message there is.
+    #[inline(always)]
+    fn turn_once(&mut self, cx: &mut Cx) {
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
+        self.work.emit.now = Time(cx.latest());
+        if let Err(trouble) = self.feed.process_only(&mut self.common, cx, &mut self.work) {
+            self.fail(cx, trouble);
+        }
+    }
+
+    /// A turn that may be anything.
+    #[inline(never)]
+    fn turn_closely(&mut self, cx: &mut Cx) -> Turn {
+        if self.common.life != Life::Open {
+            return self.turn_without_node(cx);
+        }
+        let has_only = self.work.emit.wake == Time::NEVER && self.feed.has_only(&self.common);
+        if has_only && self.work.emit.ports.room(1, &mut || cx.read()) > 0 {
+            self.turn_once(cx);
+            self.work.emit.ports.ring();
+            return Turn::Worked;
+        }
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
+        if self.work.emit.wake != Time::NEVER && self.wake(cx) {
+            return Turn::Worked;
+        }
+        let limit = self.common.limit(self.feed.intake.is_perishable());
+        let available = self.feed.intake.ready(limit);
+        if available == 0 {
+            // A join may have taken or lost what had no partner: whoever waits for that room is to be turned again.
+            let freed = self.feed.intake.ring();
+            return match self.feed.intake.state() {
+                State::Open if freed => Turn::Worked,
+                State::Open => {
+                    let (wake, reset) = self.common.listen(self.work.emit.wake.0.min(self.feed.intake.due()), cx);
+                    match if reset { reset_node(&mut self.work.node, Reset::Gap, cx) } else { Ok(()) } {
+                        Ok(()) => Turn::Idle(wake),
+                        Err(trouble) => {
+                            self.fail(cx, trouble);
+                            Turn::Worked
+                        }
+                    }
+                }
+                state => self.finish(state, cx),
+            };
+        }
+        let room = self.work.emit.ports.room(available, &mut || cx.read());
+        let room = self.feed.intake.room(room);
+        if room == 0 {
+            self.common.note_blocked(cx);
+            return blocked(&mut self.work.emit.ports, &self.common.counts);
+        }
+        self.work.emit.now = Time(cx.latest());
+        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
+            self.fail(cx, trouble);
+        }
+        self.work.emit.ports.ring();
+        Turn::Worked
+    }
+}
+
+impl<N: Transform> Stage for TransformStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        // One message alone, and its place free: no lists, no rooms, no bells.
+        let is_plain = self.common.life == Life::Open && self.work.emit.wake == Time::NEVER;
+        if is_plain && self.feed.has_only(&self.common) && self.work.emit.ports.is_clear() {
+            self.turn_once(cx);
+            return Turn::Worked;
+        }
+        self.turn_closely(cx)
+    }
+
+    #[cold]
+    fn is_struck(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let Some(result) = self.feed.struck(panic, &mut self.common, cx, &mut self.work) else { return false };
+        if let Err(trouble) = result {
+            self.fail(cx, trouble);
+        }
+        true
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        let pressed = is_pressed(&mut self.work.emit.ports);
+        let wake = self.work.emit.wake;
+        if self.common.life == Life::Open && wake != Time::NEVER && wake.0 <= cx.mark() {
+            // What is held back until now is late already.
+            return Standing { ready: true, due: wake.0, pressed };
+        }
+        self.common.standing_of(&mut self.feed.intake, pressed, cx)
+    }
+
+    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
+        drop_node(&mut self.work.node, &mut self.common, cx);
+        let metrics = std::mem::take(&mut self.common.last);
+        Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
+    }
+
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(&mut self.work.node, name, value, cx) {
+            self.fail(cx, trouble);
+        }
+    }
+}

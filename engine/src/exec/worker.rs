@@ -1,0 +1,497 @@
+//! Workers: one thread per core, which turns its stages in topological order.
+//!
+//! The only module that starts threads. A worker builds its nodes on its own thread after pinning, waits behind the
+//! start barrier until every node of the graph is built, then passes over its stages again and again. When nothing
+//! moved it folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass. One
+//! whose nodes wait for descriptors sleeps until one of these is ready, too, and asks for them now and then while it does not.
+
+use crate::base::policy::Schedule;
+use crate::base::policy::Telemetry;
+use crate::base::policy::Wait;
+use crate::exec::mailbox::Subject;
+use crate::exec::mailbox::{Mailbox, Part};
+use crate::exec::scheduler::Crew;
+use crate::exec::shared::At;
+use crate::exec::shared::{Command, RunShared};
+use crate::exec::stage::{Common, Ended, Stage, Turn};
+use crate::host::clock::{Clock, Watch};
+use crate::host::cpu::{self, Place};
+use crate::host::descriptors::Poller;
+use crate::host::sync::Arc;
+use crate::host::wait::{Bell, Idle, Patience};
+use crate::ledger::{Copying, Hist, Meter, Recorded, Run, Term};
+use crate::node::backend::Helpers;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What a stage may use of its worker during a turn: the clock, the log, the run's state.
+pub(crate) struct Cx {
+    watch: Watch,
+    now: u64,
+    /// Whether `now` is the end of what just happened, so that it may serve as the start of what comes next.
+    fresh: bool,
+    meter: Meter,
+    subjects: Vec<(Subject, Term, Hist)>,
+    pub(crate) shared: Arc<RunShared>,
+    telemetry: Telemetry,
+    frames: Option<u64>,
+    /// When the warm-up ends; 0 when it has.
+    warm_at: u64,
+    /// Node indices of the sources, by source number.
+    sources: Arc<Vec<usize>>,
+    worker: usize,
+    /// Which node is being turned, for whoever watches.
+    at: Arc<At>,
+    /// What the nodes wait for in the kernel.
+    pub(crate) poller: Rc<Poller>,
+    /// Where copies of the histograms are left, the one that is being made, and how often they have begun anew.
+    mailbox: Arc<Mailbox>,
+    copying: Option<Copying>,
+    asked_at: u64,
+    epoch: u64,
+}
+
+/// A copy of the histograms that is not complete after so long is finished at once, ns.
+const HAND_OVER_NS: u64 = 2_000_000;
+
+impl Cx {
+    pub(crate) fn new(
+        worker: usize,
+        clock: Clock,
+        shared: Arc<RunShared>,
+        telemetry: Telemetry,
+        frames: Option<u64>,
+        sources: Arc<Vec<usize>>,
+        poller: Rc<Poller>,
+    ) -> Self {
+        Cx {
+            at: shared.at(worker),
+            mailbox: shared.mailboxes[worker].clone(),
+            copying: None,
+            asked_at: 0,
+            epoch: 0,
+            worker,
+            watch: Watch::new(clock),
+            now: 0,
+            fresh: false,
+            meter: Meter::new(),
+            subjects: Vec::new(),
+            shared,
+            telemetry,
+            frames,
+            warm_at: 0,
+            sources,
+            poller,
+        }
+    }
+
+    /// The end of the last step, if nothing untimed happened since; otherwise now.
+    #[inline]
+    pub(crate) fn mark(&mut self) -> u64 {
+        if self.fresh { self.now } else { self.read() }
+    }
+
+    /// Reads the clock.
+    #[inline]
+    pub(crate) fn read(&mut self) -> u64 {
+        self.now = self.watch.now();
+        self.fresh = true;
+        self.now
+    }
+
+    /// The last reading, however old.
+    #[inline]
+    pub(crate) fn latest(&self) -> u64 {
+        self.now
+    }
+
+    /// A turn of a node begins.
+    #[inline]
+    pub(crate) fn enter(&self, node: usize) {
+        self.at.enter(node);
+    }
+
+    /// No node is being turned.
+    fn rest(&self) {
+        self.at.leave();
+    }
+
+    /// The warm-up begins, and ends after so long.
+    pub(crate) fn warm_up(&mut self, ns: u64) {
+        if ns > 0 {
+            self.warm_at = self.read() + ns;
+        }
+    }
+
+    /// Folds what was logged, and ends the warm-up when it is time.
+    pub(crate) fn tidy(&mut self) {
+        if !self.meter.is_quiet() {
+            self.meter.fold();
+        }
+        if self.warm_at != 0 && self.watch.now() >= self.warm_at {
+            self.warm_at = 0;
+            self.meter.clear();
+            self.epoch += 1;
+            self.copying = self.copying.take().map(|copying| Copying::new(copying.into_words()));
+        }
+        if self.mailbox.is_asked() {
+            self.hand_over();
+        }
+        self.stale();
+    }
+
+    /// Asks for descriptors that are ready, without waiting, unless it has just done so. Whether one is.
+    fn ask(&mut self, every: u64) -> bool {
+        let now = self.watch.now();
+        self.stale();
+        self.poller.ask(now, every)
+    }
+
+    /// Whether somebody waits for a copy of the histograms.
+    fn is_handing_over(&self) -> bool {
+        self.mailbox.is_asked()
+    }
+
+    /// Copies a piece of the histograms, and hands the copy over when it is complete.
+    #[cold]
+    #[inline(never)]
+    fn hand_over(&mut self) {
+        let now = self.watch.now();
+        if self.copying.is_none() {
+            self.copying = self.mailbox.begin().map(Copying::new);
+            self.asked_at = now;
+        }
+        let Some(copying) = &mut self.copying else { return };
+        let mut is_complete = self.meter.copy_piece(copying);
+        // Where turns are long, folds are rare, and the rest is little beside a turn.
+        while !is_complete && now.saturating_sub(self.asked_at) > HAND_OVER_NS {
+            is_complete = self.meter.copy_piece(copying);
+        }
+        if let (true, Some(copying)) = (is_complete, self.copying.take_if(|_| is_complete)) {
+            self.mailbox.answer(now, self.epoch, copying.into_words());
+        }
+    }
+
+    /// Every histogram exists: makes room for their copies. Only while building.
+    fn open_mailbox(&self) {
+        let part = |(subject, term, hist): &(Subject, Term, Hist)| {
+            let (digits, words) = self.meter.size(*hist);
+            Part { subject: *subject, term: *term, digits, words }
+        };
+        self.mailbox.open(self.subjects.iter().map(part).collect());
+    }
+
+    /// Something took time that nobody measured.
+    #[inline]
+    pub(crate) fn stale(&mut self) {
+        self.fresh = false;
+    }
+
+    /// A new histogram of a node; only while building.
+    pub(crate) fn histogram(&mut self, node: usize, term: Term, digits: u8) -> Hist {
+        let hist = self.meter.histogram(digits);
+        self.subjects.push((Subject::Node(node), term, hist));
+        hist
+    }
+
+    /// A new histogram of a path; only while building. `source` is the source's number, not its node.
+    pub(crate) fn path_histogram(&mut self, source: usize, sink: usize, term: Term) -> Hist {
+        let hist = self.meter.histogram(if term == Term::EndToEnd { 3 } else { 2 });
+        self.subjects.push((Subject::Path(self.sources[source], sink), term, hist));
+        hist
+    }
+
+    /// Notes `n` messages of one value, each of which counts for `weight`, 1 or more.
+    #[inline]
+    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
+        if self.telemetry != Telemetry::Off {
+            self.meter.record(hist, value, n, weight);
+        }
+    }
+
+    /// Records what a run waited for until `started`: partners, room, its turn. The sum of the recorded terms.
+    #[inline]
+    pub(crate) fn record_wait(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
+        let (n, weight) = (run.n, run.weight);
+        let waited = started.saturating_sub(run.sent);
+        let hold = run.hold.min(waited);
+        let blocked = match common.blocked_since() {
+            0 => 0,
+            since => started.saturating_sub(since).min(waited - hold),
+        };
+        if let (Some(hist), true) = (common.hold, hold > 0) {
+            self.record(hist, hold, n, weight);
+        }
+        if let (Some(hist), true) = (common.blocked, blocked > 0) {
+            self.record(hist, blocked, n, weight);
+        }
+        let queue = waited - hold - blocked;
+        if let Some(hist) = common.queue {
+            self.record(hist, queue, n, weight);
+        }
+        hold + blocked + queue
+    }
+
+    /// As [`Cx::record_wait`], of one message that waited for no partner.
+    #[inline]
+    pub(crate) fn record_wait_alone(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
+        if let (Some(hist), 0) = (common.queue, common.blocked_since()) {
+            let waited = started.saturating_sub(run.sent);
+            self.record(hist, waited, 1, run.weight);
+            return waited;
+        }
+        // A copy: only here the run has to be in memory.
+        let run = Run { ..*run };
+        self.record_wait(common, &run, started)
+    }
+
+    /// What a session on this thread may use of the engine.
+    pub(crate) fn helpers(&self) -> Helpers {
+        self.shared.helpers(self.worker)
+    }
+
+    /// How many sources the graph has.
+    pub(crate) fn source_count(&self) -> usize {
+        self.sources.len()
+    }
+
+    pub(crate) fn telemetry(&self) -> Telemetry {
+        self.telemetry
+    }
+
+    pub(crate) fn frames(&self) -> Option<u64> {
+        self.frames
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        self.watch.clock()
+    }
+
+    /// The next setting that was changed from outside.
+    #[inline]
+    pub(crate) fn next_command(&self) -> Option<Command> {
+        if self.shared.has_commands(self.worker) { self.shared.next_command(self.worker) } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
+
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.shared.is_aborted()
+    }
+}
+
+/// A worker's idle half: learns how messages arrive, spins or sleeps.
+pub(crate) struct Idler {
+    patience: Patience,
+    bell: Arc<Bell>,
+    armed: bool,
+    /// Passes since the last look around, and how many there are from one to the next.
+    passes: u32,
+    look_every: u32,
+    /// Looks since the log was folded.
+    folds: u32,
+}
+
+/// Passes between two looks at whether the log is worth folding.
+const FOLD_EVERY: u32 = 64;
+/// A busy worker asks for descriptors at most so often, ns: the call is the price of a few messages.
+const ASK_BUSY_NS: u64 = 50_000;
+/// So does one that spins because something is expected soon, ns.
+const ASK_IDLE_NS: u64 = 5_000;
+
+impl Idler {
+    pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
+        let patience = Patience::new(wait, may_spin);
+        Idler { patience, bell, armed: false, passes: 0, look_every: FOLD_EVERY, folds: 0 }
+    }
+
+    /// What follows a turn, or a pass over all stages. False when the worker should end.
+    #[inline]
+    pub(crate) fn after(&mut self, cx: &mut Cx, turn: Turn) -> bool {
+        if turn == Turn::Worked {
+            if self.armed {
+                self.bell.disarm();
+                self.armed = false;
+            }
+            self.patience.worked(|| cx.watch.now());
+            self.passes += 1;
+            if self.passes >= self.look_every {
+                self.look_around(cx);
+            }
+            return true;
+        }
+        self.idle(cx, turn)
+    }
+
+    /// What a busy worker must not forget: its log, and descriptors.
+    #[inline(never)]
+    fn look_around(&mut self, cx: &mut Cx) {
+        self.passes = 0;
+        self.look_every = FOLD_EVERY;
+        if cx.poller.is_used() {
+            self.look_every = 1;
+            cx.ask(ASK_BUSY_NS);
+            self.folds += 1;
+            if self.folds < FOLD_EVERY {
+                return;
+            }
+            self.folds = 0;
+        }
+        cx.tidy();
+    }
+
+    #[inline(never)]
+    fn idle(&mut self, cx: &mut Cx, turn: Turn) -> bool {
+        cx.rest();
+        cx.tidy();
+        if cx.is_aborted() {
+            return false;
+        }
+        if cx.is_handing_over() {
+            // Between two pieces messages have their turn.
+            return true;
+        }
+        let wake = match turn {
+            Turn::Idle(wake) => wake,
+            Turn::Pending => 0,
+            _ => u64::MAX,
+        };
+        let waits_for_descriptors = cx.poller.is_used();
+        if wake <= cx.watch.now() {
+            if waits_for_descriptors {
+                cx.ask(ASK_BUSY_NS);
+            }
+            // A timer is due, or a ring is settling: look again at once, but let others on this core run.
+            std::hint::spin_loop();
+            if !self.patience.may_spin() {
+                std::thread::yield_now();
+            }
+            return true;
+        }
+        let watch = &mut cx.watch;
+        let idle = self.patience.idle(|| watch.now(), wake);
+        if waits_for_descriptors && idle != Idle::Sleep && cx.ask(ASK_IDLE_NS) {
+            return true;
+        }
+        match idle {
+            Idle::Spin => std::hint::spin_loop(),
+            Idle::Yield => std::thread::yield_now(),
+            Idle::Sleep if !self.armed => {
+                self.bell.arm();
+                self.armed = true;
+            }
+            Idle::Sleep if waits_for_descriptors => {
+                cx.poller.sleep(wake);
+                self.armed = false;
+            }
+            Idle::Sleep => {
+                let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(cx.watch.now())));
+                self.bell.sleep(at_most);
+                self.armed = false;
+            }
+        }
+        true
+    }
+}
+
+/// Builds one worker's stages on its thread.
+pub(crate) type BuildStages = Box<dyn FnOnce(&mut Cx) -> Result<Vec<Box<dyn Stage>>, (usize, String)> + Send>;
+
+/// What a worker needs to begin.
+pub(crate) struct Plan {
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    pub(crate) schedule: Schedule,
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) build: BuildStages,
+}
+
+impl Plan {
+    /// Builds the nodes on the calling thread. `Err` names the node that could not be built.
+    pub(crate) fn build(self, cx: &mut Cx) -> Result<Crew, (usize, String)> {
+        let build = self.build;
+        let stages = match crate::exec::stage::guarded("build", || Ok(build(cx))) {
+            Ok(built) => built?,
+            Err(trouble) => return Err((self.nodes.first().copied().unwrap_or(0), trouble.into_text())),
+        };
+        cx.rest();
+        cx.open_mailbox();
+        Ok(Crew::new(stages, &self.nodes, self.schedule))
+    }
+}
+
+/// What a worker hands back.
+pub(crate) struct Outcome {
+    pub(crate) worker: usize,
+    pub(crate) histograms: Vec<(Subject, Term, Recorded)>,
+    pub(crate) ended: Vec<Ended>,
+    /// A panic outside any node: a bug of the engine.
+    pub(crate) bug: Option<String>,
+}
+
+impl Outcome {
+    /// Ends a worker's nodes and gathers what they leave.
+    pub(crate) fn of(worker: usize, crew: Crew, mut cx: Cx, bug: Option<String>) -> Self {
+        let ended = crew.end(&mut cx);
+        cx.mailbox.close();
+        cx.rest();
+        let subjects = std::mem::take(&mut cx.subjects);
+        let histograms =
+            subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.take(hist))).collect();
+        Outcome { worker, histograms, ended, bug }
+    }
+}
+
+/// Everything of a worker's life that needs its thread.
+pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
+    let shared = cx.shared.clone();
+    let bell = shared.bell(plan.index);
+    bell.answer_here();
+    let pinned = cpu::take(&plan.place);
+    let index = plan.index;
+    let (wait, may_spin) = (plan.place.wait, plan.place.may_spin);
+    let mut bug = None;
+    let (mut crew, error) = match plan.build(&mut cx) {
+        Ok(crew) => (crew, None),
+        Err(error) => (Crew::new(Vec::new(), &[], Schedule::default()), Some(error)),
+    };
+    let go = shared.built(index, pinned, error);
+    if go {
+        cx.warm_up(warmup);
+        let mut idler = Idler::new(wait, may_spin, bell);
+        // Node code is guarded call by call; what panics here is our own, and must not hang the others.
+        if let Err(trouble) = crate::exec::stage::guarded("run", || {
+            crew.run(&mut cx, &mut idler);
+            Ok(())
+        }) {
+            bug = Some(trouble.into_text());
+            shared.abort();
+        }
+    }
+    Outcome::of(index, crew, cx, bug)
+}
+
+/// Starts a worker's thread.
+///
+/// # Errors
+/// What the system answered.
+pub(crate) fn spawn(
+    plan: Plan,
+    cx: impl FnOnce() -> Cx + Send + 'static,
+    warmup: u64,
+    done: std::sync::mpsc::SyncSender<Outcome>,
+) -> std::io::Result<JoinHandle<()>> {
+    let name = plan.name.clone();
+    std::thread::Builder::new().name(name).spawn(move || {
+        crate::host::files::outlive_size_limit();
+        let outcome = work(plan, cx(), warmup);
+        // The receiver is gone only when the run was abandoned.
+        let _ = done.send(outcome);
+    })
+}

@@ -1,0 +1,316 @@
+//! What is laid over a graph file before it is read: included files, a profile, overlays, settings, defaults and subgraphs,
+//! down to one flat tree in which every value still knows where it was written.
+//!
+//! Later layers win: the file over what it includes, the chosen profile over the file, overlays over that in their order,
+//! settings over all. Defaults fill what nobody wrote. Variables are put in before subgraphs are unfolded. Knows trees and files; what a
+//! key means is the spec's business.
+
+mod defaults;
+mod include;
+mod merge;
+mod subgraph;
+mod variable;
+
+use crate::base::document::{Key, Tree, Value, Word};
+use crate::base::error::{Place, Problem, Problems, suggest};
+use crate::host::files::InputFile;
+use crate::host::folders::Folders;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub(crate) use subgraph::Expectation;
+
+/// What is laid over a graph file when it is read.
+///
+/// ```
+/// use limen::{Layers, Spec};
+/// let text = "version: 1\nnodes:\n  a: { kind: camera, config: { rate: \"${LIMEN_RATE:-30Hz}\" } }\n";
+/// let layers = Layers { set: vec!["nodes.a.core=1".into()], ..Layers::default() };
+/// let spec = Spec::from_text_with(text, "g.yaml", &layers)?;
+/// assert!(spec.to_yaml().contains("core: 1"));
+/// assert!(spec.to_yaml().contains("rate: 30Hz"));
+/// # Ok::<(), limen::Problems>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layers {
+    /// Which of the graph's `profiles` applies.
+    pub profile: Option<String>,
+    /// Files whose keys are laid over the graph's, in this order.
+    pub overlays: Vec<PathBuf>,
+    /// `path=value`, such as `nodes.camera.config.rate=30Hz`, over everything else.
+    pub set: Vec<String>,
+    /// Values for `${NAME}`; they go before the environment's.
+    pub variables: BTreeMap<String, String>,
+    /// Names of environment variables, besides `LIMEN_*`, that the graph may read. Those listed are shown by [`Spec::to_yaml`],
+    /// others stay `${NAME}` there.
+    ///
+    /// [`Spec::to_yaml`]: crate::Spec::to_yaml
+    pub env: Vec<String>,
+    /// Folders besides the graph's own from which it may include.
+    pub allowed: Vec<PathBuf>,
+}
+
+/// A flat graph, what its subgraphs promised about their ports, and what was wrong on the way.
+pub(crate) struct Flat {
+    pub(crate) tree: Tree,
+    pub(crate) expectations: Vec<Expectation>,
+    pub(crate) problems: Problems,
+    /// Where the graph may read, and the files it is made of.
+    pub(crate) folders: Folders,
+}
+
+/// The keys of a flat graph, in the order in which they are printed.
+const GRAPH: [&str; 6] = ["version", "graph", "run", "cores", "nodes", "paths"];
+/// What may be laid over a graph.
+const OVERLAY: [&str; 8] = ["version", "graph", "nodes", "paths", "cores", "run", "defaults", "subgraphs"];
+
+/// How much subgraphs, parameters and defaults may add to what was written: a file of a few lines must not become a mountain.
+pub(crate) struct Budget(Cell<usize>);
+
+impl Budget {
+    /// Some ten thousand nodes of a dozen values each come to a quarter of it.
+    const ALL: usize = 500_000;
+
+    /// Whether so much more may be added; the first time it may not, that is a problem.
+    fn allows(&self, size: usize, place: &Place, problems: &mut Problems) -> bool {
+        let left = self.0.get();
+        if left >= size {
+            self.0.set(left - size);
+            return true;
+        }
+        if left > 0 {
+            let message = "subgraphs, parameters and defaults unfold to more than half a million values";
+            problems.push(
+                Problem::new("E0153", place.clone(), message).help("write large values where they are used once"),
+            );
+        }
+        self.0.set(0);
+        false
+    }
+}
+
+impl Layers {
+    /// Reads a graph file and everything that belongs to it.
+    pub(crate) fn load(&self, path: &Path) -> Result<Flat, Problems> {
+        let file = path.display().to_string();
+        let (text, opened) = include::read(path, &file, None).map_err(|problem| Problems(vec![problem]))?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        self.flatten(&text, &file, folder, Some(&opened))
+    }
+
+    /// The same for a text; what it includes is looked for from `folder` on. `opened` is the file it stands in, if any.
+    pub(crate) fn flatten(
+        &self,
+        text: &str,
+        file: &str,
+        folder: &Path,
+        opened: Option<&InputFile>,
+    ) -> Result<Flat, Problems> {
+        let mut tree = Tree::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
+        let folders = Folders { graph: folder.to_path_buf(), allowed: self.allowed.clone(), ..Folders::default() };
+        opened.into_iter().for_each(|file| folders.read.note(file));
+        if !matches!(tree.value, Value::Map(_)) {
+            // The reader of the graph says what is wrong with it.
+            return Ok(Flat { tree, expectations: Vec::new(), problems: Problems::default(), folders });
+        }
+        let mut problems = Problems::default();
+        let real = opened.map(|file| file.real().to_path_buf());
+        include::include(&mut tree, real, &folders, self, &mut problems);
+        self.apply_profile(&mut tree, &mut problems);
+        for path in &self.overlays {
+            self.apply_overlay(&mut tree, path, &folders, &mut problems);
+        }
+        for setting in &self.set {
+            apply_setting(&mut tree, setting, &mut problems);
+        }
+        let subgraphs = tree.take("subgraphs");
+        let defaults = tree.take("defaults");
+        let budget = Budget(Cell::new(Budget::ALL));
+        let variables = variable::Variables::new(self, &budget);
+        variables.put_into(&mut tree, &BTreeMap::new(), &mut problems);
+        let expectations = subgraph::unfold(&mut tree, subgraphs.as_ref(), &variables, &mut problems);
+        if let Some(mut defaults) = defaults {
+            variables.put_into(&mut defaults, &BTreeMap::new(), &mut problems);
+            defaults::fill(&mut tree, &defaults, &budget, &mut problems);
+        }
+        if let Value::Map(entries) = &mut tree.value {
+            let order = |key: &Key| GRAPH.iter().position(|known| *known == key.name);
+            entries.sort_by_key(|(key, _)| order(key).unwrap_or(GRAPH.len()));
+        }
+        Ok(Flat { tree, expectations, problems, folders })
+    }
+
+    fn apply_profile(&self, tree: &mut Tree, problems: &mut Problems) {
+        let profiles = tree.take("profiles");
+        if let Some(Tree { place, value }) = &profiles
+            && !matches!(value, Value::Map(_))
+        {
+            let message = format!("`profiles` is a map from names to what they change, not {}", value.describe());
+            problems
+                .push(Problem::new("E0105", place.clone(), message).help("write `profiles: { robot: { nodes: .. } }`"));
+        }
+        let mut known: Vec<(Key, Tree)> = match profiles {
+            Some(Tree { value: Value::Map(entries), .. }) => entries,
+            _ => Vec::new(),
+        };
+        for (key, profile) in &known {
+            check_keys(profile, &format!("profile `{}`", key.name), &OVERLAY, problems);
+        }
+        let Some(name) = &self.profile else { return };
+        match known.iter().position(|(key, _)| key.name == *name) {
+            Some(at) => lay_map(tree, known.swap_remove(at).1),
+            None => {
+                let help = suggest(name, known.iter().map(|(key, _)| key.name.as_str()));
+                let message = format!("the graph has no profile `{name}`");
+                problems.push(Problem::new("E0150", start_of(tree), message).help(help));
+            }
+        }
+    }
+
+    fn apply_overlay(&self, tree: &mut Tree, path: &Path, folders: &Folders, problems: &mut Problems) {
+        let file = path.display().to_string();
+        let overlay = include::read(path, &file, None).and_then(|(text, opened)| {
+            folders.read.note(&opened);
+            Tree::parse(&text, &file)
+        });
+        match overlay {
+            Ok(overlay) => {
+                if check_keys(&overlay, "an overlay", &OVERLAY, problems) {
+                    lay_map(tree, overlay);
+                }
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+}
+
+/// Lays what is a map over a graph; what is not was complained of, or is nothing.
+fn lay_map(tree: &mut Tree, over: Tree) {
+    if matches!(over.value, Value::Map(_)) {
+        merge::lay(tree, over);
+    }
+}
+
+/// A path of more steps than this leads nowhere in a graph.
+const MAX_STEPS: usize = 32;
+
+/// The place of a graph as a whole: its file.
+fn start_of(tree: &Tree) -> Place {
+    Place { line: 0, ..tree.place.clone() }
+}
+
+/// Reports what is not a map, and keys that are not known; whether there is anything to use.
+fn check_keys(tree: &Tree, what: &str, known: &[&str], problems: &mut Problems) -> bool {
+    if !matches!(tree.value, Value::Map(_) | Value::Null) {
+        let keys = known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
+        let message = format!("{what} is a map, not {}", tree.value.describe());
+        problems.push(Problem::new("E0105", tree.place.clone(), message).help(format!("keys: {keys}")));
+        return false;
+    }
+    for (key, _) in tree.entries().iter().filter(|(key, _)| !known.contains(&key.name.as_str())) {
+        let message = format!("unknown key `{}` in {what}", key.name);
+        problems
+            .push(Problem::new("E0103", key.place.clone(), message).help(suggest(&key.name, known.iter().copied())));
+    }
+    true
+}
+
+/// `nodes.camera.config.rate=30Hz`.
+fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
+    let place = Place { file: format!("--set {setting}").into(), line: 0, column: 0 };
+    let mut wrong = |message: String, help: &str| {
+        problems.push(Problem::new("E0152", place.clone(), message).help(help));
+    };
+    let Some((path, text)) = setting.split_once('=') else {
+        return wrong("there is no `=` in it".into(), "write `--set nodes.camera.config.rate=30Hz`");
+    };
+    let mut value = match text.trim_start().starts_with(['{', '[']) {
+        // Structures are YAML; everything else is whatever its place takes.
+        true => match Tree::parse(text, &place.file) {
+            Ok(tree) => tree.value,
+            Err(problem) => return wrong(problem.message, "write one map or list, such as `{ from: camera }`"),
+        },
+        false if matches!(text.trim(), "" | "~") => Value::Null,
+        false => Value::Word(Word { text: text.into(), written: None }),
+    };
+    place_all(&mut value, &place);
+    let steps: Vec<&str> = path.split(['.', '[']).map(|step| step.trim_end_matches(']')).collect();
+    if steps.len() > MAX_STEPS || steps.iter().any(|step| step.is_empty()) {
+        let path: String = path.chars().take(80).collect();
+        return wrong(format!("`{path}` is not a path"), "write names with dots between them: `nodes.camera.core`");
+    }
+    if let ["nodes", node @ .., _] = &steps[..]
+        && !node.is_empty()
+        && let Some(nodes) = tree.get("nodes")
+        && !(1..=node.len()).any(|n| nodes.get(&node[..n].join(".")).is_some())
+    {
+        let names = nodes.entries().iter().map(|(key, _)| key.name.as_str());
+        return wrong(format!("`{path}`: there is no node `{}`", node[0]), &suggest(node[0], names));
+    }
+    if let Err(at) = set_at(tree, &steps, Tree { place: place.clone(), value }, &place) {
+        wrong(format!("`{path}`: {at}"), "`limen-run expand` shows what there is");
+    }
+}
+
+/// Puts one place on a value and everything in it.
+fn place_all(value: &mut Value, place: &Place) {
+    let inner: &mut dyn Iterator<Item = &mut Tree> = match value {
+        Value::List(items) => &mut items.iter_mut(),
+        Value::Map(entries) => &mut entries.iter_mut().map(|(key, tree)| {
+            key.place = place.clone();
+            tree
+        }),
+        _ => return,
+    };
+    inner.for_each(|tree| {
+        tree.place = place.clone();
+        place_all(&mut tree.value, place);
+    });
+}
+
+/// Lays a value over what is at a path, making maps on the way where there is nothing.
+fn set_at(here: &mut Tree, steps: &[&str], value: Tree, place: &Place) -> Result<(), String> {
+    if here.value == Value::Null {
+        here.value = Value::Map(Vec::new());
+    }
+    match &mut here.value {
+        Value::List(items) => {
+            let (step, rest) = (steps[0], &steps[1..]);
+            let length = items.len();
+            let item = step.parse::<usize>().ok().and_then(|at| items.get_mut(at));
+            let item = item.ok_or_else(|| format!("`{step}` is not a position in a list of {length}"))?;
+            if rest.is_empty() {
+                merge::lay(item, value);
+                return Ok(());
+            }
+            set_at(item, rest, value, place)
+        }
+        Value::Map(entries) => {
+            // Names may have dots in them: the longest that is there is meant.
+            let joined = |n: usize| steps[..n].join(".");
+            let known = (1..=steps.len()).rev().find(|n| entries.iter().any(|(key, _)| key.name == joined(*n)));
+            let n = known.unwrap_or(1);
+            let name = joined(n);
+            if n == steps.len() {
+                let key = Key { place: place.clone(), name };
+                let over = Tree { place: place.clone(), value: Value::Map(vec![(key, value)]) };
+                merge::lay(here, over);
+                return Ok(());
+            }
+            if known.is_none() {
+                let empty = Tree { place: place.clone(), value: Value::Map(Vec::new()) };
+                entries.push((Key { place: place.clone(), name }, empty));
+            }
+            let at = match known {
+                Some(_) => entries.iter().position(|(key, _)| key.name == joined(n)).unwrap_or_default(),
+                None => entries.len() - 1,
+            };
+            let (key, inner) = &mut entries[at];
+            // `from: camera` is short for `from: { from: camera }`.
+            merge::lengthen(&key.name, inner);
+            set_at(inner, &steps[n..], value, place)
+        }
+        other => Err(format!("there is {}, which has no `{}`", other.describe(), steps[0])),
+    }
+}

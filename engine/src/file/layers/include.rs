@@ -1,0 +1,193 @@
+//! `include:`: other files of the graph's folder, whose keys stand below the graph's own.
+
+use super::variable::Variables;
+use super::{Budget, Layers, OVERLAY, check_keys, merge};
+use crate::base::document::{Tree, Value};
+use crate::base::error::{Place, Problem, Problems};
+use crate::host::files::{FileError, InputFile};
+use crate::host::folders::Folders;
+use std::cell::Cell;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Larger files are not read.
+const MAX_BYTES: u64 = 4 << 20;
+/// Keys whose entries have one origin each.
+const MAKES: [&str; 3] = ["nodes", "subgraphs", "profiles"];
+/// Files that one graph may be made of.
+const MAX_FILES: usize = 64;
+
+/// Reads a file that is part of a graph, and gives the file. With folders, only from within them.
+pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result<(String, InputFile), Problem> {
+    let place = Place { file: file.into(), line: 0, column: 0 };
+    let fail = |message: String, help: String| Problem::new("E0100", place.clone(), message).help(help);
+    let unreadable = |error: io::Error| match error.kind() {
+        ErrorKind::InvalidInput => fail("not a regular file".into(), "name a graph file".into()),
+        _ => fail(format!("cannot be read: {error}"), "check the path".into()),
+    };
+    let opened = match folders {
+        None => InputFile::open(path).map_err(unreadable),
+        Some(folders) => folders.open_joined(path, file).map_err(|error| match error {
+            FileError::Outside(message) => fail(message, "move it there".into()),
+            error => unreadable(error.into()),
+        }),
+    };
+    let mut opened = opened?;
+    if opened.size() > MAX_BYTES {
+        let message = format!("{} bytes is too large for a graph; at most {MAX_BYTES} are read", opened.size());
+        return Err(Problem { code: "E0101", ..fail(message, "split it".into()) });
+    }
+    let bytes = opened.read_whole(MAX_BYTES).map_err(unreadable)?;
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        fail(format!("not UTF-8 from line {line} on"), "save it as UTF-8".into())
+    })?;
+    Ok((text, opened))
+}
+
+/// Puts what a graph includes below its own keys.
+pub(super) fn include(
+    tree: &mut Tree,
+    real: Option<PathBuf>,
+    folders: &Folders,
+    layers: &Layers,
+    problems: &mut Problems,
+) {
+    let open = real.into_iter().collect();
+    let budget = Budget(Cell::new(Budget::ALL));
+    let mut reading = Reading { folders, variables: Variables::new(layers, &budget), open, files: 1, problems };
+    reading.include(tree, &folders.graph);
+}
+
+struct Reading<'a, 'p> {
+    folders: &'a Folders,
+    variables: Variables<'a>,
+    /// The files being read, from the outermost on.
+    open: Vec<PathBuf>,
+    files: usize,
+    problems: &'p mut Problems,
+}
+
+impl Reading<'_, '_> {
+    fn wrong(&mut self, place: &Place, message: String, help: &str) {
+        self.problems.push(Problem::new("E0148", place.clone(), message).help(help));
+    }
+
+    fn include(&mut self, tree: &mut Tree, folder: &Path) {
+        let Some(list) = tree.take("include") else { return };
+        let items = match list.value {
+            Value::List(items) => items,
+            Value::Text(_) => vec![list],
+            other => {
+                let message = format!("`include` is a list of files, not {}", other.describe());
+                self.problems
+                    .push(Problem::new("E0105", list.place.clone(), message).help("write `include: [cameras.yaml]`"));
+                return;
+            }
+        };
+        let mut below = Tree { place: tree.place.clone(), value: Value::Map(Vec::new()) };
+        for item in items {
+            if let Some(included) = self.file(&item, folder) {
+                self.combine(&mut below, included);
+            }
+        }
+        // The file's own keys stand first and win.
+        let own = std::mem::replace(&mut tree.value, Value::Null);
+        self.combine(&mut below, Tree { place: tree.place.clone(), value: own });
+        tree.value = below.value;
+    }
+
+    fn file(&mut self, item: &Tree, folder: &Path) -> Option<Tree> {
+        let Some(written) = item.as_text() else {
+            let message = format!("a file to include is a path, not {}", item.value.describe());
+            self.problems.push(Problem::new("E0105", item.place.clone(), message).help("write `[cameras.yaml]`"));
+            return None;
+        };
+        let written = self.variables.text(written, &item.place, self.problems)?;
+        let path = folder.join(&written);
+        self.files += 1;
+        if self.files > MAX_FILES {
+            if self.files == MAX_FILES + 1 {
+                let message = format!("the graph is made of more than {MAX_FILES} files");
+                self.wrong(&item.place, message, "include fewer");
+            }
+            return None;
+        }
+        let file = path.display().to_string();
+        let (text, real) = match read(&path, &file, Some(self.folders)) {
+            Ok((text, opened)) => (text, opened.real().to_path_buf()),
+            Err(problem) => {
+                let help = problem.help.unwrap_or_default();
+                self.wrong(&item.place, format!("`{written}`: {}", problem.message), &help);
+                return None;
+            }
+        };
+        if self.open.contains(&real) {
+            self.wrong(&item.place, format!("`{written}` includes itself"), "remove one of the two");
+            return None;
+        }
+        let mut tree = match Tree::parse(&text, &file) {
+            Ok(tree) => tree,
+            Err(problem) => {
+                self.problems.push(problem);
+                return None;
+            }
+        };
+        let known: Vec<&str> = OVERLAY.into_iter().chain(["include", "profiles"]).collect();
+        if !check_keys(&tree, "an included file", &known, self.problems) {
+            return None;
+        }
+        let inner = path.parent().unwrap_or(folder).to_path_buf();
+        self.open.push(real);
+        self.include(&mut tree, &inner);
+        self.open.pop();
+        // The graph has one name, and says itself which version it is.
+        tree.take("graph");
+        tree.take("version");
+        Some(tree)
+    }
+
+    /// Lays a file over another; what each of them makes may be there once only.
+    fn combine(&mut self, below: &mut Tree, mut over: Tree) {
+        for made in MAKES {
+            let known = below.get(made).map_or(&[][..], Tree::entries);
+            for (key, _) in over.get(made).map_or(&[][..], Tree::entries) {
+                if let Some((first, _)) = known.iter().find(|(known, _)| known.name == key.name) {
+                    let message = format!("`{}` is in {made} already, at {}", key.name, first.place);
+                    let help = "give one of them another name; an overlay or a profile changes what is there";
+                    self.problems.push(Problem::new("E0149", key.place.clone(), message).help(help));
+                }
+            }
+        }
+        // Paths of all files hold.
+        if let (Some(Tree { value: Value::List(known), .. }), Some(Tree { value: Value::List(own), .. })) =
+            (below.get_mut("paths"), over.get_mut("paths"))
+        {
+            own.splice(0..0, std::mem::take(known));
+        }
+        put_over(below, over);
+    }
+}
+
+/// What makes nodes, subgraphs and profiles is added, everything else is laid over what is there.
+fn put_over(below: &mut Tree, over: Tree) {
+    let Value::Map(entries) = over.value else { return };
+    for (key, value) in entries {
+        let known = match below.get_mut(&key.name) {
+            Some(known) => known,
+            None => {
+                if let Value::Map(below) = &mut below.value {
+                    below.push((key, value));
+                }
+                continue;
+            }
+        };
+        match (&mut known.value, value) {
+            (Value::Map(known), Tree { value: Value::Map(made), .. }) if MAKES.contains(&key.name.as_str()) => {
+                known.extend(made);
+            }
+            (Value::Map(_), value @ Tree { value: Value::Map(_), .. }) => merge::lay(known, value),
+            (_, value) => *known = value,
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! `subgraphs:` and the nodes that are made of them.
+//!
+//! A node with `subgraph: eye` stands for the nodes of `eye`, each named `node.inner`. Its `config` gives the parameters, its
+//! inputs are what the inner nodes take from `inputs/NAME`, and others take from its `outputs` as from any node. Its `nodes` are laid
+//! over the inner ones, so that one of several can differ.
+
+use super::variable::Variables;
+use super::{check_keys, merge};
+use crate::base::document::{Key, Tree, Value};
+use crate::base::error::{Place, Problem, Problems, suggest};
+use crate::message::tensor::PortSpec;
+use std::collections::BTreeMap;
+
+/// Subgraphs within subgraphs.
+const MAX_DEPTH: usize = 8;
+/// Nodes that a graph may unfold to.
+const MAX_NODES: usize = 20_000;
+/// What inner nodes take the subgraph's inputs from.
+const INPUTS: &str = "inputs";
+
+/// What a subgraph said of what comes over one of its ports.
+#[derive(Clone, Debug)]
+pub(crate) struct Expectation {
+    /// The node that sends it.
+    pub(crate) node: String,
+    /// Its port; its only one without.
+    pub(crate) output: Option<String>,
+    /// What was promised.
+    pub(crate) spec: PortSpec,
+    /// Whose port that is, in words.
+    pub(crate) port: String,
+    /// Where it was promised, or taken from something else.
+    pub(crate) place: Place,
+}
+
+/// Replaces the nodes that are made of subgraphs by what they stand for.
+pub(super) fn unfold(
+    graph: &mut Tree,
+    subgraphs: Option<&Tree>,
+    variables: &Variables<'_>,
+    problems: &mut Problems,
+) -> Vec<Expectation> {
+    let mut known = Vec::new();
+    if let Some(subgraphs) = subgraphs {
+        if !matches!(subgraphs.value, Value::Map(_)) {
+            let message = format!("`subgraphs` is a map from names to subgraphs, not {}", subgraphs.value.describe());
+            problems.push(
+                Problem::new("E0105", subgraphs.place.clone(), message)
+                    .help("write `subgraphs: { eye: { inputs: .., outputs: .., nodes: .. } }`"),
+            );
+        }
+        known.extend(subgraphs.entries());
+        for (key, subgraph) in subgraphs.entries() {
+            let what = format!("subgraph `{}`", key.name);
+            check_keys(subgraph, &what, &["parameters", "inputs", "outputs", "nodes", "paths"], problems);
+        }
+    }
+    let is_made = |(_, node): &(Key, Tree)| node.get("subgraph").is_some();
+    if !graph.get("nodes").is_some_and(|nodes| nodes.entries().iter().any(is_made)) {
+        return Vec::new();
+    }
+    let mut unfolding = Unfolding {
+        known: known.into_iter().map(|(key, tree)| (key.name.as_str(), tree)).collect(),
+        variables,
+        problems,
+        nodes: Vec::new(),
+        paths: Vec::new(),
+        outputs: BTreeMap::new(),
+        promises: Vec::new(),
+        full: false,
+    };
+    let Some(Tree { value: Value::Map(nodes), .. }) = graph.get_mut("nodes") else { return Vec::new() };
+    let nodes = std::mem::take(nodes);
+    let scope = Scope { prefix: "", inputs: &BTreeMap::new(), within: &[] };
+    for (key, node) in nodes {
+        unfolding.node(&key, node, &scope);
+    }
+    let (mut nodes, paths, expectations) = unfolding.finish();
+    if let Some(Tree { value: Value::Map(entries), .. }) = graph.get_mut("nodes") {
+        entries.append(&mut nodes);
+    }
+    if !paths.is_empty() {
+        match graph.get_mut("paths") {
+            Some(Tree { value: Value::List(own), .. }) => own.extend(paths),
+            Some(_) => {}
+            None => {
+                let place = graph.place.clone();
+                if let Value::Map(entries) = &mut graph.value {
+                    let key = Key { place: place.clone(), name: "paths".into() };
+                    entries.push((key, Tree { place, value: Value::List(paths) }));
+                }
+            }
+        }
+    }
+    expectations
+}
+
+/// Where names of nodes are looked up.
+struct Scope<'a> {
+    /// What stands before the names, `left.` for example.
+    prefix: &'a str,
+    /// What the subgraph's inputs are connected to.
+    inputs: &'a BTreeMap<String, Tree>,
+    /// The subgraphs this is within.
+    within: &'a [&'a str],
+}
+
+/// A promise whose producer is not looked up yet.
+struct Promise {
+    from: String,
+    spec: PortSpec,
+    port: String,
+    place: Place,
+}
+
+struct Unfolding<'a, 'p> {
+    known: BTreeMap<&'a str, &'a Tree>,
+    variables: &'a Variables<'a>,
+    problems: &'p mut Problems,
+    nodes: Vec<(Key, Tree)>,
+    paths: Vec<Tree>,
+    /// By the full name of a node that was unfolded: its outputs and what they come from.
+    outputs: BTreeMap<String, BTreeMap<String, String>>,
+    promises: Vec<Promise>,
+    full: bool,
+}
+
+impl Unfolding<'_, '_> {
+    fn wrong(&mut self, code: &'static str, place: &Place, message: String, help: impl Into<String>) {
+        self.problems.push(Problem::new(code, place.clone(), message).help(help));
+    }
+
+    fn node(&mut self, key: &Key, mut node: Tree, scope: &Scope<'_>) {
+        if self.full {
+            return;
+        }
+        if self.nodes.len() >= MAX_NODES {
+            self.full = true;
+            let message = format!("the graph unfolds to more than {MAX_NODES} nodes");
+            return self.wrong("E0153", &key.place, message, "use fewer subgraphs within subgraphs");
+        }
+        self.connections(&mut node, scope);
+        let name = format!("{}{}", scope.prefix, key.name);
+        match node.take("subgraph") {
+            None => self.nodes.push((Key { place: key.place.clone(), name }, node)),
+            Some(subgraph) => self.made(key, &name, &subgraph, node, scope),
+        }
+    }
+
+    /// Makes the connections of a node say full names.
+    fn connections(&mut self, node: &mut Tree, scope: &Scope<'_>) {
+        if let Some(from) = node.get_mut("from") {
+            self.connection(from, scope);
+        }
+        if let Some(Tree { value: Value::Map(inputs), .. }) = node.get_mut("inputs") {
+            for (_, from) in inputs {
+                self.connection(from, scope);
+            }
+        }
+    }
+
+    fn connection(&mut self, connection: &mut Tree, scope: &Scope<'_>) {
+        let from = match &mut connection.value {
+            Value::Map(_) => connection.get_mut("from"),
+            _ => Some(&mut *connection),
+        };
+        // What is no text is the reader's to complain about.
+        let Some((from, text)) = from.and_then(|from| from.as_text().map(str::to_string).map(|text| (from, text)))
+        else {
+            return;
+        };
+        let input = if scope.within.is_empty() { None } else { text.strip_prefix(INPUTS) };
+        match input.and_then(|rest| rest.strip_prefix('/').or_else(|| rest.is_empty().then_some(""))) {
+            None => from.value = Value::Text(format!("{}{text}", scope.prefix)),
+            Some(port) => {
+                let only = scope.inputs.iter().next().filter(|_| port.is_empty() && scope.inputs.len() == 1);
+                let Some(outer) = scope.inputs.get(port).or(only.map(|(_, outer)| outer)) else {
+                    let place = from.place.clone();
+                    let message = format!("the subgraph has no input `{port}`");
+                    let help = suggest(port, scope.inputs.keys().map(String::as_str));
+                    return self.wrong("E0155", &place, message, help);
+                };
+                if outer.value == Value::Null {
+                    // Said where it is left open.
+                    return;
+                }
+                // Whoever uses the subgraph has the last word on the connection.
+                let mut outer = outer.clone();
+                merge::lengthen("from", &mut outer);
+                merge::lengthen("from", connection);
+                merge::lay(connection, outer);
+            }
+        }
+    }
+
+    /// A node that is made of a subgraph.
+    fn made(&mut self, key: &Key, name: &str, subgraph: &Tree, mut node: Tree, scope: &Scope<'_>) {
+        check_keys(
+            &node,
+            &format!("node `{}`, which is made of a subgraph", key.name),
+            &["subgraph", "config", "from", "inputs", "nodes", "core", "on_error"],
+            self.problems,
+        );
+        let Some(wanted) = subgraph.as_text() else {
+            let message = format!("a subgraph's name is a text, not {}", subgraph.value.describe());
+            return self.wrong("E0105", &subgraph.place, message, "write `subgraph: eye`");
+        };
+        let Some((&wanted, &definition)) = self.known.get_key_value(wanted) else {
+            let help = suggest(wanted, self.known.keys().copied());
+            return self.wrong("E0153", &subgraph.place, format!("there is no subgraph `{wanted}`"), help);
+        };
+        if scope.within.contains(&wanted) || scope.within.len() >= MAX_DEPTH {
+            let message = if scope.within.contains(&wanted) {
+                format!("subgraph `{wanted}` is within itself")
+            } else {
+                format!("subgraphs are nested more than {MAX_DEPTH} deep")
+            };
+            return self.wrong("E0153", &subgraph.place, message, "unfold one of them by hand");
+        }
+        let Some(parameters) = self.parameters(key, wanted, definition, node.get("config")) else { return };
+        let parameters = parameters.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let inputs = self.inputs(key, wanted, definition, &mut node);
+        let prefix = format!("{name}.");
+        let within: Vec<&str> = scope.within.iter().copied().chain([wanted]).collect();
+        let inner = Scope { prefix: &prefix, inputs: &inputs, within: &within };
+        let mut nodes = definition
+            .get("nodes")
+            .cloned()
+            .unwrap_or(Tree { place: definition.place.clone(), value: Value::Map(Vec::new()) });
+        if let Some(mut over) = node.take("nodes") {
+            let mut unknown = Vec::new();
+            if let Value::Map(entries) = &mut over.value {
+                unknown = entries.extract_if(.., |(key, _)| nodes.get(&key.name).is_none()).collect();
+            }
+            for (key, _) in unknown {
+                let message = format!("subgraph `{wanted}` has no node `{}`", key.name);
+                let help = suggest(&key.name, nodes.entries().iter().map(|(key, _)| key.name.as_str()));
+                self.wrong("E0153", &key.place, message, help);
+            }
+            merge::lay(&mut nodes, over);
+        }
+        self.variables.put_into(&mut nodes, &parameters, self.problems);
+        self.outputs(key, name, wanted, definition);
+        let Value::Map(nodes) = nodes.value else {
+            let message = format!("the nodes of subgraph `{wanted}` are not a map");
+            return self.wrong("E0105", &nodes.place, message, "write `nodes:` and below it `small: { kind: .. }`");
+        };
+        let defaults: Vec<(Key, Tree)> = node
+            .entries()
+            .iter()
+            .filter(|(key, _)| matches!(key.name.as_str(), "core" | "on_error"))
+            .cloned()
+            .collect();
+        let defaults = Tree { place: node.place.clone(), value: Value::Map(defaults) };
+        for (key, mut one) in nodes {
+            merge::fill(&mut one, &defaults);
+            self.node(&key, one, &inner);
+        }
+        if let Some(Tree { value: Value::List(paths), .. }) = definition.get("paths") {
+            for path in paths {
+                let mut path = path.clone();
+                self.variables.put_into(&mut path, &parameters, self.problems);
+                for end in ["from", "to"] {
+                    if let Some(end) = path.get_mut(end)
+                        && let Some(text) = end.as_text()
+                    {
+                        end.value = Value::Text(format!("{prefix}{text}"));
+                    }
+                }
+                self.paths.push(path);
+            }
+        }
+    }
+
+    /// The parameters of a subgraph as one node gives them.
+    fn parameters(
+        &mut self,
+        key: &Key,
+        wanted: &str,
+        definition: &Tree,
+        config: Option<&Tree>,
+    ) -> Option<Vec<(String, Tree)>> {
+        let declared = definition.get("parameters").map_or(&[][..], Tree::entries);
+        let mut fine = true;
+        for (given, _) in config.map_or(&[][..], Tree::entries) {
+            if !declared.iter().any(|(key, _)| key.name == given.name) {
+                let message = format!("subgraph `{wanted}` has no parameter `{}`", given.name);
+                let help = suggest(&given.name, declared.iter().map(|(key, _)| key.name.as_str()));
+                self.wrong("E0154", &given.place, message, help);
+                fine = false;
+            }
+        }
+        let mut parameters = Vec::new();
+        for (parameter, default) in declared {
+            let given = config.and_then(|config| config.get(&parameter.name));
+            let mut value = given.unwrap_or(default).clone();
+            if value.value == Value::Null {
+                let message = format!("`{}` does not give `{}`, which `{wanted}` needs", key.name, parameter.name);
+                self.wrong("E0154", &key.place, message, format!("write `config: {{ {}: .. }}`", parameter.name));
+                fine = false;
+            }
+            if given.is_none() {
+                self.variables.put_into(&mut value, &BTreeMap::new(), self.problems);
+            }
+            parameters.push((parameter.name.clone(), value));
+        }
+        fine.then_some(parameters)
+    }
+
+    /// What a subgraph's inputs are connected to, with what it promised itself of them.
+    fn inputs(&mut self, key: &Key, wanted: &str, definition: &Tree, node: &mut Tree) -> BTreeMap<String, Tree> {
+        let declared = definition.get("inputs").map_or(&[][..], Tree::entries);
+        let mut inputs = BTreeMap::new();
+        if let Some(from) = node.take("from") {
+            match declared {
+                [(port, _)] => {
+                    inputs.insert(port.name.clone(), from);
+                }
+                _ => {
+                    let message = format!("subgraph `{wanted}` has {} inputs, and `from` names none", declared.len());
+                    self.wrong("E0155", &from.place, message, "write `inputs: { NAME: node/port }`");
+                }
+            }
+        }
+        if let Some(Tree { value: Value::Map(given), .. }) = node.take("inputs") {
+            for (port, from) in given {
+                if !declared.iter().any(|(known, _)| known.name == port.name) {
+                    let message = format!("subgraph `{wanted}` has no input `{}`", port.name);
+                    let help = suggest(&port.name, declared.iter().map(|(key, _)| key.name.as_str()));
+                    self.wrong("E0155", &port.place, message, help);
+                }
+                inputs.insert(port.name, from);
+            }
+        }
+        for (port, spec) in declared {
+            let Some(given) = inputs.get(&port.name) else {
+                let message = format!("nothing is connected to the input `{}` of `{}`", port.name, key.name);
+                self.wrong("E0155", &key.place, message, format!("write `inputs: {{ {}: node/port }}`", port.name));
+                inputs.insert(port.name.clone(), Tree { place: key.place.clone(), value: Value::Null });
+                continue;
+            };
+            let from = if matches!(given.value, Value::Map(_)) { given.get("from") } else { Some(given) };
+            let Some((text, place)) = from.and_then(|from| Some((from.as_text()?.to_string(), from.place.clone())))
+            else {
+                continue;
+            };
+            self.promise(spec, format!("input `{}` of `{}`", port.name, key.name), text, &place);
+        }
+        inputs
+    }
+
+    /// What a subgraph's outputs come from, with what it promised of them.
+    fn outputs(&mut self, key: &Key, name: &str, wanted: &str, definition: &Tree) {
+        let mut outputs = BTreeMap::new();
+        for (port, output) in definition.get("outputs").map_or(&[][..], Tree::entries) {
+            let from = if matches!(output.value, Value::Map(_)) { output.get("from") } else { Some(output) };
+            let Some(text) = from.and_then(Tree::as_text) else {
+                let message = format!("output `{}` of subgraph `{wanted}` does not say what it comes from", port.name);
+                self.wrong(
+                    "E0155",
+                    &port.place,
+                    message,
+                    "write `node/port`, or `{ from: node/port, spec: \"f32[10]\" }`",
+                );
+                continue;
+            };
+            let inner = text.split('/').next().unwrap_or(text);
+            if definition.get("nodes").and_then(|nodes| nodes.get(inner)).is_none() {
+                let message = format!("subgraph `{wanted}` has no node `{inner}` for its output `{}`", port.name);
+                let nodes = definition.get("nodes").map_or(&[][..], Tree::entries);
+                let help = suggest(inner, nodes.iter().map(|(key, _)| key.name.as_str()));
+                self.wrong("E0155", &output.place, message, help);
+                continue;
+            }
+            let from = format!("{name}.{text}");
+            if let Some(spec) = output.get("spec") {
+                let place = spec.place.clone();
+                self.promise(spec, format!("output `{}` of `{}`", port.name, key.name), from.clone(), &place);
+            }
+            outputs.insert(port.name.clone(), from);
+        }
+        self.outputs.insert(name.to_string(), outputs);
+    }
+
+    /// Notes that what comes from `from` is to be as a subgraph says.
+    fn promise(&mut self, spec: &Tree, port: String, from: String, place: &Place) {
+        if spec.value == Value::Null || spec.as_text() == Some("any") {
+            return;
+        }
+        match spec.as_text().map(str::parse) {
+            Some(Ok(spec)) => self.promises.push(Promise { from, spec, port, place: place.clone() }),
+            Some(Err(error)) => {
+                self.wrong("E0155", &spec.place, error, "write `u8[480,640,3]`, `f32[≤100,6]` or `any`")
+            }
+            None => {
+                let message = format!("what a port carries is a text, not {}", spec.value.describe());
+                self.wrong("E0155", &spec.place, message, "write `\"u8[480,640,3]\"`, in quotes, or `any`");
+            }
+        }
+    }
+
+    /// Looks up what comes from nodes that were unfolded.
+    fn finish(mut self) -> (Vec<(Key, Tree)>, Vec<Tree>, Vec<Expectation>) {
+        let mut nodes = std::mem::take(&mut self.nodes);
+        for (_, node) in &mut nodes {
+            if let Some(from) = node.get_mut("from") {
+                self.look_up(from);
+            }
+            if let Some(Tree { value: Value::Map(inputs), .. }) = node.get_mut("inputs") {
+                inputs.iter_mut().for_each(|(_, from)| self.look_up(from));
+            }
+        }
+        let mut expectations = Vec::new();
+        for promise in std::mem::take(&mut self.promises) {
+            // A wrong name has its own problem where it is taken from.
+            let Ok(from) = self.origin(&promise.from) else { continue };
+            let (node, output) = match from.split_once('/') {
+                Some((node, output)) => (node.to_string(), Some(output.to_string())),
+                None => (from, None),
+            };
+            expectations.push(Expectation {
+                node,
+                output,
+                spec: promise.spec,
+                port: promise.port,
+                place: promise.place,
+            });
+        }
+        (nodes, self.paths, expectations)
+    }
+
+    fn look_up(&mut self, connection: &mut Tree) {
+        let from = match &mut connection.value {
+            Value::Map(_) => connection.get_mut("from"),
+            _ => Some(connection),
+        };
+        let Some(from) = from else { return };
+        let Some(text) = from.as_text() else { return };
+        match self.origin(text) {
+            Ok(origin) => from.value = Value::Text(origin),
+            Err((message, help)) => {
+                let place = from.place.clone();
+                self.wrong("E0155", &place, message, help);
+            }
+        }
+    }
+
+    /// The node and port behind a name, through the outputs of subgraphs.
+    fn origin(&self, text: &str) -> Result<String, (String, String)> {
+        let mut text = text.to_string();
+        loop {
+            let (node, port) = match text.split_once('/') {
+                Some((node, port)) => (node, Some(port)),
+                None => (text.as_str(), None),
+            };
+            let Some(outputs) = self.outputs.get(node) else { return Ok(text) };
+            let found = match port {
+                Some(port) => outputs.get(port),
+                None => outputs.values().next().filter(|_| outputs.len() == 1),
+            };
+            let Some(found) = found else {
+                let message = match port {
+                    Some(port) => format!("`{node}` has no output `{port}`"),
+                    None => format!("`{node}` has {} outputs", outputs.len()),
+                };
+                return Err((message, suggest(port.unwrap_or(""), outputs.keys().map(String::as_str))));
+            };
+            text = found.clone();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! `${NAME}` and `${NAME:-default}` in values: variables of the environment, and parameters of subgraphs.
+//!
+//! What is put in is never read as YAML structure. A value that is nothing but one parameter is that parameter's value, whatever
+//! it is.
+
+use super::{Budget, Layers};
+use crate::base::document::{Tree, Value, Word};
+use crate::base::error::{Place, Problem, Problems};
+use std::collections::BTreeMap;
+
+/// A text that values were put into is no longer than this.
+const MAX_TEXT: usize = 64 << 10;
+
+/// Where values come from.
+pub(super) struct Variables<'a> {
+    layers: &'a Layers,
+    pub(super) budget: &'a Budget,
+}
+
+/// One text with its variables put in.
+struct Filled {
+    text: String,
+    /// How to write it where the values are not shown.
+    written: String,
+    hidden: bool,
+    changed: bool,
+}
+
+impl<'a> Variables<'a> {
+    pub(super) fn new(layers: &'a Layers, budget: &'a Budget) -> Self {
+        Variables { layers, budget }
+    }
+
+    /// Puts values into everything of a tree but its keys.
+    pub(super) fn put_into(&self, tree: &mut Tree, parameters: &BTreeMap<&str, Tree>, problems: &mut Problems) {
+        match &mut tree.value {
+            Value::List(items) => items.iter_mut().for_each(|item| self.put_into(item, parameters, problems)),
+            Value::Map(entries) => {
+                entries.iter_mut().for_each(|(_, value)| self.put_into(value, parameters, problems));
+            }
+            Value::Text(text) | Value::Word(Word { text, written: None }) if text.contains("${") => {
+                let whole = text.strip_prefix("${").and_then(|t| t.strip_suffix('}'));
+                if let Some(value) = whole.and_then(|name| parameters.get(name)) {
+                    if self.budget.allows(value.size(), &tree.place, problems) {
+                        *tree = value.clone();
+                    }
+                    return;
+                }
+                match self.fill(text, parameters) {
+                    Ok(filled) if filled.changed => {
+                        self.budget.allows(filled.text.len() / 64, &tree.place, problems);
+                        let written = filled.hidden.then_some(filled.written);
+                        tree.value = Value::Word(Word { text: filled.text, written });
+                    }
+                    Ok(filled) => *text = filled.text,
+                    Err((message, help)) => {
+                        problems.push(Problem::new("E0151", tree.place.clone(), message).help(help));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fill(&self, text: &str, parameters: &BTreeMap<&str, Tree>) -> Result<Filled, (String, String)> {
+        let mut filled = Filled { text: String::new(), written: String::new(), hidden: false, changed: false };
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let before = &rest[..at];
+            if let Some(before) = before.strip_suffix('$') {
+                // `$${` is `${` itself.
+                filled.text += before;
+                filled.text += "${";
+                filled.written += before;
+                filled.written += "$${";
+                rest = &rest[at + 2..];
+                continue;
+            }
+            filled.text += before;
+            filled.written += before;
+            let Some(end) = rest[at..].find('}') else {
+                let help = "write `${NAME}` or `${NAME:-default}`; `$${` for these two characters themselves";
+                return Err((format!("`{}` is not closed", &rest[at..]), help.into()));
+            };
+            let whole = &rest[at..=at + end];
+            let (name, default) = match whole[2..whole.len() - 1].split_once(":-") {
+                Some((name, default)) => (name, Some(default)),
+                None => (&whole[2..whole.len() - 1], None),
+            };
+            let (value, shown) = self.value(name, default, parameters)?;
+            filled.written += if shown { &value } else { whole };
+            filled.text += &value;
+            filled.hidden |= !shown;
+            filled.changed = true;
+            if filled.text.len() > MAX_TEXT {
+                let message = format!("what is put in makes a text of more than {} KiB", MAX_TEXT >> 10);
+                return Err((message, "write it into a file of its own".into()));
+            }
+            rest = &rest[at + end + 1..];
+        }
+        filled.text += rest;
+        filled.written += rest;
+        Ok(filled)
+    }
+
+    /// The value of one variable, and whether it may be shown.
+    fn value(
+        &self,
+        name: &str,
+        default: Option<&str>,
+        parameters: &BTreeMap<&str, Tree>,
+    ) -> Result<(String, bool), (String, String)> {
+        if let Some(parameter) = parameters.get(name) {
+            return match &parameter.value {
+                Value::Text(text) | Value::Word(Word { text, .. }) => Ok((text.clone(), true)),
+                Value::Int(n) => Ok((n.to_string(), true)),
+                Value::Float(x) => Ok((x.to_string(), true)),
+                Value::Bool(b) => Ok((b.to_string(), true)),
+                other => Err((
+                    format!("parameter `{name}` is {}, which cannot be part of a text", other.describe()),
+                    format!("use `${{{name}}}` as the whole value"),
+                )),
+            };
+        }
+        let is_variable = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !is_variable || name.starts_with(|c: char| c.is_ascii_lowercase()) && !self.known(name) {
+            let there: Vec<String> = parameters.keys().map(|name| format!("`{name}`")).collect();
+            let help = if there.is_empty() {
+                "parameters are those of a subgraph; variables begin with `LIMEN_`".to_string()
+            } else {
+                format!("parameters here: {}", there.join(", "))
+            };
+            return Err((format!("there is no parameter `{name}`"), help));
+        }
+        if let Some(value) = self.layers.variables.get(name) {
+            return Ok((value.clone(), true));
+        }
+        let listed = self.layers.env.iter().any(|listed| listed == name);
+        if !listed && !name.starts_with("LIMEN_") {
+            let help = format!("call it `LIMEN_{name}`, or allow it with `--env {name}`");
+            return Err((format!("the graph may not read the variable `{name}`"), help));
+        }
+        match (std::env::var(name), default) {
+            (Ok(value), _) => Ok((value, listed)),
+            (Err(std::env::VarError::NotPresent), Some(default)) => Ok((default.to_string(), true)),
+            (Err(std::env::VarError::NotPresent), None) => {
+                Err((format!("`{name}` is not set"), format!("set it, or write `${{{name}:-default}}`")))
+            }
+            (Err(std::env::VarError::NotUnicode(_)), _) => {
+                Err((format!("`{name}` is not UTF-8"), "set it to text".to_string()))
+            }
+        }
+    }
+
+    fn known(&self, name: &str) -> bool {
+        self.layers.variables.contains_key(name) || self.layers.env.iter().any(|listed| listed == name)
+    }
+
+    /// One text at a place, for what has to be known before the rest.
+    pub(super) fn text(&self, text: &str, place: &Place, problems: &mut Problems) -> Option<String> {
+        match self.fill(text, &BTreeMap::new()) {
+            Ok(filled) => Some(filled.text),
+            Err((message, help)) => {
+                problems.push(Problem::new("E0151", place.clone(), message).help(help));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,715 @@
+//! What a graph file says, with the place of everything that a later check may reject.
+//!
+//! Knows the file's own structure, units and names; knows no node kinds and opens no other file. Every problem of the
+//! file is found in one reading.
+
+use crate::base::document::{Key, Tree, Value};
+use crate::base::error::{Place, Problem, Problems, suggest};
+use crate::base::policy::RealTime;
+use crate::base::policy::Schedule;
+use crate::base::policy::Telemetry;
+use crate::base::policy::Wait;
+use crate::base::policy::WhenFull;
+use crate::base::policy::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec};
+use crate::base::policy::{JoinPolicy, Pick};
+use crate::base::unit::{Bytes, Offset, Span};
+use crate::file::layers::{Expectation, Flat, Layers};
+use crate::host::folders::Folders;
+use crate::message::payload::Qos;
+use crate::node::emit::Skew;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// A graph as written.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The graph's name; the file's stem where it gives none.
+    pub name: String,
+    /// The file, as given.
+    pub file: String,
+    /// Where the graph may read and write.
+    pub folders: Folders,
+    pub(crate) nodes: Vec<NodeSpec>,
+    pub(crate) paths: Vec<PathSpec>,
+    pub(crate) cores: BTreeMap<usize, CoreSpec>,
+    pub(crate) run: RunSpec,
+    pub(crate) place: Place,
+    /// What all of this was read from.
+    tree: Tree,
+    /// What subgraphs promised of their ports.
+    pub(crate) expectations: Vec<Expectation>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NodeSpec {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    pub(crate) kind: Placed<String>,
+    pub(crate) config: Tree,
+    pub(crate) inputs: Vec<InputSpec>,
+    pub(crate) core: Option<Placed<usize>>,
+    pub(crate) cpu: Option<Placed<usize>>,
+    pub(crate) on_error: OnError,
+    /// With `on_error: restart`: how often, and how soon.
+    pub(crate) restart: RestartSpec,
+    /// How much what a source begins matters.
+    pub(crate) qos: Option<Placed<Qos>>,
+    /// How a source's times become times of the run's clock.
+    pub(crate) clock: Option<Placed<Skew>>,
+    pub(crate) join: Option<Placed<JoinSpec>>,
+    pub(crate) budget: Option<Span>,
+    pub(crate) fault: Option<Placed<FaultSpec>>,
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placed<T> {
+    pub(crate) value: T,
+    pub(crate) place: Place,
+}
+
+/// One connection, as its consumer writes it.
+#[derive(Clone, Debug)]
+pub(crate) struct InputSpec {
+    /// The consumer's port; `None` for `from:`, which means its only one.
+    pub(crate) port: Option<String>,
+    pub(crate) place: Place,
+    pub(crate) node: String,
+    pub(crate) output: Option<String>,
+    pub(crate) capacity: Option<Placed<usize>>,
+    pub(crate) when_full: Placed<WhenFull>,
+    /// Messages from which the edge is under pressure.
+    pub(crate) soft_capacity: Option<Placed<usize>>,
+    pub(crate) max_bytes: Option<Placed<Bytes>>,
+    pub(crate) soft_bytes: Option<Placed<Bytes>>,
+    /// Whether `drop_oldest` evicts one for each that comes between the marks.
+    pub(crate) soft_evict: Option<Placed<bool>>,
+    /// Messages in the lane of urgent ones.
+    pub(crate) urgent_capacity: Option<Placed<usize>>,
+    /// The greatest age at which a message may begin a call.
+    pub(crate) max_age: Option<Span>,
+    /// The longest silence.
+    pub(crate) expect_every: Option<Span>,
+    pub(crate) on_gap: OnGap,
+}
+
+/// `join:` of a node with several inputs.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct JoinSpec {
+    #[serde(default)]
+    pub(crate) policy: JoinPolicy,
+    pub(crate) patience: Option<usize>,
+    pub(crate) within: Option<Span>,
+    pub(crate) hold: Option<Span>,
+    pub(crate) trigger: Option<String>,
+    /// By time: which message of an input is taken for a moment, and which input sets the moments.
+    pub(crate) pick: Option<Pick>,
+    pub(crate) anchor: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PathSpec {
+    pub(crate) place: Place,
+    /// Where its deadline stands; its own place where it has none.
+    pub(crate) deadline_place: Place,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) deadline: Option<Span>,
+    pub(crate) on_miss: OnMiss,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct CoreSpec {
+    #[serde(default)]
+    pub(crate) wait: Wait,
+    #[serde(default)]
+    pub(crate) schedule: Schedule,
+    /// What the kernel's scheduler is asked for.
+    pub(crate) rt: Option<RealTime>,
+    #[serde(skip)]
+    pub(crate) place: Place,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RunSpec {
+    #[serde(default = "RunSpec::default_stop")]
+    pub(crate) stop: Span,
+    /// How long it may take to build all nodes.
+    #[serde(default = "RunSpec::default_start")]
+    pub(crate) start: Span,
+    /// How long one turn of a node may take before the report names it.
+    #[serde(default = "RunSpec::default_watchdog")]
+    pub(crate) watchdog: Span,
+    /// The part of an edge's messages that may be lost in a second before it is told.
+    #[serde(default)]
+    pub(crate) drops_above: Part,
+    #[serde(default)]
+    pub(crate) strict: bool,
+    /// Whether all memory of the process is to stay in RAM.
+    #[serde(default)]
+    pub(crate) mlock: bool,
+    pub(crate) max_memory: Option<Bytes>,
+    /// Where `max_memory` stands.
+    #[serde(skip)]
+    pub(crate) max_memory_place: Place,
+    pub(crate) warmup: Option<Span>,
+    #[serde(default)]
+    pub(crate) telemetry: Telemetry,
+}
+
+/// A part of the whole, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "f64")]
+pub(crate) struct Part(pub(crate) f64);
+
+impl TryFrom<f64> for Part {
+    type Error = String;
+
+    fn try_from(part: f64) -> Result<Part, String> {
+        if (0.0..=1.0).contains(&part) { Ok(Part(part)) } else { Err(format!("`{part}` is not a part from 0 to 1")) }
+    }
+}
+
+impl Default for Part {
+    /// One in a hundred.
+    fn default() -> Self {
+        Part(0.01)
+    }
+}
+
+impl RunSpec {
+    fn default_stop() -> Span {
+        Span(Duration::from_secs(2))
+    }
+
+    fn default_start() -> Span {
+        Span(Duration::from_secs(300))
+    }
+
+    fn default_watchdog() -> Span {
+        Span(Duration::from_secs(1))
+    }
+}
+
+impl Default for RunSpec {
+    fn default() -> Self {
+        RunSpec {
+            stop: Self::default_stop(),
+            start: Self::default_start(),
+            watchdog: Self::default_watchdog(),
+            drops_above: Part::default(),
+            strict: false,
+            mlock: false,
+            max_memory: None,
+            max_memory_place: Place::default(),
+            warmup: None,
+            telemetry: Telemetry::default(),
+        }
+    }
+}
+
+/// Largest number of messages an edge may hold.
+const MAX_CAPACITY: i128 = 1 << 24;
+
+impl Spec {
+    /// Reads a graph file, with what it includes.
+    ///
+    /// # Errors
+    /// Every problem of the file: unreadable, not YAML, unknown keys, wrong values, wrong names.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Spec, Problems> {
+        Spec::from_file_with(path, &Layers::default())
+    }
+
+    /// Reads a graph file with a profile, overlays and settings laid over it.
+    ///
+    /// # Errors
+    /// As [`Spec::from_file`], and what is wrong with the layers.
+    pub fn from_file_with(path: impl AsRef<Path>, layers: &Layers) -> Result<Spec, Problems> {
+        let (spec, problems) = Spec::read_file(path.as_ref(), layers)?;
+        if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
+    }
+
+    /// As much as can be read of a graph file, and what is wrong with it.
+    pub(crate) fn read_file(path: &Path, layers: &Layers) -> Result<(Spec, Problems), Problems> {
+        let (mut spec, problems) = Spec::read(layers.load(path)?);
+        if spec.name.is_empty() {
+            spec.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        }
+        Ok((spec, problems))
+    }
+
+    /// Reads a graph from text; relative paths begin in the current folder. `file` is the name used in messages.
+    ///
+    /// # Errors
+    /// As [`Spec::from_file`].
+    ///
+    /// ```
+    /// let error = limen::Spec::from_text("version: 1\nnodes: {}\nspeed: 3", "g.yaml").unwrap_err();
+    /// assert!(error.to_string().starts_with("g.yaml:2:8: error[E0113]: the graph has no nodes"));
+    /// assert!(error.to_string().contains("g.yaml:3:1: error[E0103]: unknown key `speed`"));
+    /// ```
+    pub fn from_text(text: &str, file: &str) -> Result<Spec, Problems> {
+        Spec::from_text_with(text, file, &Layers::default())
+    }
+
+    /// Reads a graph from text with a profile, overlays and settings laid over it.
+    ///
+    /// # Errors
+    /// As [`Spec::from_file_with`].
+    pub fn from_text_with(text: &str, file: &str, layers: &Layers) -> Result<Spec, Problems> {
+        let (spec, problems) = Spec::read(layers.flatten(text, file, Path::new("."), None)?);
+        if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
+    }
+
+    fn read(flat: Flat) -> (Spec, Problems) {
+        let mut problems = flat.problems;
+        let mut spec = Reader { problems: &mut problems }.graph(&flat.tree);
+        (spec.tree, spec.expectations, spec.folders) = (flat.tree, flat.expectations, flat.folders);
+        (spec, problems)
+    }
+
+    /// Lets go of what is only there to be printed.
+    pub(crate) fn forget_tree(&mut self) {
+        self.tree.value = Value::Null;
+    }
+
+    /// Problems in the order in which they are shown.
+    pub(crate) fn settle(mut problems: Problems) -> Problems {
+        // What else is said of a value that is not there says nothing.
+        let unset: Vec<Place> = problems.0.iter().filter(|p| p.code == "E0151").map(|p| p.place.clone()).collect();
+        problems.0.retain(|p| p.code == "E0151" || !unset.contains(&p.place));
+        problems.sorted()
+    }
+
+    /// The graph as one flat file, which loads back equal. Values of variables that are not listed in [`Layers::env`] stay `${NAME}`.
+    pub fn to_yaml(&self) -> String {
+        self.tree.to_yaml(false)
+    }
+
+    /// The same, each value with the place it comes from as a comment.
+    pub fn to_yaml_with_places(&self) -> String {
+        self.tree.to_yaml(true)
+    }
+}
+
+/// Equal when they say the same, wherever it is written.
+impl PartialEq for Spec {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.tree.says(&other.tree)
+    }
+}
+
+struct Reader<'a> {
+    problems: &'a mut Problems,
+}
+
+impl Reader<'_> {
+    fn wrong(&mut self, code: &'static str, place: &Place, message: impl Into<String>, help: impl Into<String>) {
+        self.problems.push(Problem::new(code, place.clone(), message).help(help));
+    }
+
+    /// The entries of a map, with a problem for every key that is not known.
+    fn map<'t>(&mut self, tree: &'t Tree, what: &str, known: &[&str]) -> &'t [(Key, Tree)] {
+        match &tree.value {
+            Value::Map(entries) => {
+                for (key, _) in entries.iter().filter(|(k, _)| !known.contains(&k.name.as_str())) {
+                    let help = suggest(&key.name, known.iter().copied());
+                    self.wrong("E0103", &key.place, format!("unknown key `{}` in {what}", key.name), help);
+                }
+                entries
+            }
+            other => {
+                let keys = known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
+                let message = format!("{what} is a map, not {}", other.describe());
+                self.wrong("E0105", &tree.place, message, format!("keys: {keys}"));
+                &[]
+            }
+        }
+    }
+
+    fn text(&mut self, tree: &Tree, what: &str) -> Option<String> {
+        if tree.as_text().is_none() {
+            let message = format!("{what} is a name, not {}", tree.value.describe());
+            self.wrong("E0105", &tree.place, message, "write it as text, in quotes if need be");
+        }
+        tree.as_text().map(str::to_string)
+    }
+
+    fn number(&mut self, tree: &Tree, what: &str, range: std::ops::RangeInclusive<i128>) -> Option<Placed<usize>> {
+        match (tree.as_int(), &tree.value) {
+            (Some(n), _) if range.contains(&n) => Some(Placed { value: n as usize, place: tree.place.clone() }),
+            (_, other) => {
+                let message = format!(
+                    "{what} is a whole number from {} to {}, not {}",
+                    range.start(),
+                    range.end(),
+                    other.describe()
+                );
+                self.wrong("E0106", &tree.place, message, "write such a number");
+                None
+            }
+        }
+    }
+
+    fn name(&mut self, key: &Key, what: &str) {
+        if !is_name(&key.name) {
+            let message = format!("`{}` cannot be the name of {what}", key.name);
+            self.wrong("E0110", &key.place, message, "names begin with a-z and go on with a-z, 0-9, `_`, `-`");
+        }
+    }
+
+    fn graph(&mut self, tree: &Tree) -> Spec {
+        let mut spec = Spec {
+            name: String::new(),
+            file: tree.place.file.to_string(),
+            folders: Folders { graph: ".".into(), ..Folders::default() },
+            nodes: Vec::new(),
+            paths: Vec::new(),
+            cores: BTreeMap::new(),
+            run: RunSpec::default(),
+            place: tree.place.clone(),
+            tree: Tree { place: tree.place.clone(), value: Value::Null },
+            expectations: Vec::new(),
+        };
+        if tree.value == Value::Null {
+            self.wrong("E0113", &tree.place, "the file is empty", "begin with `version: 1` and `nodes:`");
+            return spec;
+        }
+        let known =
+            ["version", "graph", "nodes", "paths", "cores", "run", "include", "defaults", "subgraphs", "profiles"];
+        for (key, value) in self.map(tree, "a graph", &known) {
+            match key.name.as_str() {
+                "version" if value.as_int() != Some(1) => {
+                    let version = value.value.describe();
+                    let message = format!("version {} is not known", version.trim_start_matches("the number "));
+                    self.wrong("E0111", &value.place, message, "this program reads `version: 1`");
+                }
+                "graph" => {
+                    if let Some(name) = self.text(value, "a graph's name") {
+                        self.name(&Key { place: value.place.clone(), name: name.clone() }, "a graph");
+                        spec.name = name;
+                    }
+                }
+                "nodes" => spec.nodes = self.nodes(value),
+                "paths" => spec.paths = self.paths(value),
+                "cores" => spec.cores = self.cores(value),
+                "run" => {
+                    spec.run = value.read(self.problems).unwrap_or_default();
+                    let limit = value.entries().iter().find(|(key, _)| key.name == "max_memory");
+                    spec.run.max_memory_place = limit.map(|(_, value)| value.place.clone()).unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+        if tree.get("version").is_none() && matches!(tree.value, Value::Map(_)) {
+            self.wrong("E0111", &tree.place, "`version` is missing", "write `version: 1`");
+        }
+        match tree.get("nodes") {
+            Some(nodes) if matches!(&nodes.value, Value::Map(entries) if entries.is_empty()) => {
+                self.wrong("E0113", &nodes.place, "the graph has no nodes", "add a source and a sink");
+            }
+            None if matches!(tree.value, Value::Map(_)) => {
+                self.wrong("E0113", &tree.place, "the graph has no nodes", "add `nodes:` with a source and a sink");
+            }
+            _ => {}
+        }
+        spec
+    }
+
+    fn nodes(&mut self, tree: &Tree) -> Vec<NodeSpec> {
+        let Value::Map(entries) = &tree.value else {
+            let message = format!("`nodes` is a map from names to nodes, not {}", tree.value.describe());
+            self.wrong("E0105", &tree.place, message, "write `nodes:` and below it `camera: { kind: .. }`");
+            return Vec::new();
+        };
+        // YAML has no key twice, but what a subgraph unfolds to may be called as another node is.
+        let mut seen: BTreeMap<&str, &Place> = BTreeMap::new();
+        for (key, _) in entries {
+            if let Some(first) = seen.insert(&key.name, &key.place) {
+                let message = format!("there are two nodes `{}`, the other at {first}", key.name);
+                self.wrong("E0149", &key.place, message, "give one of them another name");
+            }
+        }
+        entries.iter().filter_map(|(key, value)| self.node(key, value)).collect()
+    }
+
+    fn node(&mut self, key: &Key, tree: &Tree) -> Option<NodeSpec> {
+        self.name(key, "a node");
+        let known =
+            ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget", "fault", "qos", "clock"];
+        let mut kind = None;
+        let mut node = NodeSpec {
+            name: key.name.clone(),
+            place: key.place.clone(),
+            kind: Placed { value: String::new(), place: tree.place.clone() },
+            config: Tree { place: tree.place.clone(), value: Value::Null },
+            inputs: Vec::new(),
+            core: None,
+            cpu: None,
+            on_error: OnError::default(),
+            restart: RestartSpec::default(),
+            qos: None,
+            clock: None,
+            join: None,
+            budget: None,
+            fault: None,
+        };
+        for (key, value) in self.map(tree, &format!("node `{}`", key.name), &known) {
+            match key.name.as_str() {
+                "kind" => {
+                    kind = self.text(value, "a kind").map(|text| Placed { value: text, place: value.place.clone() });
+                    kind.as_ref()?;
+                }
+                "config" => node.config = value.clone(),
+                "from" => node.inputs.extend(self.input(None, value)),
+                "inputs" => match &value.value {
+                    Value::Map(inputs) => {
+                        for (port, value) in inputs {
+                            self.name(port, "an input");
+                            node.inputs.extend(self.input(Some(port.name.clone()), value));
+                        }
+                    }
+                    other => {
+                        let message = format!("`inputs` is a map from ports to `node/port`, not {}", other.describe());
+                        self.wrong("E0105", &value.place, message, "write `inputs: { image: camera/image }`");
+                    }
+                },
+                "core" => node.core = self.number(value, "a core", 0..=1023),
+                "cpu" => node.cpu = self.number(value, "a CPU", 0..=1023),
+                "on_error" => (node.on_error, node.restart) = self.on_error(value),
+                "qos" => node.qos = self.placed(value),
+                "clock" => node.clock = self.clock(value),
+                "join" => node.join = self.placed(value),
+                "budget" => node.budget = value.read(self.problems),
+                "fault" => {
+                    let fault: Option<FaultSpec> = value.read(self.problems);
+                    if let Some((message, help)) = fault.as_ref().and_then(FaultSpec::wrong) {
+                        self.wrong("E0138", &value.place, message, help);
+                    }
+                    node.fault = fault.map(|fault| Placed { value: fault, place: value.place.clone() });
+                }
+                _ => {}
+            }
+        }
+        if node.core.is_some() && node.cpu.is_some() {
+            self.wrong("E0117", &node.place, "both `core` and `cpu` are given", "keep one of them");
+        }
+        let Some(kind) = kind else {
+            if matches!(tree.value, Value::Map(_)) {
+                let message = format!("node `{}` has no kind", key.name);
+                self.wrong("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists what there is");
+            }
+            return None;
+        };
+        node.kind = kind;
+        Some(node)
+    }
+
+    /// `skip`, or `{ restart: { max: 3, backoff: 100ms } }`.
+    fn on_error(&mut self, tree: &Tree) -> (OnError, RestartSpec) {
+        if matches!(tree.value, Value::Map(_)) {
+            let entries = self.map(tree, "`on_error`", &["restart"]);
+            let restart = entries.iter().find(|(key, _)| key.name == "restart");
+            let spec: RestartSpec = restart.and_then(|(_, value)| value.read(self.problems)).unwrap_or_default();
+            let longest = spec.backoff.as_nanos().saturating_mul((1u64 << spec.max.min(40)) - 1);
+            if entries.is_empty() {
+                self.wrong(
+                    "E0105",
+                    &tree.place,
+                    "`on_error` is a word or `restart` with its settings",
+                    "write `{ restart: { max: 3 } }`",
+                );
+            } else if spec.within.is_some_and(|within| within.as_nanos() <= longest) {
+                let message = format!("failures are forgotten before {} restarts have been waited for", spec.max);
+                let help = format!("write `within:` longer than {}", crate::base::unit::show_ns(longest));
+                self.wrong("E0106", &tree.place, message, help);
+            }
+            if spec.max == 0 {
+                self.wrong(
+                    "E0106",
+                    &tree.place,
+                    "a node that is never restarted",
+                    "write `max: 1` or more, or `on_error: stop`",
+                );
+            }
+            return (OnError::Restart, spec);
+        }
+        (tree.read(self.problems).unwrap_or_default(), RestartSpec::default())
+    }
+
+    /// `{ offset: -3ms }`, or `{ offset: auto }`.
+    fn clock(&mut self, tree: &Tree) -> Option<Placed<Skew>> {
+        let entries = self.map(tree, "`clock`", &["offset"]);
+        let Some((_, offset)) = entries.iter().find(|(key, _)| key.name == "offset") else {
+            if matches!(tree.value, Value::Map(_)) {
+                self.wrong(
+                    "E0105",
+                    &tree.place,
+                    "`clock` without `offset`",
+                    "write `clock: { offset: -3ms }` or `offset: auto`",
+                );
+            }
+            return None;
+        };
+        let value = if offset.as_text() == Some("auto") {
+            Skew::Auto
+        } else {
+            Skew::By(offset.read::<Offset>(self.problems)?.0)
+        };
+        Some(Placed { value, place: tree.place.clone() })
+    }
+
+    fn placed<T: serde::de::DeserializeOwned>(&mut self, tree: &Tree) -> Option<Placed<T>> {
+        tree.read(self.problems).map(|value| Placed { value, place: tree.place.clone() })
+    }
+
+    /// `camera`, `camera/image`, or `{ from: camera/image, capacity: 64, when_full: latest }`.
+    fn input(&mut self, port: Option<String>, tree: &Tree) -> Option<InputSpec> {
+        let mut capacity = None;
+        let mut when_full = Placed { value: WhenFull::default(), place: tree.place.clone() };
+        let (mut soft_capacity, mut urgent_capacity, mut soft_evict) = (None, None, None);
+        let (mut max_bytes, mut soft_bytes) = (None, None);
+        let (mut max_age, mut expect_every, mut on_gap) = (None, None, OnGap::default());
+        let from = match &tree.value {
+            Value::Map(_) => {
+                let mut from = None;
+                let known = [
+                    "from",
+                    "capacity",
+                    "when_full",
+                    "soft_capacity",
+                    "max_bytes",
+                    "soft_bytes",
+                    "soft_evict",
+                    "urgent_capacity",
+                    "max_age",
+                    "expect_every",
+                    "on_gap",
+                ];
+                for (key, value) in self.map(tree, "a connection", &known) {
+                    match key.name.as_str() {
+                        "from" => from = Some(value),
+                        "capacity" => capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
+                        "when_full" => {
+                            when_full = Placed {
+                                value: value.read(self.problems).unwrap_or_default(),
+                                place: value.place.clone(),
+                            };
+                        }
+                        "soft_capacity" => soft_capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
+                        "urgent_capacity" => urgent_capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
+                        "max_bytes" => max_bytes = self.placed(value),
+                        "soft_bytes" => soft_bytes = self.placed(value),
+                        "soft_evict" => soft_evict = self.placed(value),
+                        "max_age" => max_age = value.read(self.problems),
+                        "expect_every" => expect_every = value.read(self.problems),
+                        "on_gap" => on_gap = value.read(self.problems).unwrap_or_default(),
+                        _ => {}
+                    }
+                }
+                if from.is_none() {
+                    self.wrong(
+                        "E0114",
+                        &tree.place,
+                        "the connection does not say `from` where",
+                        "write `from: node/port`",
+                    );
+                }
+                from?
+            }
+            _ => tree,
+        };
+        let text = self.text(from, "what a connection comes from")?;
+        let (node, output) = match text.split_once('/') {
+            Some((node, output)) => (node.to_string(), Some(output.to_string())),
+            None => (text.clone(), None),
+        };
+        if !is_name(&node) || !output.as_deref().is_none_or(is_name) {
+            let message = format!("`{text}` is not `node` or `node/port`");
+            self.wrong("E0114", &from.place, message, "name a node of this graph");
+            return None;
+        }
+        Some(InputSpec {
+            port,
+            place: from.place.clone(),
+            node,
+            output,
+            capacity,
+            when_full,
+            soft_capacity,
+            max_bytes,
+            soft_bytes,
+            soft_evict,
+            urgent_capacity,
+            max_age,
+            expect_every,
+            on_gap,
+        })
+    }
+
+    fn paths(&mut self, tree: &Tree) -> Vec<PathSpec> {
+        #[derive(Deserialize)]
+        struct Written {
+            from: String,
+            to: String,
+            deadline: Option<Span>,
+            #[serde(default)]
+            on_miss: OnMiss,
+        }
+        let Value::List(items) = &tree.value else {
+            let message = format!("`paths` is a list, not {}", tree.value.describe());
+            self.wrong("E0105", &tree.place, message, "write `paths: [{ from: camera, to: labels, deadline: 10ms }]`");
+            return Vec::new();
+        };
+        let mut paths = Vec::new();
+        for item in items {
+            if let Some(w) = item.read::<Written>(self.problems) {
+                if w.deadline.is_none() && w.on_miss != OnMiss::Count {
+                    let message = format!("`on_miss: {}` without a deadline to miss", w.on_miss.name());
+                    self.wrong("E0118", &item.place, message, "write `deadline: 10ms`");
+                }
+                let (place, deadline_place) = (item.place.clone(), item.locate("deadline"));
+                let Written { from, to, deadline, on_miss } = w;
+                paths.push(PathSpec { place, deadline_place, from, to, deadline, on_miss });
+            }
+        }
+        paths
+    }
+
+    fn cores(&mut self, tree: &Tree) -> BTreeMap<usize, CoreSpec> {
+        let Value::Map(entries) = &tree.value else {
+            let message = format!("`cores` is a map from core numbers, not {}", tree.value.describe());
+            self.wrong("E0105", &tree.place, message, "write `cores: { 1: { wait: spin } }`");
+            return BTreeMap::new();
+        };
+        let mut cores = BTreeMap::new();
+        for (key, value) in entries {
+            match key.name.parse::<usize>() {
+                Ok(core) if core < 1024 => {
+                    let read = value.read(self.problems).unwrap_or_default();
+                    let spec = CoreSpec { place: value.place.clone(), ..read };
+                    if spec.rt.is_some_and(|rt| !(1..=99).contains(&rt.priority)) {
+                        let help = "write a priority from 1 to 99; the kernel's own threads are at 50 and 99";
+                        self.wrong("E0106", &value.place, "there is no such real-time priority", help);
+                    }
+                    cores.insert(core, spec);
+                }
+                _ => {
+                    let message = format!("`{}` is not a core", key.name);
+                    self.wrong("E0106", &key.place, message, "a core is a number from 0 to 1023");
+                }
+            }
+        }
+        cores
+    }
+}
+
+/// `[a-z][a-z0-9_-]*`, at most 64 characters; what comes of a subgraph is several of them with dots between.
+fn is_name(name: &str) -> bool {
+    let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    let part =
+        |part: &str| part.len() <= 64 && part.starts_with(|c: char| c.is_ascii_lowercase()) && part.chars().all(rest);
+    name.len() <= 200 && name.split('.').all(part)
+}

@@ -1,0 +1,11 @@
+//! The machine: time, threads and what they ask of the kernel, atomics, files, panics.
+
+pub(crate) mod clock;
+pub(crate) mod cpu;
+pub(crate) mod descriptors;
+pub mod files;
+pub(crate) mod folders;
+pub(crate) mod panic;
+pub(crate) mod sync;
+pub(crate) mod thread;
+pub(crate) mod wait;

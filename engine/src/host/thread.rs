@@ -1,0 +1,26 @@
+//! Threads that the engine starts beside its workers.
+
+use crate::base::policy::Wait;
+use crate::host::cpu::{self, Place};
+use std::thread::JoinHandle;
+
+/// Starts a thread for calls that a worker does not wait for, on the CPUs of the run.
+///
+/// # Errors
+/// What the system answered.
+pub(crate) fn spawn_helper(
+    name: &str,
+    allowed: Vec<usize>,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    // Linux keeps 15 bytes of a thread's name.
+    let name = format!("limen-{name}").chars().take(15).collect();
+    let place = Place { cpu: None, allowed, wait: Wait::Park, may_spin: false, real_time: None };
+    std::thread::Builder::new().name(name).spawn(move || {
+        // A thread begins where its parent is pinned, and as what it is; one that cannot leave is slow and nothing else.
+        cpu::be_ordinary();
+        let _ = cpu::take(&place);
+        crate::host::files::outlive_size_limit();
+        run();
+    })
+}

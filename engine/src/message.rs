@@ -1,0 +1,11 @@
+//! What moves: headers and payloads, tensors in slots of pools, and when the sources behind a message began it.
+
+pub(crate) mod origins;
+pub(crate) mod payload;
+#[allow(unsafe_code, reason = "slots are handed out under a counting protocol that loom checks")]
+pub(crate) mod pool;
+#[allow(unsafe_code, reason = "handles give access to the pool's slots")]
+pub(crate) mod tensor;
+
+/// A node has at most this many inputs, and at most this many outputs.
+pub const MAX_PORTS: usize = 16;

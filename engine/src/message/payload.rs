@@ -1,0 +1,192 @@
+//! What travels on an edge: a header and a body.
+//!
+//! The payload of all stock nodes is [`Tensor`](crate::Tensor), a 16-byte handle whose header lies in its slot. A
+//! program that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
+
+use crate::host::clock::Time;
+use crate::message::origins::{Origin, fresh};
+use crate::message::pool::Pool;
+
+/// How much a message matters beside others. Only edges with marks or lanes ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Qos {
+    /// As usual.
+    #[default]
+    Normal,
+    /// Taken beyond soft marks, and before others where an edge has a lane for it.
+    Urgent,
+    /// Lost first: never evicts anything, nor passes a soft mark of an edge that may lose messages.
+    Background,
+}
+
+impl Qos {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Qos::Normal => "normal",
+            Qos::Urgent => "urgent",
+            Qos::Background => "background",
+        }
+    }
+}
+
+/// What the engine knows about a message. 48 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// Number of the source's call that began this message, from 0; parts of one message share it.
+    pub seq: u64,
+    /// When the source says it began; the start of every end-to-end latency.
+    pub origin: Time,
+    /// When it is worth nothing any more; [`Time::NEVER`] by default.
+    pub deadline: Time,
+    /// The same for everything that descends from one message of one source.
+    pub trace: u64,
+    /// Which part of `parts` this is, from 0.
+    pub part: u32,
+    /// How many parts the message was split into; 1 if it was not.
+    pub parts: u32,
+    /// How much it matters beside others.
+    pub qos: Qos,
+    /// Reserved bits.
+    pub flags: u8,
+    /// Index of the source in the plan.
+    pub source: u16,
+    /// Which stretch of its source's stream this belongs to: another one where a file begins again, or the source. A model's
+    /// state begins anew there.
+    pub segment: u16,
+    pub(crate) reserved: u16,
+}
+
+impl Header {
+    /// The header of message `seq`, begun at `origin`.
+    pub const fn new(seq: u64, origin: Time) -> Self {
+        Header {
+            seq,
+            origin,
+            deadline: Time::NEVER,
+            trace: seq,
+            part: 0,
+            parts: 1,
+            qos: Qos::Normal,
+            flags: 0,
+            source: 0,
+            segment: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// A message: a body and, through [`Message::header`], its header.
+#[derive(Debug)]
+pub struct Message<T: Payload> {
+    pub(crate) head: T::Head,
+    /// What is carried.
+    pub body: T,
+}
+
+impl<T: Payload> Message<T> {
+    /// What the engine knows about it.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        T::header(self)
+    }
+
+    /// The same message once more: tensors share their buffer, plain values are cloned.
+    #[inline]
+    pub fn share(&self) -> Self {
+        T::share(self)
+    }
+}
+
+impl<T: Plain> Message<T> {
+    /// A message of a plain value; `header` is usually that of the message it was made from.
+    #[inline]
+    pub fn new(header: Header, body: T) -> Self {
+        Message { head: header, body }
+    }
+}
+
+/// What may be the body of a message. Implemented by [`Tensor`](crate::Tensor) and, through [`Plain`], by small values.
+pub trait Payload: Send + Sized + 'static {
+    /// What travels beside the body: the header, or nothing where the body knows it.
+    #[doc(hidden)]
+    type Head: Send + std::fmt::Debug + 'static;
+    #[doc(hidden)]
+    fn header(message: &Message<Self>) -> &Header;
+    /// When each source that is behind it began it.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "implemented here only")]
+    fn each_origin(message: &Message<Self>, see: &mut dyn FnMut(Origin)) {
+        let header = Self::header(message);
+        see(fresh(header.source, header.origin));
+    }
+    #[doc(hidden)]
+    fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
+    #[doc(hidden)]
+    fn share(message: &Message<Self>) -> Message<Self>;
+    /// The message with another header, where nobody else holds it.
+    #[doc(hidden)]
+    fn with_header(message: Message<Self>, header: &Header) -> Message<Self>;
+    /// The same content in a buffer of a pool; none where there is no room.
+    #[doc(hidden)]
+    fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
+    /// What lies at a time on the line between two messages; none where their values are no such numbers.
+    #[doc(hidden)]
+    fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
+        let _ = (before, after, at, pool);
+        None
+    }
+    /// Whether it is the only handle to a buffer of a pool; always, where there are no buffers.
+    #[doc(hidden)]
+    fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool;
+    /// Bytes of the body, as they count against an edge's cap.
+    #[doc(hidden)]
+    fn bytes(message: &Message<Self>) -> usize {
+        size_of_val(&message.body)
+    }
+}
+
+/// A small value that travels by value, for programs that embed the engine. At most 64 bytes, checked when compiled.
+///
+/// ```
+/// #[derive(Clone, Debug)]
+/// struct Pose { x: f32, y: f32, heading: f32 }
+/// impl limen::Plain for Pose {}
+/// ```
+///
+/// What cannot change threads is none, \[M8\]:
+///
+/// ```compile_fail,E0277
+/// #[derive(Clone, Debug)]
+/// struct Pose(std::rc::Rc<f32>);
+/// impl limen::Plain for Pose {}
+/// ```
+pub trait Plain: Clone + Send + std::fmt::Debug + 'static {}
+
+impl<T: Plain> Payload for T {
+    type Head = Header;
+    #[inline]
+    fn header(message: &Message<Self>) -> &Header {
+        &message.head
+    }
+    fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
+        (message.head.part, message.head.parts) = (part, parts);
+    }
+    fn with_header(message: Message<Self>, header: &Header) -> Message<Self> {
+        Message { head: *header, ..message }
+    }
+    fn copy(message: &Message<Self>, _: Option<&mut Pool>) -> Option<Message<Self>> {
+        Some(message.share())
+    }
+    fn is_sole(_: &Message<Self>, _: Option<&Pool>) -> bool {
+        true
+    }
+    #[inline]
+    fn share(message: &Message<Self>) -> Message<Self> {
+        const { assert!(size_of::<T>() <= 64, "a plain payload is at most 64 bytes; use a tensor") };
+        Message { head: message.head, body: message.body.clone() }
+    }
+}

@@ -1,0 +1,1111 @@
+//! Pools: the buffers behind tensors, counted while planning, allocated and touched once, never grown.
+//!
+//! A slot is free when its reference count is zero; there is no free list. Only the owner (one [`Pool`], used by one
+//! stage) takes slots, with a cursor that skips those still held; any thread shares or drops. The count is the whole
+//! protocol:
+//!
+//! - taking: the owner sees 0 with Acquire, which orders it after every earlier reader's Release, and stores 1; nobody
+//!   else turns a 0 into anything;
+//! - sharing: a holder adds 1, Relaxed: its own reference keeps the count above zero;
+//! - dropping: a holder that sees 1 is the only one left and stores 0 with Release; otherwise it subtracts 1 with
+//!   Release.
+//!
+//! A pool whose owner is gone while tensors are alive is freed by the last of them, or, where that one went at the very moment
+//! in which the owner did, when the next owner goes. `loom_tests` check both on this code as it stands, with every part of a row
+//! watched; what loom cannot see, how pointers were made and that nothing is read after it was freed, is Miri's (`.ci/miri`).
+
+use crate::host::clock::Time;
+use crate::host::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Watched, alloc_zeroed, dealloc};
+use crate::message::origins::{NO_ORIGIN, Origin, Origins};
+use crate::message::payload::Header;
+use crate::message::tensor::{DType, Dim, MAX_RANK, PortSpec, Shape, Tensor, TensorError, TensorMut};
+use std::alloc::Layout;
+use std::fmt;
+use std::io::Write;
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+/// Run-time lengths a row can hold.
+pub(crate) const MAX_DYNAMIC: usize = 4;
+/// Rows a pool can have: 2³¹, so that a place among them, and one behind the last, fits in 32 bits.
+const MOST_ROWS: usize = 1 << 31;
+/// Handles a slot can have: half of what its count can say, so that it cannot wrap before somebody notices, however many
+/// threads share at once. Handles are forgotten (`mem::forget`), not held, where there are so many.
+const MOST_HANDLES: u32 = i32::MAX as u32;
+/// Slots begin on cache lines of their own, in pairs, because the prefetcher fetches pairs.
+const ALIGN: usize = 128;
+
+/// What the engine knows of one message's place in a pool. One cache line, so that a message that changes cores takes its
+/// header, its count and its way home along in one transfer.
+#[repr(C, align(64))]
+pub(crate) struct Row {
+    header: Watched<Header>,
+    /// Handles to the slot; counted in its first row only.
+    refs: AtomicU32,
+    /// Which row of its slot this is.
+    index: u32,
+    pool: NonNull<Inner>,
+    /// Stands for the row's bytes, which are not cells: takes no room.
+    bytes: Watched<()>,
+}
+
+impl Row {
+    /// The pool it belongs to.
+    ///
+    /// # Safety
+    /// The caller holds a reference to the slot for as long as the result lives.
+    #[inline]
+    pub(crate) unsafe fn pool<'a>(this: NonNull<Row>) -> &'a Inner {
+        // SAFETY: a row points to its pool from before the first handle is made; a pool lives as long as a handle does.
+        unsafe { (*this.as_ptr()).pool.as_ref() }
+    }
+
+    /// The count of the slot.
+    ///
+    /// # Safety
+    /// As [`Row::pool`].
+    #[inline]
+    unsafe fn refs<'a>(this: NonNull<Row>) -> &'a AtomicU32 {
+        // SAFETY: the rows of a slot lie one behind the other, so its first is `index` rows back, and `this` was made from a
+        // pointer to all of them (`Inner::table`).
+        unsafe { &(*this.as_ptr().sub((*this.as_ptr()).index as usize)).refs }
+    }
+
+    /// How many rows its slot has from this one on.
+    ///
+    /// # Safety
+    /// As [`Row::pool`].
+    unsafe fn rows_on(this: NonNull<Row>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { (Row::pool(this).rows - (*this.as_ptr()).index) as usize }
+    }
+
+    /// # Safety
+    /// As [`Row::pool`], and nobody writes the header meanwhile.
+    #[inline]
+    pub(crate) unsafe fn header<'a>(this: NonNull<Row>) -> &'a Header {
+        // SAFETY: the caller's promise.
+        unsafe { &*(*this.as_ptr()).header.reading() }
+    }
+
+    /// # Safety
+    /// The caller holds the only reference to the slot and borrows it mutably for as long as the result lives.
+    #[inline]
+    pub(crate) unsafe fn header_mut<'a>(this: NonNull<Row>) -> &'a mut Header {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *(*this.as_ptr()).header.writing() }
+    }
+
+    /// The bytes of its elements, which begin at `data`.
+    ///
+    /// # Safety
+    /// As [`Row::pool`]; `data` is the handle's.
+    #[inline]
+    pub(crate) unsafe fn bytes<'a>(this: NonNull<Row>, data: NonNull<u8>) -> &'a [u8] {
+        // SAFETY: the row's bytes were zeroed at allocation and its length is at most the row's; the caller's is a counted
+        // reference, and a slot is written only while it has a single one.
+        unsafe {
+            (*this.as_ptr()).bytes.reading();
+            std::slice::from_raw_parts(data.as_ptr(), Row::pool(this).row_len(this))
+        }
+    }
+
+    /// As [`Row::bytes`], to be written.
+    ///
+    /// # Safety
+    /// As [`Row::header_mut`]; `data` is the handle's.
+    #[inline]
+    pub(crate) unsafe fn bytes_mut<'a>(this: NonNull<Row>, data: NonNull<u8>) -> &'a mut [u8] {
+        // SAFETY: as for `bytes`, and the caller's reference is the only one.
+        unsafe {
+            (*this.as_ptr()).bytes.writing();
+            std::slice::from_raw_parts_mut(data.as_ptr(), Row::pool(this).row_len(this))
+        }
+    }
+
+    /// Counts one reference more.
+    ///
+    /// # Safety
+    /// As [`Row::pool`].
+    #[inline]
+    pub(crate) unsafe fn share(this: NonNull<Row>) {
+        // SAFETY: the caller's promise. Relaxed: the caller's own reference keeps the count above zero.
+        if unsafe { Row::refs(this) }.fetch_add(1, Ordering::Relaxed) > MOST_HANDLES {
+            too_many_handles();
+        }
+    }
+
+    /// # Safety
+    /// As [`Row::pool`].
+    #[inline]
+    pub(crate) unsafe fn is_unique(this: NonNull<Row>) -> bool {
+        // SAFETY: the caller's promise. Acquire: what other holders did before they dropped theirs happens before what
+        // this one does next.
+        unsafe { Row::refs(this) }.load(Ordering::Acquire) == 1
+    }
+
+    /// Gives a reference back.
+    ///
+    /// # Safety
+    /// The caller holds a reference to the slot and uses nothing of it afterwards.
+    #[inline]
+    pub(crate) unsafe fn release(this: NonNull<Row>) {
+        // SAFETY: the pool is alive until this reference is given back.
+        let (pool, refs) = unsafe { (Row::pool(this), Row::refs(this)) };
+        // Looked at before the reference is given back: after that, somebody else may free the pool. Who misses a pool
+        // being orphaned at this very moment leaves it to the next sweep.
+        if pool.is_orphan() {
+            release_orphan(refs);
+        } else {
+            release(refs);
+        }
+    }
+}
+
+/// Run-time lengths of one row.
+type Lens = [u32; MAX_DYNAMIC];
+
+pub(crate) struct Inner {
+    name: String,
+    pub(crate) dtype: DType,
+    /// Greatest length of every dim.
+    pub(crate) dims: Vec<usize>,
+    /// The dims that have a run-time length.
+    pub(crate) dynamic: Vec<usize>,
+    slots: usize,
+    /// Rows of a slot.
+    rows: u32,
+    row_bytes: usize,
+    slot_bytes: usize,
+    /// All rows, owned. Every pointer to a row is made from this one, so that it may step to the other rows of its slot.
+    table: NonNull<[Row]>,
+    /// By row; empty where every dim is fixed.
+    lens: Box<[Watched<Lens>]>,
+    /// The sources whose origins are kept beside each row, and those, row by row.
+    sources: Box<[u16]>,
+    origins: Box<[Watched<u64>]>,
+    data: NonNull<u8>,
+    layout: Layout,
+    /// The owner is gone: the last tensor frees the pool.
+    is_orphan: AtomicBool,
+    /// Stands for the pool being there at all, for loom.
+    alive: Watched<()>,
+}
+
+// SAFETY: `data`, `lens`, `origins` and headers are written only by the single holder of a slot and read only by holders; the counts
+// that say who holds are atomics (see the module's protocol).
+unsafe impl Send for Inner {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    /// # Safety
+    /// The row is of this pool and the caller holds a reference to its slot.
+    unsafe fn lens(&self, row: NonNull<Row>) -> &Watched<Lens> {
+        // SAFETY: both pointers are into the table (caller).
+        let at = unsafe { row.offset_from(self.table.cast()) };
+        &self.lens[at as usize]
+    }
+
+    #[inline]
+    fn is_orphan(&self) -> bool {
+        self.alive.reading();
+        self.is_orphan.load(Ordering::Relaxed)
+    }
+
+    /// Whether origins are kept beside each row.
+    pub(crate) fn has_origins(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// The places of a row's origins.
+    ///
+    /// # Safety
+    /// As [`Inner::lens`].
+    unsafe fn row_origins(&self, row: NonNull<Row>) -> &[Watched<u64>] {
+        // SAFETY: both pointers are into the table (caller).
+        let at = unsafe { row.offset_from(self.table.cast()) } as usize;
+        &self.origins[at * self.sources.len()..(at + 1) * self.sources.len()]
+    }
+
+    /// Says the origins of a row's message.
+    ///
+    /// # Safety
+    /// As [`Inner::shape`].
+    pub(crate) unsafe fn each_origin(&self, row: NonNull<Row>, see: &mut dyn FnMut(Origin)) {
+        // SAFETY: the caller's promise.
+        for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
+            // SAFETY: the caller holds a reference, and places are written only while the slot is uniquely held.
+            Origin::unpacked(*source, unsafe { *place.reading() }).into_iter().for_each(&mut *see);
+        }
+    }
+
+    /// Sets the origins of a row's message; those of sources that have no place are left out.
+    ///
+    /// # Safety
+    /// As [`Inner::set_len`].
+    pub(crate) unsafe fn set_origins(&self, row: NonNull<Row>, origins: &Origins) {
+        // SAFETY: the caller's promise.
+        for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
+            // SAFETY: the caller has the only reference to the slot.
+            unsafe { *place.writing() = origins.of(*source).map_or(NO_ORIGIN, Origin::packed) };
+        }
+    }
+
+    /// # Safety
+    /// As [`Inner::lens`], and nobody writes the lengths meanwhile.
+    pub(crate) unsafe fn shape(&self, row: NonNull<Row>) -> Shape {
+        if self.dynamic.is_empty() {
+            return Shape::from_iter(self.dims.iter().copied());
+        }
+        // SAFETY: the caller's promise.
+        let lens = unsafe { &*self.lens(row).reading() };
+        let length = |(dim, bound): (usize, &usize)| {
+            self.dynamic.iter().position(|d| *d == dim).map_or(*bound, |at| lens[at] as usize)
+        };
+        Shape::from_iter(self.dims.iter().enumerate().map(length))
+    }
+
+    /// # Safety
+    /// As [`Inner::lens`], with the only reference to the slot.
+    pub(crate) unsafe fn set_len(&self, row: NonNull<Row>, index: usize, length: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.lens(row).writing())[index] = length };
+    }
+
+    /// Bytes of a row's elements.
+    ///
+    /// # Safety
+    /// As [`Inner::shape`].
+    #[inline]
+    pub(crate) unsafe fn row_len(&self, row: NonNull<Row>) -> usize {
+        if self.dynamic.is_empty() {
+            return self.row_bytes;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.row_len_now(row) }
+    }
+
+    /// Out of line, so that reading a tensor of fixed shape stays small enough to be compiled into its node.
+    ///
+    /// # Safety
+    /// As [`Inner::shape`].
+    #[inline(never)]
+    unsafe fn row_len_now(&self, row: NonNull<Row>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { self.shape(row) }.elements() * self.dtype.size()
+    }
+
+    #[inline]
+    fn table(&self) -> &[Row] {
+        // SAFETY: the table lives as long as this. What is written of it while others look lies in cells and atomics.
+        unsafe { self.table.as_ref() }
+    }
+
+    /// A slot's first row.
+    ///
+    /// # Panics
+    /// Where it lies behind the table.
+    #[inline]
+    fn row(&self, slot: usize) -> NonNull<Row> {
+        let at = slot * self.rows as usize;
+        assert!(at < self.table.len());
+        // SAFETY: it lies in the table.
+        unsafe { self.table.cast::<Row>().add(at) }
+    }
+
+    #[inline]
+    fn refs(&self, slot: usize) -> &AtomicU32 {
+        // SAFETY: the table lives as long as this; counts are atomics.
+        unsafe { &(*self.row(slot).as_ptr()).refs }
+    }
+
+    /// The only handle to a slot that is free.
+    ///
+    /// # Safety
+    /// The caller is the owner and has seen that the slot is free; `row` is its first.
+    #[inline]
+    unsafe fn lend(&self, slot: usize, row: NonNull<Row>) -> TensorMut {
+        // SAFETY: a slot that can be free is one of `slots`, so its bytes lie within the allocation. Relaxed: only the owner turns
+        // 0 into 1, and the handle travels to others through an edge, which orders it.
+        unsafe {
+            (*row.as_ptr()).refs.store(1, Ordering::Relaxed);
+            TensorMut(Tensor { row, data: self.data.add(slot * self.slot_bytes) })
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        (0..self.slots).all(|slot| is_free(self.refs(slot)))
+    }
+}
+
+/// Pools whose owners are gone while tensors live. Looked through whenever an owner goes or a handle to one of them is
+/// dropped.
+#[cfg(not(loom))]
+static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
+}
+
+struct Orphan(NonNull<Inner>);
+
+// SAFETY: `Orphan` only frees `Inner`, which is `Send` and `Sync`.
+unsafe impl Send for Orphan {}
+
+/// Frees the orphans that nothing refers to any more.
+fn sweep(orphans: &mut Vec<Orphan>) {
+    orphans.retain(|orphan| {
+        // SAFETY: a listed pool is alive: it is freed here only, and leaves the list with that.
+        let is_unused = unsafe { orphan.0.as_ref() }.is_unused();
+        if is_unused {
+            // SAFETY: no handle is left, and without an owner none can be made.
+            drop(unsafe { Box::from_raw(orphan.0.as_ptr()) });
+        }
+        !is_unused
+    });
+}
+
+#[cold]
+fn release_orphan(refs: &AtomicU32) {
+    let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+    release(refs);
+    sweep(&mut orphans);
+}
+
+/// The count may not wrap: a slot whose count is 0 is written while it is read. As `Arc` does, this ends the process, because a
+/// panic could be caught and the count brought nearer to the end each time.
+#[cold]
+fn too_many_handles() -> ! {
+    let _ =
+        writeln!(std::io::stderr(), "limen: a tensor has {MOST_HANDLES} handles: they are forgotten and never dropped");
+    std::process::abort()
+}
+
+/// The dropping half of the protocol. A plain store where this is the last holder saves the read-modify-write.
+#[inline]
+fn release(count: &AtomicU32) {
+    if count.load(Ordering::Acquire) == 1 {
+        count.store(0, Ordering::Release);
+    } else {
+        count.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The taking half of the protocol.
+#[inline]
+fn is_free(count: &AtomicU32) -> bool {
+    count.load(Ordering::Acquire) == 0
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        #[cfg(all(test, loom))]
+        self.check_that_nobody_uses_it();
+        // SAFETY: `table` came from a leaked box, once, and is not used hereafter.
+        drop(unsafe { Box::from_raw(self.table.as_ptr()) });
+        // SAFETY: `data` was allocated with this layout, and `Inner` is freed only once nothing refers to it.
+        unsafe { dealloc(self.data.as_ptr(), self.layout) };
+    }
+}
+
+/// A pool's owner, who gives it up when it goes: to nobody, or to the last of the pool's tensors.
+struct Guard(NonNull<Inner>);
+
+// SAFETY: `Guard` looks at and gives up `Inner`, which is `Send` and `Sync`. It is not `Sync` itself: what its `Pool` does with
+// `&self` is right only beside nobody who takes.
+unsafe impl Send for Guard {}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the pointer came from a leaked box; while this owner lives nobody frees it.
+        unsafe { self.0.as_ref() }.is_orphan.store(true, Ordering::SeqCst);
+        orphans.push(Orphan(self.0));
+        sweep(&mut orphans);
+    }
+}
+
+/// A fixed set of equal slots and the right to take them.
+///
+/// ```
+/// use limen::{DType, Pool, PortSpec};
+/// let mut pool = Pool::new("pixels", &PortSpec::fixed(DType::F32, [2, 3]), 2, 1).unwrap();
+/// let mut a = pool.take().unwrap();
+/// a.as_mut_slice::<f32>().unwrap()[5] = 1.5;
+/// let a = a.freeze();
+/// assert_eq!(a.share().as_slice::<f32>().unwrap()[5], 1.5);
+/// ```
+pub struct Pool {
+    inner: Guard,
+    /// The slot to look at next. Where origins are kept it stays on a row behind the last, which is never free: the short
+    /// ways below find nothing there, and ask nothing of the pools that have none.
+    cursor: u32,
+    /// Where origins are kept: the slot to look at next.
+    next: u32,
+    /// Begin again at the first slot as soon as it is free.
+    rewinds: bool,
+}
+
+impl Pool {
+    /// Allocates and touches `slots` slots of `rows` messages each.
+    ///
+    /// # Errors
+    /// A sentence, when a dim is not bound, there are more than [`MAX_RANK`] dims or four run-time lengths, one of them may be
+    /// 2³² or more, the size does not fit, or the memory cannot be had.
+    pub fn new(name: &str, spec: &PortSpec, slots: usize, rows: usize) -> Result<Pool, String> {
+        Pool::with_origins(name, spec, slots, rows, &[])
+    }
+
+    /// As [`Pool::new`], with places for the origins of some sources beside each row.
+    pub(crate) fn with_origins(
+        name: &str,
+        spec: &PortSpec,
+        slots: usize,
+        rows: usize,
+        sources: &[u16],
+    ) -> Result<Pool, String> {
+        if !can_be_said(spec) {
+            return Err(format!(
+                "{spec} cannot be pooled: from 0 to {MAX_RANK} dims fit, {MAX_DYNAMIC} of them with a run-time length, below 2³²"
+            ));
+        }
+        let slot_bytes = slot_bytes(spec, rows).ok_or_else(|| format!("{spec} × {rows} has no bounded size"))?;
+        let dynamic: Vec<usize> = (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
+        let total = slot_bytes.checked_mul(slots).filter(|b| *b <= isize::MAX as usize - ALIGN);
+        let total = total.ok_or_else(|| format!("{slots} slots of {slot_bytes} bytes do not fit"))?;
+        let in_all = slots.checked_mul(rows).filter(|n| (1..=MOST_ROWS).contains(n));
+        if in_all.is_none() {
+            return Err(format!("{slots} slots of {rows} rows of {spec} cannot be pooled"));
+        }
+        let layout = Layout::from_size_align(total.max(ALIGN), ALIGN).map_err(|e| e.to_string())?;
+        // What the system refuses is refused here, before anything is allocated that would have to be freed.
+        let never = if sources.is_empty() { 0 } else { rows };
+        let lens_in_all = if dynamic.is_empty() { 0 } else { slots * rows };
+        let (Some(mut lens), Some(mut origins), Some(mut table)) = (
+            reserved::<Watched<Lens>>(lens_in_all),
+            (slots * rows).checked_mul(sources.len()).and_then(reserved::<Watched<u64>>),
+            (slots * rows).checked_add(never).and_then(reserved::<Row>),
+        ) else {
+            return Err(format!("the system has no memory for {slots} slots of {rows} rows of {spec}"));
+        };
+        // SAFETY: the layout has a size above zero.
+        let Some(data) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            return Err(format!("the system has no memory for {slots} slots of {slot_bytes} bytes"));
+        };
+        // Touch every page now, so that none is faulted in while messages move.
+        for at in (0..total).step_by(4096) {
+            // SAFETY: `at` lies in the allocation, which nobody else has seen yet.
+            unsafe { data.as_ptr().add(at).write_volatile(0) };
+        }
+        lens.resize_with(lens_in_all, || Watched::new(Lens::default()));
+        origins.resize_with(slots * rows * sources.len(), || Watched::new(NO_ORIGIN));
+        let pool = NonNull::from(Box::leak(Box::new(Inner {
+            name: name.to_string(),
+            dtype: spec.dtype,
+            dims: spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect(),
+            lens: lens.into(),
+            dynamic,
+            slots,
+            rows: rows as u32,
+            row_bytes: spec.max_bytes().unwrap_or(0),
+            slot_bytes,
+            sources: sources.into(),
+            origins: origins.into(),
+            table: NonNull::from(&mut []),
+            data,
+            layout,
+            is_orphan: AtomicBool::new(false),
+            alive: Watched::new(()),
+        })));
+        let row = |at: usize, refs: u32| Row {
+            header: Watched::new(Header::new(0, Time::ZERO)),
+            refs: AtomicU32::new(refs),
+            index: (at % rows) as u32,
+            pool,
+            bytes: Watched::new(()),
+        };
+        // Behind the last, where origins are kept, rows that nobody ever holds and that are never free.
+        table.extend((0..slots * rows).map(|at| row(at, 0)).chain((0..never).map(|at| row(at, 1))));
+        // SAFETY: nobody else knows the pool yet.
+        unsafe { (*pool.as_ptr()).table = NonNull::from(Box::leak(table.into_boxed_slice())) };
+        let cursor = if sources.is_empty() { 0 } else { slots as u32 };
+        Ok(Pool { inner: Guard(pool), cursor, next: 0, rewinds: false })
+    }
+
+    /// Uses the first slots again as soon as they come back. Right where all buffers stay on one thread: they are in its
+    /// nearest cache. Wrong where they travel: the slots that came back last are in the other core's.
+    pub(crate) fn rewind(&mut self) {
+        self.rewinds = !self.inner().has_origins();
+    }
+
+    #[inline]
+    fn inner(&self) -> &Inner {
+        // SAFETY: the guard keeps `Inner` alive.
+        unsafe { self.inner.0.as_ref() }
+    }
+
+    /// Free slots from the cursor on, looking no further than `want`: enough to know whether a call has its room.
+    #[inline]
+    pub(crate) fn has_free(&mut self, want: usize) -> bool {
+        if self.rewinds && is_free(self.inner().refs(0)) {
+            self.cursor = 0;
+        }
+        let inner = self.inner();
+        let at = self.cursor as usize;
+        // Usually the next slots are all free, one behind the other.
+        if inner.rows == 1
+            && let Some(next) = inner.table().get(at..at.saturating_add(want))
+            && next.iter().all(|row| is_free(&row.refs))
+        {
+            return true;
+        }
+        self.has_free_anywhere(want)
+    }
+
+    #[cold]
+    fn has_free_anywhere(&self, want: usize) -> bool {
+        (0..self.slots()).filter(|i| is_free(self.inner().refs(self.wrapped(*i)))).take(want).count() == want
+    }
+
+    /// Slots nobody holds, for reports.
+    pub fn free(&self) -> usize {
+        (0..self.slots()).filter(|slot| is_free(self.inner().refs(*slot))).count()
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> usize {
+        self.inner().slots
+    }
+
+    #[inline]
+    fn wrapped(&self, offset: usize) -> usize {
+        let at = self.cursor as usize + offset;
+        if at >= self.slots() { at - self.slots() } else { at }
+    }
+
+    /// Takes a free slot; its first row is blank except for the bytes an earlier message left.
+    ///
+    /// # Errors
+    /// [`TensorError::PoolEmpty`] when every slot is held.
+    #[inline]
+    pub fn take(&mut self) -> Result<TensorMut, TensorError> {
+        self.take_any().ok_or_else(|| self.is_empty_error())
+    }
+
+    /// As [`Pool::take`], without the error.
+    pub(crate) fn take_any(&mut self) -> Option<TensorMut> {
+        self.take_slot().or_else(|| self.take_closely(&Origins::default()))
+    }
+
+    /// Takes a free slot of a pool that keeps origins, for a message with these.
+    #[cold]
+    pub(crate) fn take_closely(&mut self, origins: &Origins) -> Option<TensorMut> {
+        let inner = self.inner();
+        if !inner.has_origins() {
+            return None;
+        }
+        let at = |offset: usize| (self.next as usize + offset) % inner.slots;
+        let slot = (0..inner.slots).map(at).find(|slot| is_free(inner.refs(*slot)))?;
+        // SAFETY: this is the owner, and the slot was free just now.
+        let tensor = unsafe { inner.lend(slot, inner.row(slot)) };
+        // SAFETY: this is the only reference to the slot.
+        unsafe { inner.set_origins(tensor.0.row, origins) };
+        self.next = slot as u32 + 1;
+        Some(tensor)
+    }
+
+    /// As [`Pool::take`], of a pool that keeps no origins, and without the error.
+    #[inline]
+    pub(crate) fn take_slot(&mut self) -> Option<TensorMut> {
+        let inner = self.inner();
+        // Usually the next slot is free: slots come back in the order in which they went out.
+        let mut slot = self.cursor as usize;
+        let mut row = inner.row(slot);
+        // SAFETY: a row of the table, whose counts are atomics. Asked of the row, because the table is not read again for it.
+        if !is_free(unsafe { &(*row.as_ptr()).refs }) {
+            slot = self.search()?;
+            row = inner.row(slot);
+        }
+        // SAFETY: this is the owner, and the slot was free just now.
+        let tensor = unsafe { inner.lend(slot, row) };
+        let next = slot + 1;
+        self.cursor = if next == inner.slots { 0 } else { next as u32 };
+        Some(tensor)
+    }
+
+    #[cold]
+    fn search(&self) -> Option<usize> {
+        if self.inner().has_origins() {
+            return None;
+        }
+        (0..self.slots()).map(|i| self.wrapped(i)).find(|slot| is_free(self.inner().refs(*slot)))
+    }
+
+    #[cold]
+    pub(crate) fn is_empty_error(&self) -> TensorError {
+        TensorError::PoolEmpty { pool: self.inner().name.clone(), slots: self.slots() }
+    }
+
+    /// Whether a tensor is of this pool.
+    pub(crate) fn is_home_of(&self, inner: &Inner) -> bool {
+        std::ptr::eq(self.inner(), inner)
+    }
+
+    /// Bytes of all slots and headers.
+    pub fn bytes(&self) -> usize {
+        let inner = self.inner();
+        let beside = inner.lens.len() * size_of::<Lens>() + inner.origins.len() * size_of::<u64>();
+        inner.layout.size() + size_of_val(inner.table()) + beside
+    }
+
+    /// The dense bytes of a slot's rows from this one on, `rows` of them where there are as many, to be written by a backend.
+    pub(crate) fn batch_bytes(slot: &mut TensorMut, rows: usize) -> &mut [u8] {
+        // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows lie one behind the other.
+        unsafe {
+            let inner = Row::pool(slot.0.row);
+            let rows = rows.min(Row::rows_on(slot.0.row));
+            (0..rows).for_each(|at| _ = slot.0.row.add(at).as_ref().bytes.writing());
+            std::slice::from_raw_parts_mut(slot.0.data.as_ptr(), rows * inner.row_bytes)
+        }
+    }
+
+    /// Turns a written slot into one tensor a row from this one on, each with its header and, where they are followed, its
+    /// origins; the slot is free when all are dropped.
+    pub(crate) fn rows(slot: TensorMut, headers: impl Iterator<Item = Header>, origins: &[Origins]) -> Rows {
+        let (first, data) = (slot.0.row, slot.0.data);
+        // SAFETY: `slot` is a reference to its slot.
+        let (inner, most) = unsafe { (Row::pool(first), Row::rows_on(first)) };
+        let mut count = 0;
+        for header in headers.take(most) {
+            // SAFETY: `count` is below the number of rows from this one on, which lie one behind the other; `slot` is the only
+            // handle to them.
+            unsafe {
+                let row = first.add(count);
+                *Row::header_mut(row) = header;
+                if let Some(origins) = origins.get(count) {
+                    inner.set_origins(row, origins);
+                }
+            }
+            count += 1;
+        }
+        if count > 0 {
+            // SAFETY: `slot` is a reference to its slot. Relaxed: nobody else holds the slot yet.
+            unsafe { Row::refs(first) }.store(count as u32, Ordering::Relaxed);
+            // Its reference is now that of the first row.
+            std::mem::forget(slot);
+        }
+        Rows { row: first, data, row_bytes: inner.row_bytes, left: count }
+    }
+}
+
+/// The rows of a slot as tensors, one after the other. Each has been counted; those that nobody takes are given back.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    row: NonNull<Row>,
+    data: NonNull<u8>,
+    row_bytes: usize,
+    left: usize,
+}
+
+impl Iterator for Rows {
+    type Item = Tensor;
+    fn next(&mut self) -> Option<Tensor> {
+        self.left = self.left.checked_sub(1)?;
+        let tensor = Tensor { row: self.row, data: self.data };
+        // SAFETY: the next row, or the place behind the last: `tensor` keeps the slot, and rows lie one behind the other, headers
+        // and bytes.
+        let next = unsafe { (self.row.add(1), self.data.add(self.row_bytes)) };
+        (self.row, self.data) = next;
+        Some(tensor)
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("name", &self.inner().name).field("slots", &self.slots()).finish()
+    }
+}
+
+/// Bytes of a slot with `rows` messages: rows are dense, slots begin on lines of their own.
+pub(crate) fn slot_bytes(spec: &PortSpec, rows: usize) -> Option<usize> {
+    spec.max_bytes()?.checked_mul(rows)?.checked_next_multiple_of(ALIGN)
+}
+
+/// An empty list with room for so many, if the system has the memory.
+fn reserved<T>(n: usize) -> Option<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(n).is_ok().then_some(list)
+}
+
+/// Whether a [`Shape`] and a row's lengths can say what a message of this spec is. A slot is as long as its spec says, and what
+/// is lent of it as its shape says: the two must not differ.
+fn can_be_said(spec: &PortSpec) -> bool {
+    let bounds = spec.shape.iter().filter_map(|dim| if let Dim::AtMost(bound) = dim { Some(*bound) } else { None });
+    spec.shape.len() <= MAX_RANK && bounds.clone().count() <= MAX_DYNAMIC && bounds.max() <= Some(u32::MAX as usize)
+}
+
+/// Bytes of a whole pool, as the plan prints it; none where it cannot be made.
+pub(crate) fn pool_bytes(spec: &PortSpec, slots: usize, rows: usize, origins: usize) -> Option<usize> {
+    if !can_be_said(spec) {
+        return None;
+    }
+    let meta = slots.checked_mul(rows)?.checked_mul(size_of::<Row>() + origins * size_of::<u64>())?;
+    slot_bytes(spec, rows)?.checked_mul(slots)?.max(ALIGN).checked_add(meta)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn pool(slots: usize, rows: usize) -> Pool {
+        Pool::new("p", &PortSpec::new(DType::I32, [Dim::AtMost(4), Dim::Fixed(2)]), slots, rows).unwrap()
+    }
+
+    #[test]
+    fn a_slot_is_taken_again_only_when_every_handle_is_gone() {
+        let mut pool = pool(2, 1);
+        let a = pool.take().unwrap().freeze();
+        let b = a.share();
+        let c = pool.take().unwrap();
+        assert!(matches!(pool.take(), Err(TensorError::PoolEmpty { slots: 2, .. })));
+        drop(a);
+        assert!(pool.take().is_err() && !pool.has_free(1));
+        drop(b);
+        assert!(pool.has_free(1) && !pool.has_free(2));
+        let d = pool.take().unwrap();
+        drop((c, d));
+        assert_eq!(pool.free(), 2);
+    }
+
+    #[test]
+    fn run_time_lengths_bound_the_elements() {
+        let mut pool = pool(1, 1);
+        let mut t = pool.take().unwrap();
+        t.set_len(0, 3).unwrap();
+        assert_eq!(t.as_mut_slice::<i32>().unwrap().len(), 6);
+        assert_eq!(t.set_len(0, 5), Err(TensorError::TooLong { dim: 0, length: 5, bound: 4 }));
+        assert_eq!(t.set_len(1, 1), Err(TensorError::FixedDim { dim: 1, length: 2 }));
+        assert_eq!(&*t.freeze().shape(), [3, 2]);
+    }
+
+    #[test]
+    fn rows_of_a_batch_share_their_slot() {
+        let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [3]), 1, 4).unwrap();
+        let mut slot = pool.take().unwrap();
+        Pool::batch_bytes(&mut slot, 2).copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+        let headers = (7..9).map(|n| Header::new(n, Time(n)));
+        let rows: Vec<Tensor> = Pool::rows(slot, headers.collect::<Vec<_>>().into_iter(), &[]).collect();
+        assert_eq!(rows[1].bytes(), [4, 5, 6]);
+        assert_eq!(rows[1].header().seq, 8);
+        assert_eq!(pool.free(), 0);
+        drop(rows);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn tensors_outlive_their_pool() {
+        let tensor = pool(1, 1).take().unwrap().freeze();
+        assert_eq!(tensor.dtype(), DType::I32);
+    }
+
+    #[test]
+    fn what_a_shape_cannot_say_is_refused() {
+        let long = 1 << 33;
+        for (dims, fits) in [
+            (vec![Dim::Fixed(2); 6], true),
+            // A slot of nothing, in which the first six of these dims say 4 MiB.
+            ([vec![Dim::AtMost(1 << 11); 2], vec![Dim::Fixed(1); 4], vec![Dim::Fixed(0)]].concat(), false),
+            (vec![Dim::Fixed(1); 7], false),
+            (vec![Dim::AtMost(2); 4], true),
+            (vec![Dim::AtMost(2); 5], false),
+            (vec![Dim::AtMost(u32::MAX as usize), Dim::Fixed(0)], true),
+            (vec![Dim::AtMost(long), Dim::Fixed(0)], false),
+            (vec![Dim::Fixed(long), Dim::Fixed(0)], true),
+            (vec![Dim::Symbol("n".into())], false),
+        ] {
+            let spec = PortSpec::new(DType::U8, dims);
+            let pool = Pool::new("p", &spec, 1, 1);
+            if let Ok(mut pool) = pool {
+                let mut tensor = pool.take().unwrap();
+                for (dim, length) in spec.shape.iter().enumerate() {
+                    tensor.set_len(dim, length.max().unwrap()).unwrap();
+                }
+                // A sanitizer sees what is written beyond the slot.
+                tensor.bytes_mut().fill(1);
+                assert!(fits, "{spec}");
+                assert!(pool_bytes(&spec, 1, 1, 0).is_some(), "{spec}");
+            } else {
+                assert!(!fits, "{spec}: {pool:?}");
+                assert_eq!(pool_bytes(&spec, 1, 1, 0), None, "{spec}");
+            }
+        }
+    }
+
+    /// In a process of its own, because there is nothing that could be unwound to.
+    #[cfg_attr(miri, ignore = "starts a process")]
+    #[test]
+    fn a_count_that_would_wrap_ends_the_process() {
+        use std::os::unix::process::ExitStatusExt;
+        const CHILD: &str = "LIMEN_TEST_FORGETS_HANDLES";
+        if std::env::var_os(CHILD).is_some() {
+            let mut pool = pool(1, 1);
+            let tensor = pool.take().unwrap().freeze();
+            // As if `mem::forget(tensor.share())` had been called so often.
+            pool.inner().refs(0).store(u32::MAX, Ordering::Relaxed);
+            std::mem::forget(tensor.share());
+            // The count is 0: the slot would be lent once more, to be written while `tensor` reads it.
+            assert!(pool.take().is_err(), "a slot that is held was taken");
+            return;
+        }
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "pool::tests::a_count_that_would_wrap_ends_the_process"]).env(CHILD, "1");
+        let ended = again.output().unwrap();
+        assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
+    }
+
+    #[test]
+    fn a_row_in_the_middle_of_its_slot_reaches_to_its_end_and_no_further() {
+        let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [64]), 1, 4).unwrap();
+        let headers = |n| (0..n).map(|n| Header::new(n, Time(n))).collect::<Vec<_>>().into_iter();
+        let rows: Vec<Tensor> = Pool::rows(pool.take().unwrap(), headers(4), &[]).collect();
+        let row = rows.into_iter().nth(2).unwrap();
+        let mut row = row.into_mut().unwrap();
+        assert_eq!(row.header().seq, 2);
+        for (asked, had) in [(1, 64), (2, 128), (4, 128)] {
+            let bytes = Pool::batch_bytes(&mut row, asked);
+            bytes.fill(7);
+            assert_eq!(bytes.len(), had);
+        }
+        let seqs: Vec<u64> = Pool::rows(row, headers(4), &[]).map(|row| row.header().seq).collect();
+        assert_eq!(seqs, [0, 1]);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn rows_that_nobody_takes_are_given_back() {
+        let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [3]), 1, 4).unwrap();
+        for taken in 0..=4 {
+            let headers = vec![Header::new(7, Time(7)); 4];
+            let mut rows = Pool::rows(pool.take().unwrap(), headers.into_iter(), &[]);
+            let kept: Vec<Tensor> = rows.by_ref().take(taken).collect();
+            drop(rows);
+            assert_eq!(pool.free(), usize::from(taken == 0), "{taken}");
+            drop(kept);
+            assert_eq!(pool.free(), 1, "{taken}");
+        }
+        drop(Pool::rows(pool.take().unwrap(), std::iter::empty::<Header>(), &[]));
+        assert_eq!(pool.free(), 1);
+    }
+
+    /// For Miri and the thread sanitizer: slots are written, shared, dropped elsewhere and taken again.
+    #[test]
+    fn what_is_shared_across_threads_is_read_before_it_is_written_again() {
+        let mut pool = Pool::new("p", &PortSpec::fixed(DType::U64, [4]), 2, 2).unwrap();
+        let rounds = if cfg!(miri) { 20 } else { 2_000 };
+        std::thread::scope(|scope| {
+            let (lanes, readers): (Vec<_>, Vec<_>) = (0..2).map(|_| std::sync::mpsc::sync_channel::<Tensor>(4)).unzip();
+            for reader in readers {
+                scope.spawn(move || {
+                    for tensor in reader {
+                        let seq = tensor.header().seq;
+                        assert_eq!(tensor.as_slice::<u64>().unwrap(), [seq; 4]);
+                        if let Ok(mut alone) = tensor.into_mut() {
+                            alone.header_mut().seq = 0;
+                            alone.bytes_mut().fill(0);
+                        }
+                    }
+                });
+            }
+            for round in 0..rounds {
+                let Ok(mut slot) = pool.take() else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                let words: &mut [u64] = bytemuck::cast_slice_mut(Pool::batch_bytes(&mut slot, 2));
+                words.fill(round);
+                let headers = vec![Header::new(round, Time(round)); 2];
+                for row in Pool::rows(slot, headers.into_iter(), &[]) {
+                    for lane in &lanes {
+                        lane.send(row.share()).unwrap();
+                    }
+                }
+            }
+        });
+        assert_eq!(pool.free(), 2);
+    }
+
+    #[cfg_attr(miri, ignore = "it ends where the memory does")]
+    #[test]
+    fn memory_that_the_system_refuses_is_an_error() {
+        let largest = PortSpec::new(DType::U8, [Dim::Fixed(1 << 42)]);
+        let why = Pool::new("p", &largest, 1 << 20, 1).unwrap_err();
+        assert!(why.contains("no memory"), "{why}");
+    }
+
+    #[test]
+    fn a_pool_goes_while_its_tensors_are_dropped_elsewhere() {
+        for _ in 0..if cfg!(miri) { 10 } else { 200 } {
+            let mut pool = pool(2, 1);
+            let tensors = [pool.take().unwrap().freeze(), pool.take().unwrap().freeze()];
+            let shared = [tensors[0].share(), tensors[1].share()];
+            std::thread::scope(|scope| {
+                scope.spawn(move || drop(tensors));
+                scope.spawn(move || shared.map(|tensor| assert_eq!(tensor.shape()[1], 2)));
+                drop(pool);
+            });
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::host::sync::thread;
+
+    impl Inner {
+        /// Every use of the pool by any thread has come to its end, by what the protocol says.
+        pub(super) fn check_that_nobody_uses_it(&mut self) {
+            // SAFETY: that is what is checked here.
+            for row in unsafe { self.table.as_mut() } {
+                row.header.writing();
+                row.bytes.writing();
+                row.refs.with_mut(|_| ());
+            }
+            self.alive.writing();
+            self.lens.iter().for_each(|lens| _ = lens.writing());
+            self.origins.iter().for_each(|origin| _ = origin.writing());
+        }
+    }
+
+    /// A pool with run-time lengths and origins, so that every part of a row is written and read.
+    fn pool(slots: usize, rows: usize) -> Pool {
+        Pool::with_origins("p", &PortSpec::new(DType::U8, [Dim::AtMost(4)]), slots, rows, &[3]).unwrap()
+    }
+
+    fn written(pool: &mut Pool, n: u8) -> Option<TensorMut> {
+        let mut origins = Origins::default();
+        origins.add(Origin { source: 3, reused: false, begun: n.into() });
+        let mut tensor = pool.take_closely(&origins)?;
+        tensor.set_len(0, n.into()).unwrap();
+        tensor.bytes_mut().fill(n);
+        *tensor.header_mut() = Header::new(n.into(), Time(n.into()));
+        Some(tensor)
+    }
+
+    /// Tries until there is a slot: a look too early finds nothing, and nothing to look at.
+    fn written_at_last(pool: &mut Pool, n: u8) -> TensorMut {
+        loop {
+            match written(pool, n) {
+                Some(tensor) => return tensor,
+                None => thread::yield_now(),
+            }
+        }
+    }
+
+    fn assert_reads(tensor: &Tensor, n: u8) {
+        assert_eq!(tensor.bytes(), vec![n; n.into()]);
+        assert_eq!(tensor.header().seq, u64::from(n));
+        tensor.each_origin(&mut |origin| assert!(origin.source != 3 || origin.begun == u64::from(n)));
+    }
+
+    /// What no sweep has seen goes with the next one: after it, nothing is left. Loom reports what is never freed.
+    fn sweep_all() {
+        let mut orphans = ORPHANS.lock().unwrap();
+        sweep(&mut orphans);
+        assert!(orphans.is_empty());
+    }
+
+    /// A slot is written by its owner, shared to two readers on other threads, and taken again: no read may overlap
+    /// the second write, whatever the order of the drops.
+    #[test]
+    fn loom_a_slot_is_rewritten_only_after_its_last_reader() {
+        loom::model(|| {
+            let mut pool = pool(1, 1);
+            let tensor = written(&mut pool, 1).unwrap().freeze();
+            let readers = [tensor.share(), tensor].map(|tensor| thread::spawn(move || assert_reads(&tensor, 1)));
+            assert_reads(&written_at_last(&mut pool, 2).freeze(), 2);
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+            assert_eq!(pool.free(), 1);
+        });
+    }
+
+    /// Who finds itself the last writes in place, after every other has read.
+    #[test]
+    fn loom_a_last_handle_writes_after_all_others_have_read() {
+        loom::model(|| {
+            let mut pool = pool(1, 1);
+            let tensor = written(&mut pool, 1).unwrap().freeze();
+            let holders = [tensor.share(), tensor.share()].map(|tensor| {
+                thread::spawn(move || {
+                    assert_reads(&tensor, 1);
+                    if let Ok(mut alone) = tensor.into_mut() {
+                        alone.bytes_mut().fill(9);
+                        alone.header_mut().seq = 9;
+                    }
+                })
+            });
+            drop(tensor);
+            holders.into_iter().for_each(|holder| holder.join().unwrap());
+            assert_eq!(pool.free(), 1);
+        });
+    }
+
+    /// The rows of a batch are one slot, wherever they are dropped.
+    #[test]
+    fn loom_a_batch_is_written_again_after_its_last_row() {
+        loom::model(|| {
+            let mut pool = pool(1, 2);
+            let mut slot = written(&mut pool, 1).unwrap();
+            Pool::batch_bytes(&mut slot, 2).fill(1);
+            let mut rows = Pool::rows(slot, (0..2).map(|n| Header::new(n, Time(n))), &[]);
+            let (first, second) = (rows.next().unwrap(), rows.next().unwrap());
+            let reader = thread::spawn(move || assert_eq!(first.header().seq, 0));
+            let other = thread::spawn(move || assert_eq!(second.header().seq, 1));
+            assert_reads(&written_at_last(&mut pool, 2).freeze(), 2);
+            reader.join().unwrap();
+            other.join().unwrap();
+            assert_eq!(pool.free(), 1);
+        });
+    }
+
+    /// A pool goes while other threads drop its tensors: it is freed once, and after all of them.
+    #[test]
+    fn loom_an_orphan_is_freed_once_after_its_last_handle() {
+        loom::model(|| {
+            let mut pool = pool(2, 1);
+            let tensors = [written(&mut pool, 1).unwrap().freeze(), written(&mut pool, 2).unwrap().freeze()];
+            let mut n = 0;
+            let holders = tensors.map(|tensor| {
+                n += 1;
+                thread::spawn(move || assert_reads(&tensor, n))
+            });
+            drop(pool);
+            holders.into_iter().for_each(|holder| holder.join().unwrap());
+            sweep_all();
+        });
+    }
+
+    /// The same of one slot with two handles, and another pool that goes meanwhile and looks through all orphans.
+    #[test]
+    fn loom_two_pools_go_at_once() {
+        loom::model(|| {
+            let (mut one, other) = (pool(1, 1), pool(1, 1));
+            let tensor = written(&mut one, 1).unwrap().freeze();
+            let shared = tensor.share();
+            let holder = thread::spawn(move || assert_reads(&shared, 1));
+            let owner = thread::spawn(move || drop(other));
+            drop(one);
+            drop(tensor);
+            holder.join().unwrap();
+            owner.join().unwrap();
+            sweep_all();
+        });
+    }
+}

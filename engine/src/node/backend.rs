@@ -1,0 +1,471 @@
+//! What an inference backend is: `Prepared → Session → Lane`.
+//!
+//! [`Backend::prepare`] checks a model and loads its weights once; the result is shared by every node that runs the
+//! model. [`Prepared::session`] gives the buffers and bound shapes of one thread. A [`Session::Lane`] is the state of
+//! one stream. The engine assembles batches and calls [`Session::infer_batch`]; it knows no model format.
+
+use crate::host::sync::Arc;
+use crate::host::wait::Bell;
+use crate::message::MAX_PORTS;
+use crate::message::tensor::{DType, Dim, MAX_RANK, Memory};
+use crate::node::Metrics;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A way to run models. Which ones exist is decided when the program is built, which one a node uses when its graph is
+/// loaded; inside a node everything is monomorphic.
+pub trait Backend: 'static {
+    /// The name in YAML.
+    const NAME: &'static str;
+    /// Where a model comes from and how it shall be run, as this backend needs it.
+    type Model: Send + 'static;
+    /// A loaded model.
+    type Prepared: Prepared;
+
+    /// Whether the backend can work on this machine, and what it can do. Never panics, never loads a model.
+    ///
+    /// # Errors
+    /// What is missing and how to get it.
+    fn probe() -> Result<Capabilities, BackendError>;
+
+    /// Loads and checks a model.
+    ///
+    /// # Errors
+    /// What is wrong with the model or what the backend cannot do, naming tensors and operators.
+    fn prepare(model: Self::Model) -> Result<Self::Prepared, BackendError>;
+}
+
+/// What a backend can do. Published before any model is loaded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capabilities {
+    /// Where it computes.
+    pub devices: Vec<String>,
+    /// Element types of inputs and outputs.
+    pub dtypes: Vec<DType>,
+    /// Largest batch; `None` is unbounded.
+    pub max_batch: Option<usize>,
+    /// Highest rank of a tensor.
+    pub max_rank: usize,
+    /// Most threads inside one call; `None` is unbounded.
+    pub max_threads: Option<usize>,
+    /// Operators that models may be made of.
+    pub ops: Ops,
+    /// Where inputs and outputs may lie.
+    pub memory: Vec<Memory>,
+    /// Whether calls can be submitted that finish later.
+    pub streams: bool,
+    /// Whether a call can be recorded once and replayed.
+    pub graph_capture: bool,
+    /// Version of the runtime.
+    pub version: String,
+}
+
+impl Capabilities {
+    /// Of a backend that computes on the CPU, one call at a time, with these elements.
+    pub fn cpu(version: impl Into<String>, dtypes: impl Into<Vec<DType>>, ops: Ops) -> Self {
+        Capabilities {
+            devices: vec!["cpu".into()],
+            dtypes: dtypes.into(),
+            max_batch: None,
+            max_rank: MAX_RANK,
+            max_threads: None,
+            ops,
+            memory: vec![Memory::Host],
+            streams: false,
+            graph_capture: false,
+            version: version.into(),
+        }
+    }
+
+    /// Everything that is required and not there; every field is compared.
+    ///
+    /// ```
+    /// use limen::DType;
+    /// use limen::backend::{Capabilities, Ops, Requirements};
+    /// let cpu = Capabilities::cpu("1.0", [DType::F32], Ops::Listed(["Conv".to_string()].into()));
+    /// let required = Requirements { dtypes: vec![(DType::F16, "input `x`".into())], max_batch: 8, ..Requirements::default() };
+    /// let lacks: Vec<_> = cpu.lacks(&required).iter().map(ToString::to_string).collect();
+    /// assert_eq!(lacks, ["no elements of type f16 (input `x`)"]);
+    /// ```
+    pub fn lacks(&self, required: &Requirements) -> Vec<Lack> {
+        let mut lacks = Vec::new();
+        if let Some(device) = required.device.as_ref().filter(|device| !self.devices.contains(device)) {
+            lacks.push(Lack::Device { required: device.clone(), there: self.devices.clone() });
+        }
+        for (dtype, of) in &required.dtypes {
+            if !self.dtypes.contains(dtype) {
+                lacks.push(Lack::DType { required: *dtype, of: of.clone() });
+            }
+        }
+        if let Some(most) = self.max_batch.filter(|most| required.max_batch > *most) {
+            lacks.push(Lack::Batch { required: required.max_batch, most });
+        }
+        if required.max_rank > self.max_rank {
+            lacks.push(Lack::Rank { required: required.max_rank, most: self.max_rank });
+        }
+        if let Some(most) = self.max_threads.filter(|most| required.threads > *most) {
+            lacks.push(Lack::Threads { required: required.threads, most });
+        }
+        for memory in required.memory.iter().filter(|memory| !self.memory.contains(memory)) {
+            lacks.push(Lack::Memory { required: *memory });
+        }
+        if let Ops::Listed(ops) = &self.ops {
+            for (op, node) in required.ops.iter().filter(|(op, _)| !ops.contains(op)) {
+                lacks.push(Lack::Op { op: op.clone(), node: node.clone() });
+            }
+        }
+        if required.streams && !self.streams {
+            lacks.push(Lack::Streams);
+        }
+        if required.graph_capture && !self.graph_capture {
+            lacks.push(Lack::GraphCapture);
+        }
+        lacks
+    }
+}
+
+/// The operators of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ops {
+    /// These, with their domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    Listed(BTreeSet<String>),
+    /// The backend does not say; loading a model tells.
+    Unlisted,
+}
+
+/// What a model, and whoever runs it, asks of a backend. By default nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requirements {
+    /// Where it shall compute.
+    pub device: Option<String>,
+    /// Element types, and what has them.
+    pub dtypes: Vec<(DType, String)>,
+    /// Items in one call.
+    pub max_batch: usize,
+    /// Highest rank of a tensor.
+    pub max_rank: usize,
+    /// Threads inside one call.
+    pub threads: usize,
+    /// Where inputs and outputs lie.
+    pub memory: Vec<Memory>,
+    /// Operators, and the node of the model that each is at.
+    pub ops: Vec<(String, String)>,
+    /// Calls that finish later.
+    pub streams: bool,
+    /// Calls that are recorded and replayed.
+    pub graph_capture: bool,
+}
+
+/// Something required that a backend does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Lack {
+    Device { required: String, there: Vec<String> },
+    DType { required: DType, of: String },
+    Batch { required: usize, most: usize },
+    Rank { required: usize, most: usize },
+    Threads { required: usize, most: usize },
+    Memory { required: Memory },
+    Op { op: String, node: String },
+    Streams,
+    GraphCapture,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lack::Device { required, there } => write!(f, "no device `{required}`, only {}", there.join(", ")),
+            Lack::DType { required, of } => write!(f, "no elements of type {required} ({of})"),
+            Lack::Batch { required, most } => write!(f, "no batches of {required}, at most {most}"),
+            Lack::Rank { required, most } => write!(f, "no tensors of {required} dims, at most {most}"),
+            Lack::Threads { required, most } => write!(f, "no calls with {required} threads, at most {most}"),
+            Lack::Memory { required } => write!(f, "no inputs or outputs in {required}"),
+            Lack::Op { op, node } if node.is_empty() => write!(f, "no operator {op}"),
+            Lack::Op { op, node } => write!(f, "no operator {op} (node `{node}` of the model)"),
+            Lack::Streams => f.write_str("no calls that finish later"),
+            Lack::GraphCapture => f.write_str("no calls that are recorded and replayed"),
+        }
+    }
+}
+
+/// A model that is checked and loaded; shared by all threads.
+pub trait Prepared: Send + Sync + 'static {
+    /// A model with buffers, for one thread.
+    type Session: Session;
+
+    /// Names, types and shapes of inputs and outputs.
+    fn signature(&self) -> &Signature;
+
+    /// Whether each call of a stream builds on the one before. Then a call gets at most one item of each stream, and the
+    /// lane of that stream with it.
+    fn is_stateful(&self) -> bool {
+        false
+    }
+
+    /// A session for batches of up to `max_batch`.
+    ///
+    /// # Errors
+    /// When buffers cannot be had or the shapes cannot be bound.
+    fn session(&self, max_batch: usize) -> Result<Self::Session, BackendError>;
+}
+
+/// What a model takes and gives. Shapes are those of one item; the batch dim comes before them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Signature {
+    /// Inputs, in the model's order.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs, in the model's order.
+    pub outputs: Vec<TensorSpec>,
+    /// Largest batch the model itself allows; `None` where its batch dim is symbolic.
+    pub max_batch: Option<usize>,
+}
+
+impl Signature {
+    /// Whether the numbers of inputs and outputs can be ports of a node.
+    ///
+    /// # Errors
+    /// A sentence, when there are too many or none.
+    pub fn check(&self) -> Result<(), BackendError> {
+        for (what, n) in [("inputs", self.inputs.len()), ("outputs", self.outputs.len())] {
+            if n == 0 || n > MAX_PORTS {
+                return Err(BackendError::Unsupported(format!("the model has {n} {what}; from 1 to {MAX_PORTS} fit")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One input or output of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorSpec {
+    /// Its name in the model.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape of one item, without the batch dim.
+    pub shape: Vec<Dim>,
+}
+
+/// A batch of one input: dense, row-major, `batch` items one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchRef<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Shape of one item.
+    pub shape: &'a [usize],
+    /// The bytes of all items, aligned for the element type.
+    pub bytes: &'a [u8],
+}
+
+/// A batch of one output, to be written completely.
+#[derive(Debug)]
+pub struct BatchMut<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Shape of one item.
+    pub shape: &'a [usize],
+    /// Where the bytes of all items go.
+    pub bytes: &'a mut [u8],
+}
+
+/// A model that one thread runs.
+pub trait Session: 'static {
+    /// The state of one stream of a model that has state; `()` for the others.
+    type Lane: Default + 'static;
+
+    /// Runs one item.
+    ///
+    /// # Errors
+    /// As [`Session::infer_batch`].
+    fn infer_one(
+        &mut self,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        lane: &mut Self::Lane,
+    ) -> Result<(), BackendError> {
+        self.infer_batch(1, inputs, outputs, std::slice::from_mut(lane))
+    }
+
+    /// Runs `batch` items in one call. `lanes` holds one for each item where the model has state, and otherwise one. A call
+    /// that fails leaves the lanes as they were.
+    ///
+    /// # Errors
+    /// The call failed; nothing of `outputs` may be used.
+    fn infer_batch(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        lanes: &mut [Self::Lane],
+    ) -> Result<(), BackendError>;
+
+    /// How many batches may be on their way at once. With 1, the default, calls are made by [`Session::infer_batch`] and end
+    /// when it returns; with more by [`Session::submit`], [`Session::poll`] and [`Session::collect`], unless the model has
+    /// state.
+    fn in_flight(&self) -> usize {
+        1
+    }
+
+    /// The session is on the thread that will call it. What calls that finish later need of the engine is here: threads, and a
+    /// bell for whoever waits. Says whether the bell is rung when a batch has finished; otherwise it is asked again and again.
+    ///
+    /// # Errors
+    /// Threads or devices that cannot be had.
+    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
+        let _ = helpers;
+        Ok(false)
+    }
+
+    /// Begins a batch that finishes later; the inputs may be overwritten when this returns. Batches are collected in the order
+    /// in which they were submitted, and never more than [`Session::in_flight`] are on their way.
+    ///
+    /// # Errors
+    /// The batch cannot be begun.
+    fn submit(&mut self, batch: usize, inputs: &[BatchRef<'_>]) -> Result<Ticket, BackendError> {
+        let _ = (batch, inputs);
+        Err(BackendError::Unsupported("calls that finish later".into()))
+    }
+
+    /// Whether a submitted batch has finished, well or not. Returns at once.
+    fn poll(&mut self, ticket: &Ticket) -> bool {
+        let _ = ticket;
+        true
+    }
+
+    /// Writes the outputs of a batch that has finished.
+    ///
+    /// # Errors
+    /// This batch failed; nothing of `outputs` may be used. Those submitted after it may have succeeded.
+    fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
+        let _ = (ticket, outputs);
+        Err(BackendError::Unsupported("calls that finish later".into()))
+    }
+
+    /// Forgets all state: its input was silent for too long.
+    fn reset(&mut self) {}
+
+    /// Figures for the report, when the session ends.
+    fn figures(&self, metrics: &mut Metrics) {
+        let _ = metrics;
+    }
+
+    /// Goes on from the figures of the session that failed before it in the same node, so that what was counted stays.
+    fn resume(&mut self, figures: &Metrics) {
+        let _ = figures;
+    }
+
+    /// What the plan and the report say of this session.
+    fn metadata(&self) -> SessionMetadata {
+        SessionMetadata::default()
+    }
+}
+
+/// A batch that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(pub u64);
+
+/// What calls that finish later need of the engine.
+#[derive(Clone)]
+pub struct Helpers {
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) cpus: Vec<usize>,
+}
+
+impl Helpers {
+    /// Starts a thread that is not bound to the core of the node's worker: it may run on every CPU of the run, as any other
+    /// thread. The engine does not wait for it: a session ends its own when it is dropped, unless one is in a call that does
+    /// not return.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn spawn(
+        &self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<std::thread::JoinHandle<()>, BackendError> {
+        crate::host::thread::spawn_helper(name, self.cpus.clone(), run)
+            .map_err(|error| BackendError::Unavailable(format!("a thread for `{name}`: {error}")))
+    }
+
+    /// Wakes the node's worker if it sleeps; from any thread, once a result can be seen.
+    pub fn wake(&self) {
+        self.bell.ring();
+    }
+}
+
+impl fmt::Debug for Helpers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Helpers").field("cpus", &self.cpus).finish_non_exhaustive()
+    }
+}
+
+/// How a node's backend stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackendStatus {
+    /// The backend's name in YAML.
+    pub backend: &'static str,
+    /// Where it computes.
+    pub device: String,
+    /// Threads inside one call.
+    pub threads: usize,
+    /// Bytes of weights and buffers, as far as the backend knows.
+    pub memory: u64,
+    /// Whether the model is loaded and can be called.
+    pub ready: bool,
+    /// Calls made.
+    pub calls: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// What the last of those said.
+    pub last_error: Option<String>,
+}
+
+/// What a session says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionMetadata {
+    /// Where it computes.
+    pub device: String,
+    /// Threads inside one call.
+    pub threads: usize,
+    /// Bytes of weights and buffers, as far as the backend knows; what is shared with others counts whole.
+    pub memory: u64,
+    /// How many of them all sessions of the model share.
+    pub shared: u64,
+    /// Bytes copied into the runtime per item.
+    pub copied_in: usize,
+    /// Bytes copied out of the runtime per item.
+    pub copied_out: usize,
+}
+
+/// Why a backend or a model does not work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The backend cannot work on this machine.
+    #[error("not available: {0}")]
+    Unavailable(String),
+    /// The model cannot be read.
+    #[error("not a readable model: {0}")]
+    Model(String),
+    /// The model needs what the backend cannot do.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// A call failed.
+    #[error("inference failed: {0}")]
+    Call(String),
+    /// The model gave other numbers than were recorded.
+    #[error("output `{output}` differs from what was recorded: {difference}")]
+    Verify {
+        /// The output.
+        output: String,
+        /// Where and by how much.
+        difference: String,
+    },
+}
+
+impl BackendError {
+    /// A failed call.
+    pub fn call(error: impl fmt::Display) -> Self {
+        BackendError::Call(error.to_string())
+    }
+}

@@ -1,0 +1,122 @@
+//! Errors of nodes: what a call, or the making of a node, may fail with.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// An error of one node: it could not be built, or one of its calls failed.
+///
+/// What happens next is decided by the node's `on_error`, not by the error. One pointer wide, so that the result of a
+/// call that succeeds travels in registers: what a node returns is looked at once per message.
+pub struct NodeError(Box<NodeErrorKind>);
+
+impl NodeError {
+    /// What kind of error it is.
+    pub fn kind(&self) -> &NodeErrorKind {
+        &self.0
+    }
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for NodeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl<E: Into<NodeErrorKind>> From<E> for NodeError {
+    #[cold]
+    fn from(error: E) -> Self {
+        NodeError(Box::new(error.into()))
+    }
+}
+
+/// The kinds of [`NodeError`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeErrorKind {
+    /// A file could not be read or written.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+    /// The content of a file, device or message is not what it should be.
+    #[error("{what}: {why}")]
+    Input {
+        /// What was read, for example a file name.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A value larger than the bound planned for it.
+    #[error("{what}: {size} is more than the {bound} that were planned; raise {key}")]
+    TooLarge {
+        /// What is too large.
+        what: String,
+        /// How large it is.
+        size: usize,
+        /// How large it may be.
+        bound: usize,
+        /// The key to write.
+        key: &'static str,
+    },
+    /// A tensor was used as something it is not.
+    #[error(transparent)]
+    Tensor(#[from] crate::message::tensor::TensorError),
+    /// The inference backend failed.
+    #[error(transparent)]
+    Backend(#[from] crate::node::backend::BackendError),
+    /// The node emitted more than it declared while planning.
+    #[error("port `{port}` was given more than the {bound} messages a call it declared")]
+    EmitsBound {
+        /// The output port.
+        port: String,
+        /// The declared bound.
+        bound: usize,
+    },
+    /// An output with `when_full: fail` found its edge full.
+    #[error("edge `{edge}` is full and its policy is `fail`")]
+    EdgeFull {
+        /// The edge.
+        edge: String,
+    },
+    /// `set` of a name the node does not have.
+    #[error("no setting `{name}`")]
+    UnknownSetting {
+        /// The name.
+        name: String,
+    },
+    /// Anything else, in the node's own words.
+    #[error("{0}")]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl NodeError {
+    /// An error about a file.
+    pub fn file(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        NodeErrorKind::File { path: path.into(), source }.into()
+    }
+
+    /// An error about the content of something that was read.
+    pub fn input(what: impl Into<String>, why: impl fmt::Display) -> Self {
+        NodeErrorKind::Input { what: what.into(), why: why.to_string() }.into()
+    }
+
+    /// Any other error.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        NodeErrorKind::Other(error.into()).into()
+    }
+}

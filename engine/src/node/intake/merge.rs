@@ -1,0 +1,216 @@
+//! Several inputs, one message at a time.
+
+use super::join::{AnySide, JoinRule, Lead, Side};
+use super::{Burst, Intake, IntakeParts, Left};
+use crate::base::policy::JoinPolicy;
+use crate::edge::BURST;
+use crate::edge::{Reason, State};
+use crate::ledger::{Run, push_run};
+use crate::message::MAX_PORTS;
+use crate::message::origins::Origin;
+use crate::message::payload::{Header, Message, Payload};
+use crate::node::{Inputs, PortType};
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Any number of inputs of one payload, named by the graph file, of which a call gets one message.
+#[derive(Debug)]
+pub struct OneOf<T>(PhantomData<T>);
+
+/// A message, and which input it came by.
+#[derive(Debug)]
+pub struct Picked<T: Payload> {
+    /// The input, in the order of the node's ports.
+    pub input: usize,
+    /// The message.
+    pub message: Message<T>,
+}
+
+/// Takes from several inputs in turn.
+#[doc(hidden)]
+pub struct Merge<T: Payload> {
+    sides: Vec<Side<T>>,
+    picked: VecDeque<(Picked<T>, Run)>,
+    /// Inputs of the messages that were picked and not yet counted.
+    inputs: VecDeque<u8>,
+    rule: JoinRule,
+    /// Whose turn it is.
+    next: usize,
+}
+
+impl<T: Payload> fmt::Debug for Merge<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Merge")
+    }
+}
+
+impl<T: Payload> Merge<T> {
+    /// The input whose message is next.
+    fn choose(&mut self) -> Option<usize> {
+        let n = self.sides.len();
+        match self.rule.policy {
+            JoinPolicy::Priority => (0..n).find(|at| self.sides[*at].head().is_some()),
+            JoinPolicy::OldestFirst => self.oldest(),
+            JoinPolicy::InTurn => {
+                // An input that has ended has no turn any more.
+                let at = (0..n).map(|i| (self.next + i) % n).find(|at| self.sides[*at].is_open())?;
+                let comes = self.sides[at].head().is_some();
+                if comes { Some(at) } else { self.is_impatient().then(|| self.any()).flatten() }
+            }
+            _ => self.any(),
+        }
+    }
+
+    /// The next input that has something.
+    fn any(&mut self) -> Option<usize> {
+        let n = self.sides.len();
+        (0..n).map(|i| (self.next + i) % n).find(|at| self.sides[*at].head().is_some())
+    }
+
+    /// Whether an input that gives nothing has been waited for long enough: the others pile up, or can give no more, which may
+    /// be what keeps it from coming.
+    fn is_impatient(&self) -> bool {
+        let longest = self.sides.iter().map(AnySide::waiting).max().unwrap_or(0);
+        self.rule.patience.is_some_and(|p| longest > p || self.sides.iter().any(AnySide::is_full))
+    }
+
+    /// The message that began first, once every input that may still give an older one has given one.
+    fn oldest(&mut self) -> Option<usize> {
+        let (mut oldest, mut waits) = (None, false);
+        for (at, side) in self.sides.iter_mut().enumerate() {
+            match side.head().and_then(|_| side.front()) {
+                Some(begun) if oldest.is_none_or(|(other, _)| begun < other) => oldest = Some((begun, at)),
+                Some(_) => {}
+                None => waits |= side.is_open(),
+            }
+        }
+        oldest.filter(|_| !waits || self.is_impatient()).map(|(_, at)| at)
+    }
+
+    /// Picks until there are `most`, if there are so many; says how many there are.
+    fn pick(&mut self, most: usize) -> usize {
+        while self.picked.len() < most
+            && let Some(at) = self.choose()
+        {
+            let (message, run, _) = self.sides[at].pop();
+            self.picked.push_back((Picked { input: at, message }, run));
+            self.inputs.push_back(at as u8);
+            self.next = (at + 1) % self.sides.len();
+        }
+        self.picked.len()
+    }
+
+    fn lose_input(&mut self, input: Option<u8>, reason: Reason) {
+        if let Some(side) = input.and_then(|at| self.sides.get(usize::from(at))) {
+            side.rx.lose(reason, 1);
+        }
+    }
+}
+
+#[allow(private_interfaces)]
+impl<T: Payload> Intake for Merge<T> {
+    type Taken = Picked<T>;
+    fn build(parts: IntakeParts) -> Self {
+        Merge {
+            sides: parts.edges.into_iter().map(|end| Side::new(end, JoinPolicy::Zip, None)).collect(),
+            picked: VecDeque::with_capacity(BURST),
+            // Those that wait, and those of the burst that is being worked on.
+            inputs: VecDeque::with_capacity(2 * BURST),
+            rule: parts.rule,
+            next: 0,
+        }
+    }
+    fn burst(&self) -> Burst<Picked<T>> {
+        Burst::new(Vec::with_capacity(BURST), BURST + 1)
+    }
+    fn ready(&mut self, limit: usize) -> usize {
+        match self.rule.policy {
+            JoinPolicy::InTurn | JoinPolicy::OldestFirst => self.pick(limit),
+            // Nothing has to be waited for, so nothing is decided before there is room for it: what comes meanwhile may go first.
+            _ => self.picked.len() + self.sides.iter().map(AnySide::waiting).sum::<usize>(),
+        }
+        .min(limit)
+    }
+    fn peek(&self, see: &mut dyn FnMut(&Header)) {
+        if let Some((picked, _)) = self.picked.front() {
+            see(picked.message.header());
+        }
+    }
+    fn fill(&mut self, n: usize, into: &mut Burst<Picked<T>>) {
+        let n = self.pick(n).min(n);
+        for (picked, run) in self.picked.drain(..n) {
+            into.items.push(picked);
+            push_run(&mut into.runs, run);
+        }
+    }
+    fn received(&mut self, calls: u64) {
+        for _ in 0..calls {
+            if let Some(at) = self.inputs.pop_front() {
+                self.sides[usize::from(at)].rx.received(1);
+            }
+        }
+    }
+    fn lose(&mut self, reason: Reason, calls: u64) {
+        for _ in 0..calls {
+            let input = self.inputs.pop_front();
+            self.lose_input(input, reason);
+        }
+    }
+    fn lose_at(&mut self, before: usize, reason: Reason) {
+        let input = self.inputs.remove(before);
+        self.lose_input(input, reason);
+    }
+    fn state(&self) -> State {
+        if !self.picked.is_empty() || self.sides.iter().any(AnySide::is_open) {
+            State::Open
+        } else if self.sides.iter().any(|side| side.rx.state() == State::Failed) {
+            State::Failed
+        } else {
+            State::Finished
+        }
+    }
+    fn discard(&mut self, reason: Reason) -> bool {
+        let picked = self.picked.len() as u64;
+        self.lose(reason, picked);
+        self.picked.clear();
+        self.sides.iter_mut().fold(picked > 0, |found, side| side.discard(reason) | found)
+    }
+    fn ring(&mut self) -> bool {
+        self.sides.iter_mut().fold(false, |freed, side| side.rx.ring() | freed)
+    }
+    fn has_freed(&self) -> bool {
+        self.sides.iter().any(|side| side.rx.has_freed())
+    }
+    fn is_perishable(&self) -> bool {
+        false
+    }
+    fn header(taken: &Picked<T>, _: Lead) -> &Header {
+        taken.message.header()
+    }
+    fn each_header(taken: &Picked<T>, see: &mut dyn FnMut(usize, &Header)) {
+        see(taken.input, taken.message.header());
+    }
+    fn each_origin(taken: &Picked<T>, _: u16, see: &mut dyn FnMut(Origin)) {
+        T::each_origin(&taken.message, see);
+    }
+    fn left(self) -> Vec<Left> {
+        let inputs = self.inputs;
+        let add = |(at, side): (usize, Side<T>)| {
+            let mut left = side.left();
+            left.counted += inputs.iter().filter(|input| usize::from(**input) == at).count() as u64;
+            left
+        };
+        self.sides.into_iter().enumerate().map(add).collect()
+    }
+}
+
+impl<T: Payload> Inputs for OneOf<T> {
+    type Taken = Picked<T>;
+    type Intake = Merge<T>;
+    const COUNT: Option<usize> = None;
+    const MERGES: bool = true;
+    fn types(ports: usize) -> Vec<PortType> {
+        vec![PortType::of::<T>(); ports.min(MAX_PORTS)]
+    }
+}

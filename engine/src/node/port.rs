@@ -1,0 +1,621 @@
+//! Output ports: how what a node emits reaches the edges.
+//!
+//! A call's messages are staged. When the call succeeds they count; when it fails they are taken back, so that nothing
+//! of a failed call is ever published. When the turn ends, the staged messages of every port go to its edges: shared
+//! into all but the last, moved into the last.
+
+use crate::edge::{Local, Tx, tx};
+use crate::host::clock::Time;
+use crate::ledger::{Run, push_run};
+use crate::message::MAX_PORTS;
+use crate::message::origins::{Origins, Trace};
+use crate::message::payload::{Header, Message, Payload, Qos};
+use crate::message::pool::Pool;
+use crate::message::tensor::{Tensor, TensorMut};
+use crate::node::error::{NodeError, NodeErrorKind};
+use crate::node::{Many, PortType};
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+/// What a node gives: a payload, a tuple of payloads, or [`Many`].
+pub trait Outputs: 'static {
+    /// One [`Port`], a tuple of them, or a list.
+    type Ports: PortSet;
+    #[doc(hidden)]
+    fn types(ports: usize) -> Vec<PortType>;
+    /// How many outputs there are; `None` where the node names them while planning.
+    #[doc(hidden)]
+    const COUNT: Option<usize>;
+}
+
+/// What it takes to make an output port on its thread.
+#[doc(hidden)]
+pub struct PortParts {
+    pub(crate) name: String,
+    pub(crate) emits: usize,
+    /// Messages that share a slot of the pool.
+    pub(crate) rows: usize,
+    /// Whether it sends on what came in.
+    pub(crate) forwards: bool,
+    pub(crate) edges: Vec<Box<dyn Any>>,
+    pub(crate) pool: Option<Pool>,
+    /// Where origins are followed: those of the node's calls.
+    pub(crate) trace: Option<Rc<RefCell<Trace>>>,
+}
+
+impl fmt::Debug for PortParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortParts").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The ports of one node.
+#[doc(hidden)]
+pub trait PortSet: Sized + 'static {
+    fn build(parts: Vec<PortParts>) -> Self;
+    /// Runs a step on every port.
+    fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort));
+    /// How many calls every blocking edge and every pool have room for, at most `calls`.
+    fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize;
+    /// Whether a call's only message has its place, and its slot: one consumer, on this worker, with nothing to read yet.
+    #[inline]
+    fn is_clear(&mut self) -> bool {
+        false
+    }
+    /// Wakes the workers of consumers that something was sent to.
+    fn ring(&mut self);
+    /// Whether the call has sent anything.
+    fn has_emitted(&self) -> bool;
+    /// Takes back what was sent since the last call that succeeded.
+    fn rollback(&mut self);
+    /// Ends a call that succeeded: checks it against the declared bounds.
+    ///
+    /// # Errors
+    /// `EmitsBound`.
+    fn commit(&mut self) -> Result<(), NodeError>;
+    /// The messages staged since the last portion have this ledger.
+    fn portion(&mut self, accounted: u64, weight: u32);
+    /// Asks, where an edge fails its producer, whether all of them have room for what is staged, which is one call's. Where one
+    /// has not, nothing of the call goes anywhere.
+    ///
+    /// # Errors
+    /// `EdgeFull`.
+    #[cold]
+    fn admit(&mut self) -> Result<(), NodeError> {
+        let mut full = None;
+        self.each(&mut |port| full = full.take().or_else(|| port.refused_by()));
+        let Some(edge) = full else { return Ok(()) };
+        self.each(&mut |port| port.take_back());
+        Err(NodeErrorKind::EdgeFull { edge }.into())
+    }
+    /// Stages everything that is staged once more.
+    fn double(&mut self);
+    /// Sends what is staged.
+    ///
+    /// # Errors
+    /// `EdgeFull` with `when_full: fail`.
+    fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError>;
+    /// [`PortSet::portion`] and [`PortSet::publish`] of all calls of a turn together.
+    ///
+    /// # Errors
+    /// As [`PortSet::publish`].
+    #[inline]
+    fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+        self.portion(accounted, weight);
+        self.publish(sent, emit)
+    }
+}
+
+/// What every port can do, whatever its payload.
+#[doc(hidden)]
+pub trait AnyPort {
+    fn close(&mut self, failed: bool);
+    fn is_settling(&self) -> bool;
+    /// The node will sleep until there is room. True where it must look once more before.
+    fn ask(&mut self) -> bool;
+    fn origins(&self, into: &mut Vec<(u64, u32)>);
+    fn pool_is_empty(&mut self) -> bool;
+    /// Whether an edge is at its soft mark, or full.
+    fn is_pressed(&self) -> bool;
+    /// The edge that has no room for what is staged, and fails its producer.
+    fn refused_by(&self) -> Option<String>;
+    /// Forgets what is staged.
+    fn take_back(&mut self);
+}
+
+/// One output port.
+pub struct Port<T: Payload> {
+    name: String,
+    emits: usize,
+    /// Whether it sends on what came in.
+    forwards: bool,
+    /// Slots one call takes from the pool.
+    slots: usize,
+    staged: Staged<T>,
+    runs: Vec<Run>,
+    edges: Vec<Tx<T>>,
+    /// The one edge, where it is within this worker and a call sends one message.
+    direct: Option<Rc<Local<T>>>,
+    pool: Option<Pool>,
+    trace: Option<Rc<RefCell<Trace>>>,
+}
+
+/// What the calls of this turn have sent. What every call writes lies on one cache line.
+#[repr(align(64))]
+struct Staged<T: Payload> {
+    items: Vec<Message<T>>,
+    /// One more than there are of calls that succeeded: until so many are staged, a call needs no closer look.
+    unchecked: usize,
+    /// Messages that belong to a run already.
+    in_runs: usize,
+}
+
+impl<T: Payload> Port<T> {
+    fn new(parts: PortParts) -> Self {
+        let edges: Vec<Tx<T>> = parts.edges.into_iter().map(tx).collect();
+        let mut staged = Vec::new();
+        match edges.last() {
+            // Lent anew for each turn, by `room`.
+            Some(last) if last.takes_buffer() => {}
+            Some(last) => last.lend(&mut staged),
+            None => staged.reserve_exact(parts.emits * crate::edge::BURST),
+        }
+        let direct = match &edges[..] {
+            [edge] if parts.emits == 1 => edge.local(),
+            _ => None,
+        };
+        Port {
+            direct,
+            name: parts.name,
+            emits: parts.emits,
+            forwards: parts.forwards,
+            slots: parts.emits.div_ceil(parts.rows.max(1)),
+            staged: Staged { items: staged, unchecked: 1, in_runs: 0 },
+            runs: Vec::with_capacity(crate::edge::BURST.max(parts.emits) + 1),
+            edges,
+            pool: parts.pool,
+            trace: parts.trace,
+        }
+    }
+
+    /// The port's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether anything takes from this port; what is sent to one that is not connected is dropped, and need not be
+    /// computed.
+    pub fn is_connected(&self) -> bool {
+        !self.edges.is_empty()
+    }
+
+    /// The edge that would fail its producer for want of room for all messages of these classes and bytes.
+    #[cold]
+    pub(crate) fn refusing(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> Option<String> {
+        let edge = self.edges.iter().find(|edge| edge.refuses(coming.clone()))?;
+        Some(edge.name().to_string())
+    }
+
+    /// Sends a message when the call has succeeded.
+    #[inline]
+    pub fn send(&mut self, message: impl Into<Message<T>>) {
+        let message = message.into();
+        if self.staged.items.len() == self.staged.items.capacity() {
+            return self.send_beyond(message);
+        }
+        self.staged.items.push(message);
+    }
+
+    /// The buffer went along with what was published in the middle of a turn; or more was sent than declared, which is said
+    /// when the call ends. Out of line and by value, so that the usual case keeps the message in registers.
+    #[cold]
+    #[inline(never)]
+    fn send_beyond(&mut self, message: Message<T>) {
+        self.borrow_buffer();
+        self.staged.items.push(message);
+    }
+
+    #[inline(never)]
+    fn borrow_buffer(&mut self) {
+        if let (0, Some(last)) = (self.staged.items.capacity(), self.edges.last()) {
+            last.lend(&mut self.staged.items);
+        }
+    }
+
+    #[inline(always)]
+    fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize {
+        let mut room = calls;
+        // Nearly always there is one edge, and a call sends one message: no loop, and no division.
+        if let ([edge], 1) = (&mut self.edges[..], self.emits) {
+            room = room.min(edge.room(1, &mut *now));
+        } else {
+            for edge in &mut self.edges {
+                room = room.min(edge.room(self.emits, &mut *now) / self.emits.max(1));
+            }
+        }
+        if self.staged.items.capacity() == 0 {
+            self.borrow_buffer();
+        }
+        if room > 0
+            && let Some(pool) = &mut self.pool
+        {
+            // One call needs one slot a message; a whole burst takes what there is and stops when it runs out.
+            while room > 0 && !pool.has_free(room.saturating_mul(self.slots)) {
+                room /= 2;
+            }
+        }
+        room
+    }
+
+    #[inline]
+    fn check(&mut self) -> Result<(), NodeError> {
+        if self.staged.items.len() <= self.staged.unchecked { Ok(()) } else { self.check_many() }
+    }
+
+    #[inline]
+    fn settle(&mut self) {
+        self.staged.unchecked = self.staged.items.len() + 1;
+    }
+
+    #[cold]
+    fn check_many(&mut self) -> Result<(), NodeError> {
+        let good = self.staged.unchecked - 1;
+        let emitted = self.staged.items.len() - good;
+        if emitted > self.emits {
+            return Err(NodeErrorKind::EmitsBound { port: self.name.clone(), bound: self.emits }.into());
+        }
+        // Made from one message they are its parts; what was held back and goes together is not.
+        let sent = &mut self.staged.items[good..];
+        let parent = |message: &Message<T>| (message.header().source, message.header().seq);
+        let first = parent(&sent[0]);
+        if !self.forwards && sent.iter().all(|message| parent(message) == first) {
+            for (part, message) in sent.iter_mut().enumerate() {
+                T::set_part(message, part as u32, emitted as u32);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        self.portion_of(self.staged.items.len() - self.staged.in_runs, accounted, weight);
+    }
+
+    #[inline]
+    fn portion_of(&mut self, n: usize, accounted: u64, weight: u32) {
+        let n = n.min(self.staged.items.len() - self.staged.in_runs) as u32;
+        if n > 0 {
+            self.staged.in_runs += n as usize;
+            // `sent` is filled in when it is known; until then it says only whether the run is recorded.
+            push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, hold: 0, n, weight });
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
+        if self.staged.items.is_empty() {
+            return Ok(());
+        }
+        for run in &mut self.runs {
+            if run.is_recorded() {
+                (run.sent, run.accounted) = (sent, run.accounted + emit);
+            }
+        }
+        let mut full = None;
+        match self.edges.split_last_mut() {
+            Some((only, [])) => {
+                if only.publish(&mut self.staged.items, &self.runs).is_err() {
+                    full = Some(only.name().to_string());
+                }
+            }
+            Some((last, others)) => {
+                for edge in others {
+                    if edge.publish_shared(&self.staged.items, &self.runs).is_err() {
+                        full = Some(edge.name().to_string());
+                    }
+                }
+                if last.publish(&mut self.staged.items, &self.runs).is_err() {
+                    full = Some(last.name().to_string());
+                }
+            }
+            None => self.staged.items.clear(),
+        }
+        self.runs.clear();
+        (self.staged.unchecked, self.staged.in_runs) = (1, 0);
+        full.map_or(Ok(()), |edge| Err(NodeErrorKind::EdgeFull { edge }.into()))
+    }
+}
+
+impl Port<Tensor> {
+    /// A free slot of this port's pool, to be written and sent; its header is that of the message it is made from.
+    ///
+    /// # Errors
+    /// When the call takes more slots than it declared messages.
+    #[inline(always)]
+    pub fn loan(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
+        match self.pool.as_mut().and_then(Pool::take_slot) {
+            Some(mut tensor) => {
+                *tensor.header_mut() = *header;
+                Ok(tensor)
+            }
+            None => self.loan_closely(header),
+        }
+    }
+
+    /// From a pool that keeps origins, or says why there is no slot.
+    #[cold]
+    #[inline(never)]
+    fn loan_closely(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
+        let origins = match &self.trace {
+            Some(trace) => trace.borrow().of(header.source, header.seq),
+            None => Origins::default(),
+        };
+        let mut tensor =
+            self.pool.as_mut().and_then(|pool| pool.take_closely(&origins)).ok_or_else(|| self.no_slot())?;
+        *tensor.header_mut() = *header;
+        Ok(tensor)
+    }
+
+    fn no_slot(&self) -> NodeError {
+        match &self.pool {
+            Some(pool) => pool.is_empty_error().into(),
+            None => NodeError::input(&*self.name, "this output forwards its input and has no pool to take from"),
+        }
+    }
+
+    /// A whole batch slot.
+    pub(crate) fn pool(&mut self) -> Option<&mut Pool> {
+        self.pool.as_mut()
+    }
+}
+
+impl<T: Payload> fmt::Debug for Port<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("name", &self.name)
+            .field("staged", &self.staged.items.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Payload> AnyPort for Port<T> {
+    fn close(&mut self, failed: bool) {
+        self.edges.iter_mut().for_each(|e| e.close(failed));
+    }
+    fn is_settling(&self) -> bool {
+        self.edges.iter().any(Tx::is_settling)
+    }
+    fn ask(&mut self) -> bool {
+        self.edges.iter_mut().fold(false, |is_new, edge| edge.ask() | is_new)
+    }
+    fn origins(&self, into: &mut Vec<(u64, u32)>) {
+        for message in &self.staged.items {
+            push_origin(into, message.header().origin);
+        }
+    }
+    fn pool_is_empty(&mut self) -> bool {
+        let slots = self.slots;
+        self.pool.as_mut().is_some_and(|p| !p.has_free(slots))
+    }
+    fn is_pressed(&self) -> bool {
+        self.edges.iter().any(Tx::is_pressed)
+    }
+    fn refused_by(&self) -> Option<String> {
+        self.refusing(self.staged.items.iter().map(|message| (message.header().qos, T::bytes(message) as u64)))
+    }
+    fn take_back(&mut self) {
+        self.staged.items.clear();
+        self.runs.clear();
+        (self.staged.unchecked, self.staged.in_runs) = (1, 0);
+    }
+}
+
+/// Counts a message's origin, together with the one before where they are the same.
+#[inline]
+fn push_origin(into: &mut Vec<(u64, u32)>, origin: Time) {
+    match into.last_mut() {
+        Some((last, n)) if *last == origin.0 => *n += 1,
+        _ => into.push((origin.0, 1)),
+    }
+}
+
+impl<T: Payload> PortSet for Port<T> {
+    fn build(mut parts: Vec<PortParts>) -> Self {
+        Port::new(parts.remove(0))
+    }
+    fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
+        step(self);
+    }
+    #[inline(always)]
+    fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize {
+        Port::room(self, calls, now)
+    }
+    #[inline]
+    fn is_clear(&mut self) -> bool {
+        self.direct.as_ref().is_some_and(|edge| edge.is_empty())
+            && self.pool.as_mut().is_none_or(|pool| pool.has_free(1))
+    }
+    #[inline]
+    fn ring(&mut self) {
+        match &mut self.edges[..] {
+            [edge] => edge.ring(),
+            edges => edges.iter_mut().for_each(Tx::ring),
+        }
+    }
+    #[inline]
+    fn has_emitted(&self) -> bool {
+        self.staged.items.len() >= self.staged.unchecked
+    }
+    #[inline]
+    fn rollback(&mut self) {
+        self.staged.items.truncate(self.staged.unchecked - 1);
+    }
+    #[inline]
+    fn commit(&mut self) -> Result<(), NodeError> {
+        self.check()?;
+        self.settle();
+        Ok(())
+    }
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        Port::portion(self, accounted, weight);
+    }
+    fn double(&mut self) {
+        for at in 0..self.staged.items.len() {
+            let again = self.staged.items[at].share();
+            self.staged.items.push(again);
+        }
+        self.settle();
+    }
+    #[inline]
+    fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
+        Port::publish(self, sent, emit)
+    }
+    #[inline(always)]
+    fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+        // Nearly always: to one consumer, which has had everything before.
+        if let Some(edge) = &self.direct
+            && edge.takes_all(self.staged.items.len())
+        {
+            self.staged.unchecked = 1;
+            edge.put_all(&mut self.staged.items, if weight > 0 { sent } else { 0 }, accounted + emit, weight);
+            return Ok(());
+        }
+        self.portion(accounted, weight);
+        Port::publish(self, sent, emit)
+    }
+}
+
+impl<T: Payload> Outputs for T {
+    type Ports = Port<T>;
+    const COUNT: Option<usize> = Some(1);
+    fn types(_: usize) -> Vec<PortType> {
+        vec![PortType::of::<T>()]
+    }
+}
+
+macro_rules! tuple_outputs {
+    ($($t:ident $i:tt),+) => {
+        impl<$($t: Payload),+> Outputs for ($($t,)+) {
+            type Ports = ($(Port<$t>,)+);
+            const COUNT: Option<usize> = Some([$($i),+].len());
+            fn types(_: usize) -> Vec<PortType> {
+                vec![$(PortType::of::<$t>()),+]
+            }
+        }
+
+        impl<$($t: Payload),+> PortSet for ($(Port<$t>,)+) {
+            fn build(parts: Vec<PortParts>) -> Self {
+                let mut parts = parts.into_iter();
+                // One part for each port: the plan made them from `types`.
+                ($(Port::<$t>::new(parts.next().expect("a part for each port")),)+)
+            }
+            fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
+                $(step(&mut self.$i);)+
+            }
+            fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize {
+                let mut room = calls;
+                $(room = self.$i.room(room, now);)+
+                room
+            }
+            fn ring(&mut self) {
+                $(self.$i.ring();)+
+            }
+            fn has_emitted(&self) -> bool {
+                $(self.$i.has_emitted() ||)+ false
+            }
+            fn rollback(&mut self) {
+                $(self.$i.rollback();)+
+            }
+            fn commit(&mut self) -> Result<(), NodeError> {
+                // One port over its bound takes the call back on all of them.
+                $(self.$i.check()?;)+
+                $(self.$i.settle();)+
+                Ok(())
+            }
+            fn portion(&mut self, accounted: u64, weight: u32) {
+                $(self.$i.portion(accounted, weight);)+
+            }
+            fn double(&mut self) {
+                $(self.$i.double();)+
+            }
+            fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
+                let results = [$(self.$i.publish(sent, emit)),+];
+                results.into_iter().collect()
+            }
+        }
+    };
+}
+tuple_outputs!(A 0, B 1);
+tuple_outputs!(A 0, B 1, C 2);
+tuple_outputs!(A 0, B 1, C 2, D 3);
+
+impl<T: Payload> Outputs for Many<T> {
+    type Ports = PortList<T>;
+    const COUNT: Option<usize> = None;
+    fn types(ports: usize) -> Vec<PortType> {
+        vec![PortType::of::<T>(); ports.min(MAX_PORTS)]
+    }
+}
+
+/// The outputs of a [`Many`], in the order of the node's ports.
+#[derive(Debug)]
+pub struct PortList<T: Payload>(Vec<Port<T>>);
+
+impl<T: Payload> Deref for PortList<T> {
+    type Target = [Port<T>];
+    fn deref(&self) -> &[Port<T>] {
+        &self.0
+    }
+}
+
+impl<T: Payload> DerefMut for PortList<T> {
+    fn deref_mut(&mut self) -> &mut [Port<T>] {
+        &mut self.0
+    }
+}
+
+impl<T: Payload> PortList<T> {
+    /// The next `n` staged messages of every port have this ledger.
+    pub(crate) fn portion_of(&mut self, n: usize, accounted: u64, weight: u32) {
+        self.0.iter_mut().for_each(|p| p.portion_of(n, accounted, weight));
+    }
+}
+
+impl<T: Payload> PortSet for PortList<T> {
+    fn build(parts: Vec<PortParts>) -> Self {
+        PortList(parts.into_iter().map(Port::new).collect())
+    }
+    fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort)) {
+        self.0.iter_mut().for_each(|p| step(p));
+    }
+    fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize {
+        self.0.iter_mut().fold(calls, |room, p| p.room(room, now))
+    }
+    fn ring(&mut self) {
+        self.0.iter_mut().for_each(PortSet::ring);
+    }
+    fn has_emitted(&self) -> bool {
+        self.0.iter().any(PortSet::has_emitted)
+    }
+    fn rollback(&mut self) {
+        self.0.iter_mut().for_each(PortSet::rollback);
+    }
+    fn commit(&mut self) -> Result<(), NodeError> {
+        self.0.iter_mut().try_for_each(Port::check)?;
+        self.0.iter_mut().for_each(Port::settle);
+        Ok(())
+    }
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        self.0.iter_mut().for_each(|p| p.portion(accounted, weight));
+    }
+    fn double(&mut self) {
+        self.0.iter_mut().for_each(PortSet::double);
+    }
+    fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
+        self.0.iter_mut().map(|p| p.publish(sent, emit)).fold(Ok(()), Result::and)
+    }
+}

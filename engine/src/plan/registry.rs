@@ -1,0 +1,393 @@
+//! The registry: which kinds of node there are. An explicit value, so that a program has exactly the kinds it was given
+//! and the linker drops the others.
+
+use crate::base::document::Tree;
+use crate::base::error::{Place, PlanErrors, Problem, Problems, suggest};
+use crate::exec::infer::{Batch, Infer, InferPlan};
+use crate::exec::planned::{NodeParts, PlannedNode};
+use crate::exec::stage::{Blueprint, SinkStage, SourceStage, Stage, TransformStage, Trouble, guarded};
+use crate::exec::worker::Cx;
+use crate::handle::{InletConfig, InletPlan, OutletConfig, OutletPlan};
+use crate::host::panic::catch_panic;
+use crate::message::payload::Payload;
+use crate::message::tensor::Tensor;
+use crate::node::emit::Emit;
+use crate::node::error::NodeError;
+use crate::node::intake::Intake;
+use crate::node::port::Outputs;
+use crate::node::{Building, Given, Inputs, Node, Planning, PortType, Ports, Sink, Source, Transform};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+
+/// What a node of a kind does in a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Begins messages.
+    Source,
+    /// Turns messages into messages.
+    Transform,
+    /// Runs a model.
+    Infer,
+    /// Ends messages.
+    Sink,
+}
+
+impl Role {
+    /// The word used in lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Source => "source",
+            Role::Transform => "transform",
+            Role::Infer => "infer",
+            Role::Sink => "sink",
+        }
+    }
+}
+
+/// A kind of node, as lists show it.
+pub struct Kind {
+    /// Its name in YAML.
+    pub name: String,
+    /// What it does in a graph.
+    pub role: Role,
+    schema: fn() -> Schema,
+    read: fn(&Tree, &mut Problems),
+    plan: PlanFn,
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.name, self.role.name())
+    }
+}
+
+/// What to do about a kind that panics.
+const TELL: &str = "change its config, and tell who wrote the kind";
+
+type PlanFn = fn(&Tree, &Given, &mut Planning<'_>, &mut Problems) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>>;
+
+impl Kind {
+    /// The JSON schema of its `config:`.
+    pub fn schema(&self) -> Schema {
+        (self.schema)()
+    }
+
+    /// What it is, in a sentence: the documentation of its config.
+    pub fn about(&self) -> String {
+        let schema = self.schema();
+        schema.get("description").and_then(|d| d.as_str()).unwrap_or_default().to_string()
+    }
+
+    /// What is wrong with a config as such.
+    pub(crate) fn check(&self, config: &Tree, problems: &mut Problems) {
+        let outcome = quietly("config", || {
+            (self.read)(config, problems);
+            Ok(())
+        });
+        if let Err(trouble) = outcome {
+            let message = format!("kind `{}` cannot read this config: it {}", self.name, trouble.text());
+            problems.push(Problem::new("E0130", config.place.clone(), message).help(TELL));
+        }
+    }
+
+    pub(crate) fn plan(
+        &self,
+        config: &Tree,
+        given: &Given,
+        cx: &mut Planning<'_>,
+        problems: &mut Problems,
+    ) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
+        match quietly("ports", || Ok((self.plan)(config, given, cx, problems))) {
+            Ok(planned) => planned,
+            Err(trouble) => {
+                let mut errors = PlanErrors::default();
+                let why =
+                    format!("kind `{}` cannot say what the node takes and gives: it {}", self.name, trouble.text());
+                errors.node(why).help(TELL);
+                Some(Err(errors))
+            }
+        }
+    }
+}
+
+/// [`guarded`] for threads that are not the engine's own.
+fn quietly<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
+    catch_panic(|| guarded(name, call)).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Kinds by name.
+///
+/// ```
+/// let registry = limen::Registry::new();
+/// assert_eq!(registry.kinds().count(), 0);
+/// ```
+#[derive(Debug, Default)]
+pub struct Registry {
+    kinds: BTreeMap<String, Vec<Kind>>,
+}
+
+impl Registry {
+    /// No kinds.
+    pub fn new() -> Self {
+        Registry::default()
+    }
+
+    /// Adds what a crate brings: `.with(limen_nodes::register)`.
+    #[must_use]
+    pub fn with(self, register: impl FnOnce(Registry) -> Registry) -> Self {
+        register(self)
+    }
+
+    fn add(mut self, kind: Kind) -> Self {
+        let same = self.kinds.entry(kind.name.clone()).or_default();
+        // A later registration replaces an earlier one of the same role, so that a program can bring its own.
+        same.retain(|k| (k.role == Role::Source) != (kind.role == Role::Source));
+        same.push(kind);
+        self
+    }
+
+    /// Adds a kind of source. A source and a sink may share a name: a node with inputs is the sink.
+    #[must_use]
+    pub fn source<N: Source>(self, name: &str) -> Self {
+        self.add(Kind {
+            name: name.into(),
+            role: Role::Source,
+            schema: schema_of::<N::Config>,
+            read: read::<N::Config>,
+            plan: |config, given, cx, problems| {
+                plan_node::<N>(config, given, cx, problems, |p| Box::new(SourceNode(p)))
+            },
+        })
+    }
+
+    /// Adds a kind of transform.
+    #[must_use]
+    pub fn transform<N: Transform>(self, name: &str) -> Self {
+        self.add(Kind {
+            name: name.into(),
+            role: Role::Transform,
+            schema: schema_of::<N::Config>,
+            read: read::<N::Config>,
+            plan: |config, given, cx, problems| {
+                plan_node::<N>(config, given, cx, problems, |p| Box::new(TransformNode(p)))
+            },
+        })
+    }
+
+    /// Adds a kind of sink.
+    #[must_use]
+    pub fn sink<N: Sink>(self, name: &str) -> Self {
+        self.add(Kind {
+            name: name.into(),
+            role: Role::Sink,
+            schema: schema_of::<N::Config>,
+            read: read::<N::Config>,
+            plan: |config, given, cx, problems| plan_node::<N>(config, given, cx, problems, |p| Box::new(SinkNode(p))),
+        })
+    }
+
+    /// Adds a kind whose nodes run models.
+    #[must_use]
+    pub fn infer<K: Infer>(self, name: &str) -> Self {
+        self.add(Kind {
+            name: name.into(),
+            role: Role::Infer,
+            schema: schema_of::<K::Config>,
+            read: read::<K::Config>,
+            plan: |config, given, cx, problems| {
+                let config = config.read_config::<K::Config>(problems)?;
+                Some(K::plan(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
+            },
+        })
+    }
+
+    /// Adds a kind of source whose messages a program sends, through an [`Inlet`](crate::Inlet). The stock nodes have
+    /// `inlet`, for tensors; a program with a payload of its own adds one for it.
+    #[must_use]
+    pub fn inlet<T: Payload>(self, name: &str) -> Self {
+        self.add(Kind {
+            name: name.into(),
+            role: Role::Source,
+            schema: schema_of::<InletConfig>,
+            read: read::<InletConfig>,
+            plan: |config, _, _, problems| {
+                let config = config.read_config::<InletConfig>(problems)?;
+                Some(InletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
+            },
+        })
+    }
+
+    /// Adds a kind of sink whose messages a program takes, through an [`Outlet`](crate::Outlet). The stock nodes have
+    /// `outlet`, for tensors; a program with a payload of its own adds one for it.
+    #[must_use]
+    pub fn outlet<T: Payload>(self, name: &str) -> Self {
+        self.add(Kind {
+            name: name.into(),
+            role: Role::Sink,
+            schema: schema_of::<OutletConfig>,
+            read: read::<OutletConfig>,
+            plan: |config, _, _, problems| {
+                let config = config.read_config::<OutletConfig>(problems)?;
+                Some(OutletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
+            },
+        })
+    }
+
+    /// Every kind, by name.
+    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.kinds.values().flatten()
+    }
+
+    /// The kind of a name that fits a node with or without inputs.
+    pub(crate) fn find(&self, name: &str, has_inputs: bool) -> Option<&Kind> {
+        let kinds = self.kinds.get(name)?;
+        kinds.iter().find(|k| (k.role != Role::Source) == has_inputs).or_else(|| kinds.first())
+    }
+
+    /// The problem of a kind that is not there.
+    pub(crate) fn unknown(&self, kind: &str, place: &Place) -> Problem {
+        let help = suggest(kind, self.kinds.keys().map(String::as_str));
+        Problem::new("E0124", place.clone(), format!("there is no kind `{kind}`")).help(help)
+    }
+}
+
+fn read<T: DeserializeOwned>(config: &Tree, problems: &mut Problems) {
+    config.read_config::<T>(problems);
+}
+
+fn schema_of<T: JsonSchema>() -> Schema {
+    SchemaGenerator::default().into_root_schema_for::<T>()
+}
+
+struct Planned<N: Node> {
+    config: N::Config,
+    ports: Ports,
+}
+
+fn plan_node<N: Node>(
+    config: &Tree,
+    given: &Given,
+    cx: &mut Planning<'_>,
+    problems: &mut Problems,
+    erase: fn(Planned<N>) -> Box<dyn PlannedNode>,
+) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
+    let config = config.read_config::<N::Config>(problems)?;
+    Some(N::ports(&config, given, cx).map(|ports| erase(Planned { config, ports })))
+}
+
+struct SourceNode<N: Source>(Planned<N>);
+struct TransformNode<N: Transform>(Planned<N>);
+struct SinkNode<N: Sink>(Planned<N>);
+
+impl<N: Source> PlannedNode for SourceNode<N> {
+    fn ports(&self) -> &Ports {
+        &self.0.ports
+    }
+    fn input_types(&self) -> Vec<PortType> {
+        Vec::new()
+    }
+    fn output_types(&self) -> Vec<PortType> {
+        N::Out::types(self.0.ports.outputs.len())
+    }
+    fn counts(&self) -> (Option<usize>, Option<usize>) {
+        (Some(0), <N::Out as Outputs>::COUNT)
+    }
+    fn make(
+        self: Box<Self>,
+        parts: NodeParts,
+        building: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
+        let node = N::build(self.0.config, building)?;
+        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
+        let (again, descriptors) = (parts.blueprint.map(Blueprint::again), building.descriptors());
+        Ok(Box::new(SourceStage::new(node, parts.common, emit, again, descriptors, cx)))
+    }
+}
+
+impl<N: Transform> PlannedNode for TransformNode<N> {
+    fn ports(&self) -> &Ports {
+        &self.0.ports
+    }
+    fn input_types(&self) -> Vec<PortType> {
+        N::In::types(self.0.ports.inputs.len())
+    }
+    fn output_types(&self) -> Vec<PortType> {
+        N::Out::types(self.0.ports.outputs.len())
+    }
+    fn counts(&self) -> (Option<usize>, Option<usize>) {
+        (<N::In as Inputs>::COUNT, <N::Out as Outputs>::COUNT)
+    }
+    fn writes(&self) -> bool {
+        N::In::WRITES
+    }
+    fn merges(&self) -> bool {
+        N::In::MERGES
+    }
+    fn make(
+        self: Box<Self>,
+        parts: NodeParts,
+        building: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
+        let node = N::build(self.0.config, building)?;
+        let inputs = parts.intake.edges.len();
+        let intake = Intake::build(parts.intake);
+        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
+        let again = parts.blueprint.map(Blueprint::again);
+        Ok(Box::new(TransformStage::new(node, parts.common, intake, emit, inputs, again, cx)))
+    }
+}
+
+impl<N: Sink> PlannedNode for SinkNode<N> {
+    fn ports(&self) -> &Ports {
+        &self.0.ports
+    }
+    fn input_types(&self) -> Vec<PortType> {
+        N::In::types(self.0.ports.inputs.len())
+    }
+    fn output_types(&self) -> Vec<PortType> {
+        Vec::new()
+    }
+    fn counts(&self) -> (Option<usize>, Option<usize>) {
+        (<N::In as Inputs>::COUNT, Some(0))
+    }
+    fn merges(&self) -> bool {
+        N::In::MERGES
+    }
+    fn make(
+        self: Box<Self>,
+        parts: NodeParts,
+        building: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
+        let node = N::build(self.0.config, building)?;
+        let (again, descriptors) = (parts.blueprint.map(Blueprint::again), building.descriptors());
+        Ok(Box::new(SinkStage::new(node, parts.common, parts.intake, &parts.sources, again, descriptors, cx)))
+    }
+}
+
+impl PlannedNode for InferPlan {
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+    fn input_types(&self) -> Vec<PortType> {
+        vec![PortType::of::<Tensor>(); self.ports.inputs.len()]
+    }
+    fn output_types(&self) -> Vec<PortType> {
+        vec![PortType::of::<Tensor>(); self.ports.outputs.len()]
+    }
+    fn counts(&self) -> (Option<usize>, Option<usize>) {
+        (Some(self.ports.inputs.len()), Some(self.ports.outputs.len()))
+    }
+    fn batch(&self) -> usize {
+        self.batch.max
+    }
+    fn make(self: Box<Self>, parts: NodeParts, _: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+        let InferPlan { make, batch, .. } = *self;
+        let intake = Intake::build(parts.intake);
+        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
+        make.make(Batch { max: batch.max.max(1), ..batch }, parts.common, intake, emit, cx)
+    }
+}

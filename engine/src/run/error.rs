@@ -1,0 +1,29 @@
+//! Why a graph could not be wired, started or looked into.
+
+/// Why a graph could not be wired, started or looked into.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A node could not be built; nothing has run.
+    #[error("node `{node}` could not be built: {error}")]
+    Build {
+        /// The node.
+        node: String,
+        /// What it said.
+        error: String,
+    },
+    /// The system refused something that `strict` demands.
+    #[error("{0}")]
+    Refused(String),
+    /// No such node or port, or one of another kind or type.
+    #[error("{0}")]
+    NoSuch(String),
+    /// A worker thread could not be started.
+    #[error("worker {worker} could not be started: {source}")]
+    Thread {
+        /// The worker's index.
+        worker: usize,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+}

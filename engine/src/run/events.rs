@@ -1,0 +1,309 @@
+//! How events come about and are read: the queue that workers fill, and the watch that whoever reads keeps.
+//!
+//! A worker puts a small value into a queue of fixed size, and nothing else; what finds the queue full is counted. Names, words and the
+//! wall clock's time are added by who reads. What no worker can notice by itself (a neighbour that hangs, losses that add up, a clock
+//! that was set) is noticed by a thread that looks a few times a second, and by the program's own calls that wait or ask.
+
+use crate::base::unit::show_ns;
+use crate::edge::{self, Reason};
+use crate::exec::notice::Noticed;
+use crate::exec::shared::{RunShared, lock};
+use crate::exec::stage::Counts;
+use crate::host::clock::{Clock, WallWatch};
+use crate::host::sync::Arc;
+use crate::run::event::{Event, EventKind};
+use crate::run::windows::Windows;
+use std::sync::{Mutex, TryLockError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often losses are looked at, ns of the run's clock.
+const LOSSES_EVERY: u64 = 1_000_000_000;
+/// The longest time between two looks of the thread that keeps watch.
+const WATCH: Duration = Duration::from_secs(1);
+/// The longest time between two looks of who waits for an event.
+const LOOK: Duration = Duration::from_millis(50);
+/// Losses that nobody meant. What is superseded, let go by a gate or by its rate is thinned, and what a node that is out no longer takes
+/// has been said by its failure.
+const UNMEANT: [Reason; 6] =
+    [Reason::FullNewest, Reason::FullOldest, Reason::Expired, Reason::TooLarge, Reason::InvalidTime, Reason::Unmatched];
+
+/// Everything that can be seen of a run from outside, and what was seen last.
+pub(crate) struct Watcher {
+    pub(crate) shared: Arc<RunShared>,
+    counts: Vec<Arc<Counts>>,
+    edges: Vec<WatchedEdge>,
+    watchdog: Duration,
+    /// Whether threads turn the graph, which can be seen to hang.
+    pub(crate) has_workers: bool,
+    /// The part of an edge's messages that may be lost without a word.
+    drops_above: f64,
+    seen: Mutex<Seen>,
+    pub(crate) windows: Mutex<Windows>,
+}
+
+/// An edge, for who looks at its counters.
+pub(crate) struct WatchedEdge {
+    pub(crate) counters: Arc<edge::Shared>,
+    /// `node/port -> node/port`.
+    pub(crate) name: String,
+    /// What finds no partner at its end is thinned.
+    pub(crate) thins: bool,
+}
+
+/// What was seen at the last look.
+struct Seen {
+    workers: Vec<Worker>,
+    wall: WallWatch,
+    /// When losses were last looked at, ns of the run's clock; 0 before the first time.
+    losses_at: u64,
+    losses: Vec<Losses>,
+    /// The most messages seen in each edge since somebody asked.
+    highest: Vec<u64>,
+}
+
+/// The turn a worker was seen in, since when, and whether it has been said that this is long.
+#[derive(Clone, Debug)]
+struct Worker {
+    turn: Option<(usize, u64)>,
+    since: Instant,
+    is_said: bool,
+}
+
+/// The counters of an edge.
+#[derive(Clone, Debug, Default)]
+struct Losses {
+    sent: u64,
+    lost: [u64; UNMEANT.len()],
+}
+
+impl Watcher {
+    pub(crate) fn new(
+        shared: Arc<RunShared>,
+        counts: Vec<Arc<Counts>>,
+        edges: Vec<WatchedEdge>,
+        watchdog: Duration,
+        drops_above: f64,
+        has_workers: bool,
+    ) -> Self {
+        let worker = Worker { turn: None, since: Instant::now(), is_said: false };
+        let seen = Seen {
+            workers: vec![worker; shared.at.len()],
+            wall: WallWatch::default(),
+            losses_at: 0,
+            losses: vec![Losses::default(); edges.len()],
+            highest: vec![0; edges.len()],
+        };
+        let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
+        Watcher { shared, counts, edges, watchdog, drops_above, has_workers, seen, windows }
+    }
+
+    /// Looks again and again until the run has ended, for what nobody would see while the program does something else. For a thread of
+    /// its own, which is unparked when the run has ended.
+    pub(crate) fn keep_watch(&self) {
+        let every = (self.watchdog / 4).clamp(Duration::from_millis(1), WATCH);
+        while !self.shared.events.is_over() {
+            self.look();
+            std::thread::park_timeout(every);
+        }
+    }
+
+    /// Looks at what no worker can notice by itself. Any number of threads may.
+    pub(crate) fn look(&self) {
+        let events = &self.shared.events;
+        if events.is_over() {
+            return;
+        }
+        // Whoever looks at this moment sees the same.
+        let mut seen = match self.seen.try_lock() {
+            Ok(seen) => seen,
+            Err(TryLockError::Poisoned(seen)) => seen.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let step = seen.wall.look(crate::host::clock::wall(), crate::host::clock::since_boot());
+        if step != 0 {
+            let by = i64::try_from(step).unwrap_or(if step > 0 { i64::MAX } else { i64::MIN });
+            let (shown, way) = (show_ns(by.unsigned_abs()), if step > 0 { "forward" } else { "back" });
+            self.shared.note(format!(
+                "the wall clock was set {way} by {shown} during the run; no time in this report depends on it"
+            ));
+            self.shared.notice(|| Noticed::ClockSet { by });
+        }
+        if self.has_workers {
+            self.look_at_workers(&mut seen.workers);
+        }
+        for (edge, highest) in self.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest) {
+            *highest = edge.fill().max(*highest);
+        }
+        self.look_at_losses(&mut seen);
+    }
+
+    /// Messages in each edge, and the most seen there since somebody asked.
+    pub(crate) fn fills(&self) -> Vec<(u64, u64)> {
+        let mut seen = lock(&self.seen);
+        let fills = self.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest).map(|(edge, highest)| {
+            let fill = edge.fill();
+            (fill, std::mem::take(highest).max(fill))
+        });
+        fills.collect()
+    }
+
+    fn look_at_workers(&self, workers: &mut [Worker]) {
+        let now = Instant::now();
+        for (seen, at) in workers.iter_mut().zip(&self.shared.at) {
+            let turn = at.node().map(|node| (node, self.counts[node].turns.get()));
+            if seen.turn != turn || turn.is_none() {
+                if let (true, Some((node, _))) = (seen.is_said, seen.turn) {
+                    let took = u64::try_from((now - seen.since).as_nanos()).unwrap_or(u64::MAX);
+                    // Unless its worker has measured it and said so itself.
+                    if self.shared.take_named(node) {
+                        self.shared.notice(|| Noticed::Returned { node, took });
+                    }
+                }
+                *seen = Worker { turn, since: now, is_said: false };
+                continue;
+            }
+            let Some((node, _)) = turn.filter(|_| !seen.is_said && now - seen.since > self.watchdog) else {
+                continue;
+            };
+            seen.is_said = true;
+            self.shared.hangs(node);
+        }
+    }
+
+    fn look_at_losses(&self, seen: &mut Seen) {
+        let Some(now) = self.shared.clock().map(|clock| clock.now().0) else { return };
+        if seen.losses_at == 0 {
+            seen.losses_at = now;
+        }
+        let within = now.saturating_sub(seen.losses_at);
+        if within < LOSSES_EVERY {
+            return;
+        }
+        seen.losses_at = now;
+        for ((edge, watched), before) in self.edges.iter().enumerate().zip(&mut seen.losses) {
+            let shared = &watched.counters;
+            let now = Losses { sent: shared.producer.moved.get(), lost: UNMEANT.map(|reason| shared.lost(reason)) };
+            let of = now.sent - before.sent;
+            for (i, reason) in UNMEANT.into_iter().enumerate() {
+                let count = now.lost[i] - before.lost[i];
+                let is_meant = reason == Reason::Unmatched && watched.thins;
+                if count > 0 && !is_meant && count as f64 > self.drops_above * of as f64 {
+                    self.shared.notice(|| Noticed::Lost { edge, reason, count, of, within });
+                }
+            }
+            *before = now;
+        }
+    }
+
+    fn next(&self) -> Option<Event> {
+        let events = &self.shared.events;
+        let clock = self.shared.clock().cloned().unwrap_or_default();
+        let (time, kind) = match events.pop() {
+            Some((time, noticed)) => (time, self.say(noticed)),
+            None => match events.take_lost() {
+                0 => return None,
+                count => (clock.now(), EventKind::EventsLost { count }),
+            },
+        };
+        let ago = match clock {
+            Clock::Monotonic => Duration::from_nanos(clock.now().since(time)),
+            Clock::Simulated(_) => Duration::ZERO,
+        };
+        let wall = crate::host::clock::wall();
+        Some(Event { time, wall: wall.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH), kind })
+    }
+
+    /// Adds the names.
+    fn say(&self, noticed: Noticed) -> EventKind {
+        let node = |node: usize| self.shared.name(node).to_string();
+        let edge = |edge: usize| self.edges[edge].name.clone();
+        match noticed {
+            Noticed::Failed { node: at, call, number, text, panicked, then } => {
+                EventKind::Failed { node: node(at), call, number, text: text.into(), panicked, then }
+            }
+            Noticed::Restarting { node: at, after } => {
+                EventKind::Restarting { node: node(at), after: Duration::from_nanos(after) }
+            }
+            Noticed::Restarted { node: at } => EventKind::Restarted { node: node(at) },
+            Noticed::Detached { node: at } => EventKind::Detached { node: node(at) },
+            Noticed::Gap { node: at, edge: by, every } => {
+                EventKind::Gap { node: node(at), edge: edge(by), every: Duration::from_nanos(every) }
+            }
+            Noticed::Hangs { node: at } => EventKind::Hangs { node: node(at), limit: self.watchdog },
+            Noticed::Overdue { node: at } => EventKind::Overdue { node: node(at), limit: self.watchdog },
+            Noticed::Returned { node: at, took } => {
+                EventKind::Returned { node: node(at), took: Duration::from_nanos(took) }
+            }
+            Noticed::Lost { edge: by, reason, count, of, within } => {
+                EventKind::Lost { edge: edge(by), reason, count, of, within: Duration::from_nanos(within) }
+            }
+            Noticed::ClockSet { by } => EventKind::ClockSet { by },
+            Noticed::Refused { text } => EventKind::Refused { text: text.into() },
+        }
+    }
+}
+
+/// The events of a run, oldest first. As an iterator it gives those that wait, and ends; the next call goes on with what has happened
+/// since.
+///
+/// Clones read from the same queue: each event is given once, to whoever asks first. A handle may go to another thread, and outlives the
+/// run: the last events can be read when the run is over. While nobody reads, the first 1024 events wait, and of the others only their
+/// number is known ([`EventKind::EventsLost`]).
+#[derive(Clone)]
+pub struct Events(pub(crate) Arc<Watcher>);
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Events")
+    }
+}
+
+impl Events {
+    /// Waits for the next event, at most for a time. `None` where none has come, and at once where the run is over.
+    ///
+    /// Waiting here watches the graph as [`Running::wait_for`](crate::Running::wait_for) does: a thread of the program that does nothing
+    /// else hears of a node that hangs while it hangs, whatever the other threads do.
+    pub fn next_within(&self, time: Duration) -> Option<Event> {
+        let events = &self.0.shared.events;
+        let end = Instant::now().checked_add(time);
+        loop {
+            events.bell.answer_here_for_now();
+            events.bell.arm();
+            self.0.look();
+            if let Some(event) = self.0.next() {
+                events.bell.disarm();
+                return Some(event);
+            }
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            if left.is_zero() || self.is_over() {
+                events.bell.disarm();
+                // What came before the end was there before the end was.
+                return self.0.next();
+            }
+            let look = LOOK.min(self.0.watchdog / 2).max(Duration::from_millis(1));
+            events.bell.sleep(Some(left.min(look)));
+        }
+    }
+
+    /// Whether the run is over, so that nothing more will happen. What has happened may still wait to be read.
+    pub fn is_over(&self) -> bool {
+        self.0.shared.events.is_over()
+    }
+}
+
+impl Iterator for Events {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.0.look();
+        self.0.next()
+    }
+}
+
+/// Starts the thread that keeps watch over the workers of a run, whatever its program does meanwhile.
+///
+/// # Errors
+/// What the system answered.
+pub(crate) fn spawn_watch(watcher: Arc<Watcher>, allowed: Vec<usize>) -> std::io::Result<std::thread::JoinHandle<()>> {
+    crate::host::thread::spawn_helper("watch", allowed, move || watcher.keep_watch())
+}

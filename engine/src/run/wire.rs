@@ -1,0 +1,480 @@
+//! Rings and pools exist; no thread does.
+
+mod handles;
+
+use crate::base::document::Tree;
+use crate::base::policy::Schedule;
+use crate::base::policy::WhenFull;
+use crate::base::policy::{FaultSpec, OnError, RestartSpec};
+use crate::edge::BURST;
+use crate::edge::{Buffers, Params, Shared};
+use crate::exec::endpoint::{AnyDock, Moored};
+use crate::exec::planned::{NodeParts, PlannedNode};
+use crate::exec::shared::RunShared;
+use crate::exec::stage::{Blueprint, BySource, Common, Counts, Fault, Judged, Liveness, Restart, Rules, Sieve, Stage};
+use crate::exec::worker::{self, Cx};
+use crate::host::clock::Clock;
+use crate::host::cpu::{self, Pinned};
+use crate::host::descriptors::{Descriptors, Poller};
+use crate::host::folders::Folders;
+use crate::host::sync::{Arc, DynArc};
+use crate::host::wait::Bell;
+use crate::message::origins::Trace;
+use crate::message::pool::Pool;
+use crate::node::emit::Begin;
+use crate::node::intake::{IntakeParts, JoinRule};
+use crate::node::port::PortParts;
+use crate::node::{Building, PlannedPorts};
+use crate::plan::{OutputPlan, Plan};
+use crate::run::error::RunError;
+use crate::run::events::spawn_watch;
+use crate::run::events::{WatchedEdge, Watcher};
+use crate::run::running::{GRACE, Running, build_error};
+use handles::moor;
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+/// A graph whose rings and pools exist.
+pub struct Wired {
+    plan: Plan,
+    shared: Arc<RunShared>,
+    edges: Vec<Arc<Shared>>,
+    counts: Vec<Arc<Counts>>,
+    gangs: Vec<Gang>,
+    judged: Arc<Vec<Judged>>,
+    /// Handles that nobody has taken yet, by node.
+    handles: BTreeMap<usize, Moored>,
+    docks: Vec<(usize, DynArc<dyn AnyDock>)>,
+}
+
+/// What one worker is to build.
+struct Gang {
+    kits: Vec<Kit>,
+    ends: Ends,
+}
+
+impl std::fmt::Debug for Wired {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wired").field("workers", &self.gangs.len()).finish_non_exhaustive()
+    }
+}
+
+/// Everything one node needs on its thread.
+struct Kit {
+    node: usize,
+    name: String,
+    planned: Box<dyn PlannedNode>,
+    ports: PlannedPorts,
+    on_error: OnError,
+    counts: Arc<Counts>,
+    in_edges: Vec<usize>,
+    outputs: Vec<OutputKit>,
+    copies: Option<Pool>,
+    blends: Vec<Option<Pool>>,
+    rule: JoinRule,
+    sources: Vec<(u16, bool)>,
+    /// Whether the origins of what it takes are followed, and those of so many calls kept.
+    traced: bool,
+    spans: usize,
+    /// Whether what it takes together may have begun at different times.
+    joins: bool,
+    begin: Begin,
+    restart: Option<(RestartSpec, Tree)>,
+    /// By source: the shortest deadline of the paths through here; where the worker's schedule asks.
+    urgency: BySource<u64>,
+    fault: Option<FaultSpec>,
+    budget: u64,
+    /// Whether an edge fails the node where it has no room.
+    refuses: bool,
+    rules: Rules,
+    /// The largest buffer of an input.
+    buffer: usize,
+    live: Vec<Liveness>,
+    judged: Arc<Vec<Judged>>,
+    /// The counters of the nodes behind.
+    behind: Vec<Arc<Counts>>,
+}
+
+struct OutputKit {
+    name: String,
+    emits: usize,
+    rows: usize,
+    forwards: bool,
+    edges: Vec<usize>,
+    /// Ends of taps, of the port's payload.
+    taps: Vec<Box<dyn Any + Send>>,
+    pool: Option<Pool>,
+}
+
+/// Ends of the edges of one worker, by edge; local ones are made on its thread.
+#[derive(Default)]
+struct Ends {
+    producers: BTreeMap<usize, Box<dyn Any + Send>>,
+    consumers: BTreeMap<usize, Box<dyn Any + Send>>,
+    local: BTreeMap<usize, (Params, crate::edge::Connect)>,
+}
+
+impl Plan {
+    /// Allocates rings and pools.
+    ///
+    /// # Errors
+    /// [`RunError::Refused`] where a pool cannot be allocated.
+    pub fn wire(mut self) -> Result<Wired, RunError> {
+        let bells: Vec<Arc<Bell>> = self.workers().iter().map(|_| Arc::default()).collect();
+        let edges: Vec<Arc<Shared>> = self.edges().iter().map(|_| Arc::default()).collect();
+        let counts: Vec<Arc<Counts>> = self.nodes().iter().map(|_| Arc::default()).collect();
+        let mut ends: Vec<Ends> = self.workers().iter().map(|_| Ends::default()).collect();
+        for (i, edge) in self.edges().iter().enumerate() {
+            let (from, to) = (self.nodes()[edge.from].worker, self.nodes()[edge.to].worker);
+            let params = Params {
+                index: i,
+                name: format!("{} -> {}", edge.from_name, edge.to_name),
+                capacity: edge.capacity,
+                when_full: edge.when_full,
+                emits: self.nodes()[edge.from].outputs[edge.from_port].emits,
+                admission: edge.admission,
+                buffer: edge.buffer,
+                shared: edges[i].clone(),
+                producer_bell: bells[from].clone(),
+                consumer_bell: bells[to].clone(),
+            };
+            if edge.crossing {
+                let (tx, rx) = (edge.ty.connect.crossing)(&params);
+                ends[from].producers.insert(i, tx);
+                ends[to].consumers.insert(i, rx);
+            } else {
+                ends[from].local.insert(i, (params, edge.ty.connect));
+            }
+        }
+        let cpus = self.workers().first().map(|worker| worker.place.allowed.clone()).unwrap_or_default();
+        let names = self.nodes().iter().map(|node| node.name.clone()).collect();
+        let shared = Arc::new(RunShared::new(bells, cpus, self.watchdog, names));
+        let judged: Arc<Vec<Judged>> = Arc::new(self.paths().iter().map(|_| Judged::default()).collect());
+        let mut gangs = Vec::new();
+        for (index, ends) in ends.into_iter().enumerate() {
+            let members = self.workers()[index].nodes.clone();
+            let kits =
+                members.iter().map(|node| self.kit(*node, &counts, &edges, &judged)).collect::<Result<Vec<_>, _>>()?;
+            gangs.push(Gang { kits, ends });
+        }
+        let (handles, docks) = (BTreeMap::new(), Vec::new());
+        let mut wired = Wired { plan: self, shared, edges, counts, gangs, judged, handles, docks };
+        let kits = wired.gangs.iter_mut().flat_map(|gang| &mut gang.kits);
+        for kit in kits {
+            if let Some(moored) = moor(kit, &wired.plan, &wired.shared) {
+                wired.docks.push((kit.node, moored.dock.clone()));
+                wired.handles.insert(kit.node, moored);
+            }
+        }
+        Ok(wired)
+    }
+
+    fn kit(
+        &mut self,
+        node: usize,
+        counts: &[Arc<Counts>],
+        edges: &[Arc<Shared>],
+        judged: &Arc<Vec<Judged>>,
+    ) -> Result<Kit, RunError> {
+        let ports = self.planned_ports(node);
+        let planned = self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan is wired once".into()))?;
+        let plan = &self.nodes()[node];
+        let pool = |name: &str, spec: &crate::PortSpec, out: &OutputPlan| {
+            Pool::with_origins(name, spec, out.slots, out.rows, &out.origins)
+                .map_err(|why| RunError::Refused(format!("pool of `{name}`: {why}")))
+        };
+        let mut blends = Vec::new();
+        for (at, (edge, (slots, _))) in plan.in_edges.iter().zip(&plan.blends).enumerate() {
+            let edge = &self.edges()[*edge];
+            let origins = &self.nodes()[edge.from].outputs[edge.from_port].origins;
+            // The anchor's messages are taken as they are.
+            let spec = edge.spec.as_ref().filter(|_| plan.rule.anchor != Some(at));
+            let made = spec.map(|spec| Pool::with_origins(&edge.to_name, spec, *slots, 1, origins));
+            let refused = |why| RunError::Refused(format!("pool of `{}`: {why}", edge.to_name));
+            blends.push(made.transpose().map_err(refused)?);
+        }
+        let mut copies = None;
+        let mut outputs = Vec::new();
+        for (out, declared) in plan.outputs.iter().zip(&planned.ports().outputs) {
+            let name = format!("{}/{}", plan.name, out.name);
+            let mut made = match &out.spec {
+                Some(spec) if out.slots > 0 => Some(pool(&name, spec, out)?),
+                _ => None,
+            };
+            if let (Some(pool), true) = (&mut made, out.stays) {
+                pool.rewind();
+            }
+            if !declared.forwards.is_empty() && plan.copies.is_some() {
+                copies = made.take();
+            }
+            outputs.push(OutputKit {
+                name: out.name.clone(),
+                emits: out.emits,
+                rows: out.rows,
+                forwards: !declared.forwards.is_empty(),
+                edges: out.edges.clone(),
+                taps: Vec::new(),
+                pool: made,
+            });
+        }
+        Ok(Kit {
+            node,
+            name: plan.name.clone(),
+            ports,
+            on_error: plan.on_error,
+            counts: counts[node].clone(),
+            in_edges: plan.in_edges.clone(),
+            outputs,
+            copies,
+            blends,
+            rule: plan.rule.clone(),
+            sources: plan.sources.clone(),
+            traced: plan.traced,
+            joins: plan.has_skew(),
+            spans: planned.ports().spans,
+            begin: plan.begin,
+            restart: plan.restart.clone(),
+            urgency: match self.workers()[plan.worker].schedule {
+                Schedule::Deadline => plan.urgency.clone(),
+                _ => BySource::default(),
+            },
+            fault: plan.fault.clone(),
+            budget: plan.budget.unwrap_or(0),
+            refuses: plan
+                .outputs
+                .iter()
+                .flat_map(|out| &out.edges)
+                .any(|e| self.edges()[*e].when_full == WhenFull::Fail),
+            rules: plan.rules.clone(),
+            buffer: plan.in_edges.iter().map(|e| self.edges()[*e].buffer).max().unwrap_or(0),
+            live: plan
+                .in_edges
+                .iter()
+                .filter_map(|e| {
+                    let edge = &self.edges()[*e];
+                    let (every, on_gap) = edge.expect_every?;
+                    let name = format!("{} -> {}", edge.from_name, edge.to_name);
+                    Some(Liveness::new(edges[*e].clone(), *e, name, every, on_gap))
+                })
+                .collect(),
+            judged: judged.clone(),
+            behind: plan
+                .outputs
+                .iter()
+                .flat_map(|output| &output.edges)
+                .map(|edge| counts[self.edges()[*edge].to].clone())
+                .collect(),
+            planned,
+        })
+    }
+}
+
+/// Builds a worker's nodes, on its thread. `Err` names the node that could not be built.
+fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<Vec<Box<dyn Stage>>, (usize, String)> {
+    let Ends { producers, consumers, local } = ends;
+    let mut producers: BTreeMap<usize, Box<dyn Any>> =
+        producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
+    let mut consumers: BTreeMap<usize, Box<dyn Any>> =
+        consumers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
+    let mut buffers = Buffers::default();
+    for (i, (params, connect)) in local {
+        let (tx, rx) = (connect.local)(&params, &mut buffers);
+        producers.insert(i, tx);
+        consumers.insert(i, rx);
+    }
+    let mut stages = Vec::new();
+    for kit in kits {
+        let node = kit.node;
+        let take = |from: &mut BTreeMap<usize, Box<dyn Any>>, edges: &[usize]| -> Vec<Box<dyn Any>> {
+            edges.iter().filter_map(|e| from.remove(e)).collect()
+        };
+        let sources = || kit.sources.iter().map(|(source, _)| *source).collect();
+        let trace = kit.traced.then(|| Rc::new(RefCell::new(Trace::new(sources(), kit.spans))));
+        let outputs = kit
+            .outputs
+            .into_iter()
+            .map(|o| PortParts {
+                name: o.name,
+                emits: o.emits,
+                rows: o.rows,
+                forwards: o.forwards,
+                // The last one moves its messages: that is an edge, where there is one.
+                edges: o.taps.into_iter().map(|t| t as Box<dyn Any>).chain(take(&mut producers, &o.edges)).collect(),
+                pool: o.pool,
+                trace: trace.clone(),
+            })
+            .collect();
+        let rule = JoinRule { clock: cx.clock().clone(), ..kit.rule };
+        let lead = rule.lead();
+        let intake =
+            IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, blends: kit.blends, rule };
+        let mut common = Common::new(node, kit.on_error, kit.counts, cx);
+        common.lead = lead;
+        common.traced = kit.traced;
+        common.most = kit.buffer.max(BURST) + 1;
+        common.joins = kit.joins;
+        common.budget = kit.budget;
+        common.refuses = kit.refuses;
+        common.live = kit.live;
+        common.urgency = kit.urgency;
+        common.restart = kit.restart.as_ref().map(|(spec, _)| Box::new(Restart::new(*spec)));
+        if !kit.rules.is_empty() || kit.fault.as_ref().is_some_and(|fault| fault.drop > 0.0) {
+            common.sieve = Some(Box::new(Sieve::new(kit.rules, kit.buffer, kit.judged, kit.behind, kit.traced)));
+        }
+        common.fault = kit.fault.map(|spec| Box::new(Fault::new(spec, cx.clock().clone())));
+        let clock = cx.clock().clone();
+        let descriptors = Descriptors::new(cx.poller.clone());
+        let blueprint = kit.restart.map(|(_, config)| Blueprint {
+            name: kit.name.clone(),
+            descriptors: descriptors.clone(),
+            folders: folders.clone(),
+            clock: clock.clone(),
+            ports: kit.ports.clone(),
+            config,
+        });
+        let parts = NodeParts { common, intake, outputs, sources: kit.sources, begin: kit.begin, blueprint };
+        let mut building =
+            Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports, descriptors: &descriptors };
+        let planned = kit.planned;
+        cx.enter(node);
+        match crate::exec::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
+            Ok(stage) => stages.push(stage),
+            Err(trouble) => return Err((node, trouble.into_text())),
+        }
+    }
+    Ok(stages)
+}
+
+impl Wired {
+    /// Starts the threads; returns when every node is built.
+    ///
+    /// Handles are taken before: nothing is changed of a graph that runs, \[M8\].
+    ///
+    /// ```compile_fail,E0382
+    /// # use limen::{Plan, Registry, RunError, Tensor, Wired};
+    /// fn late(mut wired: Wired) -> Result<(), RunError> {
+    ///     let running = wired.start()?;
+    ///     let outlet = wired.outlet::<Tensor>("z")?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where the system refuses
+    /// what `strict` demands, or where an inlet or an outlet was not taken; [`RunError::Thread`] where a thread cannot be had.
+    /// Nothing has run then.
+    pub fn start(self) -> Result<Running, RunError> {
+        self.check_taken()?;
+        let helpers: usize = self.plan.nodes().iter().map(|node| node.helpers).sum();
+        // One more watches the others.
+        let count = self.gangs.len() + helpers + 1;
+        let locked = if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), count) } else { Ok(()) };
+        if let (Err(refused), true) = (&locked, self.plan.strict) {
+            return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
+        }
+        let (send, done) = std::sync::mpsc::sync_channel(self.gangs.len().max(1));
+        let (mut running, workers) = self.split(done, true);
+        running.begin_by(Clock::Monotonic, false);
+        let (plan, shared) = (&running.plan, &running.shared);
+        let n = workers.len();
+        let mut threads = Vec::with_capacity(n);
+        let cpus = plan.workers().first().map(|worker| worker.place.allowed.clone()).unwrap_or_default();
+        let sources = Arc::new(plan.sources.clone());
+        let warmup = u64::try_from(plan.warmup.as_nanos()).unwrap_or(u64::MAX);
+        for worker in workers {
+            let index = worker.index;
+            let (shared_too, sources) = (shared.clone(), sources.clone());
+            let (telemetry, frames) = (plan.telemetry, plan.frames);
+            // Made on its thread: what a worker waits for in the kernel stays there.
+            let cx = move || {
+                let poller = Poller::new(vec![shared_too.bell(index)]);
+                Cx::new(index, Clock::Monotonic, shared_too, telemetry, frames, sources, poller)
+            };
+            match worker::spawn(worker, cx, warmup, send.clone()) {
+                Ok(thread) => threads.push(thread),
+                Err(source) => {
+                    shared.call_off();
+                    running.threads = threads;
+                    return Err(RunError::Thread { worker: index, source });
+                }
+            }
+        }
+        running.threads = threads;
+        let (plan, shared) = (&running.plan, &running.shared);
+        let strict = plan.strict;
+        let refused = |pinned: &[Option<Pinned>]| {
+            let first = pinned.iter().flatten().find_map(|p| p.refused.clone());
+            first.filter(|_| strict)
+        };
+        let (pinned, begun) = match shared.begin(n, plan.start, refused) {
+            Ok(begun) => begun,
+            Err(Ok(error)) => {
+                let error = build_error(plan, error);
+                // One that hangs would not end in time either.
+                running.stop_within = running.stop_within.min(GRACE);
+                return Err(error);
+            }
+            Err(Err(refused)) => return Err(RunError::Refused(format!("{refused} (`strict` is set)"))),
+        };
+        let refused = pinned.iter().filter_map(|p| p.refused.clone());
+        for refused in refused.chain(locked.err()) {
+            shared.refuse(refused);
+        }
+        match spawn_watch(running.watcher.clone(), cpus) {
+            Ok(watch) => running.watch = Some(watch),
+            Err(error) => shared.refuse(format!("a thread that watches the others: {error}")),
+        }
+        running.pinned = pinned;
+        running.started = begun;
+        Ok(running)
+    }
+
+    /// The run, and the workers it is still to be given.
+    pub(crate) fn split(self, done: Receiver<worker::Outcome>, has_workers: bool) -> (Running, Vec<worker::Plan>) {
+        let Wired { plan, shared, edges, counts, gangs, judged, handles, docks } = self;
+        drop(handles);
+        let worker = |(index, Gang { kits, ends }): (usize, Gang)| {
+            let (folders, worker) = (plan.folders.clone(), &plan.workers()[index]);
+            worker::Plan {
+                index,
+                name: worker.name.clone(),
+                place: worker.place.clone(),
+                schedule: worker.schedule,
+                nodes: worker.nodes.clone(),
+                build: Box::new(move |cx: &mut Cx| build(kits, ends, &folders, cx)),
+            }
+        };
+        let workers: Vec<worker::Plan> = gangs.into_iter().enumerate().map(worker).collect();
+        let watched = plan.edges().iter().zip(&edges).map(|(edge, counters)| WatchedEdge {
+            counters: counters.clone(),
+            name: format!("{} -> {}", edge.from_name, edge.to_name),
+            thins: edge.thins,
+        });
+        let watched = watched.collect();
+        let watcher =
+            Watcher::new(shared.clone(), counts.clone(), watched, plan.watchdog, plan.drops_above, has_workers);
+        let running = Running {
+            stop_within: plan.stop,
+            plan,
+            shared,
+            edges,
+            docks,
+            counts,
+            judged,
+            pinned: Vec::new(),
+            done,
+            outcomes: workers.iter().map(|_| None).collect(),
+            threads: Vec::new(),
+            watch: None,
+            started: Instant::now(),
+            started_at: crate::host::clock::wall(),
+            finished: false,
+            watcher: Arc::new(watcher),
+        };
+        (running, workers)
+    }
+}
