@@ -19,7 +19,6 @@
 
 use crate::base::unit::show_bytes;
 use crate::host::folders::Folders;
-use crate::node::error::NodeError;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, renameat};
 use nix::sys::signal::{SigSet, Signal};
@@ -90,15 +89,6 @@ impl From<FileError> for io::Error {
             FileError::Outside(why) => io::Error::new(ErrorKind::PermissionDenied, why),
             FileError::Irregular(why) => io::Error::new(ErrorKind::InvalidInput, why),
             FileError::System(_, error) => error,
-        }
-    }
-}
-
-impl From<FileError> for NodeError {
-    fn from(error: FileError) -> Self {
-        match error {
-            FileError::System(path, error) => NodeError::file(path, error),
-            FileError::Outside(why) | FileError::Irregular(why) => NodeError::input("path", why),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Errors of nodes: what a call, or the making of a node, may fail with.
 
+use crate::host::files::FileError;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -118,5 +119,14 @@ impl NodeError {
     /// Any other error.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         NodeErrorKind::Other(error.into()).into()
+    }
+}
+
+impl From<FileError> for NodeError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::System(path, error) => NodeError::file(path, error),
+            FileError::Outside(why) | FileError::Irregular(why) => NodeError::input("path", why),
+        }
     }
 }
