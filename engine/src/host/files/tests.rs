@@ -1,0 +1,198 @@
+//! What is opened, and what is not.
+
+use super::*;
+use std::os::unix::fs::symlink;
+use std::time::Instant;
+
+/// `graph/` with files, and links to inside and outside.
+fn tree() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["graph", "graph/sub", "outside"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    for name in ["graph/a", "graph/sub/b", "outside/c"] {
+        fs::write(at(name), name).unwrap();
+    }
+    nix::unistd::mkfifo(&at("graph/pipe"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    for (to, name) in [
+        ("a", "graph/to-a"),
+        ("sub/../to-a", "graph/to-to-a"),
+        ("../outside", "graph/to-outside"),
+        ("../outside/c", "graph/to-c"),
+        ("../outside/none", "graph/to-none"),
+        ("/dev/zero", "graph/zero"),
+        ("circle", "graph/circle"),
+    ] {
+        symlink(to, at(name)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn only_regular_files_are_opened_and_only_where_a_graph_may_read() {
+    let folder = tree();
+    let of = |allowed: &[&str]| Folders {
+        graph: folder.path().join("graph"),
+        allowed: allowed.iter().map(|name| folder.path().join(name)).collect(),
+        ..Folders::default()
+    };
+    for (path, allowed, expected) in [
+        ("a", false, "graph/a"),
+        ("./sub/../to-to-a", false, "graph/a"),
+        ("sub/b", false, "graph/sub/b"),
+        ("to-c", true, "outside/c"),
+        ("to-outside/c", true, "outside/c"),
+        ("../outside/c", true, "outside/c"),
+        ("to-c", false, "--allow-path"),
+        ("to-none", false, "--allow-path"),
+        ("to-outside/c", false, "--allow-path"),
+        ("zero", true, "--allow-path"),
+        ("/etc/hostname", true, "--allow-path"),
+        ("none", false, "No such file"),
+        ("pipe", false, "`pipe` is not a regular file"),
+        ("sub", false, "`sub` is not a regular file"),
+        ("", false, "is not a regular file"),
+        ("circle", false, "symbolic links"),
+        ("a/b", false, "Not a directory"),
+        ("a\0b", false, ""),
+    ] {
+        let folders = of(if allowed { &["outside"] } else { &[] });
+        match folders.open(path) {
+            Ok(mut file) => {
+                assert_eq!(file.read_whole(100).unwrap(), expected.as_bytes(), "{path}");
+                assert_eq!(folders.read.find(&folder.path().join(expected)).as_deref(), Some(file.path()));
+            }
+            Err(error) => assert!(error.to_string().contains(expected), "{path}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_link_that_comes_into_a_path_is_not_followed() {
+    let folder = tree();
+    let real = folder.path().canonicalize().unwrap();
+    let flags = OFlag::O_RDONLY | PLAIN;
+    for (path, expected) in [
+        ("graph/a", None),
+        ("graph/sub/b", None),
+        ("graph", None),
+        ("graph/to-a", Some(Errno::ELOOP)),
+        ("graph/to-outside/c", Some(Errno::ELOOP)),
+        ("graph/none", Some(Errno::ENOENT)),
+    ] {
+        for flags in [flags, OFlag::O_PATH | OFlag::O_CLOEXEC] {
+            // Step by step, a link in the middle is no folder.
+            let stepwise = if path.contains("side/c") { Some(Errno::ENOTDIR) } else { expected };
+            assert_eq!(open_real(&real.join(path), flags).err(), expected, "{path}");
+            assert_eq!(walk(&real.join(path), flags).err(), stepwise, "{path}");
+        }
+    }
+    assert_eq!((walk(Path::new("/"), flags).err(), open_real(Path::new("/"), flags).err()), (None, None));
+}
+
+#[test]
+fn a_pipe_is_not_waited_for() {
+    let folder = tree();
+    let began = Instant::now();
+    let error = InputFile::open(folder.path().join("graph/pipe")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let target = Target::beneath(&folder.path().join("graph"), "pipe").unwrap();
+    assert_eq!(target.append().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(began.elapsed() < std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_read_has_a_bound() {
+    let folder = tree();
+    let path = folder.path().join("graph/a");
+    assert_eq!(read(&path, 7).unwrap(), b"graph/a");
+    assert_eq!(read(&path, 6).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    assert!(system_text("/proc/self/status").unwrap().contains("VmRSS"));
+}
+
+#[test]
+fn a_file_that_is_read_is_known_by_any_name() {
+    let folder = tree();
+    let at = |name: &str| folder.path().join("graph").join(name);
+    fs::hard_link(at("a"), at("hard")).unwrap();
+    let folders = Folders { graph: at(""), ..Folders::default() };
+    let planned = folders.clone();
+    folders.open("to-a").unwrap();
+    for name in ["a", "hard", "to-to-a"] {
+        assert_eq!(planned.read.find(&at(name)), Some(at("to-a")), "{name}");
+        assert!(planned.target(name).unwrap().append().is_err(), "{name}");
+        assert!(planned.target(name).unwrap().begin().is_err(), "{name}");
+    }
+    let others = folders.read.detached();
+    folders.open("sub/b").unwrap();
+    assert_eq!((folders.read.find(&at("sub/b")).is_some(), others.find(&at("sub/b"))), (true, None));
+}
+
+#[test]
+fn a_folder_that_becomes_a_link_leads_nowhere() {
+    let folder = tree();
+    let at = |name: &str| folder.path().join(name);
+    let folders = Folders { graph: at("graph"), ..Folders::default() };
+    let inside = folder.path().canonicalize().unwrap().join("graph/sub");
+    // Admitted, and not opened yet.
+    let input = folders.admit_input("sub/b").unwrap();
+    let target = |name: &str| folders.target(&format!("sub/{name}")).unwrap();
+    let (begun, appended, new) = (target("begun"), target("appended"), target("new"));
+    fs::rename(at("graph/sub"), at("graph/moved")).unwrap();
+    symlink("../outside", at("graph/sub")).unwrap();
+    fs::write(at("outside/b"), "outside").unwrap();
+    // Without `openat2` a link in the middle is no folder.
+    let is_refused = |error: io::Error| {
+        [Errno::ELOOP, Errno::ENOTDIR].iter().any(|refused| error.raw_os_error() == Some(*refused as i32))
+    };
+    assert!(is_refused(InputFile::again(&input).unwrap_err()));
+    assert!(is_refused(Target::make(&inside, "made".as_ref(), at("graph/sub/made")).unwrap_err()));
+    assert!(folders.open("sub/b").unwrap_err().to_string().contains("--allow-path"));
+    // What was opened before stays where it was, whatever it is called by now.
+    begun.begin().unwrap().1.finish().unwrap();
+    appended.append().unwrap();
+    new.create_new().unwrap();
+    for name in ["begun", "appended", "new"] {
+        assert!(at("graph/moved").join(name).is_file() && !at("outside").join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn a_name_of_any_length_that_a_file_may_have_can_be_written() {
+    let folder = tree();
+    let graph = folder.path().join("graph");
+    for (letter, length) in [("a", 224), ("a", 225), ("a", MAX_NAME), ("ä", MAX_NAME / 2), ("€", MAX_NAME / 3)] {
+        let name = letter.repeat(length);
+        let (file, part) = Target::beneath(&graph, &name).unwrap().begin().unwrap();
+        assert!(part.path().is_file() && part.path().to_str().is_some(), "{name}");
+        drop(file);
+        // Nobody has locked it any more, as when a process was killed.
+        assert_eq!(left(&graph.join(&name)), [part.path()], "{name}");
+        part.finish().unwrap();
+        assert!(graph.join(&name).is_file() && left(&graph.join(&name)).is_empty(), "{name}");
+    }
+    assert!(Target::beneath(&graph, "a".repeat(MAX_NAME + 1)).unwrap().begin().is_err());
+    let (one, other) = ("a".repeat(300) + "1", "a".repeat(300) + "2");
+    assert_ne!(shortened(one.as_ref(), 100), shortened(other.as_ref(), 100));
+    assert_eq!(shortened(one.as_ref(), 100).len(), 100);
+}
+
+#[test]
+fn a_file_is_replaced_as_a_whole_and_a_link_is_not_followed() {
+    let folder = tree();
+    let graph = folder.path().join("graph");
+    replace(&graph, "to-c", b"new").unwrap();
+    assert_eq!(
+        (fs::read(graph.join("to-c")).unwrap(), fs::read(folder.path().join("outside/c")).unwrap()),
+        (b"new".to_vec(), b"outside/c".to_vec())
+    );
+    for name in ["", ".", "..", "a/b"] {
+        assert!(replace(&graph, name, b"").is_err(), "{name}");
+    }
+    assert!(replace(&graph, "sub", b"").is_err());
+    let names = fs::read_dir(&graph).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(
+        !names.into_iter().any(|name| name.as_bytes().ends_with(b".part") && name.as_bytes().starts_with(b".to-c"))
+    );
+}
