@@ -69,12 +69,12 @@ pub use node::backend;
 pub use node::emit::Emit;
 pub use node::error::{NodeError, NodeErrorKind};
 pub use node::intake::{OneOf, Picked};
+pub use node::metrics::Metrics;
+pub use node::planning::{Building, Given, Planning};
 pub use node::port::{Outputs, Port, PortList};
+pub use node::ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
 pub use node::trial::Trials;
-pub use node::{
-    Building, Claim, Cost, Given, InPort, Inputs, Many, Metrics, Next, Node, OutPort, Planning, PortType, Ports,
-    Progress, Reset, Set, Setting, Sink, Source, Taken, Transform,
-};
+pub use node::{Inputs, Many, Next, Node, PortType, Progress, Reset, Set, Sink, Source, Taken, Transform};
 pub use plan::place::{Why, WorkerPlan};
 pub use plan::registry::{Kind, Registry, Role};
 pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan, PathPlan, Plan};

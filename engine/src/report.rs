@@ -11,8 +11,8 @@ use crate::exec::endpoint::{HandleReport, Way};
 use crate::exec::shared::Failure;
 use crate::host::cpu::Pinned;
 use crate::ledger::{Recorded, Term};
-use crate::node::Metrics;
 use crate::node::backend::BackendStatus;
+use crate::node::metrics::Metrics;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 

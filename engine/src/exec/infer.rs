@@ -33,8 +33,11 @@ use crate::node::backend::{Backend, BackendError, BackendStatus, Prepared, Sessi
 use crate::node::emit::Emit;
 use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::intake::{Burst, Intake, ZipMany};
+use crate::node::metrics::Metrics;
+use crate::node::planning::{Given, Planning};
 use crate::node::port::PortSet;
-use crate::node::{Cost, Given, InPort, Many, Metrics, OutPort, Planning, Ports, Set};
+use crate::node::ports::{Cost, InPort, OutPort, Ports};
+use crate::node::{Many, Set};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

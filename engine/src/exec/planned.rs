@@ -3,11 +3,13 @@
 use crate::exec::endpoint::{Berth, Moored};
 use crate::exec::stage::{Blueprint, Common, Stage};
 use crate::exec::worker::Cx;
+use crate::node::PortType;
 use crate::node::emit::Begin;
 use crate::node::error::NodeError;
 use crate::node::intake::IntakeParts;
+use crate::node::planning::Building;
 use crate::node::port::PortParts;
-use crate::node::{Building, PortType, Ports};
+use crate::node::ports::Ports;
 
 /// What a planned node's stage is made of, on its thread.
 pub(crate) struct NodeParts {

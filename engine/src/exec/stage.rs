@@ -31,10 +31,11 @@ use crate::exec::worker::{Cx, Idler};
 use crate::host::sync::{Arc, Counter};
 use crate::ledger::{Hist, Term};
 use crate::message::payload::Header;
+use crate::node::Node;
 use crate::node::error::NodeError;
 use crate::node::intake::{Intake, Lead, Left, skew_of};
+use crate::node::metrics::Metrics;
 use crate::node::port::PortSet;
-use crate::node::{Metrics, Node};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -8,7 +8,7 @@ use crate::host::sync::Arc;
 use crate::host::wait::Bell;
 use crate::message::MAX_PORTS;
 use crate::message::tensor::{DType, Dim, MAX_RANK, Memory};
-use crate::node::Metrics;
+use crate::node::metrics::Metrics;
 use std::collections::BTreeSet;
 use std::fmt;
 

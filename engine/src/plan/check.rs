@@ -9,7 +9,7 @@ use crate::base::policy::WhenFull;
 use crate::base::unit::show_ns;
 use crate::file::spec::NodeSpec;
 use crate::message::tensor::Dim;
-use crate::node::{Claim, Cost, Ports};
+use crate::node::ports::{Claim, Cost, Ports};
 use crate::plan::place::WorkerPlan;
 use crate::plan::registry::Role;
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@ use crate::base::policy::Schedule;
 use crate::base::policy::Wait;
 use crate::file::spec::{CoreSpec, NodeSpec};
 use crate::host::cpu::Place;
-use crate::node::Cost;
+use crate::node::ports::Cost;
 use crate::plan::{EdgePlan, NodePlan};
 use std::collections::BTreeMap;
 

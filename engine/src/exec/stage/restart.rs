@@ -10,8 +10,9 @@ use crate::base::unit::Span;
 use crate::host::clock::Clock;
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
+use crate::node::Node;
 use crate::node::error::NodeError;
-use crate::node::{Building, Node, PlannedPorts};
+use crate::node::planning::{Building, PlannedPorts};
 use std::collections::VecDeque;
 
 /// Restarts of one node.

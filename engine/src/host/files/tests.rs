@@ -1,6 +1,7 @@
 //! What is opened, and what is not.
 
 use super::*;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::time::Instant;
 

@@ -12,7 +12,8 @@ use crate::host::sync::Arc;
 use crate::message::payload::Payload;
 use crate::message::pool::{Pool, pool_bytes};
 use crate::message::tensor::PortSpec;
-use crate::node::{PortType, Ports};
+use crate::node::PortType;
+use crate::node::ports::Ports;
 use crate::plan::Plan;
 use crate::run::error::RunError;
 
