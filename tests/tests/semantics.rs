@@ -2,30 +2,29 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-/// Where a page's test may be.
-const PLACES: &[&str] = &[
-    "tests/tests",
-    "tests/fuzz",
-    "engine/src",
-    "engine/src/edge",
-    "engine/src/stage",
-    "nodes/src/source",
-    "nodes/src/sink",
-    "nodes/tests",
-    "tools/tests",
-    "tools/tests/fuzz",
-    "backends/src",
-];
+/// Where a page's test may be, at any depth.
+const PLACES: &[&str] = &["tests/tests", "tests/fuzz", "engine/src", "nodes", "tools/tests", "backends/src"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// Every source file below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    files.into_iter().filter(is_source).chain(folders.iter().flat_map(|folder| sources(folder))).collect()
+}
+
 /// The texts of the files that a name such as `streams/network` may mean.
 fn texts(file: &str) -> Vec<String> {
-    let places = PLACES.iter().map(|folder| root().join(folder).join(file).with_extension("rs"));
-    places.filter_map(|place| std::fs::read_to_string(place).ok()).collect()
+    static SOURCES: LazyLock<Vec<PathBuf>> =
+        LazyLock::new(|| PLACES.iter().flat_map(|place| sources(&root().join(place))).collect());
+    let named = SOURCES.iter().filter(|source| source.ends_with(format!("{file}.rs")));
+    named.filter_map(|source| std::fs::read_to_string(source).ok()).collect()
 }
 
 /// The tests that a line of a page names.

@@ -865,7 +865,7 @@ mod tests {
             return;
         }
         let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "pool::tests::a_count_that_would_wrap_ends_the_process"]).env(CHILD, "1");
+        again.args(["--exact", "message::pool::tests::a_count_that_would_wrap_ends_the_process"]).env(CHILD, "1");
         let ended = again.output().unwrap();
         assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
     }
