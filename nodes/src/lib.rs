@@ -1,9 +1,13 @@
 //! The stock nodes of `limen`: what most graphs begin with, end with, and do to tensors in between.
 //!
-//! One file defines one kind: [`source`] begins messages (image files, generated patterns, tables, a timer, bytes from files,
-//! sockets and devices), [`transform`] turns them into others (pixels into model inputs, model outputs into answers),
-//! [`sink`] ends them (tables, JSON lines, the terminal, a score, bytes again); [`stream`] is what byte streams have in
-//! common. [`register`] makes them known by the names a graph file uses.
+//! One file of [`source`], [`transform`] or [`sink`] defines one kind: sources begin messages (image files, generated
+//! patterns, tables, a timer, bytes from files, sockets and devices), transforms turn them into others (pixels into model
+//! inputs, model outputs into answers), sinks end them (tables, JSON lines, the terminal, a score, bytes again).
+//! [`register`] makes them known by the names a graph file uses.
+//!
+//! Kinds never name each other. What several of them use is in the folders below them, none of which names another:
+//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`] (files that are read and written), `tensor` (shapes,
+//! boxes, elements as text), `pattern` (what is generated), `pace` (when an open-loop source sends).
 //!
 //! Every payload is a [`limen::Tensor`]. Nothing here allocates per message once its buffers have grown, except image
 //! decoders; nothing read from a file, a socket or a device can panic; there is no unsafe code. Models are not here: they are kinds of
@@ -12,12 +16,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 
-mod boxes;
-mod scene;
-mod shape;
+pub mod file;
+mod pace;
+mod pattern;
 pub mod sink;
 pub mod source;
 pub mod stream;
+mod tensor;
 pub mod transform;
 
 use limen::{Registry, Tensor};

@@ -6,13 +6,9 @@ pub mod file;
 pub mod jsonl;
 pub mod npy;
 pub mod null;
-mod output_file;
 pub mod score;
 pub mod serial;
 pub mod stdout;
 pub mod tcp;
-mod text;
 pub mod udp;
 pub mod wav;
-
-pub use output_file::Exists;

@@ -7,11 +7,10 @@
 pub(crate) mod address;
 pub(crate) mod backoff;
 pub(crate) mod framing;
-pub(crate) mod links;
 pub(crate) mod outgoing;
-pub(crate) mod peer;
 pub(crate) mod ready;
-pub(crate) mod tty;
+pub(crate) mod serial_port;
+pub(crate) mod tcp;
 
 pub use address::Address;
 pub use framing::Framing;

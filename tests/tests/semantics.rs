@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 /// Where a page's test may be, at any depth.
-const PLACES: &[&str] = &["tests/tests", "tests/fuzz", "engine/src", "nodes", "tools/tests", "backends/src"];
+const PLACES: &[&str] = &["tests/tests", "tests/fuzz", "engine/src", "nodes", "tools", "backends/src"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

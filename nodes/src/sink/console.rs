@@ -1,6 +1,6 @@
 //! The terminal.
 
-use super::text::{Form, Values};
+use crate::tensor::text::{Form, Values};
 use limen::{
     Building, Cost, Given, Many, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink, Tensor,
     is_terminal_control,

@@ -1,7 +1,7 @@
 //! Tables.
 
-use super::output_file::{self, Exists, OutputFile};
-use super::text::{Form, Values};
+use crate::file::output_file::{self, Exists, OutputFile};
+use crate::tensor::text::{Form, Values};
 use limen::{
     Building, Cost, DType, Dim, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set,
     Sink, Tensor,

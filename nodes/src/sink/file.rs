@@ -1,6 +1,6 @@
 //! Lines or chunks of a file.
 
-use super::output_file::{self, Exists, OutputFile};
+use crate::file::output_file::{self, Exists, OutputFile};
 use crate::stream::{self, Framing};
 use limen::{Building, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink, Tensor};
 use schemars::JsonSchema;

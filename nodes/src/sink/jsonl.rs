@@ -1,7 +1,7 @@
 //! JSON, one object a line.
 
-use super::output_file::{self, Exists, OutputFile};
-use super::text::{Form, Values};
+use crate::file::output_file::{self, Exists, OutputFile};
+use crate::tensor::text::{Form, Values};
 use limen::{
     Building, Cost, Given, Many, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink,
     Tensor,

@@ -1,6 +1,6 @@
 //! Arrays for NumPy.
 
-use super::output_file::{self, Exists, OutputFile};
+use crate::file::output_file::{self, Exists, OutputFile};
 use limen::{
     Building, Cost, DType, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink,
     Tensor,

@@ -1,6 +1,6 @@
 //! How good the answers are.
 
-use crate::boxes::{self, Row};
+use crate::tensor::boxes::{self, Row};
 use limen::{
     Building, Cost, DType, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink,
     Tensor,

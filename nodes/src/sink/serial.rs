@@ -1,17 +1,14 @@
 //! Messages to a serial device.
 
-use crate::stream::backoff::Backoff;
 use crate::stream::outgoing::{Outgoing, Sent};
-use crate::stream::tty::{self, Tty};
+use crate::stream::serial_port::{self, SerialPort};
 use crate::stream::{self, Framing};
 use limen::{
-    Building, Claim, Clock, Cost, Descriptors, Given, Interest, Message, Metrics, Node, NodeError, PlanErrors,
-    Planning, Ports, Progress, Sink, Tensor, Time, Watched,
+    Building, Claim, Clock, Cost, Given, Interest, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports,
+    Progress, Sink, Tensor, Time,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs::File;
-use std::io;
 
 /// How much longer than it takes on the wire a message may take, ns.
 const PATIENCE: u64 = 100_000_000;
@@ -35,15 +32,11 @@ pub struct Config {
 /// The node.
 #[derive(Debug)]
 pub struct Serial {
-    tty: Tty,
-    port: Option<Watched<File>>,
-    descriptors: Descriptors,
+    port: SerialPort,
     out: Outgoing,
     framing: Framing,
     baud: u64,
     frame: Vec<u8>,
-    backoff: Backoff,
-    due: Time,
     clock: Clock,
     sent: u64,
     unsent: u64,
@@ -59,13 +52,9 @@ impl Serial {
         self.clock.now() + wire + PATIENCE
     }
 
-    fn open(&self) -> io::Result<Watched<File>> {
-        self.descriptors.watch(self.tty.open()?, Interest::Nothing)
-    }
-
     /// Has the worker wait for room, where there is something to write.
     fn listen(&self) {
-        if let Some(port) = &self.port {
+        if let Some(port) = self.port.file() {
             port.set_interest(if self.out.is_behind() { Interest::Write } else { Interest::Nothing });
         }
     }
@@ -73,8 +62,7 @@ impl Serial {
     fn close(&mut self) {
         self.partial += u64::from(self.out.is_behind());
         self.out = Outgoing::default();
-        self.port = None;
-        self.due = self.backoff.after(self.clock.now());
+        self.port.close(self.clock.now());
     }
 }
 
@@ -87,27 +75,19 @@ impl Node for Serial {
         let mut ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
         // A message as it goes over the wire, and what the device has not taken of it.
         ports = ports.memory(largest.saturating_mul(2));
-        if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
+        if let Some(path) = serial_port::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for writing", path.display())));
         }
         errors.into_result(ports)
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let tty = Tty::new(&config.device, config.baud, cx.folders())?;
-        let descriptors = cx.descriptors();
-        let port = tty.open().and_then(|port| descriptors.watch(port, Interest::Nothing));
-        let port = port.map_err(|error| tty.error(error))?;
         Ok(Serial {
-            tty,
-            port: Some(port),
-            descriptors,
+            port: SerialPort::open(&config.device, config.baud, Interest::Nothing, cx)?,
             out: Outgoing::default(),
             framing: config.framing,
             baud: config.baud.into(),
             frame: Vec::new(),
-            backoff: Backoff::new(cx.node(), cx.now()),
-            due: Time::ZERO,
             clock: cx.clock(),
             sent: 0,
             unsent: 0,
@@ -132,14 +112,14 @@ impl Sink for Serial {
         self.frame.clear();
         self.framing.write(input.body.bytes(), &mut self.frame)?;
         let until = self.until();
-        let Some(port) = &self.port else {
+        let Some(port) = self.port.file() else {
             self.unsent += 1;
             return Ok(());
         };
         match self.out.send(&**port, &self.frame, until) {
             Sent::Done => {
                 self.sent += 1;
-                self.backoff.reset();
+                self.port.reset_backoff();
             }
             Sent::Full => self.full += 1,
             Sent::Closed => {
@@ -153,17 +133,12 @@ impl Sink for Serial {
 
     fn progress(&mut self) -> Result<Progress, NodeError> {
         let now = self.clock.now();
-        if self.port.is_none() && self.due <= now {
-            match self.open() {
-                Ok(port) => self.port = Some(port),
-                Err(_) => self.due = self.backoff.after(now),
-            }
-        }
-        let Some(port) = &self.port else { return Ok(Progress::Takes(self.due)) };
+        self.port.reopen(now);
+        let Some(port) = self.port.file() else { return Ok(Progress::Takes(self.port.due())) };
         self.out.catch_up(&**port);
         if self.out.is_closed {
             self.close();
-            return Ok(Progress::Takes(self.due));
+            return Ok(Progress::Takes(self.port.due()));
         }
         self.listen();
         Ok(self.out.waits_until(now).map_or(Progress::Takes(Time::NEVER), Progress::WhenReady))

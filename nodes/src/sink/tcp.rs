@@ -1,8 +1,8 @@
 //! Messages to connections.
 
-use crate::source::tcp::{check, claim, idle_after, open};
-use crate::stream::links::{Links, Who};
 use crate::stream::outgoing::Sent;
+use crate::stream::tcp::TcpConfig;
+use crate::stream::tcp::links::{Links, Who};
 use crate::stream::{self, Address, Framing};
 use limen::unit::Span;
 use limen::{
@@ -42,6 +42,13 @@ pub struct Config {
     pub idle: Option<Span>,
 }
 
+impl Config {
+    fn tcp(&self) -> TcpConfig {
+        let Config { listen, connect, max_connections, idle, .. } = *self;
+        TcpConfig { listen, connect, max_connections, idle }
+    }
+}
+
 /// The node.
 #[derive(Debug)]
 pub struct Tcp {
@@ -69,21 +76,29 @@ impl Node for Tcp {
 
     fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        check(config.listen, config.connect, config.max_connections, config.idle, &mut errors);
+        let tcp = config.tcp();
+        tcp.check(&mut errors);
         // A message as it goes over the wire, and what each peer has not taken of it.
-        let connections = if config.listen.is_some() { config.max_connections.unwrap_or(16) } else { 1 };
         let largest = given.single().and_then(|spec| spec.max_bytes()).unwrap_or(0);
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
-        let ports = ports.memory(largest.saturating_mul(connections.saturating_add(1)));
-        errors.into_result(claim(ports, config.listen, config.connect))
+        let ports = ports.memory(largest.saturating_mul(tcp.most().saturating_add(1)));
+        errors.into_result(tcp.claim(ports))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { listen, connect, framing, max_connections, idle } = config;
         // Nothing is read but what is thrown away.
-        let links = open(listen, connect, max_connections, Framing::Raw, 4 << 10, idle_after(Who::Reader, idle), cx)?;
+        let links = config.tcp().open(Framing::Raw, 4 << 10, Who::Reader, cx)?;
         let greeting = cx.now() + GREETING;
-        Ok(Tcp { links, framing, clock: cx.clock(), greeting, frame: Vec::new(), sent: 0, unsent: 0, full: 0 })
+        Ok(Tcp {
+            links,
+            framing: config.framing,
+            clock: cx.clock(),
+            greeting,
+            frame: Vec::new(),
+            sent: 0,
+            unsent: 0,
+            full: 0,
+        })
     }
 
     fn metrics(&self, to: &mut Metrics) {

@@ -1,6 +1,6 @@
 //! Sound to files.
 
-use super::output_file::{self, Exists, OutputFile};
+use crate::file::output_file::{self, Exists, OutputFile};
 use hound::{SampleFormat, WavSpec, WavWriter};
 use limen::unit::Rate;
 use limen::{

@@ -1,14 +1,13 @@
 //! Numbers from a table.
 
-use super::pace::Pace;
+use crate::pace::Pace;
 use crate::stream;
-use crate::stream::framing::TooLarge;
 use csv_core::{ReadRecordResult, Reader};
 use limen::files::InputFile;
 use limen::unit::{Bytes, Rate};
 use limen::{
-    Building, Cost, DType, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source,
-    Tensor,
+    Building, Cost, DType, Emit, Folders, Given, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, PortSpec,
+    Ports, Source, Tensor,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -223,7 +222,8 @@ impl Table {
             }
             Ok(Read::TooLong(bytes)) => {
                 let max = self.reader.fields.len() - 1;
-                Some(Err(TooLarge(bytes).error(place(self.reader.line), max)))
+                let what = place(self.reader.line);
+                Some(Err(NodeErrorKind::TooLarge { what, size: bytes, bound: max, key: "max_bytes" }.into()))
             }
             Ok(Read::End) => None,
             Err(error) => Some(Err(self.blame(error))),

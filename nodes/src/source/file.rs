@@ -1,6 +1,7 @@
 //! Lines or chunks of a file.
 
-use super::pace::Pace;
+use crate::file::input_file;
+use crate::pace::Pace;
 use crate::stream::framing::{Deframer, TooLarge};
 use crate::stream::{self, Framing};
 use limen::files::InputFile;
@@ -40,14 +41,6 @@ pub struct Config {
 
 fn one() -> u32 {
     1
-}
-
-/// What is wrong with a file while planning, and the way out.
-pub(crate) type Wrong = (String, &'static str);
-
-/// Opens a regular file where the graph may read.
-pub(crate) fn open(path: &str, folders: &Folders) -> Result<InputFile, Wrong> {
-    folders.open(path).map_err(|error| (error.to_string(), error.help()))
 }
 
 /// The node.
@@ -156,7 +149,7 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
     if config.repeat == 0 {
         errors.at("repeat", "0 passes over the file send nothing").help("write 1 or more");
     }
-    if let Err((message, help)) = open(&config.path, folders) {
+    if let Err((message, help)) = input_file::open(&config.path, folders) {
         errors.at("path", message).help(help);
     }
     let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
@@ -257,24 +250,5 @@ mod tests {
             assert!(said[n].starts_with(expected) && said[n + 3].starts_with(expected), "{said:?}");
         }
         assert_eq!(said.len(), 6);
-    }
-
-    #[test]
-    fn only_files_of_the_graph_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let folders = Folders { graph: folder.path().into(), ..Folders::default() };
-        let fifo = folder.path().join("fifo");
-        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        std::os::unix::fs::symlink("/dev/zero", folder.path().join("zero")).unwrap();
-        for (path, expected) in [
-            ("../f", "--allow-path"),
-            ("zero", "--allow-path"),
-            ("none", "No such file"),
-            ("fifo", "not a regular file"),
-            (".", "not a regular file"),
-        ] {
-            let (message, help) = open(path, &folders).unwrap_err();
-            assert!(message.contains(expected) && !help.is_empty(), "{path}: {message}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Images from files, in the order of their names.
 
-use super::pace::Pace;
-use super::picture::{self, Found, Size};
+use crate::file::image_file::{self, Found, Size};
+use crate::pace::Pace;
 use limen::unit::Rate;
 use limen::{
     Building, Content, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec,
@@ -94,7 +94,7 @@ impl Node for ImageFiles {
                 errors.at("path", message).help("write a file or a pattern below the graph file's folder, such as `data/*.png`, or allow another folder with `--allow-path DIR`");
             }
             Ok(files) => {
-                match picture::size_of_file(&files[0]) {
+                match image_file::size_of_file(&files[0]) {
                     Ok(found) => size = Some((found, files.len())),
                     Err(error) => {
                         errors
@@ -129,7 +129,7 @@ impl Node for ImageFiles {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let files = find(&config.path, cx.folders()).map_err(|why| NodeError::input(&*config.path, why))?;
-        let size = picture::size_of_file(&files[0])?;
+        let size = image_file::size_of_file(&files[0])?;
         let labels = files.iter().map(|f| config.label.of(&f.path).unwrap_or_default()).collect();
         let left = files.len() as u64 * u64::from(config.repeat);
         Ok(ImageFiles { files, labels, size, pace: Pace::new(config.rate), left, at: 0, bytes: Vec::new() })
@@ -158,9 +158,9 @@ impl Source for ImageFiles {
         let found = &self.files[at];
         let path = &found.path;
         if out.0.is_connected() {
-            picture::read(found, self.size, &mut self.bytes)?;
+            image_file::read(found, self.size, &mut self.bytes)?;
             let mut image = out.0.loan(&header)?;
-            picture::decode(&self.bytes, self.size, image.bytes_mut())
+            image_file::decode(&self.bytes, self.size, image.bytes_mut())
                 .map_err(|why| NodeError::input(path.display().to_string(), why))?;
             out.0.send(image);
         }

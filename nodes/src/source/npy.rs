@@ -1,7 +1,7 @@
 //! Arrays from NumPy's files.
 
-use super::file::{self, Wrong};
-use super::pace::Pace;
+use crate::file::input_file::{self, Wrong};
+use crate::pace::Pace;
 use limen::files::InputFile;
 use limen::unit::Rate;
 use limen::{
@@ -143,7 +143,7 @@ impl Header {
 
 /// Opens a file and reads its header.
 fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, Header), Wrong> {
-    let file = file::open(&config.path, folders)?;
+    let file = input_file::open(&config.path, folders)?;
     let path = file.path().to_path_buf();
     let help = "save the array anew with `numpy.save`";
     let wrong = |message: String| (format!("`{}`: {message}", path.display()), help);

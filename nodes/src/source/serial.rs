@@ -1,18 +1,16 @@
 //! Messages from a serial device.
 
-use crate::stream::backoff::Backoff;
 use crate::stream::framing::Deframer;
 use crate::stream::ready::{self, Read};
-use crate::stream::tty::{self, Tty};
+use crate::stream::serial_port::{self, SerialPort};
 use crate::stream::{self, Framing, OnClose};
 use limen::unit::Bytes;
 use limen::{
-    Building, Claim, Cost, Descriptors, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning,
-    Ports, Source, Tensor, Time, Watched,
+    Building, Claim, Cost, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+    Tensor, Time,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fs::File;
 use std::io::Read as _;
 
 /// Receives messages from a serial device: `bytes` `u8[≤max_bytes]`.
@@ -44,15 +42,10 @@ pub struct Config {
 /// The node.
 #[derive(Debug)]
 pub struct Serial {
-    tty: Tty,
-    port: Option<Watched<File>>,
-    descriptors: Descriptors,
+    port: SerialPort,
     framing: Framing,
     deframer: Deframer,
     on_close: OnClose,
-    backoff: Backoff,
-    /// When to open the device again.
-    due: Time,
     heard: Time,
     received: u64,
     too_large: u64,
@@ -63,11 +56,10 @@ pub struct Serial {
 impl Serial {
     /// The device is gone.
     fn close(&mut self, now: Time) {
-        self.port = None;
+        self.port.close(now);
         self.disconnects += 1;
         self.partial += u64::from(self.deframer.is_partial());
         self.deframer.clear();
-        self.due = self.backoff.after(now);
     }
 }
 
@@ -83,26 +75,18 @@ impl Node for Serial {
             .memory(stream::buffer(config.max_bytes))
             .live()
             .endless();
-        if let Some(path) = tty::check(&config.device, config.baud, cx.folders, &mut errors) {
+        if let Some(path) = serial_port::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
         }
         errors.into_result(ports)
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let tty = Tty::new(&config.device, config.baud, cx.folders())?;
-        let descriptors = cx.descriptors();
-        let port = tty.open().and_then(|port| descriptors.watch(port, Interest::Read));
-        let port = port.map_err(|error| tty.error(error))?;
         Ok(Serial {
-            tty,
-            port: Some(port),
-            descriptors,
+            port: SerialPort::open(&config.device, config.baud, Interest::Read, cx)?,
             framing: config.framing,
             deframer: Deframer::new(config.framing, config.max_bytes.0 as usize),
             on_close: config.on_close,
-            backoff: Backoff::new(cx.node(), cx.now()),
-            due: Time::ZERO,
             heard: Time::ZERO,
             received: 0,
             too_large: 0,
@@ -141,28 +125,20 @@ impl Source for Serial {
             None => {}
         }
         let now = out.clock();
-        let Some(port) = &self.port else {
+        let Some(port) = self.port.file() else {
             if self.on_close == OnClose::End {
                 return Ok(Next::Done);
             }
-            if self.due <= now {
-                let port = self.tty.open().and_then(|port| self.descriptors.watch(port, Interest::Read));
-                self.port = port.ok();
-                self.due = match self.port {
-                    Some(_) => {
-                        out.begin_segment();
-                        now
-                    }
-                    None => self.backoff.after(now),
-                };
+            if self.port.reopen(now) {
+                out.begin_segment();
             }
-            return Ok(Next::At(self.due));
+            return Ok(Next::At(self.port.due()));
         };
         match ready::outcome((&**port).read(self.deframer.space())) {
             Ok(Read::Some(n)) => {
                 self.heard = now;
                 self.deframer.filled(n);
-                self.backoff.reset();
+                self.port.reset_backoff();
             }
             Ok(Read::Nothing) => return Ok(Next::WhenReady(Time::NEVER)),
             // An unplugged device answers with one or the other.

@@ -1,9 +1,9 @@
 //! Generated tensors, for benches, tests and graphs that need no files.
 
-use super::pace::Pace;
-use super::pattern::{self, Ramp};
-use crate::boxes;
-use crate::scene::{self, MAX_OBJECTS};
+use crate::pace::Pace;
+use crate::pattern::scene::{self, MAX_OBJECTS};
+use crate::pattern::{self, Ramp};
+use crate::tensor::boxes;
 use limen::unit::Rate;
 use limen::{
     Building, Cost, DType, Emit, Given, Header, MAX_RANK, Many, Next, Node, NodeError, PlanErrors, Planning, PortSpec,

@@ -1,12 +1,10 @@
 //! Messages from connections.
 
-use crate::stream::backoff::Backoff;
-use crate::stream::links::{self, Idle, Links, Who};
+use crate::stream::tcp::TcpConfig;
+use crate::stream::tcp::links::{Links, Who};
 use crate::stream::{self, Address, Framing, OnClose};
 use limen::unit::{Bytes, Span};
-use limen::{
-    Building, Claim, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor,
-};
+use limen::{Building, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -42,76 +40,10 @@ pub struct Config {
     pub on_close: OnClose,
 }
 
-/// Which of the two ways a node's config names.
-pub(crate) fn check(
-    listen: Option<Address>,
-    connect: Option<Address>,
-    max_connections: Option<usize>,
-    idle: Option<Span>,
-    errors: &mut PlanErrors,
-) {
-    if idle.is_some_and(|idle| idle.as_nanos() == 0) {
-        errors.at("idle", "a connection that is let go at once").help("write a time, such as `30s`, or leave it out");
-    }
-    match (listen, connect) {
-        (None, None) => {
-            errors
-                .node("neither `listen` nor `connect` says where the other end is")
-                .help("write `listen: 9000` to wait for connections, or `connect: 192.168.1.5:9000` to make one");
-        }
-        (Some(_), Some(_)) => {
-            errors.at("connect", "a node listens or connects, not both").help("leave one out; two nodes do both");
-        }
-        _ => {}
-    }
-    match max_connections {
-        Some(_) if listen.is_none() => {
-            errors.at("max_connections", "a node that connects has one connection").help("leave it out");
-        }
-        Some(n) if n == 0 || n > links::MOST => {
-            let message = format!("{n} connections, where 1 to {} are possible", links::MOST);
-            errors.at("max_connections", message).help(format!("write a number from 1 to {}", links::MOST));
-        }
-        _ => {}
-    }
-}
-
-/// Claims the port a node listens on, and says whom it connects to.
-pub(crate) fn claim(ports: Ports, listen: Option<Address>, connect: Option<Address>) -> Ports {
-    let Some(address) = listen else {
-        return connect.into_iter().fold(ports, |ports, address| ports.note(format!("connects to {address}")));
-    };
-    let ports = ports.claim(Claim::Device(format!("tcp {address}")));
-    if !address.is_elsewhere() {
-        return ports;
-    }
-    ports.public(format!("listens on {address}: other machines can connect to it"))
-}
-
-/// What counts as idle, and how long that may last.
-pub(crate) fn idle_after(who: Who, idle: Option<Span>) -> Idle {
-    Idle { who, after: idle.map_or(0, Span::as_nanos) }
-}
-
-/// The connections that a config asks for.
-pub(crate) fn open(
-    listen: Option<Address>,
-    connect: Option<Address>,
-    most: Option<usize>,
-    framing: Framing,
-    max: usize,
-    idle: Idle,
-    cx: &Building<'_>,
-) -> Result<Links, NodeError> {
-    match (listen, connect) {
-        (Some(address), _) => {
-            Links::listen(address, most.unwrap_or(16), framing, max, idle, cx.clock(), cx.descriptors())
-        }
-        (None, Some(address)) => {
-            let backoff = Backoff::new(cx.node(), cx.now());
-            Ok(Links::connect(address, backoff, framing, max, idle, cx.clock(), cx.descriptors()))
-        }
-        (None, None) => Err(NodeError::input("tcp", "neither `listen` nor `connect`")),
+impl Config {
+    fn tcp(&self) -> TcpConfig {
+        let Config { listen, connect, max_connections, idle, .. } = *self;
+        TcpConfig { listen, connect, max_connections, idle }
     }
 }
 
@@ -175,21 +107,20 @@ impl Node for Tcp {
 
     fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        check(config.listen, config.connect, config.max_connections, config.idle, &mut errors);
+        let tcp = config.tcp();
+        tcp.check(&mut errors);
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
-        let connections = if config.listen.is_some() { config.max_connections.unwrap_or(16) } else { 1 };
-        ports = ports.memory(connections.saturating_mul(stream::buffer(config.max_bytes)));
+        ports = ports.memory(tcp.most().saturating_mul(stream::buffer(config.max_bytes)));
         if config.on_close != OnClose::End {
             ports = ports.endless();
         }
-        errors.into_result(claim(ports, config.listen, config.connect))
+        errors.into_result(tcp.claim(ports))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { listen, connect, framing, max_bytes, max_connections, idle, on_close, .. } = config;
-        let links =
-            open(listen, connect, max_connections, framing, max_bytes.0 as usize, idle_after(Who::Sender, idle), cx)?;
+        let Config { framing, on_close, .. } = config;
+        let links = config.tcp().open(framing, config.max_bytes.0 as usize, Who::Sender, cx)?;
         Ok(Tcp { links, framing, on_close, at: 0, received: 0, connections: 0 })
     }
 

@@ -1,6 +1,6 @@
 //! A clock as a source.
 
-use super::pace::Pace;
+use crate::pace::Pace;
 use limen::unit::Rate;
 use limen::{
     Building, DType, Emit, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source, Tensor,

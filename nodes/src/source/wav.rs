@@ -1,7 +1,7 @@
 //! Sound from files.
 
-use super::file::{self, Wrong};
-use super::pace::Pace;
+use crate::file::input_file::{self, Wrong};
+use crate::pace::Pace;
 use hound::{SampleFormat, WavReader, WavSpec};
 use limen::files::InputFile;
 use limen::unit::Rate;
@@ -58,7 +58,7 @@ const MAX_FRAMES: usize = 1 << 20;
 
 /// Opens a file and reads its header.
 fn open(path: &str, folders: &Folders) -> Result<(PathBuf, WavReader<BufReader<InputFile>>), Wrong> {
-    let file = file::open(path, folders)?;
+    let file = input_file::open(path, folders)?;
     let path = file.path().to_path_buf();
     let wrong = |message: String| {
         (format!("`{}`: {message}", path.display()), "write the path of a WAV file with PCM or float samples")

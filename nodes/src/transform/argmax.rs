@@ -1,6 +1,6 @@
 //! The place and value of the maximum.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{
     Building, DType, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor, Transform,
 };

@@ -1,6 +1,6 @@
 //! Any element type to any other.
 
-use crate::shape;
+use crate::tensor::shape;
 use half::{bf16, f16};
 use limen::{
     Building, Cost, DType, Element, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, Ports, Tensor,

@@ -1,6 +1,6 @@
 //! One message of every few.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{
     Building, Emit, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor, Transform,
 };

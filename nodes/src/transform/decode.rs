@@ -1,6 +1,6 @@
 //! Numbers out of packets.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{
     Building, DType, Emit, Given, MAX_PORTS, Many, Message, Metrics, Node, NodeError, OutPort, PlanErrors, Planning,
     PortSpec, Ports, Tensor, Transform,

@@ -1,6 +1,6 @@
 //! The boxes in a detector's answer.
 
-use crate::boxes::{self, ROW, Row};
+use crate::tensor::boxes::{self, ROW, Row};
 use limen::{
     Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor,
     Transform,

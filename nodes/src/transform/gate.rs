@@ -1,6 +1,6 @@
 //! Lets messages through, or not.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{Building, Emit, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform};
 use schemars::JsonSchema;
 use serde::Deserialize;

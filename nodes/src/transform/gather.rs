@@ -1,6 +1,6 @@
 //! Many messages become one tensor again.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::unit::Span;
 use limen::{
     Building, Dim, Emit, Given, Header, MAX_RANK, Message, Metrics, Node, NodeError, OutPort, PlanErrors, Planning,

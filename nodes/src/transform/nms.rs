@@ -1,6 +1,6 @@
 //! One box for each object.
 
-use crate::boxes::{self, ROW, Row};
+use crate::tensor::boxes::{self, ROW, Row};
 use limen::{
     Building, Cost, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform,
 };

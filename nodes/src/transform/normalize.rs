@@ -1,6 +1,6 @@
 //! Mean and standard deviation per channel.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{
     Building, Cost, DType, Emit, Given, Layout, Node, NodeError, PlanErrors, Planning, Ports, Tensor, TensorMut,
     Transform,

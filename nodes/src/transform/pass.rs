@@ -1,6 +1,6 @@
 //! Nothing at all, for measuring what a hop costs and for naming a place in a graph.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{Building, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform};
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Images of another size.
 
-use crate::shape;
+use crate::tensor::shape;
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use limen::{

@@ -1,6 +1,6 @@
 //! One tensor becomes many messages.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{
     Building, Dim, Emit, Given, Message, Node, NodeError, OutPort, PlanErrors, Planning, PortSpec, Ports, Tensor,
     Transform,

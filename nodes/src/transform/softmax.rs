@@ -1,6 +1,6 @@
 //! Scores to probabilities.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{
     Building, Cost, DType, Emit, Given, Node, NodeError, PlanErrors, Planning, Ports, Tensor, TensorMut, Transform,
 };

@@ -1,6 +1,6 @@
 //! Which elements are high enough.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{
     Building, DType, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Reset, Tensor,
     Transform,

@@ -1,6 +1,6 @@
 //! No more often than so many times a second.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::unit::Rate;
 use limen::{
     Building, Emit, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor, Transform,

@@ -1,6 +1,6 @@
 //! Pixels to the numbers a model takes.
 
-use crate::shape;
+use crate::tensor::shape;
 use half::f16;
 use limen::{
     Building, Cost, DType, Element, Emit, Given, Layout, Message, Node, NodeError, PlanErrors, Planning, PortSpec,

@@ -1,6 +1,6 @@
 //! The places and values of the greatest elements.
 
-use crate::boxes;
+use crate::tensor::boxes;
 use limen::{
     Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor,
     Transform,

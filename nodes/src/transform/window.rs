@@ -1,6 +1,6 @@
 //! Several messages as one.
 
-use crate::shape;
+use crate::tensor::shape;
 use limen::{
     Building, Dim, Emit, Given, Header, MAX_RANK, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports,
     Reset, Tensor, Transform,

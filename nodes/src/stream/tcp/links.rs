@@ -1,10 +1,10 @@
 //! The connections of one node: those that others make to it, or the one it makes, again and again.
 
-use super::address::Address;
-use super::backoff::Backoff;
-use super::framing::Framing;
 use super::peer::Peer;
-use super::ready::Read;
+use crate::stream::address::Address;
+use crate::stream::backoff::Backoff;
+use crate::stream::framing::Framing;
+use crate::stream::ready::Read;
 use arrayvec::ArrayVec;
 use limen::{Clock, Descriptors, Interest, Metrics, NodeError, Time, Watched};
 use nix::errno::Errno;

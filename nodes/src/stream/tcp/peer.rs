@@ -1,8 +1,8 @@
 //! One connection: what comes of it, and what it takes.
 
-use super::framing::{Deframer, Framing};
-use super::outgoing::{Outgoing, Sent};
-use super::ready::{self, Read};
+use crate::stream::framing::{Deframer, Framing};
+use crate::stream::outgoing::{Outgoing, Sent};
+use crate::stream::ready::{self, Read};
 use limen::{Interest, Time, Watched};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, Read as _};

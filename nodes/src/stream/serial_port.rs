@@ -1,6 +1,7 @@
-//! Serial devices.
+//! A serial device, as the source and the sink of that name have it.
 
-use limen::{Folders, NodeError, PlanErrors};
+use super::backoff::Backoff;
+use limen::{Building, Descriptors, Folders, Interest, NodeError, PlanErrors, Time, Watched};
 use nix::sys::termios::{
     BaudRate, ControlFlags, FlushArg, SetArg, cfmakeraw, cfsetspeed, tcflush, tcgetattr, tcsetattr,
 };
@@ -31,28 +32,80 @@ const SPEEDS: [(u32, BaudRate); 18] = [
     (4_000_000, BaudRate::B4000000),
 ];
 
-/// Where a device is, and how fast.
-#[derive(Debug, Clone)]
-pub(crate) struct Tty {
-    device: String,
-    folders: Folders,
-    baud: u32,
-}
-
 fn speed(baud: u32) -> Option<BaudRate> {
     SPEEDS.iter().find(|(n, _)| *n == baud).map(|(_, speed)| *speed)
 }
 
-impl Tty {
-    /// What a config says, for a node that is built.
-    pub(crate) fn new(device: &str, baud: u32, folders: &Folders) -> Result<Self, NodeError> {
-        folders.input(device).map_err(|why| NodeError::input(device, why))?;
-        Ok(Tty { device: device.into(), folders: folders.clone(), baud })
+/// A device that is opened when the graph starts, and opened again when it was unplugged and is back.
+#[derive(Debug)]
+pub(crate) struct SerialPort {
+    path: String,
+    folders: Folders,
+    baud: u32,
+    /// `None` while the device is gone.
+    file: Option<Watched<File>>,
+    /// What the worker waits for at first.
+    interest: Interest,
+    descriptors: Descriptors,
+    backoff: Backoff,
+    /// When to open it again.
+    due: Time,
+}
+
+impl SerialPort {
+    /// Opens the device that a config names, for a node that is built.
+    pub(crate) fn open(path: &str, baud: u32, interest: Interest, cx: &Building<'_>) -> Result<Self, NodeError> {
+        let folders = cx.folders().clone();
+        folders.input(path).map_err(|why| NodeError::input(path, why))?;
+        let mut port = SerialPort {
+            path: path.into(),
+            folders,
+            baud,
+            file: None,
+            interest,
+            descriptors: cx.descriptors(),
+            backoff: Backoff::new(cx.node(), cx.now()),
+            due: Time::ZERO,
+        };
+        let opened = port.open_file();
+        port.file = Some(opened.map_err(|error| NodeError::file(port.folders.graph.join(path), error))?);
+        Ok(port)
+    }
+
+    /// The open device; `None` while it is gone.
+    pub(crate) fn file(&self) -> Option<&Watched<File>> {
+        self.file.as_ref()
+    }
+
+    /// The device is gone.
+    pub(crate) fn close(&mut self, now: Time) {
+        self.file = None;
+        self.due = self.backoff.after(now);
+    }
+
+    /// The device works: when it is gone the next time, it is soon tried again.
+    pub(crate) fn reset_backoff(&mut self) {
+        self.backoff.reset();
+    }
+
+    /// Opens a device that is gone, where it is time. True where it is open again.
+    pub(crate) fn reopen(&mut self, now: Time) -> bool {
+        if self.file.is_some() || self.due > now {
+            return false;
+        }
+        self.file = self.open_file().ok();
+        self.due = if self.file.is_some() { now } else { self.backoff.after(now) };
+        self.file.is_some()
+    }
+
+    /// When to open a device that is gone.
+    pub(crate) fn due(&self) -> Time {
+        self.due
     }
 
     /// Opens the device: raw bytes, 8 bits, no parity, one stop bit, no flow control, and nobody's controlling terminal.
-    pub(crate) fn open(&self) -> io::Result<File> {
-        let file = self.folders.open_device(&self.device)?;
+    fn open_file(&self) -> io::Result<Watched<File>> {
+        let file = self.folders.open_device(&self.path)?;
         let mut settings = tcgetattr(&file)?;
         cfmakeraw(&mut settings);
         settings.control_flags |= ControlFlags::CREAD | ControlFlags::CLOCAL;
@@ -61,11 +114,7 @@ impl Tty {
         tcsetattr(&file, SetArg::TCSANOW, &settings)?;
         // What came before anybody listened is the end of a message at best.
         tcflush(&file, FlushArg::TCIFLUSH)?;
-        Ok(file)
-    }
-
-    pub(crate) fn error(&self, error: io::Error) -> NodeError {
-        NodeError::file(self.folders.graph.join(&self.device), error)
+        self.descriptors.watch(file, self.interest)
     }
 }
 

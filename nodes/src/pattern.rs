@@ -1,8 +1,10 @@
 //! What the synthetic source fills its tensors with. All of it is exact: the same on every machine.
 
-use crate::scene::SplitMix64;
+pub(crate) mod scene;
+
 use half::{bf16, f16};
 use limen::{DType, NodeError, TensorMut};
+use scene::SplitMix64;
 
 /// A diagonal sawtooth that moves by seven levels a frame, with another slope for each channel.
 ///

@@ -1,0 +1,5 @@
+//! What several kinds do with tensors: shapes while planning, boxes as rows of a tensor, elements as text.
+
+pub(crate) mod boxes;
+pub(crate) mod shape;
+pub(crate) mod text;
