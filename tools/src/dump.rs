@@ -4,12 +4,16 @@
 //! hold the same quantiles for scripts; `run.json` says under which circumstances. Each file is written beside its
 //! place and renamed, so that a reader never sees half of one.
 
-use crate::hgrm::percentile_text;
-use crate::hlog::{Log, clean, write_hlog};
-use crate::run_info::RunInfo;
-use crate::summary::Summary;
+pub(crate) mod hgrm;
+pub(crate) mod hlog;
+pub(crate) mod run_info;
+
+use crate::report::summary::Summary;
+use hgrm::percentile_text;
+use hlog::{Log, clean, write_hlog};
 use limen::files::{self, Part, Target};
 use limen::{IntervalReport, Report, is_terminal_control};
+use run_info::RunInfo;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -144,7 +148,7 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
 mod tests {
     use super::*;
     use crate::report::made_up;
-    use crate::run_info::GraphFile;
+    use run_info::GraphFile;
 
     /// A folder of its own for one test, gone when it ends.
     struct Folder(PathBuf);

@@ -32,53 +32,36 @@ mod embedding {}
 #[doc = include_str!("../../CONTRIBUTING.md")]
 mod contributing {}
 
-mod arguments;
-mod doctor;
-mod dot;
+mod command;
 mod dump;
-mod events;
-mod explain;
-mod gate;
-mod hgrm;
-mod hlog;
-mod inspect;
-mod interrupt;
-mod kinds;
-mod log;
-mod plan;
-mod problems;
-mod program;
-mod progress;
 mod report;
-mod run;
-mod run_info;
-mod schema;
-mod starter;
-mod stdout;
-mod summary;
-mod table;
+mod terminal;
+mod text;
 
-pub use arguments::{Arguments, CpuList, RunArguments, Verb};
-pub use doctor::{Finding, Health, examine, show_findings};
-pub use dot::show_dot;
+pub use command::arguments::{Arguments, RunArguments, Verb};
+pub use command::doctor::{Finding, Health, examine, show_findings};
+pub use command::dot::show_dot;
+pub use command::explain::codes::{Code, codes};
+pub use command::explain::explain;
+pub use command::kinds::{kinds_json, show_kinds};
+pub use command::option_values::CpuList;
+pub use command::plan::{plan_json, show_plan, show_why};
+pub use command::problems::show_problems;
+pub use command::program::main;
+pub use command::schema::schema;
+pub use command::starter::begin;
+pub use dump::hgrm::percentile_text;
+pub use dump::hlog::write_hlog;
+pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
-pub use explain::{Code, codes, explain};
-pub use gate::{Gate, GateError, Verdict};
-pub use hgrm::percentile_text;
-pub use hlog::write_hlog;
-pub use interrupt::Interrupt;
-pub use kinds::{kinds_json, show_kinds};
-pub use plan::{plan_json, show_plan, show_why};
-pub use problems::show_problems;
-pub use program::{exit_code, main};
-pub use report::{Detail, show_report};
-pub use run_info::{GraphFile, RunInfo, WorkerInfo};
-pub use schema::schema;
-pub use starter::begin;
-pub use summary::{
+pub use report::exit_code::exit_code;
+pub use report::gate::{Gate, GateError, Verdict};
+pub use report::printed::{Detail, show_report};
+pub use report::summary::{
     BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
     PathSummary, ProblemSummary, Summary, WorkerSummary,
 };
+pub use terminal::interrupt::Interrupt;
 
 /// The standard registry: the stock nodes and the backends this program was built with.
 ///

@@ -8,7 +8,7 @@ mod expression;
 
 pub use expression::GateError;
 
-use crate::table::one_line;
+use crate::text::escape::one_line;
 use expression::{Expression, Figure, Of, Op, Stat};
 use limen::unit::show_ns;
 use limen::{Plan, Report};

@@ -1,6 +1,6 @@
 //! `limen-run doctor`: what this host lacks for low latency, and what mends it.
 
-use crate::table::paragraph;
+use crate::text::paragraph::paragraph;
 use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
 use std::fmt::Write;

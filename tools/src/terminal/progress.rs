@@ -1,8 +1,8 @@
 //! One line on a terminal that says how far a run is. Off where stderr is not a terminal, and where nodes of the graph print lines
 //! on the same one: those say how far it is.
 
-use crate::log;
-use crate::table::one_line;
+use crate::terminal::log;
+use crate::text::escape::one_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limen::{Plan, Role, Running};
 use std::io::{IsTerminal, stderr, stdout};

@@ -1,6 +1,7 @@
 //! `limen-run kinds`: which kinds of node this program knows.
 
-use crate::table::{one_line, paragraph};
+use crate::text::escape::one_line;
+use crate::text::paragraph::paragraph;
 use limen::{Kind, Registry};
 use serde_json::{Value, json};
 

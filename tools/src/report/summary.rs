@@ -28,10 +28,10 @@
 
 mod gather;
 
-use crate::gate::Verdict;
-use crate::program::exit_code;
-use crate::report::seconds;
-use crate::table::{one_line, plain_json};
+use crate::report::exit_code::exit_code;
+use crate::report::gate::Verdict;
+use crate::text::escape::{one_line, plain_json};
+use crate::text::number::seconds;
 use limen::{Problems, Report};
 use serde::Serialize;
 use std::collections::BTreeMap;

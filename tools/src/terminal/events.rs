@@ -3,7 +3,7 @@
 //! The first of a kind is said at once. What follows it within a second is counted, and told in one line when the second is over:
 //! `… ×37 more: ` and the last of them.
 
-use crate::table::one_line;
+use crate::text::escape::one_line;
 use limen::{Event, EventKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

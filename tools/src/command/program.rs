@@ -2,29 +2,23 @@
 //!
 //! Reports go to stdout and nothing else does; a stdout or stderr that was closed early is not an error.
 
-use crate::arguments::{Arguments, RunArguments, Verb, looks_like_graph, no_verb, verbs};
-use crate::doctor::{examine, show_findings};
-use crate::explain::explain;
-use crate::gate::Verdict;
-use crate::inspect::show_inspection;
-use crate::kinds::{kinds_json, show_kinds};
-use crate::log::complain;
-use crate::run::Run;
-use crate::schema::schema;
-use crate::starter::begin;
-use crate::stdout::Stdout;
+use super::arguments::{Arguments, RunArguments, Verb, looks_like_graph, no_verb, verbs};
+use super::doctor::{examine, show_findings};
+use super::explain::explain;
+use super::inspect::show_inspection;
+use super::kinds::{kinds_json, show_kinds};
+use super::run::Run;
+use super::schema::schema;
+use super::starter::begin;
+use crate::report::exit_code::REFUSED;
+use crate::terminal::log::complain;
+use crate::terminal::stdout::Stdout;
+use crate::text::escape::one_line;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use limen::{Registry, Report, nearest};
+use limen::{Registry, nearest};
 use std::ffi::OsString;
 use std::process::ExitCode;
-
-/// A node failed, or something could not be written.
-pub(crate) const FAILED: u8 = 1;
-/// Bad arguments, or a graph that was refused.
-pub(crate) const REFUSED: u8 = 2;
-/// A gate tripped.
-const GATE: u8 = 3;
 
 /// The whole of `limen-run`, with the kinds of a registry.
 ///
@@ -76,7 +70,7 @@ pub fn main(registry: Registry) -> ExitCode {
                 Ok(text) => Stdout::default().print(&text, 0),
                 Err(error) => {
                     let text = format!("{}: {error}", file.to_string_lossy());
-                    complain(&format!("limen-run: {}", crate::table::one_line(&text)));
+                    complain(&format!("limen-run: {}", one_line(&text)));
                     REFUSED
                 }
             }
@@ -100,7 +94,7 @@ pub fn main(registry: Registry) -> ExitCode {
                 Stdout::default().print(&format!("{path}\n\nlimen-run {path}\nlimen-run {path} --plan\n"), 0)
             }
             Err(error) => {
-                complain(&format!("limen-run: {}: {error}", crate::table::one_line(&folder.to_string_lossy())));
+                complain(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
                 REFUSED
             }
         },
@@ -116,7 +110,7 @@ pub fn main(registry: Registry) -> ExitCode {
         Some(Verb::Explain { what }) => match explain(what, &registry) {
             Some(text) => Stdout::default().print(&text, 0),
             None => {
-                let what = crate::table::one_line(what);
+                let what = one_line(what);
                 let kinds: Vec<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
                 let help = match nearest(&what, kinds) {
                     Some(near) => format!("did you mean `{near}`?"),
@@ -139,12 +133,4 @@ fn unknown_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
         matches!(error, ErrorKind::ArgumentConflict | ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
     let is_verb = Arguments::command().find_subcommand(&word).is_some();
     (is_beside_it && !is_verb && !word.starts_with('-') && !looks_like_graph(word.as_ref())).then(|| no_verb(&word))
-}
-
-/// The exit code of a run and its gates: the report's own where it is not 0, else 3 where a gate tripped.
-pub fn exit_code(report: &Report, verdicts: &[Verdict]) -> u8 {
-    match report.exit_code() {
-        0 if verdicts.iter().any(|v| v.tripped) => GATE,
-        code => code,
-    }
 }

@@ -1,6 +1,7 @@
 //! What a model or a file of weights says of itself, for people and as the manifest that a graph names.
 
-use crate::table::{Table, one_line};
+use crate::text::escape::one_line;
+use crate::text::table::Table;
 use limen::Trials;
 use limen::backend::BackendError;
 use limen_backends::{Dispatch, trial};

@@ -1,31 +1,12 @@
 //! `limen-run explain`: what a problem's code means, and what a kind of node is and takes.
 
-mod codes;
+pub(crate) mod codes;
 
-use crate::table::{one_line, paragraph};
-use codes::CODES;
+use crate::text::escape::one_line;
+use crate::text::paragraph::paragraph;
+use codes::{CODES, Code};
 use limen::{Kind, Registry, Role};
 use std::fmt::Write;
-
-/// A problem's code: what it means, what to do, and a graph that has it.
-#[derive(Clone, Copy, Debug)]
-pub struct Code {
-    /// As in `error[E0120]`.
-    pub code: &'static str,
-    /// What is wrong, in a few words.
-    pub title: &'static str,
-    /// Why that is a problem.
-    pub cause: &'static str,
-    /// What to do.
-    pub remedy: &'static str,
-    /// A graph that has it, where one file can show it.
-    pub example: Option<&'static str>,
-}
-
-/// Every code, in order.
-pub fn codes() -> &'static [Code] {
-    CODES
-}
 
 /// The text of `limen-run explain WHAT`, for a code or a kind; `None` for what is neither.
 ///

@@ -1,6 +1,6 @@
 //! Problems of a graph as people read them: each with the line it is about and a mark below the words.
 
-use crate::table::one_line;
+use crate::text::escape::one_line;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use limen::{Place, Problem, Problems, is_terminal_control};

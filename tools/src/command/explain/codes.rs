@@ -1,6 +1,24 @@
 //! Every code of a problem: what it means, what to do, and a graph that has it.
 
-use super::Code;
+/// A problem's code: what it means, what to do, and a graph that has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Code {
+    /// As in `error[E0120]`.
+    pub code: &'static str,
+    /// What is wrong, in a few words.
+    pub title: &'static str,
+    /// Why that is a problem.
+    pub cause: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+    /// A graph that has it, where one file can show it.
+    pub example: Option<&'static str>,
+}
+
+/// Every code, in order.
+pub fn codes() -> &'static [Code] {
+    CODES
+}
 
 /// Wraps nodes into a graph.
 macro_rules! graph {
@@ -10,7 +28,7 @@ macro_rules! graph {
 }
 
 /// All codes, in order.
-pub(super) const CODES: &[Code] = &[
+pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0100",
         title: "the file cannot be read",

@@ -4,7 +4,7 @@ use super::{
     BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
     PathSummary, ProblemSummary, WorkerSummary,
 };
-use crate::gate::Verdict;
+use crate::report::gate::Verdict;
 use limen::{
     EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Problem, Recorded, Report, Term, WorkerReport,
 };

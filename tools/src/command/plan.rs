@@ -1,7 +1,10 @@
 //! `--plan`: what a graph will be, before anything of it is.
 
-use crate::report::count;
-use crate::table::{Table, one_line, paragraph};
+use crate::text::escape::one_line;
+use crate::text::number::count;
+use crate::text::paragraph::paragraph;
+use crate::text::reasons::{Reasons, floating};
+use crate::text::table::Table;
 use limen::unit::{show_bytes, show_ns};
 use limen::{Cost, NodePlan, OnError, Plan, Schedule, WhenFull, Why, WorkerPlan};
 use serde_json::{Value, json};
@@ -84,27 +87,6 @@ fn why(plan: &Plan, node: &NodePlan) -> String {
             format!("`{}` may be slow, and its edge supersedes only what comes from another core", name(to))
         }
         Why::First => "nothing near it has a core, so it goes to the first".into(),
-    }
-}
-
-/// Facts by the reason they have in common.
-#[derive(Default)]
-struct Reasons(Vec<(&'static str, Vec<String>)>);
-
-impl Reasons {
-    fn add(&mut self, why: &'static str, fact: String) {
-        match self.0.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, facts)) => facts.push(fact),
-            None => self.0.push((why, vec![fact])),
-        }
-    }
-
-    fn write(&self, text: &mut String) {
-        for (why, facts) in &self.0 {
-            text.push('\n');
-            facts.iter().for_each(|fact| paragraph(text, "", fact));
-            paragraph(text, "    ", why);
-        }
     }
 }
 
@@ -200,21 +182,6 @@ fn workers(text: &mut String, plan: &Plan) {
     }
     table.write(text);
     floating(text, plan.workers().iter().map(|worker| (worker.name.as_str(), worker.floats())));
-}
-
-/// Threads that are pinned to no CPU, and why.
-pub(crate) fn floating<'a>(text: &mut String, threads: impl Iterator<Item = (&'a str, Option<&'static str>)>) {
-    let mut reasons = Reasons::default();
-    threads.for_each(|(name, why)| {
-        if let Some(why) = why {
-            reasons.add(why, one_line(name).to_string());
-        }
-    });
-    for (why, names) in &reasons.0 {
-        text.push('\n');
-        let verb = if names.len() == 1 { "floats" } else { "float" };
-        paragraph(text, "", &format!("{} {verb}: {why}", names.join(", ")));
-    }
 }
 
 /// The order of turns, and what the kernel is asked for; nothing for what every thread has where nothing else is said.

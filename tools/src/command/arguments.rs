@@ -3,18 +3,19 @@
 //! `limen-run GRAPH` is `limen-run run GRAPH`; a word that is neither a verb nor looks like a graph file is refused
 //! rather than looked for on the disk. Every option can be given as an environment variable; the command line wins.
 
-use crate::gate::Gate;
-use crate::log::LogFormat;
-use crate::report::Detail;
-use crate::table::paragraph;
+use super::option_values::{CpuList, ModelLimits, Shadow};
+use crate::report::gate::Gate;
+use crate::report::printed::Detail;
+use crate::terminal::log::LogFormat;
+use crate::text::escape::one_line;
+use crate::text::paragraph::paragraph;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
-use limen::unit::{Bytes, Span};
-use limen::{Layers, Options, Telemetry, Trials, nearest};
+use limen::unit::Span;
+use limen::{Layers, Options, Telemetry, nearest};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -339,7 +340,7 @@ impl Arguments {
 pub(crate) fn no_verb(word: &str) -> String {
     let command = Arguments::command();
     let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-    let shown = crate::table::one_line(word);
+    let shown = one_line(word);
     match nearest(word, verbs.iter().copied()) {
         Some(near) => format!("there is no verb `{shown}`; did you mean `{near}`?"),
         None => {
@@ -408,100 +409,10 @@ impl RunArguments {
     }
 }
 
-/// Another backend that repeats calls, and of how many one: `ort:10`; of a hundred where it is not said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shadow {
-    /// The backend: rten, tract or ort.
-    pub backend: String,
-    /// Of so many calls one is repeated.
-    pub every: u64,
-}
-
-impl FromStr for Shadow {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (backend, every) = text.split_once(':').unwrap_or((text, "100"));
-        if !["rten", "tract", "ort"].contains(&backend) {
-            return Err(format!("`{backend}` is not a backend to compare with: rten, tract or ort"));
-        }
-        match every.parse() {
-            Ok(every) if every > 0 => Ok(Shadow { backend: backend.to_string(), every }),
-            _ => Err(format!("`{every}` is not a number of calls: write `{backend}:100`")),
-        }
-    }
-}
-
-/// What the process may use in which a model is tried: `memory=4GiB,cpu=30s,wall=1m`, or some of these, what is not named following from
-/// the model's size; or `none`, which tries models in this process, without limits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModelLimits(pub Trials);
-
-impl FromStr for ModelLimits {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut trials = Trials { here: text.trim() == "none", ..Trials::default() };
-        for part in text.split(',').filter(|_| !trials.here) {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let time = || match value.trim().parse::<Span>() {
-                Ok(span) if !span.0.is_zero() => Ok(Some(span.0)),
-                Ok(_) => Err("no time is too short for any model".to_string()),
-                Err(error) => Err(error),
-            };
-            match name.trim() {
-                "memory" => trials.memory = Some(value.trim().parse::<Bytes>()?.0),
-                "cpu" => trials.cpu = time()?,
-                "wall" => trials.wall = time()?,
-                other => {
-                    return Err(format!(
-                        "`{other}` is not a limit: write `memory=4GiB,cpu=30s,wall=1m`, some of them, or `none`"
-                    ));
-                }
-            }
-        }
-        Ok(ModelLimits(trials))
-    }
-}
-
-/// CPUs by the kernel's numbers, written as the kernel does: `2,3`, `0-3,6`. The order is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuList(pub Vec<usize>);
-
-/// The kernel's own bound on CPU numbers for the calls used.
-const MAX_CPU: usize = 1023;
-
-impl FromStr for CpuList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| match text.trim().parse::<usize>() {
-            Ok(cpu) if cpu <= MAX_CPU => Ok(cpu),
-            _ => Err(format!("`{text}` is not a CPU: expected numbers from 0 to {MAX_CPU}, such as 2,3 or 2-5")),
-        };
-        let mut cpus: Vec<usize> = Vec::new();
-        for part in text.split(',') {
-            let (from, to) = match part.split_once('-') {
-                Some((from, to)) => (number(from)?, number(to)?),
-                None => (number(part)?, number(part)?),
-            };
-            if from > to {
-                return Err(format!("`{part}` runs backwards: write {to}-{from}"));
-            }
-            for cpu in from..=to {
-                if cpus.contains(&cpu) {
-                    return Err(format!("CPU {cpu} is named twice"));
-                }
-                cpus.push(cpu);
-            }
-        }
-        Ok(CpuList(cpus))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use limen::Trials;
     use std::time::Duration;
 
     fn read(words: &str) -> Result<Arguments, clap::Error> {

@@ -1,7 +1,8 @@
 //! What `-v` adds to a report: every edge, every thread, every histogram.
 
-use super::figure;
-use crate::table::Table;
+use crate::text::number::{figure, if_some};
+use crate::text::reasons::floating;
+use crate::text::table::Table;
 use limen::unit::show_ns;
 use limen::{Report, Term};
 
@@ -14,7 +15,7 @@ pub(super) fn edges(text: &mut String, report: &Report) {
             edge.sent.to_string(),
             edge.received.to_string(),
             edge.lost_total().to_string(),
-            super::if_some(edge.thinned_total()),
+            if_some(edge.thinned_total()),
             edge.left.to_string(),
             edge.capacity.to_string(),
             edge.when_full.name().into(),
@@ -43,7 +44,7 @@ pub(super) fn threads(text: &mut String, report: &Report) {
     }
     text.push('\n');
     table.write(text);
-    crate::plan::floating(text, report.workers.iter().map(|worker| (worker.name.as_str(), worker.floats)));
+    floating(text, report.workers.iter().map(|worker| (worker.name.as_str(), worker.floats)));
 }
 
 /// `0-3,6`: how the kernel writes a set of CPUs.

@@ -3,8 +3,8 @@
 //! Everything about the machine is read from `/proc` and `/sys` when the run has ended; what is not there to be read is
 //! null. Nothing is changed.
 
-use crate::report::seconds;
-use crate::table::plain_json;
+use crate::text::escape::plain_json;
+use crate::text::number::seconds;
 use limen::{Report, files};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -3,9 +3,9 @@
 //! `--json` promises exactly one object. A `console` node prints on stdout too, and so may native code of a backend: for
 //! the time of the run, what they print goes to stderr.
 
-use crate::log::complain;
-use crate::program::FAILED;
-use crate::table::plain;
+use crate::report::exit_code::FAILED;
+use crate::terminal::log::complain;
+use crate::text::escape::plain;
 use limen::{Plan, is_terminal_control};
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, IsTerminal, Write};

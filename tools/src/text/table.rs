@@ -1,14 +1,13 @@
 //! Text in aligned columns for people: plans and reports.
 //!
-//! Every cell passes through [`Escaped`], because names and messages come from files. A column in which no row has
+//! Every cell passes through [`one_line`], because names and messages come from files. A column in which no row has
 //! anything is left out. Lines end before [`WIDTH`]: what has too many columns goes on below, under the name of each row, and a cell that
 //! is still too long is cut in its middle.
 
-use limen::{Escaped, is_terminal_control};
+use super::escape::one_line;
+use super::paragraph::{WIDTH, width};
 use std::fmt::Write;
 
-/// The most columns a line takes.
-pub(crate) const WIDTH: usize = 80;
 /// Cells of text are cut to this before a table goes on below.
 const NAME: usize = 36;
 /// No column of text is cut below this.
@@ -140,58 +139,6 @@ fn is_quantile(heading: &str) -> bool {
     matches!(heading, "p50" | "p90" | "p99" | "p99.9" | "max")
 }
 
-/// Writes a paragraph, broken between words; lines after the first begin below the end of `lead`.
-pub(crate) fn paragraph(to: &mut String, lead: &str, text: &str) {
-    // What a long name leads goes on below the name.
-    let indent = if width(lead) > WIDTH / 3 { 8 } else { width(lead) };
-    to.push_str(lead);
-    let mut column = width(lead);
-    let mut gap = 0;
-    for word in one_line(text).split_whitespace() {
-        if column + gap + width(word) > WIDTH && column > indent {
-            to.truncate(to.trim_end_matches(' ').len());
-            let _ = write!(to, "\n{:indent$}", "");
-            (column, gap) = (indent, 0);
-        }
-        let _ = write!(to, "{:gap$}{word}", "");
-        column += gap + width(word);
-        gap = 1;
-    }
-    to.push('\n');
-}
-
-/// Text from a file as one line that a terminal shows and does not obey.
-pub(crate) fn one_line(text: &str) -> String {
-    Escaped(text).to_string().replace(['\n', '\t'], " ")
-}
-
-/// JSON in which no character stands as it is that a terminal obeys: every reader takes `\u202e` for the same.
-pub(crate) fn plain_json(text: String) -> String {
-    // Outside of text there are none but the ends of lines.
-    if !text.contains(|c: char| c != '\n' && is_terminal_control(c)) {
-        return text;
-    }
-    let mut plain = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if c == '\n' || !is_terminal_control(c) {
-            plain.push(c);
-        } else {
-            let _ = write!(plain, "\\u{:04x}", u32::from(c));
-        }
-    }
-    plain
-}
-
-/// What is printed, whatever it is made of: a terminal shows it and does not obey it.
-pub(crate) fn plain(text: &str) -> String {
-    // Nothing for people begins like an object.
-    if text.starts_with('{') { plain_json(text.to_string()) } else { Escaped(text).to_string() }
-}
-
-fn width(text: &str) -> usize {
-    text.chars().count()
-}
-
 fn cut(text: &str, to: usize) -> String {
     if width(text) <= to {
         return text.to_string();
@@ -248,14 +195,5 @@ left_camera_of_the_robots_head        100 µs  200 µs  1.00 s  it is there
 right_camera_of_the_robots_head       100 µs  200 µs  1.00 s  it is there
 ";
         assert_eq!(text, expected);
-    }
-
-    #[test]
-    fn a_paragraph_breaks_between_words() {
-        let mut text = String::new();
-        paragraph(&mut text, "note: ", &"word ".repeat(40));
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3, "{text}");
-        assert!(lines[0].len() <= WIDTH && lines[1].starts_with("      word"), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! What is said on stderr while and before a graph runs: as text, or as one JSON object a line.
 
-use crate::events::Told;
-use crate::table::{plain, plain_json};
+use crate::terminal::events::Told;
+use crate::text::escape::{plain, plain_json};
 use clap::ValueEnum;
 use limen::Problem;
 use serde_json::{Value, json};

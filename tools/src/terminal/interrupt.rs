@@ -3,8 +3,8 @@
 //!
 //! Only a program may install this, never the engine; a process has one such handler.
 
-use crate::log::{complain, tell};
-use crate::table::one_line;
+use crate::terminal::log::{complain, tell};
+use crate::text::escape::one_line;
 use limen::Stopper;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

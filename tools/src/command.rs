@@ -1,0 +1,16 @@
+//! The command line and what its verbs do.
+
+pub(crate) mod arguments;
+pub(crate) mod doctor;
+pub(crate) mod dot;
+pub(crate) mod explain;
+mod inspect;
+pub(crate) mod kinds;
+pub(crate) mod option_values;
+pub(crate) mod plan;
+pub(crate) mod problems;
+pub(crate) mod program;
+mod run;
+pub(crate) mod schema;
+pub(crate) mod starter;
+mod watch;

@@ -1,0 +1,19 @@
+//! What `limen-run` exits with.
+
+use super::gate::Verdict;
+use limen::Report;
+
+/// A node failed, or something could not be written.
+pub(crate) const FAILED: u8 = 1;
+/// Bad arguments, or a graph that was refused.
+pub(crate) const REFUSED: u8 = 2;
+/// A gate tripped.
+const GATE: u8 = 3;
+
+/// The exit code of a run and its gates: the report's own where it is not 0, else 3 where a gate tripped.
+pub fn exit_code(report: &Report, verdicts: &[Verdict]) -> u8 {
+    match report.exit_code() {
+        0 if verdicts.iter().any(|v| v.tripped) => GATE,
+        code => code,
+    }
+}

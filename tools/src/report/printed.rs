@@ -1,0 +1,523 @@
+//! The report of a run as people read it: one headline, then tables.
+//!
+//! Quantiles that too few samples support are printed as `–`; a term that a node does not have is left blank.
+
+mod full;
+
+use crate::text::escape::one_line;
+use crate::text::number::{count, figure, if_some, percent};
+use crate::text::paragraph::paragraph;
+use crate::text::table::Table;
+use limen::backend::BackendStatus;
+use limen::unit::{show_bytes, show_ns};
+use limen::{DeadlineReport, NodeReport, Outcome, Reason, Recorded, Report, Term, Way};
+use std::fmt::Write;
+
+/// How much is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// Only what went wrong; nothing for a good run.
+    Problems,
+    /// The headline, latencies, losses, figures.
+    #[default]
+    Usual,
+    /// Also every edge, every thread and every histogram.
+    Full,
+}
+
+/// Failures that are printed word for word, unless everything is: later ones are rarely of another kind.
+const FAILURES: usize = 5;
+
+/// The report as text.
+pub fn show_report(report: &Report, detail: Detail) -> String {
+    let mut text = String::new();
+    let bad = report.exit_code() != 0 || report.is_degraded();
+    if detail != Detail::Problems || bad {
+        headline(&mut text, report);
+    }
+    if detail != Detail::Problems {
+        latencies(&mut text, report);
+        joins(&mut text, report);
+        path_latencies(&mut text, report);
+        coverage(&mut text, report);
+        losses(&mut text, report);
+        handles(&mut text, report);
+        figures(&mut text, report);
+    }
+    if detail == Detail::Full {
+        full::edges(&mut text, report);
+        full::threads(&mut text, report);
+        backends(&mut text, report);
+        full::histograms(&mut text, report);
+    }
+    if detail != Detail::Problems || !report.bugs.is_empty() {
+        laws(&mut text, report);
+    }
+    if detail != Detail::Problems {
+        report.notes.iter().for_each(|note| paragraph(&mut text, "note: ", note));
+    }
+    failures(&mut text, report, if detail == Detail::Full { usize::MAX } else { FAILURES });
+    text
+}
+
+/// The nodes that begin messages: those that no edge leads to.
+fn sources(report: &Report) -> impl Iterator<Item = &NodeReport> {
+    let fed = |node: &NodeReport| report.edges.iter().any(|e| node_of(&e.to) == node.name);
+    report.nodes.iter().filter(move |node| !fed(node))
+}
+
+/// The node of `node/port`.
+fn node_of(end: &str) -> &str {
+    end.split_once('/').map_or(end, |(node, _)| node)
+}
+
+/// Messages a source began. Its ports carry parts of the same messages, so that the busiest one tells.
+fn began(report: &Report, source: &NodeReport) -> u64 {
+    let edges = report.edges.iter().filter(|e| node_of(&e.from) == source.name);
+    edges.map(|e| e.sent).max().unwrap_or(source.done)
+}
+
+fn headline(text: &mut String, report: &Report) {
+    let ended = match report.outcome {
+        Outcome::Finished => "finished in",
+        Outcome::Stopped => "stopped after",
+        Outcome::Failed => "failed after",
+        Outcome::DeadlinePassed => "did not stop in time, given up after",
+    };
+    let wall = show_ns(u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX));
+    let messages: u64 = sources(report).map(|s| began(report, s)).sum();
+    let _ = write!(
+        text,
+        "{}: {ended} {wall}, {} from {}, {} lost",
+        one_line(&report.graph),
+        count(usize::try_from(messages).unwrap_or(usize::MAX), "message"),
+        count(sources(report).count(), "source"),
+        report.lost_total()
+    );
+    if report.thinned_total() > 0 {
+        let _ = write!(text, ", {} thinned", report.thinned_total());
+    }
+    if report.failed_calls > 0 {
+        let _ = write!(text, ", {} failed", count(usize::try_from(report.failed_calls).unwrap_or(usize::MAX), "call"));
+    }
+    let abandoned: Vec<&str> = report.nodes.iter().filter(|n| n.abandoned).map(|n| n.name.as_str()).collect();
+    if !abandoned.is_empty() {
+        let _ = write!(text, ", abandoned: {}", one_line(&abandoned.join(", ")));
+    }
+    let degraded = report.is_degraded() && report.exit_code() == 0;
+    text.push_str(if degraded { " (degraded)\n" } else { "\n" });
+}
+
+/// A quantile for a table; `–` where too few samples lie beyond it.
+fn at(recorded: Option<&Recorded>, q: f64) -> String {
+    match recorded {
+        None => String::new(),
+        Some(recorded) => recorded.quantile(q).map_or_else(|| "–".into(), show_ns),
+    }
+}
+
+/// What was recorded of a term, unless it never took any time: a node that can hold messages and never did is like one that
+/// cannot.
+fn if_any<'a>(report: &'a Report, node: &str, term: Term) -> Option<&'a Recorded> {
+    report.histogram(node, term).filter(|recorded| recorded.histogram.max() > 0)
+}
+
+fn latencies(text: &mut String, report: &Report) {
+    let mut table = Table::new([
+        "<node",
+        "calls",
+        "failed",
+        "queue p50",
+        "p99",
+        "hold p50",
+        "p99",
+        "blocked p99",
+        "compute p50",
+        "p99",
+        "max",
+    ]);
+    for node in &report.nodes {
+        let of = |term| report.histogram(&node.name, term);
+        let if_any = |term| if_any(report, &node.name, term);
+        let failed = if node.failed > 0 { node.failed.to_string() } else { String::new() };
+        table.row([
+            node.name.clone(),
+            node.done.to_string(),
+            failed,
+            at(of(Term::Queue), 0.5),
+            at(of(Term::Queue), 0.99),
+            at(if_any(Term::Hold), 0.5),
+            at(if_any(Term::Hold), 0.99),
+            at(if_any(Term::Blocked), 0.99),
+            at(of(Term::Compute), 0.5),
+            at(of(Term::Compute), 0.99),
+            of(Term::Compute).map_or_else(String::new, |r| show_ns(r.histogram.max())),
+        ]);
+    }
+    text.push('\n');
+    table.write(text);
+    // How late a source is belongs to every latency that begins there.
+    let mut table = Table::new(["<begun by", "source p50", "p90", "p99", "max"]);
+    for source in sources(report) {
+        if let Some(recorded) = if_any(report, &source.name, Term::Source) {
+            let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
+            table.row(std::iter::once(source.name.clone()).chain(quantiles).chain([show_ns(recorded.histogram.max())]));
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+/// How far apart the messages that joins took together began, where they did not begin together, and how long the first to
+/// come waited for the others.
+fn joins(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<join", "n", "skew p50", "p99", "max", "hold p50", "p99", "max"]);
+    for node in &report.nodes {
+        let Some(skew) = if_any(report, &node.name, Term::Skew) else { continue };
+        let hold = report.histogram(&node.name, Term::Hold);
+        table.row([
+            node.name.clone(),
+            skew.samples.to_string(),
+            at(Some(skew), 0.5),
+            at(Some(skew), 0.99),
+            show_ns(skew.histogram.max()),
+            at(hold, 0.5),
+            at(hold, 0.99),
+            hold.map_or_else(String::new, |hold| show_ns(hold.histogram.max())),
+        ]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+fn path_latencies(text: &mut String, report: &Report) {
+    let mut table =
+        Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
+    for (from, to, recorded) in report.paths() {
+        let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
+        table.row([
+            format!("{from} -> {to}"),
+            recorded.samples.to_string(),
+            at(Some(recorded), 0.5),
+            at(Some(recorded), 0.9),
+            at(Some(recorded), 0.99),
+            at(Some(recorded), 0.999),
+            show_ns(recorded.histogram.max()),
+            at(report.histogram(to, Term::Closure), 0.99),
+            deadline.map_or_else(String::new, |d| show_ns(d.deadline)),
+            deadline.map_or_else(String::new, misses),
+        ]);
+    }
+    for path in &report.deadlines {
+        if !report.paths().any(|(from, to, _)| from == path.from && to == path.to) {
+            let none = std::iter::repeat_n(String::new(), 6);
+            let begin = [format!("{} -> {}", path.from, path.to), "0".into()];
+            table.row(begin.into_iter().chain(none).chain([show_ns(path.deadline), misses(path)]));
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+    let mut table = Table::new(["<age where used again", "n", "p50", "p90", "p99", "max"]);
+    for (from, to, recorded) in report.ages() {
+        let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
+        let begin = [format!("{from} -> {to}"), recorded.samples.to_string()];
+        table.row(begin.into_iter().chain(quantiles).chain([show_ns(recorded.histogram.max())]));
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+    if text.contains('–') {
+        text.push_str("\n–: fewer than ten samples lie beyond it\n");
+    }
+}
+
+/// How many messages missed a path's deadline, of those that were held against it.
+fn misses(path: &DeadlineReport) -> String {
+    match (&path.untold_behind, path.judged, path.missed) {
+        (Some(_), ..) => "not judged".into(),
+        (None, 0, _) => "none judged".into(),
+        (None, _, 0) => "0".into(),
+        (None, judged, missed) => format!("{missed} ({})", percent(missed, judged.max(missed))),
+    }
+}
+
+/// Of how many messages the latencies were measured: of all, unless there was a warm-up, or bursts followed each other closely.
+/// Counted where messages end.
+fn coverage(text: &mut String, report: &Report) {
+    let ends = |node: &&NodeReport| !report.edges.iter().any(|e| node_of(&e.from) == node.name);
+    let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
+    // A ledger is closed once a message, however many paths end with it.
+    let closed = || report.histograms.iter().filter(|one| one.term == Term::Closure).map(|one| &one.recorded);
+    let measured: u64 = closed().map(|recorded| recorded.samples).sum();
+    let stood_for: u64 = closed().map(|recorded| recorded.histogram.len()).sum();
+    if measured == 0 && arrived > 0 {
+        text.push_str("\nno end-to-end latency was recorded; `--telemetry full` records every message\n");
+    } else if measured < arrived {
+        let share = percent(measured, arrived);
+        let sampled = match stood_for > measured {
+            true => {
+                "; of bursts that follow each other closely one in sixteen is recorded and counts for all, unless `--telemetry full`"
+            }
+            false => "",
+        };
+        text.push('\n');
+        let said = format!("latencies were recorded of {share} of the messages{sampled}; counts and losses are of all");
+        paragraph(text, "", &said);
+    }
+}
+
+/// What the totals of the headline are made of: what was lost, and what was thinned out on purpose.
+fn losses(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<lost or thinned", "<reason", "lost", "thinned", "of those sent"]);
+    for edge in &report.edges {
+        for (reason, n) in &edge.lost {
+            let name = format!("{} -> {}", edge.from, edge.to);
+            let (lost, thinned) = if edge.is_thinned(*reason) { (0, *n) } else { (*n, 0) };
+            table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, edge.sent)]);
+        }
+    }
+    for handle in report.handles.iter().filter(|h| h.way != Way::Past) {
+        for (reason, n) in &handle.lost {
+            let (lost, thinned) = if *reason == Reason::Superseded { (0, *n) } else { (*n, 0) };
+            let name = format!("{} {}", handle.way.name(), handle.name);
+            table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, handle.sent)]);
+        }
+    }
+    for node in &report.nodes {
+        for (reason, n) in node.metrics.losses() {
+            table.row([node.name.clone(), reason.into(), n.to_string(), String::new(), String::new()]);
+        }
+        for (reason, n) in node.metrics.thinning() {
+            let part = percent(n, node.done + node.failed);
+            table.row([node.name.clone(), reason.into(), String::new(), n.to_string(), part]);
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+    let mut table = Table::new(["<left in", "messages", "of those sent"]);
+    for edge in report.edges.iter().filter(|e| e.left > 0) {
+        let name = format!("{} -> {}", edge.from, edge.to);
+        table.row([name, edge.left.to_string(), percent(edge.left, edge.sent)]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+/// What moved between the graph and the program around it.
+fn handles(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<to and from the program", "<by", "sent", "received", "lost", "thinned", "left"]);
+    for handle in &report.handles {
+        table.row([
+            handle.name.clone(),
+            handle.way.name().into(),
+            handle.sent.to_string(),
+            handle.received.to_string(),
+            handle.lost_total().to_string(),
+            if_some(handle.thinned_total()),
+            handle.left.to_string(),
+        ]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+/// How each backend stood at the end.
+fn backends(text: &mut String, report: &Report) {
+    let backends = report.nodes.iter().filter_map(|node| node.backend.as_ref().map(|backend| (&node.name, backend)));
+    for (at, (node, status)) in backends.enumerate() {
+        if at == 0 {
+            text.push('\n');
+        }
+        let BackendStatus { backend, device, threads, memory, calls, failed, .. } = status;
+        let ready = if status.ready { "ready" } else { "not ready" };
+        let (threads, calls) = (count(*threads, "thread"), count(*calls as usize, "call"));
+        let mut line =
+            format!("{backend} on {device}, {ready}, {threads}, {}, {calls}, {failed} failed", show_bytes(*memory));
+        if let Some(error) = &status.last_error {
+            line.push_str(&format!("; the last one: {}", one_line(error)));
+        }
+        paragraph(text, &format!("{}: ", one_line(node)), &line);
+    }
+}
+
+fn figures(text: &mut String, report: &Report) {
+    let mut first = true;
+    for node in &report.nodes {
+        let counted = [("over_budget", node.over_budget), ("gaps", node.gaps), ("restarts", node.restarts)];
+        let counted = counted.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name, n as f64));
+        let all = node.metrics.iter().chain(counted).map(|(name, value)| format!("{name} {}", figure(value)));
+        let all: Vec<String> = all.collect();
+        if !all.is_empty() {
+            if std::mem::take(&mut first) {
+                text.push('\n');
+            }
+            paragraph(text, &format!("{}: ", one_line(&node.name)), &all.join(", "));
+        }
+    }
+}
+
+fn laws(text: &mut String, report: &Report) {
+    let counted = report.edges.iter().filter(|e| e.counted).count();
+    let answered = report.nodes.iter().filter(|n| !n.abandoned).count();
+    text.push('\n');
+    if report.bugs.is_empty() {
+        let _ = write!(text, "laws: hold on {} and {}", count(counted, "edge"), count(answered, "node"));
+    } else {
+        let _ = write!(text, "laws: BROKEN, which is a bug of limen; please report it with this text");
+    }
+    if counted < report.edges.len() {
+        let rest = count(report.edges.len() - counted, "edge");
+        let _ = write!(text, " ({rest} not counted: a thread did not answer)");
+    }
+    text.push('\n');
+    report.bugs.iter().for_each(|bug| paragraph(text, "bug: ", bug));
+}
+
+fn failures(text: &mut String, report: &Report, most: usize) {
+    report.failures.iter().take(most).for_each(|failure| paragraph(text, "failed: ", &failure.to_string()));
+    let printed = report.failures.len().min(most) as u64;
+    let more = report.failed_calls.saturating_sub(printed);
+    if more > 0 && printed > 0 {
+        let _ = writeln!(text, "failed: and {more} more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up;
+    use limen::FailureReport;
+
+    #[test]
+    fn a_good_run() {
+        let text = show_report(&made_up::report(), Detail::Usual);
+        let expected = "\
+digits: finished in 1.62 s, 140 messages from 1 source, 0 lost, 40 thinned
+
+node    calls  queue p50  p99  compute p50  p99      max
+camera    140
+digit     100     251 µs    –       500 µs    –  1.00 ms
+score     100
+labels    100
+
+path                n      p50      p90  p99  p99.9      max  closure p99
+camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms            –
+camera -> score     0
+
+path              deadline       missed
+camera -> labels   4.00 ms  20 (20.0 %)
+camera -> score    4.00 ms  none judged
+
+–: fewer than ten samples lie beyond it
+
+latencies were recorded of 50.0 % of the messages; counts and losses are of all
+
+lost or thinned           reason      thinned  of those sent
+camera/image -> digit/in  superseded       40         28.6 %
+
+digit: mean_batch 7.9
+score: accuracy 0.998, odd NaN
+
+laws: hold on 3 edges and 4 nodes
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_good_run_has_no_problems_to_print() {
+        assert_eq!(show_report(&made_up::report(), Detail::Problems), "");
+    }
+
+    #[test]
+    fn what_is_lost_and_what_is_thinned_are_two_columns_and_two_totals() {
+        let mut report = made_up::report();
+        report.edges[0].lost.push((Reason::Unmatched, 10));
+        report.nodes[3].metrics.lost("unwritten", 3);
+        report.nodes[3].metrics.thinned("stopped", 50);
+        report.nodes[3].metrics.lost("partial", 0);
+        for (thins, headline, unmatched) in [
+            (false, "13 lost, 90 thinned (degraded)\n", "unmatched     10                  7.14 %\n"),
+            (true, "3 lost, 100 thinned (degraded)\n", "unmatched              10         7.14 %\n"),
+        ] {
+            report.edges[0].thins = thins;
+            let text = show_report(&report, Detail::Usual);
+            assert!(
+                text.lines().next().is_some_and(|line| headline.starts_with(line.split_once("source, ").unwrap().1))
+            );
+            let expected = format!(
+                "lost or thinned           reason      lost  thinned  of those sent\n\
+                 camera/image -> digit/in  superseded             40         28.6 %\n\
+                 camera/image -> digit/in  {unmatched}\
+                 labels                    unwritten      3\n\
+                 labels                    stopped                50         50.0 %\n\n"
+            );
+            assert!(text.contains(&expected), "{expected}in:\n{text}");
+            assert!(text.contains("labels: partial 0, stopped 50, unwritten 3\n"), "{text}");
+        }
+        // What a stop cuts off is lost, and nothing failed.
+        let mut report = made_up::report();
+        report.nodes[0].metrics.lost("stopped", 2);
+        assert_eq!((report.lost_total(), report.is_degraded()), (2, false));
+    }
+
+    #[test]
+    fn what_went_wrong_is_always_printed() {
+        let mut report = made_up::report();
+        report.outcome = Outcome::Failed;
+        report.failed_calls = 3;
+        report.nodes[1].failed = 3;
+        report.failures.push(FailureReport {
+            node: "digit".into(),
+            call: "infer",
+            number: 12,
+            text: "bad \u{1b}[2Jmodel".into(),
+            panicked: false,
+        });
+        report.bugs.push("edge a -> b: sent 2 is not received 1 + lost 0 + left 0".into());
+        let text = show_report(&report, Detail::Problems);
+        for line in [
+            "digits: failed after 1.62 s, 140 messages from 1 source, 0 lost, 40 thinned, 3 calls failed\n",
+            "laws: BROKEN",
+            "bug: edge a -> b: sent 2 is not received 1 + lost 0 + left 0\n",
+            "failed: node `digit` failed in `infer` after 12 calls: bad \\u{1b}[2Jmodel\n",
+            "failed: and 2 more\n",
+        ] {
+            assert!(text.contains(line), "{line:?} in:\n{text}");
+        }
+        assert!(!text.contains("compute"), "{text}");
+    }
+
+    #[test]
+    fn everything_fits_the_screen() {
+        let mut report = made_up::report();
+        report.nodes[1].name = "n".repeat(64);
+        report.edges[0].to = format!("{}/in", "n".repeat(64));
+        report.notes.push("word ".repeat(60));
+        let text = show_report(&report, Detail::Full);
+        assert!(text.lines().all(|line| line.chars().count() <= crate::text::paragraph::WIDTH), "{text}");
+        assert!(text.contains("limen-labels    any  0-1"), "{text}");
+        assert!(text.contains("limen-labels floats: it waits\n"), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_recorded_nothing_says_so() {
+        let mut report = made_up::report();
+        report.histograms.clear();
+        let text = show_report(&report, Detail::Usual);
+        assert!(text.contains("no end-to-end latency was recorded"), "{text}");
+        assert!(text.contains("camera -> labels  0"), "{text}");
+    }
+}
