@@ -3,8 +3,8 @@
 
 mod files;
 mod network;
+mod readiness;
 mod serial;
-mod waiting;
 
 use limen::{Drain, Plan, Problems, Report, Running, Spec};
 use std::fs;

@@ -377,7 +377,7 @@ fn written(group: &str, name: &str, bytes: usize) -> Vec<u8> {
 /// What a process of its own says of a case: CPU time, ms, and memory, KiB.
 fn cost(group: &str, name: &str, bytes: usize) -> Result<(i64, i64), String> {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "growth::one", "--nocapture", "--include-ignored"])
+        .args(["--exact", "checking_cost::one", "--nocapture", "--include-ignored"])
         .env("LIMEN_GROWTH_CASE", format!("{group}|{name}|{bytes}"))
         .stdin(Stdio::null())
         .output()
