@@ -1,9 +1,9 @@
 //! What a model or a file of weights says of itself, read without loading it into any runtime; and, written to a file, what
 //! a node's model must go on saying: its manifest.
 
-use crate::candidate::{Candidate, Dispatch};
+use crate::base::sha256;
 use crate::onnx::Outline;
-use crate::weights::{read, sha256, tensors, whole};
+use crate::weights::{read, tensors, whole};
 use limen::backend::BackendError;
 use limen::files::InputFile;
 use serde::{Deserialize, Serialize};
@@ -146,13 +146,6 @@ impl Inspection {
         self.tensors.iter().map(Stored::elements).fold(0, u64::saturating_add)
     }
 
-    /// What each backend makes of the model's operators: nothing is loaded, so a backend that says it knows an operator may
-    /// still refuse the way it is used.
-    pub fn dispatch(&self) -> Vec<(&'static str, Dispatch)> {
-        let operators = self.operators.keys().map(String::as_str);
-        Candidate::all().iter().map(|candidate| (candidate.name, candidate.dispatch(operators.clone()))).collect()
-    }
-
     /// Everything in which a model differs from this, its manifest, line by line. Names and shapes are compared, and content
     /// too where the manifest holds a checksum.
     pub(crate) fn differences(&self, model: &Inspection) -> Vec<String> {
@@ -244,6 +237,7 @@ pub(crate) fn read_manifest(file: &mut InputFile) -> Result<Inspection, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Dispatch;
     use limen::DType;
 
     fn digits() -> std::path::PathBuf {

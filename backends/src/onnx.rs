@@ -15,21 +15,42 @@
 //! outputs come out in another shape fails: outputs whose shape depends on values are not supported.
 
 mod artifact;
+mod buffers;
+mod compare;
+mod contents;
+mod data_file;
+mod elem;
+mod input;
+mod lane;
 mod loaded;
+mod measure;
+mod node;
 mod outline;
 mod prepared;
+mod reference;
 mod runtime;
 mod session;
+mod shadow;
 mod sizes;
-#[cfg(all(test, any(feature = "rten", feature = "tract", feature = "ort")))]
-pub(crate) mod tests;
+#[cfg(test)]
+pub(crate) mod test_models;
 mod wire;
+mod wrong;
 
+pub use artifact::Artifact;
 pub(crate) use artifact::ModelFile;
-pub use artifact::{Artifact, DataFile};
+pub(crate) use compare::{Comparison, compare};
+pub use contents::{External, Op, Weight};
+pub use data_file::DataFile;
+pub use elem::Elem;
+pub use input::{Input, Lead, Length};
+pub use lane::OnnxLane;
 pub(crate) use loaded::Loaded;
-pub use outline::{Elem, External, Input, Lead, Length, Op, Outline, Output, Weight};
+pub(crate) use measure::measure;
+pub use outline::{Outline, Output};
 pub(crate) use prepared::batch_dims;
 pub use prepared::{Onnx, OnnxModel, OnnxPrepared, State};
+pub(crate) use reference::{AnySession, Reference};
 pub use runtime::{Call, CallInput, Runner, Runtime, Take};
-pub use session::{OnnxLane, OnnxSession};
+pub use session::OnnxSession;
+pub(crate) use shadow::ShadowPlan;

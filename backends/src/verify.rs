@@ -4,9 +4,10 @@
 //! once when the graph is planned, through the very session type that will serve it. A case is an `.npz` whose arrays are
 //! named as the model's inputs and outputs and shaped as the model shapes them: `[items, …]`.
 
-use crate::element::Access;
-use crate::weights::{Weights, read_npz, sha256};
-use crate::{caught, port_name};
+use crate::base::Access;
+use crate::base::sha256;
+use crate::base::{caught, port_name};
+use crate::weights::{Weights, read_npz};
 use limen::Dim;
 use limen::backend::{BackendError, BatchMut, BatchRef, Prepared, Session, Signature, TensorSpec};
 use limen::files::InputFile;
@@ -410,7 +411,7 @@ fn shape_text(spec: &TensorSpec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mock::{Mock, MockConfig, MockPrepared};
+    use crate::backend::{Mock, MockConfig, MockPrepared};
     use crate::weights::parse_npy;
     use limen::backend::Backend;
     use std::io::Write;

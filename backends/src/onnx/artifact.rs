@@ -1,19 +1,16 @@
 //! A model's file and the files of its weights, read and checked before any runtime sees them.
 
-use super::outline::{External, Outline, Weight};
+use super::data_file::{DataFile, MAX_MODEL_BYTES, data_files};
+use super::outline::Outline;
 use super::sizes;
-use crate::weights::sha256;
+use crate::base::sha256;
 use limen::backend::BackendError;
 use limen::files::InputFile;
 use limen::unit::show_bytes;
 use prost::bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Larger models are refused before they are read: a path may lead to a disk image as well as to a model.
-const MAX_MODEL_BYTES: u64 = 1 << 30;
 
 /// A model as it lay on disk when it was read, in memory. Its files are read once: what is checked, compared with a checksum and
 /// loaded are the same bytes, which copies share.
@@ -29,17 +26,6 @@ pub struct Artifact {
     pub data: Vec<DataFile>,
     /// What it says of itself.
     pub outline: Arc<Outline>,
-}
-
-/// A file of weights beside a model.
-#[derive(Clone, Debug)]
-pub struct DataFile {
-    /// The name under which the model knows it.
-    pub name: String,
-    /// Where it is, without links.
-    pub path: PathBuf,
-    /// Its content.
-    pub bytes: Arc<Vec<u8>>,
 }
 
 /// A file that may hold a model, read and not looked at.
@@ -158,47 +144,4 @@ fn recognise(bytes: &[u8]) -> Option<&'static str> {
     let is_text = |b: &u8| matches!(b, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
     (head.iter().all(is_text) && String::from_utf8_lossy(head).chars().filter(|c| *c == '\u{fffd}').count() <= 1)
         .then_some("text")
-}
-
-/// The files that hold a model's weights. They are read here, and by no runtime, which would believe whatever length or
-/// place the model claims for them.
-fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<DataFile>, BackendError> {
-    let mut named: BTreeMap<&String, Vec<(&Weight, &External)>> = BTreeMap::new();
-    for weight in &outline.weights {
-        weight.external.iter().for_each(|part| named.entry(&part.file).or_default().push((weight, part)));
-    }
-    let (mut found, mut read) = (Vec::new(), BTreeSet::new());
-    for (name, parts) in named {
-        let wrong = |why: String| BackendError::Model(format!("its weights are in another file, `{name}`, {why}"));
-        let is_plain =
-            Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if name.is_empty() || !is_plain {
-            return Err(wrong("which does not lie below the model's folder".into()));
-        }
-        let unreadable = |error: std::io::Error| wrong(format!("which cannot be read: {error}"));
-        let path = folder.join(name).canonicalize().map_err(unreadable)?;
-        // A link could lead out of the folders that the graph may read.
-        if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
-            return Err(wrong("which is a link that leaves the model's folder".into()));
-        }
-        // By many names, one file of a megabyte would be read for each.
-        if !read.insert(path.clone()) {
-            return Err(wrong("which it also calls by another name".into()));
-        }
-        let bytes = InputFile::again(&path).and_then(|mut file| file.read_whole(most));
-        let bytes = bytes.map_err(|error| match error.kind() {
-            ErrorKind::FileTooLarge => wrong(format!("with which it has more than {}", show_bytes(MAX_MODEL_BYTES))),
-            _ => unreadable(error),
-        })?;
-        let size = bytes.len() as u64;
-        most -= size;
-        for (weight, part) in parts {
-            if part.offset.checked_add(part.length).is_none_or(|end| end > size) {
-                let (External { offset, length, .. }, weight) = (part, &weight.name);
-                return Err(wrong(format!("which has {size} bytes; `{weight}` takes {length} from {offset} on")));
-            }
-        }
-        found.push(DataFile { name: name.clone(), path, bytes: Arc::new(bytes) });
-    }
-    Ok(found)
 }

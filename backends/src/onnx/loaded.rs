@@ -3,7 +3,7 @@
 use super::artifact::Artifact;
 use super::outline::Outline;
 use super::runtime::{Call, Runner, Runtime, Take};
-use crate::caught;
+use crate::base::caught;
 use limen::backend::{BackendError, BatchRef};
 use std::any::Any;
 use std::collections::BTreeMap;

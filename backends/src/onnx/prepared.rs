@@ -1,13 +1,14 @@
 //! A model whose shapes are known: the trial that finds those of its outputs, and whether it takes batches.
 
 use super::artifact::Artifact;
+use super::input::{Input, Lead, Length};
 use super::loaded::Loaded;
-use super::outline::{Input, Lead, Length, Outline};
+use super::outline::Outline;
 use super::runtime::{Call, CallInput, Runtime, whole};
 use super::session::{OnnxSession, Side, Whole, buffer};
+use super::shadow::ShadowPlan;
 use crate::cache::Compiled;
-use crate::shadow::ShadowPlan;
-use crate::trial::Steps;
+use crate::steps::Steps;
 use limen::backend::{Backend, BackendError, BatchRef, Capabilities, Prepared, Signature, TensorSpec};
 use limen::{DType, Dim, MAX_RANK, PortSpec};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! What differs between the programs that run ONNX models.
 
 use super::artifact::Artifact;
-use super::outline::Elem;
+use super::elem::Elem;
 use crate::cache::Compiled;
 use limen::backend::{BackendError, BatchRef, Capabilities, SessionMetadata};
 

@@ -1,9 +1,10 @@
 //! A model on one thread: batches padded, states gathered and kept, outputs checked and copied.
 
+use super::lane::OnnxLane;
 use super::loaded::{Guarded, Loaded};
 use super::runtime::{Call, Runner, Runtime, whole};
-use crate::element::Access;
-use crate::shadow::Shadow;
+use super::shadow::Shadow;
+use crate::base::Access;
 use limen::backend::{BackendError, BatchMut, BatchRef, Session, SessionMetadata};
 use limen::{DType, Metrics};
 use std::sync::Arc;
@@ -60,12 +61,6 @@ impl Whole {
         let pieces = self.shape[..self.batch_dim.unwrap_or_default()].iter().product::<usize>().max(1);
         (self.item_bytes / pieces, pieces)
     }
-}
-
-/// The state of one stream; that of its beginning is zeros.
-#[derive(Clone, Debug, Default)]
-pub struct OnnxLane {
-    states: Vec<Vec<u8>>,
 }
 
 /// A model on one thread. Inputs are read where they lie, unless they are padded; outputs are copied out of the runtime.
@@ -156,6 +151,16 @@ impl<R: Runtime> Session for OnnxSession<R> {
 }
 
 impl<R: Runtime> OnnxSession<R> {
+    #[cfg(test)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.runner.is_some()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn first_call(&self) -> Option<Duration> {
+        self.first_call
+    }
+
     fn call(
         &mut self,
         batch: usize,

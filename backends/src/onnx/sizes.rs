@@ -6,9 +6,10 @@
 //! that is not known here makes tensors of which nothing is known. So what is refused really is that large; lengths that a
 //! model computes while it runs are not seen.
 
-use super::artifact::DataFile;
-use super::outline::{Wrong, brief, graphs_of, label, name_of, order};
+use super::data_file::DataFile;
+use super::node::{brief, graphs_of, label, name_of, order};
 use super::wire;
+use super::wrong::Wrong;
 use limen::backend::BackendError;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -419,11 +420,11 @@ const AS_IT_IS: &str = "\
     Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan \
     Tanh ThresholdedRelu Trilu";
 
-#[cfg(all(test, any(feature = "rten", feature = "tract", feature = "ort")))]
+#[cfg(test)]
 mod tests {
     use super::{check, wire};
     use crate::onnx::Artifact;
-    use crate::onnx::tests::{floats, ints, model};
+    use crate::onnx::test_models::{floats, ints, model};
     use rten_onnx::onnx::DataType as D;
     use rten_onnx::onnx::TensorProto;
 

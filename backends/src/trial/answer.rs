@@ -1,131 +1,21 @@
 //! The process that tries a model, as it sees itself: it limits itself, then reads what it is asked and answers.
 
 use super::limits::{Asked, Calls};
-use super::steps::{Record, Steps};
-use super::{HELLO, OUT_OF_MEMORY};
-use crate::infer::{Config, choose};
-use crate::inspect::Inspection;
-use crate::{cache, caught};
-use limen::backend::BackendError;
+use super::request::{AnyPath, HELLO, Heard, Node, OUT_OF_MEMORY, Request, Task, Unread};
+use crate::base::caught;
+use crate::cache;
+use crate::inspect::{Inspection, inspect};
+use crate::plan::{Config, choose};
+use crate::steps::{Progress, Record, Steps};
 use limen::{Folders, Given, PlanErrors, Planning, Trials};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-
-/// What is asked of a trial.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Request {
-    /// Who asks: nobody waits for the answer once that process is gone.
-    pub(super) parent: u32,
-    pub(super) limits: Asked,
-    /// Bytes of the model's file.
-    pub(super) size: u64,
-    pub(super) cache: Option<AnyPath>,
-    pub(super) onnxruntime: Option<AnyPath>,
-    pub(super) task: Task,
-}
-
-/// What is done with the model.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Task {
-    /// Its node is planned: the answer is a `Result<Record, PlanErrors>`.
-    Plan(Node),
-    /// It is read: the answer is a `Result<Inspection, Unread>`.
-    Inspect(AnyPath),
-}
-
-/// A node that runs a model.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Node {
-    pub(super) config: Value,
-    /// What is connected, as text.
-    pub(super) given: Vec<(String, Option<String>)>,
-    pub(super) graph: AnyPath,
-    pub(super) allowed: Vec<AnyPath>,
-    /// Whether every backend is measured.
-    pub(super) calibrate: bool,
-    /// Runtimes that are not to be tried again, and why.
-    pub(super) dead: Vec<(String, String)>,
-    pub(super) runtimes: u64,
-    pub(super) threads: u64,
-    pub(super) items: u64,
-    /// Bytes of an item, as far as they are known.
-    pub(super) item: u64,
-}
-
-/// A path, which need not be text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct AnyPath(Vec<u8>);
-
-impl AnyPath {
-    pub(super) fn new(path: &Path) -> Self {
-        AnyPath(path.as_os_str().as_bytes().to_vec())
-    }
-
-    fn path(&self) -> PathBuf {
-        OsString::from_vec(self.0.clone()).into()
-    }
-}
-
-/// What a trial says, a line each.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Heard {
-    /// That it is one, of which version.
-    Hello(String),
-    /// What it does next.
-    Doing { runtime: Option<String>, what: String },
-    /// How large the model turned out to be, in bytes.
-    Size(u64),
-    /// What came of it.
-    Answer(Value),
-}
-
-/// Why a file could not be read.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Unread {
-    Model(String),
-    Unsupported(String),
-    Other(String),
-}
-
-impl From<BackendError> for Unread {
-    fn from(error: BackendError) -> Self {
-        match error {
-            BackendError::Model(why) => Unread::Model(why),
-            BackendError::Unsupported(why) => Unread::Unsupported(why),
-            other => Unread::Other(other.to_string()),
-        }
-    }
-}
-
-impl From<Unread> for BackendError {
-    fn from(error: Unread) -> Self {
-        match error {
-            Unread::Model(why) => BackendError::Model(why),
-            Unread::Unsupported(why) => BackendError::Unsupported(why),
-            Unread::Other(why) => BackendError::Call(why),
-        }
-    }
-}
-
-impl Request {
-    pub(super) fn calls(&self) -> Calls {
-        match &self.task {
-            Task::Plan(Node { runtimes, threads, items, item, .. }) => {
-                Calls { runtimes: *runtimes, threads: *threads, items: *items, item: *item }
-            }
-            Task::Inspect(_) => Calls { runtimes: 1, threads: 1, items: 1, item: 0 },
-        }
-    }
-}
 
 /// Where it answers: the stdout that it was started with, which nothing else prints on any more.
 static OUT: OnceLock<Mutex<File>> = OnceLock::new();
@@ -141,6 +31,15 @@ fn tell(heard: &Heard) {
     line.push(b'\n');
     // Where nobody listens any more there is nobody to tell.
     let _ = out.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line);
+}
+
+fn tell_progress(progress: Progress<'_>) {
+    tell(&match progress {
+        Progress::Doing { runtime, what } => {
+            Heard::Doing { runtime: runtime.map(str::to_string), what: what.to_string() }
+        }
+        Progress::Size(size) => Heard::Size(size),
+    });
 }
 
 /// The whole of a process that tries a model.
@@ -208,7 +107,7 @@ fn tried(request: &Request) -> Value {
     }
     #[cfg(feature = "ort")]
     if let Some(library) = &request.onnxruntime {
-        crate::ort::find_onnxruntime(library.path());
+        crate::backend::find_onnxruntime(library.path());
     }
     let answer = match &request.task {
         Task::Plan(node) => {
@@ -228,7 +127,7 @@ fn tried(request: &Request) -> Value {
         }
         Task::Inspect(path) => {
             tell(&Heard::Doing { runtime: None, what: "was read".into() });
-            let found: Result<Inspection, Unread> = match caught(|| crate::inspect::inspect(&path.path())) {
+            let found: Result<Inspection, Unread> = match caught(|| inspect(&path.path())) {
                 Ok(found) => found.map_err(Unread::from),
                 Err(panic) => Err(Unread::Model(panic)),
             };
@@ -248,7 +147,7 @@ fn planned(node: &Node) -> Result<Record, PlanErrors> {
     let config = Config::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
     let model = config.model.clone().ok_or_else(|| wrong("there is no model".into()))?;
     if node.calibrate {
-        crate::calibration::calibrate();
+        cache::calibrate();
     }
     let spec = |spec: &Option<String>| spec.as_deref().and_then(|spec| spec.parse().ok());
     let given = Given::of(node.given.iter().map(|(port, connected)| (port.clone(), spec(connected))));
@@ -258,7 +157,7 @@ fn planned(node: &Node) -> Result<Record, PlanErrors> {
     let cx = Planning { node: "", folders: &folders, trials: &Trials { here: true, ..Trials::default() } };
     // A case that cannot be read is said by who asked.
     let case = config.case(&cx, &mut PlanErrors::default());
-    let steps = Steps::recording(node.dead.clone(), tell);
+    let steps = Steps::recording(node.dead.clone(), tell_progress);
     choose(&config, &model, &given, &cx, case, &steps, None)?;
     Ok(steps.into_record())
 }

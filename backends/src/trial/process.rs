@@ -1,11 +1,11 @@
 //! The process that tries a model, as the one that waits for it sees it: it is started, heard out, ended and reaped.
 
-use super::answer::{Heard, Request};
 use super::limits::Limits;
-use super::{HELLO, OUT_OF_MEMORY, WORD};
+use super::request::{HELLO, Heard, OUT_OF_MEMORY, Request, WORD};
 use limen::unit::show_bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsFd;
@@ -30,6 +30,28 @@ pub(super) struct Died {
     pub(super) runtime: Option<String>,
     /// What may help.
     pub(super) help: String,
+}
+
+impl Died {
+    /// What became of a model.
+    pub(super) fn sentence(&self, model: &str) -> String {
+        let mut text = format!("{model} was tried in a process of its own, which {}", self.how);
+        match (&self.runtime, self.doing.as_str()) {
+            (_, "") => {}
+            (Some(runtime), doing) => text.push_str(&format!(" while `{runtime}` {doing}")),
+            (None, doing) => text.push_str(&format!(" while it {doing}")),
+        }
+        text
+    }
+}
+
+pub(super) fn understood<T: DeserializeOwned>(answer: serde_json::Value) -> Result<T, Died> {
+    serde_json::from_value(answer).map_err(|error| Died {
+        how: format!("answered what is not understood: {error}"),
+        doing: String::new(),
+        runtime: None,
+        help: "name a program of the same version".into(),
+    })
 }
 
 /// A trial that was begun, and what was heard of it so far.
@@ -252,8 +274,8 @@ fn signal_name(signal: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::{AnyPath, Task};
     use super::super::limits::Asked;
+    use super::super::request::{AnyPath, Task};
     use super::*;
     use limen::Trials;
     use std::os::unix::fs::PermissionsExt;

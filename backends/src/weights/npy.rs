@@ -1,7 +1,7 @@
 //! Arrays as NumPy writes them: `.npy`, and `.npz`, which is a zip of those.
 
-use super::Weights;
-use crate::caught;
+use super::tensor::Weights;
+use crate::base::caught;
 use limen::DType;
 use npyz::{Endianness, NpyHeader, Order, TypeChar};
 use std::io::{Read, Seek};

@@ -1,7 +1,7 @@
 //! What is done to weights when they are loaded.
 
-use super::Weights;
-use crate::element::Access;
+use super::tensor::{Quantized, Weights};
+use crate::base::Access;
 use limen::DType;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -45,15 +45,6 @@ pub enum Quantize {
     Symmetric,
     /// `u8` from 0 to 255, with one scale and one zero point for each index of the first dim.
     Asymmetric,
-}
-
-/// What 8-bit integers stand for: `scale × (q − zero)`, row by row of the first dim.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Quantized {
-    /// The scale of each row.
-    pub scales: Vec<f32>,
-    /// The integer that stands for 0 in each row.
-    pub zeros: Vec<i32>,
 }
 
 impl Weights {

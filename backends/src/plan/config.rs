@@ -1,8 +1,8 @@
 //! What a graph file says of a node that runs a model.
 
-use crate::mock::MockConfig;
+use crate::backend::MockConfig;
+use crate::base::remote;
 use crate::verify::{Case, CaseError, Tolerance};
-use crate::weights::remote;
 use limen::backend::Requirements;
 use limen::files::FileError;
 use limen::infer::{Batch, OnEnd, OnSkip};
@@ -265,7 +265,7 @@ impl Config {
     }
 
     /// What is wrong without looking at any file.
-    pub(super) fn check(&self, errors: &mut PlanErrors) {
+    pub(crate) fn check(&self, errors: &mut PlanErrors) {
         if self.batch.max == 0 {
             errors.at("batch.max", "a batch has at least one message");
         }
@@ -408,5 +408,44 @@ fn check_tolerance(field: &str, atol: f64, rtol: f64, errors: &mut PlanErrors) {
         if !(value >= 0.0 && value.is_finite()) {
             errors.at(format!("{field}.{name}"), format!("{value} is not a tolerance; it is a number from 0 up"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::backend::{Capabilities, Ops};
+
+    #[test]
+    fn every_requirement_of_a_graph_is_compared() {
+        let all = Require {
+            device: Some("gpu".into()),
+            dtypes: vec![DType::F64],
+            max_batch: 9,
+            max_rank: 10,
+            ops: vec!["Frobnicate".into()],
+            memory: Some(RequireMemory::Pinned),
+            streams: true,
+            graph_capture: true,
+        };
+        let required = all.requirements();
+        let mut can = Capabilities::cpu("1", [DType::F32], Ops::Listed(["Conv".to_string()].into()));
+        can.max_batch = Some(8);
+        let lacks: Vec<String> = can.lacks(&required).iter().map(ToString::to_string).collect();
+        let pinned = Memory::Pinned;
+        assert_eq!(
+            lacks,
+            [
+                "no device `gpu`, only cpu",
+                "no elements of type f64 (required)",
+                "no batches of 9, at most 8",
+                "no tensors of 10 dims, at most 6",
+                &format!("no inputs or outputs in {pinned}"),
+                "no operator Frobnicate",
+                "no calls that finish later",
+                "no calls that are recorded and replayed",
+            ]
+        );
+        assert_eq!(can.lacks(&Require::default().requirements()), []);
     }
 }

@@ -5,8 +5,8 @@
 //! It runs on the thread that calls it. On convolutions it is slower than rten, and its batches cost more an item than
 //! single calls do.
 
+use crate::base::{elements, narrow};
 use crate::cache::Compiled;
-use crate::element::{elements, narrow};
 use crate::onnx::{Artifact, Call, DataFile, Elem, Input, Length, Onnx, Runner, Runtime, Take};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::{DType, Element};

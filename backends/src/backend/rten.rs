@@ -15,7 +15,7 @@
 //! rten also starts a pool for the whole process, as large as the machine has cores, when it first loads or runs a model.
 //! It sleeps; `RTEN_NUM_THREADS=1` makes it small.
 
-use crate::element::elements;
+use crate::base::elements;
 use crate::onnx::{Artifact, Call, Onnx, Runner, Runtime, Take};
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
@@ -235,8 +235,8 @@ fn give<T: Pod>(at: usize, dtype: DType, tensor: &TensorView<'_, T>, take: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caught;
-    use crate::onnx::{OnnxModel, tests as shared};
+    use crate::base::caught;
+    use crate::onnx::{OnnxModel, test_models};
     use crate::verify::Tolerance;
     use limen::backend::{Backend, Prepared, Session};
 
@@ -246,10 +246,10 @@ mod tests {
         assert_ne!(own_pool().run(here), here());
         on_rten_thread(|| {
             assert_eq!(own_pool().run(here), here());
-            let path = shared::graphs("digits/digits.onnx");
+            let path = test_models::graphs("digits/digits.onnx");
             let digits = Rten::prepare(OnnxModel { path, ..OnnxModel::default() }).unwrap();
             let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
-            assert_eq!(shared::case_of("digits/digits").check(&digits, 8, tolerance).unwrap(), 8);
+            assert_eq!(test_models::case_of("digits/digits").check(&digits, 8, tolerance).unwrap(), 8);
             assert!(Arc::strong_count(&own_pool()) > 1, "the session holds this thread's own pool");
             drop(digits.session(8).unwrap());
         });
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn threads_are_said() {
-        let path = shared::graphs("detect/detector.onnx");
+        let path = test_models::graphs("detect/detector.onnx");
         let prepared = Rten::prepare(OnnxModel { path, threads: 2, ..OnnxModel::default() }).unwrap();
         assert_eq!(prepared.session(1).unwrap().metadata().threads, 2);
     }
@@ -313,7 +313,7 @@ mod tests {
             // Backwards: the order in the file need not be the one in which they run.
             let nodes: Vec<&str> = nodes.iter().chain([&last]).rev().map(String::as_str).collect();
             let io = |name| (name, DataType::FLOAT, &["n"][..]);
-            let bytes = Some(shared::model(&[io("x")], &[io("y")], &[], &nodes));
+            let bytes = Some(test_models::model(&[io("x")], &[io("y")], &[], &nodes));
             Rten::prepare(OnnxModel { path: "m.onnx".into(), bytes, ..OnnxModel::default() })
         };
         assert_eq!(prepare(MAX_DEPTH).map(drop), Ok(()));

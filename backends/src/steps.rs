@@ -1,8 +1,6 @@
 //! What is asked of a model while its node is planned: recorded where it is tried, and answered from the record where the
 //! graph is planned.
 
-use super::answer::Heard;
-use crate::onnx::Outline;
 use crate::verify::Case;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,24 +11,33 @@ use std::collections::BTreeMap;
 /// What a trial found out about a model, by step, and of which files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    pub(super) steps: BTreeMap<String, Value>,
+    pub(crate) steps: BTreeMap<String, Value>,
     /// The SHA-256 of the model's file, under an empty name, and of the files of its weights.
-    pub(super) sums: BTreeMap<String, String>,
+    pub(crate) sums: BTreeMap<String, String>,
     /// The digest of the recorded case, where there is one.
     #[serde(default)]
-    pub(super) case: Option<String>,
+    pub(crate) case: Option<String>,
 }
 
 impl Record {
     /// Why runtimes could not run the model.
-    pub(super) fn failed(&self) -> impl Iterator<Item = &Value> {
+    pub(crate) fn failed(&self) -> impl Iterator<Item = &Value> {
         self.steps.iter().filter(|(step, _)| step.ends_with(FAILED)).map(|(_, why)| why)
     }
 
     /// Forgets a step of every runtime.
-    pub(super) fn forget(&mut self, what: &str) {
+    pub(crate) fn forget(&mut self, what: &str) {
         self.steps.retain(|step, _| step.split_once(' ').is_none_or(|(_, step)| step != what));
     }
+}
+
+/// How far a trial is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Progress<'a> {
+    /// What is done next, and by which runtime.
+    Doing { runtime: Option<&'a str>, what: &'a str },
+    /// How large the model turned out to be, in bytes.
+    Size(u64),
 }
 
 /// The steps of planning a model in which its code is run.
@@ -49,21 +56,21 @@ enum Mode {
     #[default]
     Here,
     /// What is found is recorded, and what is begun is told.
-    Recording(RefCell<Record>, fn(&Heard)),
+    Recording(RefCell<Record>, fn(Progress<'_>)),
     /// What was found is not asked again.
     Replaying(Record),
 }
 
 impl Steps {
-    pub(super) fn recording(dead: Vec<(String, String)>, tell: fn(&Heard)) -> Self {
+    pub(crate) fn recording(dead: Vec<(String, String)>, tell: fn(Progress<'_>)) -> Self {
         Steps { mode: Mode::Recording(RefCell::default(), tell), dead, ..Steps::default() }
     }
 
-    pub(super) fn replaying(record: Record, dead: Vec<(String, String)>) -> Self {
+    pub(crate) fn replaying(record: Record, dead: Vec<(String, String)>) -> Self {
         Steps { mode: Mode::Replaying(record), dead, ..Steps::default() }
     }
 
-    pub(super) fn into_record(self) -> Record {
+    pub(crate) fn into_record(self) -> Record {
         match self.mode {
             Mode::Recording(record, _) => record.into_inner(),
             Mode::Here | Mode::Replaying(_) => Record::default(),
@@ -73,7 +80,7 @@ impl Steps {
     /// Says what is done next, in words that follow the name of the runtime.
     pub(crate) fn doing(&self, runtime: Option<&str>, what: &str) {
         if let Mode::Recording(_, tell) = &self.mode {
-            tell(&Heard::Doing { runtime: runtime.map(str::to_string), what: what.to_string() });
+            tell(Progress::Doing { runtime, what });
         }
     }
 
@@ -129,19 +136,24 @@ impl Steps {
     ///
     /// # Errors
     /// The key of the first that is not.
-    pub(crate) fn of(&self, outline: &Outline, size: u64, case: Option<&Case>) -> Result<(), &'static str> {
+    pub(crate) fn of(
+        &self,
+        sums: BTreeMap<String, String>,
+        size: u64,
+        case: Option<&Case>,
+    ) -> Result<(), &'static str> {
         match &self.mode {
             Mode::Here => Ok(()),
             Mode::Recording(record, tell) => {
                 let mut record = record.borrow_mut();
-                (record.sums, record.case) = (sums(outline), case.map(Case::digest));
+                (record.sums, record.case) = (sums, case.map(Case::digest));
                 drop(record);
-                tell(&Heard::Size(size));
+                tell(Progress::Size(size));
                 Ok(())
             }
             Mode::Replaying(record) => {
                 let held = |same: bool, key| if same { Ok(()) } else { Err(key) };
-                let same = held(record.sums == sums(outline), "model")
+                let same = held(record.sums == sums, "model")
                     .and_then(|()| held(record.case == case.map(Case::digest), "verify.case"));
                 self.changed.set(self.changed.get() || same.is_err());
                 same
@@ -149,23 +161,17 @@ impl Steps {
         }
     }
 
-    pub(super) fn is_changed(&self) -> bool {
+    pub(crate) fn is_changed(&self) -> bool {
         self.changed.get()
     }
 }
 
 const FAILED: &str = "failed";
 
-fn sums(outline: &Outline) -> BTreeMap<String, String> {
-    let mut sums = outline.files.clone();
-    sums.insert(String::new(), outline.sha256.clone());
-    sums
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::Artifact;
+    use crate::onnx::{Artifact, Outline};
     use std::sync::Arc;
 
     #[test]
@@ -174,7 +180,7 @@ mod tests {
         let artifact = Artifact::open(format!("{folder}digits.onnx").as_ref()).unwrap();
         let case = Case::read(format!("{folder}verify.npz").as_ref()).unwrap();
         let tried = Steps::recording(Vec::new(), |_| ());
-        tried.of(&artifact.outline, 1, Some(&case)).unwrap();
+        tried.of(artifact.outline.sums(), 1, Some(&case)).unwrap();
         let record = tried.into_record();
 
         let other_model = Arc::new(Outline { sha256: "0".repeat(64), ..Outline::clone(&artifact.outline) });
@@ -186,7 +192,7 @@ mod tests {
             (&artifact.outline, None, Some("verify.case")),
         ] {
             let steps = Steps::replaying(record.clone(), Vec::new());
-            assert_eq!(steps.of(outline, 1, case).err(), changed);
+            assert_eq!(steps.of(outline.sums(), 1, case).err(), changed);
             assert_eq!(steps.is_changed(), changed.is_some());
         }
     }

@@ -1,6 +1,6 @@
 //! Several calls of a model at once, each on a thread of its own, for runtimes whose calls end when they return.
 
-use crate::caught;
+use crate::base::caught;
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Helpers, Prepared, Session, SessionMetadata, Signature,
     TensorSpec, Ticket,

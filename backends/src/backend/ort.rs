@@ -10,11 +10,11 @@
 //! With one thread a call runs on the thread that makes it. More are made while planning, before anything is pinned. They
 //! spin from one operator of a call to the next, which is a third of a call of some milliseconds, and sleep between calls.
 
+use crate::base::caught;
+use crate::base::sha256;
+use crate::base::{elements, narrow};
 use crate::cache::{self, Compiled, Found, Key};
-use crate::caught;
-use crate::element::{elements, narrow};
 use crate::onnx::{Artifact, Call, Elem, Onnx, Runner, Runtime, Take};
-use crate::weights::sha256;
 use ::ort::environment::Environment;
 use ::ort::logging::LogLevel;
 use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
@@ -355,7 +355,7 @@ fn give(at: usize, name: &str, value: &DynValue, take: &mut Take<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::tests::graphs;
+    use crate::onnx::test_models::graphs;
 
     #[test]
     fn what_was_kept_and_is_not_taken_is_compiled_again() {

@@ -1,13 +1,14 @@
 //! What holds of every runtime, tried on each that is compiled in.
 
-use super::{Artifact, Loaded, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime, State};
-use crate::caught;
-use crate::verify::{Case, Tolerance};
+use crate::base::caught;
+use crate::onnx::test_models::{Io, case_of, external, floats, graphs, ints, model};
+use crate::onnx::{Artifact, Loaded, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime, State};
+use crate::verify::Tolerance;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
 use limen::{DType, Dim};
 use rten_onnx::onnx;
 use rten_onnx::onnx::DataType as D;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 const STRICT: Tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
@@ -17,11 +18,11 @@ const MODELS: [&str; 3] = ["digits/digits", "classify/classifier", "detect/detec
 macro_rules! on_every_runtime {
     ($($test:ident)*) => {
         #[cfg(feature = "rten")]
-        mod rten { $(#[test] fn $test() { super::$test::<crate::rten::RtenRuntime>() })* }
+        mod rten { $(#[test] fn $test() { super::$test::<crate::backend::RtenRuntime>() })* }
         #[cfg(feature = "tract")]
-        mod tract { $(#[test] fn $test() { super::$test::<crate::tract::TractRuntime>() })* }
+        mod tract { $(#[test] fn $test() { super::$test::<crate::backend::TractRuntime>() })* }
         #[cfg(feature = "ort")]
-        mod ort { $(#[test] fn $test() { super::$test::<crate::ort::OrtRuntime>() })* }
+        mod ort { $(#[test] fn $test() { super::$test::<crate::backend::OrtRuntime>() })* }
     };
 }
 
@@ -50,10 +51,6 @@ on_every_runtime! {
     what_is_no_finite_number_is_found_under_guard
 }
 
-pub(crate) fn graphs(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(path)
-}
-
 fn prepare<R: Runtime>(path: &str) -> OnnxPrepared<R> {
     Onnx::<R>::prepare(OnnxModel { path: graphs(path), ..OnnxModel::default() }).unwrap()
 }
@@ -61,117 +58,6 @@ fn prepare<R: Runtime>(path: &str) -> OnnxPrepared<R> {
 fn prepare_bytes<R: Runtime>(bytes: Vec<u8>, shapes: &[(&str, &[usize])]) -> Result<OnnxPrepared<R>, BackendError> {
     let shapes = shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
     Onnx::<R>::prepare(OnnxModel { path: "model.onnx".into(), bytes: Some(bytes), shapes, ..OnnxModel::default() })
-}
-
-pub(crate) fn case_of(model: &str) -> Case {
-    Case::read(&graphs(model).with_file_name("verify.npz")).unwrap()
-}
-
-type Io<'a> = (&'a str, onnx::DataType, &'a [&'a str]);
-
-fn io((name, dtype, dims): &Io<'_>) -> onnx::ValueInfoProto {
-    let dim = |text: &&str| match text.parse() {
-        Ok(length) => onnx::Dimension { dim_value: Some(length), ..Default::default() },
-        Err(_) => onnx::Dimension { dim_param: Some(text.to_string()), ..Default::default() },
-    };
-    let shape = onnx::TensorShapeProto { dim: dims.iter().map(dim).collect() };
-    let tensor = onnx::TypeProtoTensor { elem_type: Some(*dtype), shape: Some(shape) };
-    let kind = onnx::TypeProto { tensor_type: Some(tensor), ..Default::default() };
-    onnx::ValueInfoProto { name: Some(name.to_string()), r#type: Some(kind) }
-}
-
-pub(crate) fn floats(name: &str, dims: &[i64], data: &[f32]) -> onnx::TensorProto {
-    onnx::TensorProto {
-        name: Some(name.into()),
-        dims: dims.to_vec(),
-        data_type: Some(onnx::DataType::FLOAT),
-        float_data: data.to_vec(),
-        ..Default::default()
-    }
-}
-
-/// A weight in a file beside its model.
-pub(crate) fn external(name: &str, dims: &[i64], file: &str, offset: usize, length: usize) -> onnx::TensorProto {
-    let entry =
-        |key: &str, value: &str| onnx::StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) };
-    let (offset, length) = (offset.to_string(), length.to_string());
-    onnx::TensorProto {
-        data_location: Some(onnx::DataLocation::EXTERNAL),
-        external_data: vec![entry("location", file), entry("offset", &offset), entry("length", &length)],
-        ..floats(name, dims, &[])
-    }
-}
-
-pub(crate) fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
-    onnx::TensorProto {
-        name: Some(name.into()),
-        dims: vec![data.len() as i64],
-        data_type: Some(onnx::DataType::INT64),
-        int64_data: data.to_vec(),
-        ..Default::default()
-    }
-}
-
-/// The file of a small model. Nodes are written `y = Op a b perm=1,0`.
-pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::TensorProto], nodes: &[&str]) -> Vec<u8> {
-    let node = |text: &&str| {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let attribute = |(name, ints): (&str, &str)| onnx::AttributeProto {
-            name: Some(name.to_string()),
-            ints: ints.split(',').map(|int| int.parse().unwrap()).collect(),
-            r#type: Some(onnx::AttributeType::INTS),
-            ..Default::default()
-        };
-        onnx::NodeProto {
-            name: Some(words[0].to_string()),
-            output: vec![words[0].to_string()],
-            op_type: Some(words[2].to_string()),
-            input: words[3..].iter().filter(|word| !word.contains('=')).map(ToString::to_string).collect(),
-            attribute: words[3..].iter().filter_map(|word| word.split_once('=')).map(attribute).collect(),
-            ..Default::default()
-        }
-    };
-    let graph = onnx::GraphProto {
-        node: nodes.iter().map(node).collect(),
-        initializer: weights.to_vec(),
-        input: inputs.iter().map(io).collect(),
-        output: outputs.iter().map(io).collect(),
-        ..Default::default()
-    };
-    let opset = onnx::OperatorSetIdProto { version: Some(18), ..Default::default() };
-    let model =
-        onnx::ModelProto { ir_version: Some(8), graph: Some(graph), opset_import: vec![opset], ..Default::default() };
-    model.write_buf().unwrap()
-}
-
-/// A model with one node more: an `If` whose branches are the graph of another.
-#[cfg(feature = "rten")]
-pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
-    let parse = |bytes: &[u8]| onnx::ModelProto::parse_buf(bytes).unwrap();
-    let (mut model, inner) = (parse(&outer), parse(inner).graph);
-    let branch = |name: &str| onnx::AttributeProto {
-        name: Some(name.into()),
-        g: inner.clone(),
-        r#type: Some(onnx::AttributeType::GRAPH),
-        ..Default::default()
-    };
-    let node = onnx::NodeProto {
-        name: Some("both".into()),
-        output: vec!["both".into()],
-        op_type: Some("If".into()),
-        input: vec!["condition".into()],
-        attribute: vec![branch("then_branch"), branch("else_branch")],
-        ..Default::default()
-    };
-    let graph = model.graph.as_mut().unwrap();
-    graph.node.push(node);
-    graph.initializer.push(onnx::TensorProto {
-        name: Some("condition".into()),
-        data_type: Some(onnx::DataType::BOOL),
-        raw_data: Some(vec![1].into()),
-        ..Default::default()
-    });
-    model.write_buf().unwrap()
 }
 
 /// Runs a session with one f32 input and one f32 output.
@@ -297,7 +183,7 @@ fn what_is_loaded_lazily_is_made_ready_by_its_first_call<R: Runtime>() {
     let prepared = Onnx::<R>::prepare(model(true)).unwrap();
     let before = prepared.compiled().map_or(0, |found| found.compiled);
     let mut session = prepared.session(5).unwrap();
-    assert!(session.runner.is_none() && session.first_call.is_none());
+    assert!(!session.is_ready() && session.first_call().is_none());
     assert_eq!(prepared.compiled().map_or(0, |found| found.compiled), before);
     let item: usize = 64;
     let words = vec![0u64; item / 2];
@@ -305,7 +191,7 @@ fn what_is_loaded_lazily_is_made_ready_by_its_first_call<R: Runtime>() {
     let mut logits = [0f32; 10];
     let output = BatchMut { dtype: limen::DType::F32, shape: &[10], bytes: bytemuck::cast_slice_mut(&mut logits) };
     session.infer_batch(1, &[input], &mut [output], &mut [OnnxLane::default()]).unwrap();
-    assert!(session.runner.is_some() && session.first_call.is_some_and(|took| !took.is_zero()));
+    assert!(session.is_ready() && session.first_call().is_some_and(|took| !took.is_zero()));
     assert_eq!(session.metadata().threads, 1);
     assert!(case.check(&prepared, 5, STRICT).is_ok());
 }
@@ -635,7 +521,7 @@ fn what_was_not_planned_is_named_with_file_and_tensor() {
         &[floats("zero", &[1], &[0.0])],
         &["is_zero = Equal x zero", "y = NonZero is_zero"],
     );
-    let mut session = prepare_bytes::<crate::rten::RtenRuntime>(bytes, &[]).unwrap().session(1).unwrap();
+    let mut session = prepare_bytes::<crate::backend::RtenRuntime>(bytes, &[]).unwrap().session(1).unwrap();
     let mut run = |dtype, shape: &[usize], x: [f32; 2]| {
         let input = BatchRef { dtype, shape, bytes: bytemuck::cast_slice(&x) };
         let mut y = [0i32; 4];

@@ -1,7 +1,7 @@
 //! How long each backend takes for each model on this processor: measured once, kept beside the compiled models, and what
 //! `backend: auto` goes by from then on.
 
-use crate::cache;
+use super::entry::Key;
 use limen::{Given, files};
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ impl Measured {
 const MAX_BYTES: u64 = 16 << 20;
 
 fn name() -> String {
-    format!("{}.json", cache::Key::of(&["calibration"]).name())
+    format!("{}.json", Key::of(&["calibration"]).name())
 }
 
 fn path(folder: &Path) -> PathBuf {

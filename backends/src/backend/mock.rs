@@ -3,7 +3,7 @@
 //! For tests of graphs and of the engine, and for planning a graph before its model exists. Its answers are a plain
 //! function of its inputs, and it spends its latency computing, as a model would.
 
-use crate::element::Access;
+use crate::base::Access;
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, SessionMetadata, Signature,
     TensorSpec,
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(failed, [3, 4, 6]);
         let mut mock = session(MockConfig { panic_at: Some(2), ..config() });
         assert!(call(&mut mock).is_ok());
-        let panicked = crate::caught(|| call(&mut mock)).unwrap_err();
+        let panicked = crate::base::caught(|| call(&mut mock)).unwrap_err();
         assert!(panicked.contains("call 2 panics"), "{panicked}");
         let error = call(&mut session(MockConfig { max_batch: Some(1), ..config() })).unwrap_err();
         assert!(error.to_string().contains("batch of 2"), "{error}");

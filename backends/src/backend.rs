@@ -1,0 +1,23 @@
+//! What runs a model: each value of `backend:`, and several calls of one at once.
+
+mod in_flight;
+mod mock;
+#[cfg(feature = "ort")]
+mod ort;
+#[cfg(feature = "rten")]
+mod rten;
+#[cfg(all(test, any(feature = "rten", feature = "tract", feature = "ort")))]
+mod tests;
+#[cfg(feature = "tract")]
+mod tract;
+
+#[cfg(feature = "ort")]
+pub(crate) use self::ort::told as onnxruntime_told;
+#[cfg(feature = "ort")]
+pub use self::ort::{Ort, OrtRunner, OrtRuntime, find_onnxruntime};
+#[cfg(feature = "rten")]
+pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
+#[cfg(feature = "tract")]
+pub use self::tract::{Tract, TractRunner, TractRuntime};
+pub(crate) use in_flight::{InFlight, InFlightPrepared};
+pub use mock::{Mock, MockConfig, MockPrepared, MockSession};

@@ -1,0 +1,17 @@
+//! What everything here is made with: elements as numbers, checksums, names of ports, panics as errors.
+
+mod checksum;
+mod element;
+mod panic;
+mod port_name;
+mod remote;
+
+pub(crate) use checksum::{check_sum, sha256};
+pub(crate) use element::Access;
+#[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
+pub(crate) use element::elements;
+#[cfg(any(feature = "tract", feature = "ort"))]
+pub(crate) use element::narrow;
+pub(crate) use panic::caught;
+pub(crate) use port_name::port_name;
+pub(crate) use remote::remote;

@@ -1,0 +1,168 @@
+//! One layer: what a graph file says of it, its weights, and its sums.
+
+use crate::base::Access;
+use crate::weights::{WeightConfig, Weights};
+use limen::{DType, Folders, PlanErrors};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Multiplies the last dim of `f32[..., k]` by a matrix of `n` rows of `k`, adds a bias and applies an activation.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct LayerConfig {
+    /// The matrix, `[n, k]`, of any type of numbers; quantized, it stays 8 bits wide in memory.
+    pub weight: WeightConfig,
+    /// What is added, `[n]`; nothing by default.
+    pub bias: Option<WeightConfig>,
+    /// What is done to each sum.
+    #[serde(default)]
+    pub activation: Activation,
+}
+
+/// What is done to each sum of a layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// The greater of it and 0.
+    Relu,
+    /// `1 / (1 + e⁻ˣ)`.
+    Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+/// A layer that is loaded.
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub(super) inputs: usize,
+    pub(super) matrix: Matrix,
+    pub(super) bias: Vec<f32>,
+    pub(super) activation: Activation,
+}
+
+/// The rows of a layer, one behind the other.
+#[derive(Debug)]
+pub(super) enum Matrix {
+    F32(Vec<f32>),
+    /// Each row with its scale and what stands for 0.
+    I8(Vec<i8>, Vec<(f32, i32)>),
+    U8(Vec<u8>, Vec<(f32, i32)>),
+}
+
+fn floats(weights: &Weights) -> Vec<f32> {
+    Access::to(weights.dtype).values(&weights.bytes).map(|value| value as f32).collect()
+}
+
+impl Layer {
+    pub(super) fn load(
+        config: &LayerConfig,
+        prefix: &str,
+        folders: &Folders,
+        errors: &mut PlanErrors,
+    ) -> Option<Layer> {
+        let mut load = |field: &str, config: &WeightConfig| match config.load(folders) {
+            Ok(weights) => Some(weights),
+            Err((inner, why)) => {
+                errors.at(format!("{prefix}{field}.{inner}"), why);
+                None
+            }
+        };
+        let weight = load("weight", &config.weight);
+        let bias = config.bias.as_ref().map(|bias| load("bias", bias));
+        let weight = weight?;
+        let &[rows, inputs] = &weight.shape[..] else {
+            let message = format!("is {}{:?}; a layer takes a matrix of two dims", weight.dtype, weight.shape);
+            errors.at(format!("{prefix}weight"), message).help("`transform: [{ reshape: [n, k] }]` makes it one");
+            return None;
+        };
+        if rows == 0 || inputs == 0 {
+            errors.at(format!("{prefix}weight"), format!("is {:?}: there is nothing to multiply", weight.shape));
+            return None;
+        }
+        let bias = match bias {
+            None => vec![0.0; rows],
+            Some(bias) => {
+                let bias = bias?;
+                if bias.shape != [rows] || bias.quantized.is_some() {
+                    let found = format!("is {}{:?}", bias.dtype, bias.shape);
+                    let message =
+                        format!("{found}, and `weight` is {:?}: a bias for each of its {rows} rows", weight.shape);
+                    let error = errors.at(format!("{prefix}bias"), message);
+                    if bias.shape == [inputs] {
+                        error.help(
+                            "is the matrix the wrong way round? rows are outputs: `transform: [{ transpose: [1, 0] }]`",
+                        );
+                    }
+                    return None;
+                }
+                floats(&bias)
+            }
+        };
+        let matrix = match &weight.quantized {
+            None => Matrix::F32(floats(&weight)),
+            Some(quantized) => {
+                let rows = std::iter::zip(quantized.scales.iter().copied(), quantized.zeros.iter().copied()).collect();
+                match weight.dtype {
+                    DType::I8 => Matrix::I8(bytemuck::cast_slice(&weight.bytes).to_vec(), rows),
+                    _ => Matrix::U8(weight.bytes.clone(), rows),
+                }
+            }
+        };
+        Some(Layer { inputs, matrix, bias, activation: config.activation })
+    }
+
+    pub(super) fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// One row of inputs to one of outputs.
+    pub(super) fn run(&self, input: &[f32], output: &mut [f32]) {
+        match &self.matrix {
+            Matrix::F32(rows) => {
+                for ((row, bias), out) in rows.chunks_exact(self.inputs).zip(&self.bias).zip(&mut *output) {
+                    *out = dot(row, input, |w| *w) + bias;
+                }
+            }
+            Matrix::I8(rows, scales) => self.quantized(rows, scales, input, output, |w| f32::from(*w)),
+            Matrix::U8(rows, scales) => self.quantized(rows, scales, input, output, |w| f32::from(*w)),
+        }
+        match self.activation {
+            Activation::None => {}
+            Activation::Relu => output.iter_mut().for_each(|v| *v = v.max(0.0)),
+            Activation::Sigmoid => output.iter_mut().for_each(|v| *v = 1.0 / (1.0 + (-*v).exp())),
+            Activation::Tanh => output.iter_mut().for_each(|v| *v = v.tanh()),
+        }
+    }
+
+    fn quantized<T>(
+        &self,
+        rows: &[T],
+        scales: &[(f32, i32)],
+        input: &[f32],
+        output: &mut [f32],
+        number: impl Fn(&T) -> f32 + Copy,
+    ) {
+        // What stands for 0 is taken off the whole sum at once.
+        let sum: f32 = if scales.iter().any(|(_, zero)| *zero != 0) { input.iter().sum() } else { 0.0 };
+        let rows = rows.chunks_exact(self.inputs).zip(scales);
+        for (((row, (scale, zero)), bias), out) in rows.zip(&self.bias).zip(output) {
+            *out = scale * (dot(row, input, number) - *zero as f32 * sum) + bias;
+        }
+    }
+}
+
+/// Sums in sixteen lanes, so that the compiler can keep them in wide registers; the order is always the same.
+fn dot<T>(row: &[T], input: &[f32], number: impl Fn(&T) -> f32) -> f32 {
+    const LANES: usize = 16;
+    let mut sums = [0f32; LANES];
+    let (rows, inputs) = (row.chunks_exact(LANES), input.chunks_exact(LANES));
+    let rest: f32 = std::iter::zip(rows.remainder(), inputs.remainder()).map(|(w, x)| number(w) * x).sum();
+    for (row, input) in rows.zip(inputs) {
+        for lane in 0..LANES {
+            sums[lane] += number(&row[lane]) * input[lane];
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}

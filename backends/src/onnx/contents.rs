@@ -1,0 +1,216 @@
+//! The operators and weights of a model, and whether they fit each other.
+
+use super::elem::elem_of;
+use super::node::{brief, graphs_of, label, name_of, order};
+use super::wire;
+use super::wrong::Wrong;
+use limen::backend::BackendError;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Models of more nodes are refused: what runtimes do with a graph grows with the square of it.
+const MAX_NODES: usize = 1 << 15;
+
+/// An operator at work in a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// The operator, with its domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    pub id: String,
+    /// The node's name, below those of the nodes whose subgraphs it is in; a long one without its middle.
+    pub node: String,
+}
+
+/// A weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// Its name in the model.
+    pub name: String,
+    /// Its elements, in ONNX's word.
+    pub elem: &'static str,
+    /// Its shape.
+    pub dims: Vec<u64>,
+    /// The part of a file beside the model that holds it.
+    pub external: Option<External>,
+}
+
+/// A part of a file beside the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct External {
+    /// The file, as the model names it.
+    pub file: String,
+    /// Where the part begins, bytes.
+    pub offset: u64,
+    /// How long it is, bytes.
+    pub length: u64,
+}
+
+/// What a graph holds, and those inside it.
+#[derive(Default)]
+pub(super) struct Contents {
+    pub(super) ops: Vec<Op>,
+    /// How many operators are one behind the other at most.
+    pub(super) depth: usize,
+    pub(super) weights: Vec<Weight>,
+}
+
+impl Contents {
+    /// Goes through a graph, of a file with so many bytes, and those inside it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, naming tensor or node.
+    pub(super) fn read(graph: &wire::Graph, file_bytes: u64) -> Result<Self, BackendError> {
+        let nodes = nodes(graph);
+        if nodes > MAX_NODES {
+            return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are taken")));
+        }
+        let mut reader = Reader { file_bytes, found: Contents::default(), wrong: Wrong::default() };
+        reader.graph(graph, "", None);
+        reader.wrong.into_result()?;
+        Ok(reader.found)
+    }
+}
+
+/// Goes through a graph and those inside it.
+struct Reader {
+    file_bytes: u64,
+    found: Contents,
+    wrong: Wrong,
+}
+
+/// The names of a graph's tensors, and of those of the graphs around it.
+struct Seen<'a> {
+    names: BTreeSet<&'a str>,
+    outer: Option<&'a Seen<'a>>,
+}
+
+impl Seen<'_> {
+    fn contains(&self, name: &str) -> bool {
+        self.names.contains(name) || self.outer.is_some_and(|outer| outer.contains(name))
+    }
+}
+
+impl Reader {
+    /// A graph inside nodes of these names, which sees these tensors of theirs.
+    fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Seen<'_>>) {
+        let mut seen = Seen { names: BTreeSet::new(), outer };
+        for tensor in &graph.initializers {
+            self.tensor(tensor, &tensor.name);
+            seen.names.insert(&tensor.name);
+        }
+        for tensor in &graph.sparse_initializers {
+            let name = tensor.values.as_ref().map_or("", |values| &values.name);
+            self.wrong.push(|| sparse(name));
+            seen.names.insert(name);
+        }
+        seen.names.extend(graph.inputs.iter().map(|input| input.name.as_str()));
+        let mut made: BTreeMap<&str, usize> = BTreeMap::new();
+        for (at, node) in graph.nodes.iter().enumerate() {
+            for output in node.outputs.iter().filter(|output| !output.is_empty()) {
+                if made.insert(output, at).is_some() {
+                    self.wrong.push(|| format!("tensor `{}` is made by two nodes", brief(output)));
+                }
+            }
+        }
+        for node in &graph.nodes {
+            for input in node.inputs.iter().filter(|input| !input.is_empty()) {
+                if !seen.contains(input) && !made.contains_key(input.as_str()) {
+                    let what = || format!("{} takes `{}`, which is nowhere in the model", name_of(node), brief(input));
+                    self.wrong.push(what);
+                }
+            }
+        }
+        for output in &graph.outputs {
+            if !seen.contains(&output.name) && !made.contains_key(output.name.as_str()) {
+                self.wrong.push(|| format!("the output `{}` is nowhere in the model", brief(&output.name)));
+            }
+        }
+        match order(graph) {
+            Err(node) => self.wrong.push(|| format!("{} waits for itself: the graph is a circle", name_of(node))),
+            Ok(order) => {
+                let mut depths = vec![1; graph.nodes.len()];
+                for at in order {
+                    let before = graph.nodes[at].inputs.iter().filter_map(|input| made.get(input.as_str()));
+                    depths[at] = 1 + before.map(|before| depths[*before]).max().unwrap_or(0);
+                    self.found.depth = self.found.depth.max(depths[at]);
+                }
+            }
+        }
+        seen.names.extend(made.keys().copied());
+        for node in &graph.nodes {
+            let name = brief(label(node));
+            let path =
+                if within.is_empty() { name.to_string() } else { brief(&format!("{within}/{name}")).into_owned() };
+            let id = match node.domain.as_str() {
+                "" | "ai.onnx" => node.op.clone(),
+                domain => format!("{domain}.{}", node.op),
+            };
+            self.found.ops.push(Op { id, node: path.clone() });
+            for attribute in &node.attributes {
+                if attribute.sparse.is_some() || !attribute.sparses.is_empty() {
+                    self.wrong.push(|| sparse(label(node)));
+                }
+                for tensor in attribute.tensor.iter().chain(&attribute.tensors) {
+                    self.tensor(tensor, &name);
+                }
+            }
+            graphs_of(node).for_each(|inner| self.graph(inner, &path, Some(&seen)));
+        }
+    }
+
+    /// Notes a constant tensor, and whether its data can be what its type and shape say.
+    fn tensor(&mut self, tensor: &wire::Tensor, name: &str) {
+        match self.weight(tensor, name) {
+            Ok(weight) => self.found.weights.push(weight),
+            Err(why) => self.wrong.push(|| format!("tensor `{}` {why}", brief(name))),
+        }
+    }
+
+    fn weight(&self, tensor: &wire::Tensor, name: &str) -> Result<Weight, String> {
+        let (elem, bits) = elem_of(tensor.elem);
+        if let Some(dim) = tensor.dims.iter().find(|dim| **dim < 0) {
+            return Err(format!("has a dim of length {dim}"));
+        }
+        let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();
+        let elements = dims.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim));
+        let Some(elements) = elements.filter(|n| n.checked_mul(bits.max(1)).is_some()) else {
+            return Err(format!("has the shape {dims:?}, which no memory holds"));
+        };
+        let bytes = (elements * bits).div_ceil(8);
+        let mut external = None;
+        if tensor.location == 1 {
+            let entry = |key: &str| tensor.external.iter().find(|entry| entry.key == key).map(|entry| &*entry.value);
+            let number = |key: &str, default: u64| match entry(key).map(str::parse) {
+                None => Ok(default),
+                Some(Ok(number)) => Ok(number),
+                Some(Err(_)) => Err(format!("lies in another file at {key} `{}`", entry(key).unwrap_or_default())),
+            };
+            let (offset, length) = (number("offset", 0)?, number("length", bytes)?);
+            if bits > 0 && length != bytes {
+                return Err(format!("has {length} bytes in another file; {elem}{dims:?} takes {bytes}"));
+            }
+            external = Some(External { file: entry("location").unwrap_or_default().to_string(), offset, length });
+        } else {
+            match &tensor.raw {
+                Some(raw) if bits > 0 && raw.len() as u64 != bytes => {
+                    return Err(format!("has {} bytes; {elem}{dims:?} takes {bytes}", raw.len()));
+                }
+                // Written number by number, each takes a byte at least, unless two share one.
+                None if elements / 2 > self.file_bytes => {
+                    return Err(format!("has {elements} elements, in a file of {} bytes", self.file_bytes));
+                }
+                _ => {}
+            }
+        }
+        Ok(Weight { name: name.to_string(), elem, dims, external })
+    }
+}
+
+/// Nodes of a graph and of those inside it.
+fn nodes(graph: &wire::Graph) -> usize {
+    let inner = |node: &wire::Node| graphs_of(node).map(nodes).sum::<usize>();
+    graph.nodes.len() + graph.nodes.iter().map(inner).sum::<usize>()
+}
+
+/// Its dims could say anything, and a runtime makes it dense.
+fn sparse(name: &str) -> String {
+    format!("tensor `{}` is sparse; export it with all its elements", brief(name))
+}

@@ -1,0 +1,143 @@
+//! An input of a model, as its file declares it.
+
+use super::elem::{Elem, elem_of};
+use super::wire;
+use crate::base::port_name;
+use limen::MAX_RANK;
+use limen::unit::show_bytes;
+use std::fmt;
+
+/// One item of an input may have so many bytes; larger ones are taken for damage.
+const MAX_ITEM_BYTES: u64 = 1 << 30;
+
+/// An input of a model.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Its name in the model.
+    pub name: String,
+    /// Its name as a port.
+    pub port: String,
+    /// Its elements.
+    pub elem: Elem,
+    /// What its first dim is.
+    pub lead: Lead,
+    /// Its shape in the model.
+    pub shape: Vec<Length>,
+}
+
+/// What an input's first dim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lead {
+    /// The batch, of any length.
+    Batch,
+    /// The batch, fixed at one item.
+    One,
+    /// Part of the item: the model knows no batch.
+    None,
+}
+
+/// A dim of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Always this long.
+    Fixed(usize),
+    /// The same wherever the name stands.
+    Symbol(String),
+}
+
+/// An input with a dim that has no length yet.
+#[derive(Debug)]
+pub(crate) struct Unbound {
+    pub(crate) input: String,
+    pub(crate) why: String,
+}
+
+impl Input {
+    /// Type and dims as the file has them: `f32[n,1,8,8]`.
+    pub(crate) fn declared(&self) -> String {
+        let dims: Vec<String> = self
+            .shape
+            .iter()
+            .map(|length| match length {
+                Length::Fixed(n) => n.to_string(),
+                Length::Symbol(name) => name.clone(),
+            })
+            .collect();
+        format!("{}[{}]", self.elem.dtype(), dims.join(","))
+    }
+
+    pub(super) fn read(value: &wire::Value) -> Result<Input, String> {
+        let port = port_name(&value.name);
+        let unsupported = |why: String| Err(format!("input `{port}` {why}"));
+        let tensor = match &value.kind {
+            Some(wire::Type { tensor: Some(tensor), .. }) => tensor,
+            Some(wire::Type { sequence: Some(_), .. }) => {
+                return unsupported("is a sequence; ports carry tensors".into());
+            }
+            _ => return unsupported("does not declare its element type".into()),
+        };
+        let Some(elem) = Elem::of(tensor.elem) else {
+            let (word, _) = elem_of(tensor.elem);
+            return unsupported(format!("has elements of type {word}, which ports do not have"));
+        };
+        let Some(shape) = &tensor.shape else {
+            return unsupported("does not declare its shape; export the model with one".into());
+        };
+        let mut dims = Vec::new();
+        for (at, dim) in shape.dims.iter().enumerate() {
+            dims.push(match (dim.length, dim.symbol.as_deref()) {
+                (Some(length), _) if length < 0 => return unsupported(format!("has a dim of length {length}")),
+                (Some(0), _) => return unsupported("has a dim of length 0".into()),
+                (Some(length), _) => Length::Fixed(length as usize),
+                (None, Some(symbol)) if !symbol.is_empty() && symbol != "?" => Length::Symbol(symbol.to_string()),
+                // Two dims without a name need not be the same.
+                _ => Length::Symbol(format!("{port}.{at}")),
+            });
+        }
+        let lead = match dims.first() {
+            Some(Length::Symbol(_)) => Lead::Batch,
+            Some(Length::Fixed(1)) => Lead::One,
+            _ => Lead::None,
+        };
+        if dims.len() > MAX_RANK + 1 {
+            return unsupported(format!("has {} dims; at most {MAX_RANK} and a batch fit", dims.len()));
+        }
+        let fixed = dims.iter().map(|dim| if let Length::Fixed(length) = dim { *length as u64 } else { 1 });
+        let bytes = fixed.fold(elem.dtype().size() as u64, u64::saturating_mul);
+        if bytes > MAX_ITEM_BYTES {
+            let (has, most) = (show_bytes(bytes), show_bytes(MAX_ITEM_BYTES));
+            return unsupported(format!("has {has} in one item; at most {most} fit"));
+        }
+        Ok(Input { name: value.name.clone(), port, elem, lead, shape: dims })
+    }
+
+    /// Its shape without the batch.
+    pub fn item(&self, batch_dim: Option<usize>) -> Vec<&Length> {
+        let dims = self.shape.iter().enumerate();
+        dims.filter(|(at, _)| Some(*at) != batch_dim).map(|(_, dim)| dim).collect()
+    }
+
+    /// Which dim is its batch, where it is no state.
+    pub fn batch_dim(&self) -> Option<usize> {
+        (self.lead != Lead::None).then_some(0)
+    }
+
+    /// One item: `f32[3,h,w]`.
+    pub(super) fn show(&self, batch_dim: Option<usize>) -> String {
+        let dims: Vec<_> = self.item(batch_dim).into_iter().map(ToString::to_string).collect();
+        format!("{}[{}]", self.elem.dtype(), dims.join(","))
+    }
+
+    pub(super) fn unbound(&self, why: String) -> Unbound {
+        Unbound { input: self.port.clone(), why }
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Length::Fixed(length) => write!(f, "{length}"),
+            Length::Symbol(symbol) => f.write_str(symbol),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How long a model takes.
+
+use super::buffers::Buffers;
+use super::lane::OnnxLane;
+use super::reference::AnySession;
+use crate::base::Access;
+use limen::backend::{BackendError, BatchRef, Signature, TensorSpec};
+use limen::unit::show_bytes;
+use std::time::{Duration, Instant};
+
+/// The most bytes of inputs and outputs for which a batch is measured.
+const MAX_TRIED: usize = 256 << 20;
+
+/// How long an item takes alone, and in a batch of so many, ns; each measured for about so long.
+pub(crate) fn measure(
+    signature: &Signature,
+    mut session: AnySession,
+    max_batch: usize,
+    time: Duration,
+) -> Result<[u64; 2], BackendError> {
+    let alone = measure_batch(signature, &mut session, 1, time)?;
+    let together = if max_batch > 1 { measure_batch(signature, &mut session, max_batch, time)? } else { alone };
+    Ok([alone, together])
+}
+
+/// How long an item takes in calls of so many, ns: the median of as many calls as fit in the time, at least three.
+fn measure_batch(
+    signature: &Signature,
+    session: &mut AnySession,
+    batch: usize,
+    time: Duration,
+) -> Result<u64, BackendError> {
+    let bytes = |specs: &[TensorSpec]| Buffers::new(specs, 1).0.iter().map(|b| b.item_bytes).sum::<usize>();
+    let bytes = (bytes(&signature.inputs) + bytes(&signature.outputs)).saturating_mul(batch);
+    if bytes > MAX_TRIED {
+        let why = format!("{batch} items are too much to be tried out: {}", show_bytes(bytes as u64));
+        return Err(BackendError::Call(why));
+    }
+    let mut inputs = Buffers::new(&signature.inputs, batch);
+    inputs.0.iter_mut().for_each(|input| {
+        let access = Access::to(input.spec.dtype);
+        let values = (0..).map(|at| f64::from(at % 5) / 4.0);
+        access.write(values, bytemuck::cast_slice_mut(&mut input.words));
+    });
+    let mut outputs = Buffers::new(&signature.outputs, batch);
+    let mut lanes = vec![OnnxLane::default(); batch];
+    let given: Vec<BatchRef<'_>> = inputs.0.iter().map(|input| input.batch(batch)).collect();
+    let mut times = Vec::new();
+    let now = Instant::now;
+    // The first call finds cold caches.
+    outputs.run(session, batch, &given, &mut lanes)?;
+    let begun = now();
+    while times.len() < 3 || (begun.elapsed() < time && times.len() < 1000) {
+        let begun = now();
+        outputs.run(session, batch, &given, &mut lanes)?;
+        times.push(begun.elapsed().as_nanos() as u64);
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2] / batch as u64)
+}

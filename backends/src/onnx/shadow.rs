@@ -1,0 +1,240 @@
+//! A second backend beside the one that serves, asked the same every so often while the graph runs.
+
+use super::buffers::Buffers;
+use super::compare::Difference;
+use super::lane::OnnxLane;
+use super::reference::{AnySession, Reference};
+use crate::base::caught;
+use crate::verify::Tolerance;
+use limen::Metrics;
+use limen::backend::{BackendError, BatchMut, BatchRef};
+
+/// What a node asks of a reference while it runs.
+#[derive(Debug)]
+pub(crate) struct ShadowPlan {
+    pub(crate) reference: Reference,
+    pub(crate) every: u64,
+    pub(crate) tolerance: Tolerance,
+}
+
+impl ShadowPlan {
+    pub(crate) fn begin(&self, max_batch: usize) -> Result<Shadow, BackendError> {
+        Ok(Shadow {
+            session: (self.reference.session)(max_batch)?,
+            outputs: Buffers::new(&self.reference.signature.outputs, max_batch),
+            every: self.every,
+            tolerance: self.tolerance,
+            calls: 0,
+            lanes: Vec::new(),
+            seen: Seen::default(),
+        })
+    }
+}
+
+/// A reference at work on one thread.
+pub(crate) struct Shadow {
+    session: AnySession,
+    outputs: Buffers,
+    every: u64,
+    tolerance: Tolerance,
+    calls: u64,
+    /// The states as they were before the call that is repeated.
+    lanes: Vec<OnnxLane>,
+    seen: Seen,
+}
+
+#[derive(Default)]
+struct Seen {
+    compared: u64,
+    over: u64,
+    failed: u64,
+    worst: f64,
+}
+
+impl Shadow {
+    /// Whether the call that comes is one that is repeated; keeps the states it begins with.
+    pub(crate) fn is_due(&mut self, lanes: &[OnnxLane]) -> bool {
+        self.calls += 1;
+        let due = (self.calls - 1).is_multiple_of(self.every);
+        if due {
+            self.lanes.clear();
+            self.lanes.extend_from_slice(lanes);
+        }
+        due
+    }
+
+    /// Asks the reference the same and compares. Its failure is counted, and is no failure of the node.
+    pub(crate) fn compare(&mut self, batch: usize, inputs: &[BatchRef<'_>], given: &[BatchMut<'_>]) {
+        let Shadow { session, outputs, lanes, seen, tolerance, .. } = self;
+        if caught(|| outputs.run(session, batch, inputs, lanes)).is_ok_and(|result| result.is_ok()) {
+            let mut over = false;
+            for (given, expected) in given.iter().zip(outputs.parts(batch)) {
+                let difference = Difference::between(expected, given.bytes, given.dtype, *tolerance);
+                over |= difference.over > 0;
+                seen.worst = seen.worst.max(difference.worst);
+            }
+            seen.compared += 1;
+            seen.over += u64::from(over);
+        } else {
+            seen.failed += 1;
+        }
+    }
+
+    pub(crate) fn figures(&self, metrics: &mut Metrics) {
+        metrics.set("shadow_compared", self.seen.compared as f64);
+        metrics.set("shadow_over", self.seen.over as f64);
+        metrics.set("shadow_failed", self.seen.failed as f64);
+        metrics.set("shadow_worst", self.seen.worst);
+    }
+
+    /// Goes on from what a session before this one has seen.
+    pub(crate) fn resume(&mut self, figures: &Metrics) {
+        let figure = |name: &str| figures.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, value)| value);
+        let seen = &mut self.seen;
+        seen.compared += figure("shadow_compared") as u64;
+        seen.over += figure("shadow_over") as u64;
+        seen.failed += figure("shadow_failed") as u64;
+        seen.worst = seen.worst.max(figure("shadow_worst"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compare::{CALLS, WARM_UP, compare};
+    use super::*;
+    use limen::backend::{Session, Signature, TensorSpec};
+    use limen::{DType, Dim};
+
+    const TOLERANCE: Tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
+
+    /// Gives what it takes, but for the first number of each call, which it makes another.
+    struct Off(Change);
+
+    impl Session for Off {
+        type Lane = OnnxLane;
+        fn infer_batch(
+            &mut self,
+            batch: usize,
+            inputs: &[BatchRef<'_>],
+            outputs: &mut [BatchMut<'_>],
+            _: &mut [OnnxLane],
+        ) -> Result<(), BackendError> {
+            if batch > 2 {
+                return Err(BackendError::Call("more than it takes".into()));
+            }
+            outputs[0].bytes.copy_from_slice(inputs[0].bytes);
+            let first: &mut f32 = &mut bytemuck::cast_slice_mut(outputs[0].bytes)[0];
+            *first = self.0(*first);
+            Ok(())
+        }
+    }
+
+    fn spec(name: &str, length: usize) -> TensorSpec {
+        TensorSpec { name: name.into(), dtype: DType::F32, shape: vec![Dim::Fixed(length)] }
+    }
+
+    /// A reference that is off.
+    fn reference(off: Change) -> Reference {
+        let signature = Signature { inputs: vec![spec("x", 2)], outputs: vec![spec("y", 2)], max_batch: Some(4) };
+        let session = move |_| Ok(Box::new(Off(off)) as AnySession);
+        Reference { name: "other", signature, is_stateful: false, session: Box::new(session) }
+    }
+
+    type Change = fn(f32) -> f32;
+
+    /// A number, what the reference makes of it, and whether that is too far from it.
+    const DRIFTS: [(f32, Change, bool); 11] = [
+        (1.0, |x| x, false),
+        (1.0, |x| x + 1e-4, false),
+        (1.0, |x| x + 2e-3, true),
+        (1.0, |_| f32::NAN, true),
+        (1.0, |_| f32::INFINITY, true),
+        (1.0, |_| f32::NEG_INFINITY, true),
+        (f32::INFINITY, |_| 1.0, true),
+        (f32::INFINITY, |x| x, false),
+        (f32::INFINITY, |x| -x, true),
+        (f32::NAN, |x| x, false),
+        (f32::NAN, |_| 0.0, true),
+    ];
+
+    #[test]
+    fn a_shadow_sees_every_drift() {
+        for (number, off, is_over) in DRIFTS {
+            let plan = ShadowPlan { reference: reference(off), every: 2, tolerance: TOLERANCE };
+            let mut shadow = plan.begin(3).unwrap();
+            let (x, mut y) = ([number; 4], [number; 4]);
+            let input = |items: usize| BatchRef {
+                dtype: DType::F32,
+                shape: &[2],
+                bytes: bytemuck::cast_slice(&x[..2 * items]),
+            };
+            let mut call = |items: usize| {
+                let bytes = bytemuck::cast_slice_mut(&mut y[..2 * items]);
+                let given = BatchMut { dtype: DType::F32, shape: &[2], bytes };
+                if shadow.is_due(&[]) {
+                    shadow.compare(items, &[input(items)], &[given]);
+                }
+            };
+            // The first and the third of these are repeated.
+            (1..=4).for_each(|call_no| call(1 + call_no % 2));
+            let mut before = Metrics::default();
+            shadow.figures(&mut before);
+            // Its node is built again: what was seen stays.
+            let mut again = plan.begin(3).unwrap();
+            again.resume(&before);
+            let mut metrics = Metrics::default();
+            again.figures(&mut metrics);
+            let figure = |name: &str| metrics.iter().find(|(n, _)| *n == name).map(|(_, value)| value);
+            let over = if is_over { 2.0 } else { 0.0 };
+            assert_eq!(
+                (figure("shadow_compared"), figure("shadow_over"), figure("shadow_failed")),
+                (Some(2.0), Some(over), Some(0.0)),
+                "{number} {}",
+                off(number)
+            );
+            assert_eq!(figure("shadow_worst") > Some(1e-3), is_over, "{number} {}", off(number));
+        }
+    }
+
+    #[test]
+    fn a_reference_that_fails_is_counted() {
+        let plan = ShadowPlan { reference: reference(|x| x), every: 1, tolerance: TOLERANCE };
+        let mut shadow = plan.begin(3).unwrap();
+        let (x, mut y) = ([1f32; 6], [1f32; 6]);
+        assert!(shadow.is_due(&[]));
+        let input = BatchRef { dtype: DType::F32, shape: &[2], bytes: bytemuck::cast_slice(&x) };
+        let given = BatchMut { dtype: DType::F32, shape: &[2], bytes: bytemuck::cast_slice_mut(&mut y) };
+        shadow.compare(3, &[input], &[given]);
+        assert_eq!((shadow.seen.compared, shadow.seen.failed), (0, 1));
+    }
+
+    #[test]
+    fn two_backends_are_held_against_each_other() {
+        let signature = reference(|x| x).signature;
+        for (off, over) in
+            [(|x| x, 0), (|x| x + 0.01, CALLS + WARM_UP), (|_| f32::NAN, CALLS + WARM_UP)] as [(Change, usize); 3]
+        {
+            let sessions = [Box::new(Off(|x| x)) as AnySession, Box::new(Off(off))];
+            let found = compare(&signature, sessions, TOLERANCE).unwrap();
+            let (output, difference) = &found.differences[0];
+            assert_eq!((output.as_str(), difference.over, found.calls), ("y", over, CALLS), "{difference:?}");
+            assert_eq!(difference.worst > 0.0, over > 0, "{difference:?}");
+        }
+    }
+
+    #[test]
+    fn a_reference_of_another_shape_is_no_reference() {
+        let other = reference(|x| x);
+        assert_eq!(other.fits(&other.signature, 4), Ok(()));
+        let with = |outputs: Vec<TensorSpec>| Signature { outputs, ..other.signature.clone() };
+        for (signature, max_batch, why) in [
+            (with(vec![spec("y", 3)]), 1, "output 0 is `y` f32[2] by `other`, and `y` f32[3] here"),
+            (with(vec![spec("z", 2)]), 1, "output 0 is `y` f32[2] by `other`, and `z` f32[2] here"),
+            (with(vec![spec("y", 2), spec("z", 2)]), 1, "output 1 is none by `other`, and `z` f32[2] here"),
+            (with(vec![]), 1, "output 0 is `y` f32[2] by `other`, and none here"),
+            (other.signature.clone(), 5, "`other` takes at most 4 in a call, and calls have up to 5 here"),
+        ] {
+            assert_eq!(other.fits(&signature, max_batch), Err(why.to_string()));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Models for tests: the shipped ones, and small ones that are written here.
+
+use crate::verify::Case;
+use rten_onnx::onnx;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn graphs(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(path)
+}
+
+pub(crate) fn case_of(model: &str) -> Case {
+    Case::read(&graphs(model).with_file_name("verify.npz")).unwrap()
+}
+
+pub(crate) type Io<'a> = (&'a str, onnx::DataType, &'a [&'a str]);
+
+fn io((name, dtype, dims): &Io<'_>) -> onnx::ValueInfoProto {
+    let dim = |text: &&str| match text.parse() {
+        Ok(length) => onnx::Dimension { dim_value: Some(length), ..Default::default() },
+        Err(_) => onnx::Dimension { dim_param: Some(text.to_string()), ..Default::default() },
+    };
+    let shape = onnx::TensorShapeProto { dim: dims.iter().map(dim).collect() };
+    let tensor = onnx::TypeProtoTensor { elem_type: Some(*dtype), shape: Some(shape) };
+    let kind = onnx::TypeProto { tensor_type: Some(tensor), ..Default::default() };
+    onnx::ValueInfoProto { name: Some(name.to_string()), r#type: Some(kind) }
+}
+
+pub(crate) fn floats(name: &str, dims: &[i64], data: &[f32]) -> onnx::TensorProto {
+    onnx::TensorProto {
+        name: Some(name.into()),
+        dims: dims.to_vec(),
+        data_type: Some(onnx::DataType::FLOAT),
+        float_data: data.to_vec(),
+        ..Default::default()
+    }
+}
+
+/// A weight in a file beside its model.
+pub(crate) fn external(name: &str, dims: &[i64], file: &str, offset: usize, length: usize) -> onnx::TensorProto {
+    let entry =
+        |key: &str, value: &str| onnx::StringStringEntryProto { key: Some(key.into()), value: Some(value.into()) };
+    let (offset, length) = (offset.to_string(), length.to_string());
+    onnx::TensorProto {
+        data_location: Some(onnx::DataLocation::EXTERNAL),
+        external_data: vec![entry("location", file), entry("offset", &offset), entry("length", &length)],
+        ..floats(name, dims, &[])
+    }
+}
+
+pub(crate) fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
+    onnx::TensorProto {
+        name: Some(name.into()),
+        dims: vec![data.len() as i64],
+        data_type: Some(onnx::DataType::INT64),
+        int64_data: data.to_vec(),
+        ..Default::default()
+    }
+}
+
+/// The file of a small model. Nodes are written `y = Op a b perm=1,0`.
+pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::TensorProto], nodes: &[&str]) -> Vec<u8> {
+    let node = |text: &&str| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let attribute = |(name, ints): (&str, &str)| onnx::AttributeProto {
+            name: Some(name.to_string()),
+            ints: ints.split(',').map(|int| int.parse().unwrap()).collect(),
+            r#type: Some(onnx::AttributeType::INTS),
+            ..Default::default()
+        };
+        onnx::NodeProto {
+            name: Some(words[0].to_string()),
+            output: vec![words[0].to_string()],
+            op_type: Some(words[2].to_string()),
+            input: words[3..].iter().filter(|word| !word.contains('=')).map(ToString::to_string).collect(),
+            attribute: words[3..].iter().filter_map(|word| word.split_once('=')).map(attribute).collect(),
+            ..Default::default()
+        }
+    };
+    let graph = onnx::GraphProto {
+        node: nodes.iter().map(node).collect(),
+        initializer: weights.to_vec(),
+        input: inputs.iter().map(io).collect(),
+        output: outputs.iter().map(io).collect(),
+        ..Default::default()
+    };
+    let opset = onnx::OperatorSetIdProto { version: Some(18), ..Default::default() };
+    let model =
+        onnx::ModelProto { ir_version: Some(8), graph: Some(graph), opset_import: vec![opset], ..Default::default() };
+    model.write_buf().unwrap()
+}
+
+/// A model with one node more: an `If` whose branches are the graph of another.
+#[cfg(feature = "rten")]
+pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
+    let parse = |bytes: &[u8]| onnx::ModelProto::parse_buf(bytes).unwrap();
+    let (mut model, inner) = (parse(&outer), parse(inner).graph);
+    let branch = |name: &str| onnx::AttributeProto {
+        name: Some(name.into()),
+        g: inner.clone(),
+        r#type: Some(onnx::AttributeType::GRAPH),
+        ..Default::default()
+    };
+    let node = onnx::NodeProto {
+        name: Some("both".into()),
+        output: vec!["both".into()],
+        op_type: Some("If".into()),
+        input: vec!["condition".into()],
+        attribute: vec![branch("then_branch"), branch("else_branch")],
+        ..Default::default()
+    };
+    let graph = model.graph.as_mut().unwrap();
+    graph.node.push(node);
+    graph.initializer.push(onnx::TensorProto {
+        name: Some("condition".into()),
+        data_type: Some(onnx::DataType::BOOL),
+        raw_data: Some(vec![1].into()),
+        ..Default::default()
+    });
+    model.write_buf().unwrap()
+}

@@ -1,0 +1,22 @@
+//! Planning a node that runs a model: what the graph file says of it, which runtime takes it, and what that finds out.
+
+mod candidate;
+mod choose;
+mod compare;
+mod config;
+mod dispatch;
+mod infer_plan;
+mod load;
+mod model_file;
+mod onnx_plan;
+mod order;
+mod runtimes;
+mod verdict;
+
+pub(crate) use choose::choose;
+pub use config::{Choice, Config, Guard, Load, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
+pub use dispatch::Dispatch;
+pub(crate) use infer_plan::infer_plan;
+pub(crate) use model_file::read_model;
+pub(crate) use onnx_plan::COMPILED;
+pub(crate) use runtimes::all_runtimes;

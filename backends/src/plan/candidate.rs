@@ -1,0 +1,122 @@
+//! The runtimes that a model may be given to, and what they are given.
+
+use super::config::{Choice, Config};
+use super::dispatch::Dispatch;
+use super::model_file::ModelFiles;
+use super::verdict::Verdict;
+use crate::base::caught;
+use crate::onnx::{Reference, measure};
+use crate::steps::Steps;
+use crate::verify::{Case, Tolerance};
+use limen::backend::{BackendError, Capabilities, Ops, Requirements};
+use limen::infer::InferPlan;
+use limen::{Given, PlanErrors};
+use std::time::Duration;
+
+/// What is to be planned.
+pub(crate) struct Job<'a> {
+    pub(crate) config: &'a Config,
+    /// Every runtime of this program.
+    pub(crate) candidates: &'a [Candidate],
+    pub(crate) given: &'a Given,
+    /// The model as the graph names it.
+    pub(crate) model: &'a str,
+    /// Its files, for whoever loads it.
+    pub(crate) files: ModelFiles,
+    pub(crate) case: Option<(Case, Tolerance)>,
+    pub(crate) required: Requirements,
+    /// What is asked of it, or was.
+    pub(crate) steps: &'a Steps,
+}
+
+/// How long a model is measured on a backend, alone and in batches.
+const CALIBRATED: Duration = Duration::from_millis(50);
+
+/// A runtime that this program knows.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) choice: Choice,
+    pub(crate) name: &'static str,
+    pub(super) built: Option<Built>,
+}
+
+/// One that is built into it.
+#[derive(Clone, Copy)]
+pub(super) struct Built {
+    pub(super) probe: fn() -> Result<Capabilities, BackendError>,
+    pub(super) plan: fn(&Job<'_>) -> Result<InferPlan, PlanErrors>,
+    pub(super) reference: fn(&Job<'_>) -> Result<Reference, PlanErrors>,
+    pub(super) rewrites: fn(&str) -> bool,
+}
+
+impl Candidate {
+    /// Whether it can do what is required.
+    pub(crate) fn verdict(&self, required: &Requirements) -> Verdict {
+        let Some(built) = &self.built else { return Verdict::NotBuilt(self.name) };
+        match (built.probe)() {
+            Err(error) => Verdict::Unavailable(error.to_string()),
+            Ok(capabilities) => match capabilities.lacks(required) {
+                lacks if lacks.is_empty() => Verdict::Fits,
+                lacks => Verdict::Lacks(lacks),
+            },
+        }
+    }
+
+    /// The version of the runtime; none where it is not there.
+    pub(crate) fn version(&self) -> String {
+        self.built.and_then(|built| (built.probe)().ok()).map(|found| found.version).unwrap_or_default()
+    }
+
+    /// What it says of operators.
+    pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>) -> Dispatch {
+        let Some(built) = &self.built else { return Dispatch::NotThere(Verdict::NotBuilt(self.name).to_string()) };
+        let known = match (built.probe)() {
+            Err(error) => return Dispatch::NotThere(Verdict::Unavailable(error.to_string()).to_string()),
+            Ok(Capabilities { ops: Ops::Unlisted, .. }) => return Dispatch::Unsaid,
+            Ok(Capabilities { ops: Ops::Listed(known), .. }) => known,
+        };
+        let (mut native, mut rewritten, mut unsupported) = (Vec::new(), Vec::new(), Vec::new());
+        for op in operators {
+            let list = match known.contains(op) {
+                false => &mut unsupported,
+                true if (built.rewrites)(op) => &mut rewritten,
+                true => &mut native,
+            };
+            list.push(op.to_string());
+        }
+        Dispatch::Known { native, rewritten, unsupported }
+    }
+
+    /// How long an item of the model takes here, alone and in a batch, ns.
+    pub(crate) fn measure(&self, job: &Job<'_>) -> Option<[u64; 2]> {
+        let built = self.built?;
+        job.steps.step(self.name, "was measured with it", || {
+            let reference = (built.reference)(job).ok()?;
+            let max = job.config.batch.max.min(reference.signature.max_batch.unwrap_or(usize::MAX)).max(1);
+            let session = (reference.session)(max).ok()?;
+            caught(|| measure(&reference.signature, session, max, CALIBRATED)).ok()?.ok()
+        })
+    }
+
+    pub(crate) fn plan(&self, job: &Job<'_>) -> Result<InferPlan, PlanErrors> {
+        match &self.built {
+            Some(built) => (built.plan)(job),
+            None => Err(PlanErrors::default()),
+        }
+    }
+}
+
+/// The backend that another is compared with, with the model loaded.
+///
+/// # Errors
+/// Why it cannot be.
+pub(crate) fn reference(choice: Choice, job: &Job<'_>) -> Result<Reference, String> {
+    let candidate = job.candidates.iter().find(|candidate| candidate.choice == choice);
+    let candidate = candidate.ok_or("a model can be compared with `rten`, `tract` or `ort`")?;
+    match (candidate.verdict(&job.required), &candidate.built) {
+        (Verdict::Fits, Some(built)) => (built.reference)(job).map_err(|errors| {
+            format!("`{}` cannot run it: {}", candidate.name, errors.messages().collect::<Vec<_>>().join("; "))
+        }),
+        (verdict, _) => Err(format!("`{}` {verdict}", candidate.name)),
+    }
+}

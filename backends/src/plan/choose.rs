@@ -1,0 +1,336 @@
+//! The choice of a runtime for a model.
+
+use super::candidate::{Candidate, Job};
+use super::config::{Choice, Config};
+use super::model_file::{ModelFiles, read_model, unreadable};
+use super::order::order;
+use super::runtimes::all_runtimes;
+use super::verdict::Verdict;
+use crate::base::remote;
+use crate::cache::{self, Calibration, Measured};
+use crate::inspect::{Inspection, read_manifest};
+use crate::onnx::{ModelFile, Outline};
+use crate::steps::Steps;
+use crate::verify::{Case, Tolerance};
+use limen::backend::Requirements;
+use limen::infer::InferPlan;
+use limen::unit::{Span, show_ns};
+use limen::{Given, PlanErrors, Planning};
+use std::path::Path;
+use std::time::Duration;
+
+/// Gives the model to the runtime that was chosen, or to the first that can. Where its code runs, it is a step of a trial. The
+/// file is read here where it was not before: every runtime gets the bytes that were checked.
+pub(crate) fn choose(
+    config: &Config,
+    model: &str,
+    given: &Given,
+    cx: &Planning<'_>,
+    case: Option<(Case, Tolerance)>,
+    steps: &Steps,
+    file: Option<ModelFile>,
+) -> Result<InferPlan, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    steps.doing(None, "was read");
+    let file = match file {
+        Some(file) => file,
+        None => read_model(model, cx)?,
+    };
+    let artifact = file.artifact().map_err(|error| unreadable(model, &error))?;
+    let (outline, size) = (artifact.outline.clone(), artifact.size());
+    for file in outline.files.keys() {
+        // They were read; what is noted is that nothing of the graph may write them.
+        let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
+    }
+    if let Err(key) = steps.of(outline.sums(), size, case.as_ref().map(|(case, _)| case)) {
+        let recorded = config.verify.as_ref().and_then(|verify| verify.case.as_deref());
+        let file = if key == "model" { model } else { recorded.unwrap_or_default() };
+        errors
+            .at(key, format!("`{file}` changed while the model was tried"))
+            .help("start again when nobody writes to it any more");
+        return Err(errors);
+    }
+    check_identity(config, model, &outline, cx)?;
+    let candidates = all_runtimes();
+    let required = required(config, &outline);
+    let mut verdicts: Vec<(Candidate, Verdict)> = candidates
+        .iter()
+        .copied()
+        .map(|candidate| match (candidate.verdict(&required), steps.failed(candidate.name)) {
+            (Verdict::Fits, Some(why)) => (candidate, Verdict::Failed(why)),
+            (verdict, _) => (candidate, verdict),
+        })
+        .collect();
+    let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some()) || config.shadow.is_some();
+    let is_shared = config.backend == Choice::Auto || is_compared || cache::is_asked();
+    let files = ModelFiles::new(artifact, is_shared);
+    let job = Job { config, candidates: &candidates, given, model, files, case, required, steps };
+    let mut notes = Vec::new();
+    let mut table = cache::folder().map(Calibration::read).unwrap_or_default();
+    let measured = Measured::new(&outline.sha256, given, config.threads, config.batch.max);
+    if let Some(folder) = cache::folder().filter(|_| cache::is_asked()) {
+        calibrate(&mut table, &verdicts, &job, &measured, &mut notes);
+        if let Err(error) = table.write(folder) {
+            notes.push(format!("what was measured cannot be kept in {}: {error}", folder.display()));
+        }
+    }
+    let goes_by = order(&mut verdicts, &table, &measured);
+    if config.backend == Choice::Auto {
+        notes.push(goes_by);
+    }
+    let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
+    if let Some(plan) = planned {
+        return Ok(said(&verdicts).into_iter().chain(notes).fold(plan, InferPlan::note));
+    }
+    Err(none_fits(&verdicts, config, model))
+}
+
+/// Compares a model's files with the checksum and the manifest that the graph has of it.
+fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning<'_>) -> Result<(), PlanErrors> {
+    let mut errors = PlanErrors::default();
+    if let Some(sum) = &config.sha256
+        && let Err(why) = outline.check_sum(sum)
+    {
+        errors.at("sha256", format!("`{model}` {why}"));
+        return Err(errors);
+    }
+    if config.sha256.is_some()
+        && config.manifest.is_none()
+        && let Some(file) = outline.files.keys().next()
+    {
+        errors
+            .at("sha256", format!("`{model}` has weights in `{file}`, which its own checksum does not cover"))
+            .help(format!("write `manifest:`, which covers both: `limen-run inspect {model} --json` prints it"));
+        return Err(errors);
+    }
+    if let Some(manifest) = &config.manifest {
+        let read = remote(manifest)
+            .and_then(|()| cx.folders.open(manifest).map_err(|error| error.to_string()))
+            .and_then(|mut file| read_manifest(&mut file).map_err(|why| format!("`{manifest}` {why}")));
+        match read {
+            Ok(expected) => {
+                let differences = expected.differences(&Inspection::of(outline));
+                if !differences.is_empty() {
+                    let message = format!("`{model}` is not what `{manifest}` says: {}", differences.join("; "));
+                    errors.at("manifest", message).help(format!(
+                        "if the change is meant, write the manifest anew: `limen-run inspect {model} --json > {manifest}`"
+                    ));
+                }
+            }
+            Err(why) => _ = errors.at("manifest", why).help("`limen-run inspect MODEL --json` writes one"),
+        }
+    }
+    errors.into_result(())
+}
+
+/// What a model, and its graph, ask of a runtime.
+fn required(config: &Config, outline: &Outline) -> Requirements {
+    let mut required = config.require.clone().unwrap_or_default().requirements();
+    required.max_batch = required.max_batch.max(config.batch.max);
+    required.threads = config.threads;
+    required.memory.push(limen::Memory::Host);
+    for input in &outline.inputs {
+        required.dtypes.push((input.elem.dtype(), format!("input `{}`", input.port)));
+        required.max_rank = required.max_rank.max(input.item(input.batch_dim()).len());
+    }
+    required.ops.extend(outline.ops.iter().map(|op| (op.id.clone(), op.node.clone())));
+    required
+}
+
+/// The plan of the first runtime that fits, is asked for and can load the model. Why others could not is noted in their verdicts.
+fn first_that_plans(
+    verdicts: &mut [(Candidate, Verdict)],
+    job: &Job<'_>,
+    outline: &Outline,
+    table: &Calibration,
+    measured: &Measured,
+) -> Result<Option<InferPlan>, PlanErrors> {
+    let Job { config, steps, .. } = job;
+    let operators = Inspection::of(outline).operators;
+    for (candidate, verdict) in verdicts {
+        let is_asked = config.backend == Choice::Auto || config.backend == candidate.choice;
+        if !is_asked || *verdict != Verdict::Fits {
+            continue;
+        }
+        if !steps.admits(candidate.name) {
+            *verdict = Verdict::Failed(vec!["it was not tried".into()]);
+            continue;
+        }
+        match candidate.plan(job) {
+            Ok(plan) => {
+                let dispatch = candidate.dispatch(operators.keys().map(String::as_str));
+                let n = operators.len();
+                let mut note = format!("{n} operator{}: {dispatch}", if n == 1 { "" } else { "s" });
+                let older = operators.keys().find(|op| ["Softmax", "LogSoftmax", "Hardmax"].contains(&op.as_str()));
+                if let Some(op) = older.filter(|_| outline.opset < 13) {
+                    let opset = outline.opset;
+                    note = format!(
+                        "{note}; in opset {opset} {op} may mean something else than it does since 13: record a case"
+                    );
+                }
+                let alone = table.alone(measured, candidate.name, &candidate.version());
+                let plan = plan.note(note);
+                return Ok(Some(match alone {
+                    Some(ns) => plan.measured(Span(Duration::from_nanos(ns))),
+                    None => plan,
+                }));
+            }
+            // The others are no business of a graph that names its backend.
+            Err(errors) if config.backend != Choice::Auto => return Err(errors),
+            Err(errors) => {
+                let why: Vec<String> = errors.messages().map(str::to_string).collect();
+                steps.fail(candidate.name, &why);
+                *verdict = Verdict::Failed(why);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What is said of each runtime.
+fn said(verdicts: &[(Candidate, Verdict)]) -> Vec<String> {
+    verdicts.iter().map(|(candidate, verdict)| format!("`{}` {verdict}", candidate.name)).collect()
+}
+
+/// Why no runtime that was asked for runs the model, and what to write instead.
+fn none_fits(verdicts: &[(Candidate, Verdict)], config: &Config, model: &str) -> PlanErrors {
+    let mut errors = PlanErrors::default();
+    let said = said(verdicts);
+    let fitting = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits).map(|(candidate, _)| candidate.name);
+    let fitting: Vec<String> = fitting.map(|name| format!("`backend: {name}`")).collect();
+    let others = |name: &str| {
+        let others = verdicts.iter().filter(|(other, verdict)| other.name != name && *verdict != Verdict::Fits);
+        let others: Vec<String> = others.map(|(other, verdict)| format!("`{}` {verdict}", other.name)).collect();
+        if others.is_empty() { String::new() } else { format!("; of the others {}", others.join(", and ")) }
+    };
+    match verdicts.iter().find(|(candidate, _)| candidate.choice == config.backend) {
+        Some((candidate, Verdict::NotBuilt(name))) => {
+            let message = format!("this program was built without the backend `{}`", candidate.name);
+            let mut help = format!(
+                "build limen-run with `--features {name}` (in a program of your own, that feature of limen-backends)"
+            );
+            if !fitting.is_empty() {
+                help = format!("{help}, or write {}", fitting.join(" or "));
+            }
+            errors.at("backend", message).help(help + &others(name));
+        }
+        Some((candidate, verdict)) => {
+            // What the graph itself requires is said where it does.
+            let asked = config.require.clone().map(|require| candidate.verdict(&require.requirements()));
+            let is_asked = matches!(asked, Some(Verdict::Lacks(_)));
+            let field = if is_asked { "require" } else { "backend" };
+            let instead = match (fitting.is_empty(), is_asked) {
+                (false, _) => format!("write {}", fitting.join(" or ")),
+                (true, true) => "require less, or take another backend".into(),
+                (true, false) => "take another backend".into(),
+            };
+            let name = candidate.name;
+            errors.at(field, format!("for `{model}`, `{name}` {verdict}")).help(instead + &others(name));
+        }
+        None => {
+            let message = format!("nothing here runs `{model}`: {}", said.join("; "));
+            errors
+                .at("backend", message)
+                .help("build this program with another backend, or export the model in another way");
+        }
+    }
+    errors
+}
+
+/// Measures the model on every backend that fits.
+fn calibrate(
+    table: &mut Calibration,
+    verdicts: &[(Candidate, Verdict)],
+    job: &Job<'_>,
+    of: &Measured,
+    notes: &mut Vec<String>,
+) {
+    for (candidate, _) in verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits) {
+        let Some([alone, together]) = candidate.measure(job) else { continue };
+        let (name, max) = (candidate.name, job.config.batch.max);
+        table.set(of, name, &candidate.version(), [alone, together]);
+        let mut note = format!("`{name}`: {} an item alone", show_ns(alone));
+        if max > 1 {
+            note.push_str(&format!(", {} in a batch of {max}", show_ns(together)));
+        }
+        notes.push(note);
+    }
+}
+
+#[cfg(all(test, feature = "rten"))]
+mod tests {
+    use super::*;
+    use crate::base::sha256;
+    use crate::onnx::test_models::{external, model};
+    use crate::steps::Progress;
+    use limen::{Folders, Trials};
+    use rten_onnx::onnx::DataType as D;
+    use std::cell::RefCell;
+    use std::path::PathBuf;
+
+    thread_local! {
+        /// The folder whose files go when a runtime is about to load a model, and how often that was.
+        static FOLDER: RefCell<(PathBuf, usize)> = RefCell::default();
+    }
+
+    fn remove_files(progress: Progress<'_>) {
+        if matches!(progress, Progress::Doing { what: "loaded it", .. }) {
+            FOLDER.with_borrow_mut(|(folder, times)| {
+                *times += 1;
+                for name in ["m.onnx", "m.onnx.data"] {
+                    let _ = std::fs::remove_file(folder.join(name));
+                }
+            });
+        }
+    }
+
+    /// What is checked, compared with a checksum and loaded by each runtime was read once: nobody misses the files by then.
+    #[test]
+    fn a_models_files_are_read_once() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let beside = model(&[x], &[y], &[external("w", &[2], "m.onnx.data", 0, 8)], &["y = Add x w"]);
+        let alone = model(&[x], &[y], &[], &["y = Relu x"]);
+        for (file, config, loads) in [
+            (&alone, serde_json::json!({ "model": "m.onnx", "sha256": sha256(&alone) }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx" }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx", "backend": "auto" }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx", "verify": { "against": "rten" } }), 2),
+            (
+                &beside,
+                serde_json::json!({ "model": "m.onnx", "verify": { "against": "rten" }, "shadow": { "backend": "rten" } }),
+                3,
+            ),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+            std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
+            FOLDER.set((folder.path().into(), 0));
+            let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+            let cx = Planning { node: "m", folders: &folders, trials: &Trials::default() };
+            let steps = Steps::recording(Vec::new(), remove_files);
+            let text = config.to_string();
+            let config: Config = serde_json::from_value(config).unwrap();
+            let planned = choose(&config, "m.onnx", &Given::default(), &cx, None, &steps, None);
+            assert!(planned.is_ok(), "{text}: {planned:?}");
+            assert!(!folder.path().join("m.onnx").exists(), "{text}");
+            assert!(FOLDER.take().1 >= loads, "{text}");
+        }
+    }
+
+    /// What was looked up by its checksum is what runs, also when another file has taken its place since.
+    #[test]
+    fn a_file_that_was_read_is_not_read_again() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        std::fs::write(&path, model(&[x], &[y], &[], &["y = Relu x"])).unwrap();
+        let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+        let cx = Planning { node: "m", folders: &folders, trials: &Trials::default() };
+        let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
+        let file = read_model("m.onnx", &cx).unwrap();
+        std::fs::write(&path, "none").unwrap();
+        let plan = |file| choose(&config, "m.onnx", &Given::default(), &cx, None, &Steps::default(), file);
+        assert!(plan(Some(file)).is_ok());
+        assert!(format!("{:?}", plan(None).unwrap_err()).contains("this is text, not an ONNX model"));
+    }
+}

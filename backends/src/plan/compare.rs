@@ -1,0 +1,150 @@
+//! A model on the backend that is to serve it, compared with another.
+
+use super::candidate::Job;
+use crate::base::caught;
+use crate::onnx::{Comparison, OnnxPrepared, Reference, Runtime, compare};
+use crate::verify::Tolerance;
+use limen::PlanErrors;
+use limen::backend::{BackendError, Prepared};
+use std::time::Duration;
+
+/// Asks both the same: lines for the plan; what is too far apart is an error, with how long both took beside it.
+pub(super) fn against_reference<R: Runtime>(
+    prepared: &OnnxPrepared<R>,
+    reference: &Reference,
+    tolerance: Tolerance,
+    errors: &mut PlanErrors,
+) -> Vec<String> {
+    let signature = prepared.signature();
+    let run = || {
+        reference.fits(signature, 1)?;
+        let session = |wrong: BackendError| wrong.to_string();
+        let sessions = [Box::new(prepared.session(1).map_err(session)?), (reference.session)(1).map_err(session)?];
+        compare(signature, sessions, tolerance).map_err(session)
+    };
+    match caught(run).and_then(|found| found) {
+        Ok(found) => found.judge(reference.name, tolerance, errors),
+        Err(why) => {
+            errors.at("verify.against", why);
+            Vec::new()
+        }
+    }
+}
+
+impl Comparison {
+    /// Lines for the plan. What is too far apart is an error, and the lines are beside it: nobody sees the plan then.
+    fn judge(self, reference: &str, tolerance: Tolerance, errors: &mut PlanErrors) -> Vec<String> {
+        let (serving, other) = (micros(self.times.0), micros(self.times.1));
+        let calls = self.calls;
+        let mut lines =
+            vec![format!("against `{reference}`, {calls} calls: a call takes {serving} µs here and {other} µs there")];
+        let mut wrong = Vec::new();
+        for (output, found) in self.differences {
+            let (worst, largest) = (found.worst, found.largest);
+            let line =
+                format!("output `{output}` is at most {worst:.2e} from `{reference}`'s, whose largest is {largest:.3}");
+            if found.over > 0 {
+                let Tolerance { atol, rtol } = tolerance;
+                let over = found.over;
+                wrong.push(format!("{line}; {over} numbers are further apart than atol {atol}, rtol {rtol} allow"));
+            } else {
+                lines.push(line);
+            }
+        }
+        let last = wrong.len();
+        for (at, wrong) in wrong.into_iter().enumerate() {
+            let error = errors.at("verify.against", wrong);
+            if at + 1 == last {
+                error.help(format!("{}; allow more, or take another backend", lines.join("; ")));
+            }
+        }
+        lines
+    }
+}
+
+/// Runs the recorded case on the reference too: a line for the plan, where it gives the same there.
+pub(super) fn recorded_of(reference: &Reference, job: &Job<'_>, errors: &mut PlanErrors) -> Option<String> {
+    let (case, tolerance) = job.case.as_ref()?;
+    let file = job.config.verify.as_ref()?.case.as_ref()?;
+    let (max, name) = (job.config.batch.max, reference.name);
+    match case.check_with(&reference.signature, reference.is_stateful, &reference.session, max, *tolerance) {
+        Ok(tried) => Some(format!("`{name}` gives what {file} says too: {tried}")),
+        Err(wrong) => {
+            wrong.into_iter().for_each(|error| _ = errors.at("verify.case", format!("`{file}` on `{name}`: {error}")));
+            None
+        }
+    }
+}
+
+fn micros(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1e6)
+}
+
+#[cfg(all(test, feature = "rten"))]
+mod tests {
+    use super::*;
+    use crate::backend::RtenRuntime;
+    use crate::onnx::{AnySession, Artifact, Onnx, OnnxLane, OnnxModel};
+    use crate::plan::config::Config;
+    use crate::plan::model_file::ModelFiles;
+    use crate::steps::Steps;
+    use crate::verify::Case;
+    use limen::Given;
+    use limen::backend::Backend;
+    use std::path::Path;
+
+    /// What is recorded, and what a reference says, are compared with it.
+    #[test]
+    fn a_reference_that_gives_other_numbers_is_named() {
+        struct Zeros;
+        impl limen::backend::Session for Zeros {
+            type Lane = OnnxLane;
+            fn infer_batch(
+                &mut self,
+                _: usize,
+                _: &[limen::backend::BatchRef<'_>],
+                outputs: &mut [limen::backend::BatchMut<'_>],
+                _: &mut [Self::Lane],
+            ) -> Result<(), BackendError> {
+                outputs.iter_mut().for_each(|output| output.bytes.fill(0));
+                Ok(())
+            }
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx");
+        let model = OnnxModel { path: path.clone(), ..OnnxModel::default() };
+        let prepared = <Onnx<RtenRuntime> as Backend>::prepare(model).unwrap();
+        let reference = Reference {
+            name: "other",
+            signature: prepared.signature().clone(),
+            is_stateful: false,
+            session: Box::new(|_| Ok(Box::new(Zeros) as AnySession)),
+        };
+        let config =
+            serde_json::json!({ "model": "digits.onnx", "verify": { "case": "verify.npz", "against": "rten" } });
+        let config: Config = serde_json::from_value(config).unwrap();
+        let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
+        let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
+        let (given, required) = (Given::default(), limen::backend::Requirements::default());
+        let (artifact, model) = (Artifact::open(&path).unwrap(), "digits.onnx");
+        let steps = &Steps::default();
+        let files = ModelFiles::new(artifact, true);
+        let job = Job { config: &config, candidates: &[], given: &given, model, files, case, required, steps };
+        let mut errors = PlanErrors::default();
+        assert_eq!(recorded_of(&reference, &job, &mut errors), None);
+        let why = errors.messages().next().unwrap();
+        assert!(why.starts_with("`verify.npz` on `other`: output `logits` differs from what was recorded"), "{why}");
+
+        // How long both took is said of outputs that are too far apart as well.
+        let mut errors = PlanErrors::default();
+        against_reference(&prepared, &reference, tolerance, &mut errors);
+        let text = format!("{errors:?}");
+        for part in ["output `logits` is at most", "numbers are further apart", "µs here and", "µs there"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let signature = limen::backend::Signature { outputs: Vec::new(), ..reference.signature.clone() };
+        let mut errors = PlanErrors::default();
+        against_reference(&prepared, &Reference { signature, ..reference }, tolerance, &mut errors);
+        let why = errors.messages().next().unwrap();
+        assert_eq!(why, "output 0 is none by `other`, and `logits` f32[10] here");
+    }
+}

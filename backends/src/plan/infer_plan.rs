@@ -1,0 +1,53 @@
+//! The plan of a node that runs a model, on any backend.
+
+use super::config::Config;
+use crate::backend::{InFlight, InFlightPrepared};
+use crate::steps::Steps;
+use crate::verify::{Case, Tolerance};
+use limen::PlanErrors;
+use limen::backend::{Backend, Prepared};
+use limen::infer::InferPlan;
+use std::sync::Arc;
+
+/// Checks batching and the recorded case against the model itself.
+pub(crate) fn infer_plan<B: Backend>(
+    config: &Config,
+    prepared: B::Prepared,
+    single: Option<&str>,
+    case: Option<&(Case, Tolerance)>,
+    steps: &Steps,
+) -> Result<InferPlan, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    let signature = prepared.signature();
+    if let Some(most) = signature.max_batch.filter(|most| config.batch.max > *most) {
+        let because = single.map(|why| format!(": {why}")).unwrap_or_default();
+        let message = format!("the model takes at most {most} in a call{because}");
+        errors.at("batch.max", message).help("export the model with a symbolic first dim, or write a smaller batch");
+    }
+    let mut verified = None;
+    let file = config.verify.as_ref().and_then(|verify| verify.case.as_ref());
+    if let (Some((case, tolerance)), Some(file)) = (case, file) {
+        let tried = steps.step(B::NAME, "ran the recorded case", || {
+            match case.try_on(&prepared, config.batch.max, *tolerance) {
+                Ok(tried) if tried.items == 1 => Ok(format!("verified with the item of {file}: {tried}")),
+                Ok(tried) => Ok(format!("verified with the {} items of {file}: {tried}", tried.items)),
+                Err(wrong) => Err(wrong.iter().map(|error| format!("`{file}`: {error}")).collect::<Vec<_>>()),
+            }
+        });
+        match tried {
+            Ok(line) => verified = Some(line),
+            Err(wrong) => wrong.into_iter().for_each(|error| _ = errors.at("verify.case", error)),
+        }
+    }
+    errors.into_result(())?;
+    let plan = match config.in_flight {
+        0 | 1 => InferPlan::new::<B>(Arc::new(prepared), config.batch),
+        most => InferPlan::new::<InFlight<B>>(Arc::new(InFlightPrepared::new(prepared, most)), config.batch)
+            .helpers(most)
+            .note(format!("up to {most} calls at once, each on a thread of its own")),
+    };
+    Ok(match verified {
+        Some(line) => plan.note(line),
+        None => plan,
+    })
+}

@@ -1,0 +1,61 @@
+//! A model that is loaded into a runtime and tried out.
+
+use super::candidate::Job;
+use super::config::{Guard, Load, MAX_THREADS};
+use super::model_file::unreadable;
+use crate::onnx::{AnySession, Loaded, OnnxModel, OnnxPrepared, Reference, Runtime, State, batch_dims};
+use limen::PlanErrors;
+use limen::backend::Prepared;
+
+/// Loads a model into a runtime and tries it out.
+pub(super) fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
+    let Job { config, given, model, steps, .. } = job;
+    steps.doing(Some(R::NAME), "loaded it");
+    let loaded = job.files.give().and_then(Loaded::<R>::share).map_err(|error| unreadable(model, &error))?;
+    let states: Vec<State> = config
+        .state
+        .iter()
+        .map(|state| State { input: state.input.clone(), output: state.output.clone(), batch_dim: state.batch_dim })
+        .collect();
+    let mut errors = PlanErrors::default();
+    let batch_dims = match batch_dims(&loaded.outline, &states) {
+        Ok(batch_dims) => batch_dims,
+        Err(error) => {
+            errors.at("state", error.to_string());
+            return Err(errors);
+        }
+    };
+    let inputs = || loaded.outline.inputs.iter().filter(|input| states.iter().all(|state| state.input != input.port));
+    let shapes = inputs()
+        .filter_map(|input| {
+            // With a single input the graph file need not name it.
+            let only = given.inputs().count() == 1 && inputs().count() == 1;
+            let spec = given.input(&input.port).or_else(|| given.single().filter(|_| only));
+            Some((input.port.clone(), spec?.fixed_shape()?))
+        })
+        .collect();
+    let items = match loaded.outline.bind(&shapes, &batch_dims) {
+        Ok(items) => items,
+        Err(unbound) => {
+            for unbound in unbound {
+                errors.input(unbound.input, unbound.why);
+            }
+            return Err(errors);
+        }
+    };
+    let threads = config.threads.clamp(1, MAX_THREADS);
+    let finite = config.guard == Guard::Finite;
+    let lazy = config.load == Load::Lazy;
+    let (buckets, one_item) = (config.buckets.clone(), config.batch.max == 1);
+    let how = OnnxModel { threads, buckets, states, finite, lazy, one_item, ..OnnxModel::default() };
+    OnnxPrepared::<R>::new(loaded, items, &how, steps).map_err(|error| unreadable(model, &error))
+}
+
+/// Loads a model to be compared with.
+pub(super) fn reference_onnx<R: Runtime>(job: &Job<'_>) -> Result<Reference, PlanErrors> {
+    let prepared = prepare_onnx::<R>(job)?;
+    let signature = prepared.signature().clone();
+    let is_stateful = prepared.is_stateful();
+    let session = move |max_batch| prepared.session(max_batch).map(|session| Box::new(session) as AnySession);
+    Ok(Reference { name: R::NAME, signature, is_stateful, session: Box::new(session) })
+}

@@ -1,0 +1,57 @@
+//! A model's files: where they may lie, and who gets them.
+
+use crate::base::remote;
+use crate::onnx::{Artifact, ModelFile};
+use limen::backend::BackendError;
+use limen::files::FileError;
+use limen::{PlanErrors, Planning};
+use std::cell::RefCell;
+
+/// The files of a model, read once, for the runtimes that load it. They go with the plan of their node, or sooner.
+pub(crate) struct ModelFiles {
+    artifact: RefCell<Option<Artifact>>,
+    /// Whether more than one runtime may ask for them.
+    is_shared: bool,
+}
+
+impl ModelFiles {
+    pub(crate) fn new(artifact: Artifact, is_shared: bool) -> Self {
+        ModelFiles { artifact: RefCell::new(Some(artifact)), is_shared }
+    }
+
+    /// The files, which a single runtime is given without a copy.
+    pub(crate) fn give(&self) -> Result<Artifact, BackendError> {
+        let found = if self.is_shared { self.artifact.borrow().clone() } else { self.artifact.take() };
+        found.ok_or_else(|| BackendError::Model("its files were given to another runtime".into()))
+    }
+}
+
+/// Reads a model's file, where it may lie.
+pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<ModelFile, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    if let Err(why) = remote(model) {
+        errors.at("model", why);
+        return Err(errors);
+    }
+    let opened = cx.folders.open(model).map_err(|error| match error {
+        FileError::Outside(why) => {
+            errors
+                .at("model", why)
+                .help("write a path below the graph's folder, or allow another with `--allow-path DIR`");
+            errors
+        }
+        error => {
+            let why = format!("the file cannot be read: {}", std::io::Error::from(error));
+            unreadable(model, &BackendError::Model(why))
+        }
+    });
+    ModelFile::read(opened?).map_err(|error| unreadable(model, &error))
+}
+
+pub(crate) fn unreadable(model: &str, error: &BackendError) -> PlanErrors {
+    let mut errors = PlanErrors::default();
+    errors.at("model", format!("`{model}`: {error}")).help(
+        "name a complete ONNX model below the graph's folder; `verify:` and `limen-run --plan` say what was loaded",
+    );
+    errors
+}

@@ -1,0 +1,54 @@
+//! The order in which `backend: auto` takes runtimes.
+
+use super::candidate::Candidate;
+use super::verdict::Verdict;
+use crate::cache::{Calibration, Measured};
+use limen::unit::show_ns;
+
+/// Puts the backend that was measured as the fastest first; what was never measured comes last, in the order it had. Says by
+/// what the order goes.
+pub(crate) fn order(verdicts: &mut [(Candidate, Verdict)], table: &Calibration, of: &Measured) -> String {
+    let measured = |candidate: &Candidate| table.get(of, candidate.name, &candidate.version());
+    verdicts.sort_by_cached_key(|(candidate, _)| measured(candidate).unwrap_or(u64::MAX));
+    let known = verdicts.iter().filter_map(|(candidate, _)| Some((candidate.name, measured(candidate)?)));
+    let known: Vec<String> = known.map(|(name, ns)| format!("`{name}` {}", show_ns(ns))).collect();
+    if known.is_empty() {
+        let names: Vec<&str> = verdicts.iter().map(|(candidate, _)| candidate.name).collect();
+        return format!("`auto` goes by its usual order, {}: nothing was measured", names.join(", "));
+    }
+    format!("`auto` goes by what was measured: {} an item", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::runtimes::all_runtimes;
+    use limen::Given;
+
+    fn verdicts() -> Vec<(Candidate, Verdict)> {
+        all_runtimes().into_iter().map(|candidate| (candidate, Verdict::Fits)).collect()
+    }
+
+    #[test]
+    fn auto_takes_the_fastest_that_was_measured() {
+        let of = Measured::new("model", &Given::default(), 1, 1);
+        let version =
+            |name: &str| all_runtimes().into_iter().find(|candidate| candidate.name == name).unwrap().version();
+        for (measured, order_of, said) in [
+            (&[][..], ["ort", "rten", "tract"], "its usual order, ort, rten, tract: nothing was measured"),
+            (&[("tract", 20)], ["tract", "ort", "rten"], "what was measured: `tract` 20 ns an item"),
+            (
+                &[("ort", 30), ("rten", 10), ("tract", 20)],
+                ["rten", "tract", "ort"],
+                "what was measured: `rten` 10 ns, `tract` 20 ns, `ort` 30 ns an item",
+            ),
+        ] {
+            let mut table = Calibration::default();
+            measured.iter().for_each(|(name, ns)| table.set(&of, name, &version(name), [*ns, *ns]));
+            let mut verdicts = verdicts();
+            let line = order(&mut verdicts, &table, &of);
+            let names: Vec<_> = verdicts.iter().map(|(candidate, _)| candidate.name).collect();
+            assert_eq!((&names[..], line), (&order_of[..], format!("`auto` goes by {said}")));
+        }
+    }
+}

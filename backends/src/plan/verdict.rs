@@ -1,0 +1,59 @@
+//! Whether a runtime can do what a model asks of it.
+
+use limen::backend::Lack;
+use std::fmt;
+
+/// Whether a runtime can do what is required.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Fits,
+    NotBuilt(&'static str),
+    Unavailable(String),
+    Lacks(Vec<Lack>),
+    /// It said that it could, and then could not.
+    Failed(Vec<String>),
+}
+
+/// What it says after the runtime's name.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Fits => f.write_str("fits"),
+            Verdict::NotBuilt(name) => write!(f, "is not built in (cargo feature `{name}`)"),
+            Verdict::Unavailable(why) => write!(f, "is {why}"),
+            Verdict::Lacks(lacks) => {
+                // One operator may be missing at a hundred nodes.
+                let mut shown: Vec<String> = Vec::new();
+                let mut more = 0;
+                for lack in lacks {
+                    let seen = |other: &Lack| matches!((lack, other), (Lack::Op { op: a, .. }, Lack::Op { op: b, .. }) if a == b);
+                    let is_first = lacks.iter().position(seen).is_none_or(|first| std::ptr::eq(lack, &lacks[first]));
+                    if is_first {
+                        shown.push(lack.to_string());
+                    } else {
+                        more += 1;
+                    }
+                }
+                let more = if more > 0 { format!(" and {more} more of them") } else { String::new() };
+                write!(f, "has {}{more}", shown.join(", "))
+            }
+            Verdict::Failed(why) => write!(f, "cannot run it: {}", why.join("; ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_that_is_missing_at_many_nodes_is_said_once() {
+        let lack = |op: &str, node: &str| Lack::Op { op: op.into(), node: node.into() };
+        let lacks = vec![lack("Foo", "a"), lack("Bar", "b/c"), lack("Foo", "d"), lack("Foo", "e")];
+        let said = Verdict::Lacks(lacks).to_string();
+        let expected =
+            "has no operator Foo (node `a` of the model), no operator Bar (node `b/c` of the model) and 2 more of them";
+        assert_eq!(said, expected);
+        assert_eq!(Verdict::NotBuilt("ort").to_string(), "is not built in (cargo feature `ort`)");
+    }
+}

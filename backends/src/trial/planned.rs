@@ -1,0 +1,96 @@
+//! A node that is planned with what a trial of its model found.
+
+use super::process::{ask, understood};
+use super::program::program;
+use super::record::Place;
+use super::request::{AnyPath, Node, Request, Task};
+use crate::cache;
+use crate::plan::{Choice, Config, choose, read_model};
+use crate::steps::{Record, Steps};
+use crate::verify::{Case, Tolerance};
+use limen::infer::InferPlan;
+use limen::{Given, PlanErrors, Planning};
+use std::path::Path;
+
+/// Plans a node that runs a model, which is tried first.
+pub(crate) fn planned(
+    config: &Config,
+    model: &str,
+    given: &Given,
+    cx: &Planning<'_>,
+    case: Option<(Case, Tolerance)>,
+) -> Result<InferPlan, PlanErrors> {
+    let program = match program(cx.trials) {
+        Ok(program) => program,
+        Err(why) => return choose(config, model, given, cx, case, &Steps::default(), None).map(|plan| plan.note(why)),
+    };
+    let given_text = given.inputs().map(|(port, spec)| (port.to_string(), spec.map(ToString::to_string)));
+    let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
+        + u64::from(config.shadow.is_some());
+    let all = config.backend == Choice::Auto || cache::is_asked();
+    let mut node = Node {
+        config: config.to_json(),
+        given: given_text.collect(),
+        graph: AnyPath::new(&cx.folders.graph),
+        allowed: cx.folders.allowed.iter().map(|folder| AnyPath::new(folder)).collect(),
+        calibrate: cache::is_asked(),
+        dead: Vec::new(),
+        runtimes: others + if all { 3 } else { 1 },
+        threads: config.threads.clamp(1, 256) as u64,
+        items: config.batch.max as u64,
+        item: given
+            .inputs()
+            .filter_map(|(_, spec)| spec?.max_bytes())
+            .fold(0, |sum, bytes| sum.saturating_add(bytes as u64)),
+    };
+    let path = cx.folders.input(model).unwrap_or_default();
+    let case_path = config.verify.as_ref().and_then(|verify| cx.folders.input(verify.case.as_ref()?).ok());
+    let files: Vec<&Path> = std::iter::once(path.as_path()).chain(case_path.as_deref()).collect();
+    let mut is_again = false;
+    loop {
+        // Read here where what was found is kept by content, and handed on: what is looked up is what runs.
+        let file = if is_kept(&node) { Some(read_model(model, cx)?) } else { None };
+        let place = Place::of(&node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
+        let (record, note) = match place.find().filter(|_| !is_again) {
+            Some((record, note)) => (record, note),
+            None => match ask(&program, &Request::new(cx.trials, &path, Task::Plan(node.clone()))).and_then(understood)
+            {
+                Ok(found) => {
+                    let found: Result<Record, PlanErrors> = found;
+                    let record = found?;
+                    place.keep(&record);
+                    (record, None)
+                }
+                Err(died) => {
+                    let sentence = died.sentence(&format!("`{model}`"));
+                    let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
+                    match died.runtime.filter(|name| config.backend == Choice::Auto && !is_dead(name)) {
+                        Some(runtime) => node.dead.push((runtime, sentence)),
+                        None => {
+                            let mut errors = PlanErrors::default();
+                            errors.at("model", sentence).help(died.help);
+                            return Err(errors);
+                        }
+                    }
+                    continue;
+                }
+            },
+        };
+        let steps = Steps::replaying(record, node.dead.clone());
+        let planned = choose(config, model, given, cx, case.clone(), &steps, file);
+        if steps.is_changed() && !is_again {
+            is_again = true;
+            continue;
+        }
+        return planned.map(|plan| match note {
+            Some(note) => plan.note(note),
+            None => plan,
+        });
+    }
+}
+
+/// Whether what is found out about a node is kept by the content of its files. What is to be measured is not looked up, and what died
+/// may be mended by now.
+fn is_kept(node: &Node) -> bool {
+    cache::folder().is_some() && !node.calibrate && node.dead.is_empty()
+}

@@ -1,0 +1,76 @@
+//! Where what a trial found is kept.
+
+use super::request::Node;
+use crate::cache;
+use crate::onnx::ModelFile;
+use crate::plan::{COMPILED, all_runtimes};
+use crate::steps::Record;
+use crate::verify::Case;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+/// Where what a trial found is kept: as long as the process lives, and in the folder for compiled models.
+pub(super) struct Place {
+    /// What was asked, and which files were there.
+    name: String,
+    /// The same by content, where there is a folder.
+    key: Option<cache::Key>,
+}
+
+/// What was found in this process, the newest last.
+static KEPT: Mutex<Vec<(String, Record)>> = Mutex::new(Vec::new());
+/// So many are kept.
+const MOST_KEPT: usize = 64;
+
+impl Place {
+    pub(super) fn of(node: &Node, files: &[&Path], file: Option<&ModelFile>, case: Option<&Case>) -> Self {
+        let asked = serde_json::to_string(node).unwrap_or_default();
+        let stamp = |path: &Path| {
+            let about = path.metadata().ok()?;
+            let time = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+            Some(format!("{} {} {time:?}", path.display(), about.len()))
+        };
+        let stamps: Vec<String> = files.iter().map(|path| stamp(path).unwrap_or_default()).collect();
+        let name = format!("{asked}\n{}", stamps.join("\n"));
+        Place { name, key: file.map(|file| Place::key(node, file, case)) }
+    }
+
+    fn key(node: &Node, file: &ModelFile, case: Option<&Case>) -> cache::Key {
+        let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum()];
+        parts.extend(case.map(Case::digest));
+        let versions = all_runtimes();
+        parts.extend(versions.iter().map(|candidate| format!("{} {}", candidate.name, candidate.version())));
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        cache::Key::of_trial(&parts)
+    }
+
+    /// What was found before, and what the plan says of that.
+    pub(super) fn find(&self) -> Option<(Record, Option<String>)> {
+        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, record)) = kept.iter().find(|(name, _)| *name == self.name) {
+            return Some((record.clone(), None));
+        }
+        drop(kept);
+        let (folder, key) = (cache::folder()?, self.key.as_ref()?);
+        let cache::Found::Entry(bytes) = cache::read(folder, key) else { return None };
+        let mut record: Record = serde_json::from_slice(&bytes).ok()?;
+        // What this process compiles is its own to say.
+        record.forget(COMPILED);
+        Some((record, Some(format!("tried before, and what came of it found in {}", folder.display()))))
+    }
+
+    pub(super) fn keep(&self, record: &Record) {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(name, _)| *name != self.name);
+        if kept.len() == MOST_KEPT {
+            kept.remove(0);
+        }
+        kept.push((self.name.clone(), record.clone()));
+        drop(kept);
+        if let (Some(folder), Some(key), Ok(text)) = (cache::folder(), &self.key, serde_json::to_vec(record)) {
+            // Where it cannot be written, the next start tries again, which is all it would have spared.
+            let _ = cache::write(folder, key, &text);
+        }
+    }
+}

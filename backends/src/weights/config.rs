@@ -1,0 +1,204 @@
+//! What a graph file says of weights.
+
+use super::file::{tensors, whole};
+use super::tensor::Weights;
+use super::transform::WeightTransform;
+use crate::base::{check_sum, remote, sha256};
+use limen::files::FileError;
+use limen::{DType, Folders};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io;
+use std::path::Path;
+
+/// Where weights come from, and what is done to them when they are loaded.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct WeightConfig {
+    /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or plain numbers, little-endian.
+    pub file: String,
+    /// Which of its tensors; a file with a single one needs none.
+    pub tensor: Option<String>,
+    /// Of plain numbers: their type.
+    pub dtype: Option<DType>,
+    /// Of plain numbers: their shape.
+    pub shape: Option<Vec<usize>>,
+    /// What the file's SHA-256 must be, in hexadecimal digits.
+    pub sha256: Option<String>,
+    /// What is done to them, one step after the other: `[{ transpose: [1, 0] }, { scale: 0.5 }]`.
+    #[serde(default)]
+    pub transform: Vec<WeightTransform>,
+}
+
+impl WeightConfig {
+    /// All of a file that holds a single tensor and says what it is.
+    pub fn of(file: impl Into<String>) -> Self {
+        WeightConfig { file: file.into(), tensor: None, dtype: None, shape: None, sha256: None, transform: Vec::new() }
+    }
+
+    /// Reads the weights and does to them what is to be done.
+    ///
+    /// # Errors
+    /// The field that is wrong, and a sentence that names file and tensor.
+    pub fn load(&self, folders: &Folders) -> Result<Weights, (&'static str, String)> {
+        let file = &self.file;
+        remote(file).map_err(|why| ("file", why))?;
+        let wrong = |error: FileError| match error {
+            FileError::Outside(why) => ("file", why),
+            error => ("file", format!("`{file}` cannot be read: {}", io::Error::from(error))),
+        };
+        let mut opened = folders.open(file).map_err(wrong)?;
+        let bytes = whole(&mut opened).map_err(|why| ("file", format!("`{file}` {why}")))?;
+        if let Some(sum) = &self.sha256 {
+            check_sum(&sha256(&bytes), sum).map_err(|why| ("sha256", format!("`{file}` {why}")))?;
+        }
+        let mut weights = self.find(opened.path(), bytes)?;
+        for (at, step) in self.transform.iter().enumerate() {
+            let wrong = |why| ("transform", format!("step {}, for `{file}`: {why}", at + 1));
+            weights = weights.transform(step).map_err(wrong)?;
+        }
+        Ok(weights)
+    }
+
+    fn find(&self, path: &Path, bytes: Vec<u8>) -> Result<Weights, (&'static str, String)> {
+        let file = &self.file;
+        let wrong = |why: String| ("file", format!("`{file}` {why}"));
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let is_plain = !matches!(ending, "safetensors" | "npy" | "npz");
+        match (is_plain, &self.dtype, &self.shape) {
+            (false, Some(_), _) => return Err(("dtype", format!("`{file}` says itself what its elements are"))),
+            (false, _, Some(_)) => {
+                let why = format!("`{file}` says its shape itself; `transform: [{{ reshape: … }}]` gives it another");
+                return Err(("shape", why));
+            }
+            _ => {}
+        }
+        let tensors = match ending {
+            "safetensors" | "npz" | "npy" => tensors(ending, &bytes, self.tensor.as_deref()).map_err(wrong)?,
+            _ => match (self.dtype, &self.shape) {
+                (Some(dtype), Some(shape)) => {
+                    vec![(String::new(), Weights::new(dtype, shape.clone(), bytes).map_err(wrong)?)]
+                }
+                _ => {
+                    let why = format!("`{file}` holds plain numbers: say their `dtype` and `shape`");
+                    return Err((if self.dtype.is_none() { "dtype" } else { "shape" }, why));
+                }
+            },
+        };
+        let names = tensors.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        match (&self.tensor, <[_; 1]>::try_from(tensors)) {
+            (Some(tensor), Ok([(name, _)])) if *tensor != name => Err((
+                "tensor",
+                format!("`{file}` holds a single tensor, which has no name; leave `tensor: {tensor}` out"),
+            )),
+            (_, Ok([(_, weights)])) => Ok(weights),
+            (Some(tensor), Err(_)) => Err(("tensor", format!("`{file}` has no tensor `{tensor}`"))),
+            (None, Err(tensors)) if tensors.is_empty() => Err(("file", format!("`{file}` holds no tensors"))),
+            (None, Err(_)) => Err(("tensor", format!("`{file}` holds several tensors, say which: {names}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use safetensors::Dtype;
+    use std::io::Write;
+
+    fn load(folder: &Path, config: serde_json::Value) -> Result<Weights, String> {
+        let config: WeightConfig = serde_json::from_value(config).unwrap();
+        let folders = Folders { graph: folder.to_path_buf(), ..Folders::default() };
+        config.load(&folders).map_err(|(field, why)| format!("{field}: {why}"))
+    }
+
+    macro_rules! json { ($($t:tt)*) => { serde_json::json!($($t)*) }; }
+
+    /// A folder with the numbers 1 to 6 in every format.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let values: Vec<f32> = (1u8..=6).map(f32::from).collect();
+        let bytes: &[u8] = bytemuck::cast_slice(&values);
+        let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+        write("w.bin", bytes);
+        let tensor = safetensors::tensor::TensorView::new(Dtype::F32, vec![2, 3], bytes).unwrap();
+        write("w.safetensors", &safetensors::serialize([("w", &tensor)], None).unwrap());
+        write("two.safetensors", &safetensors::serialize([("w", &tensor), ("v", &tensor)], None).unwrap());
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+        let header = format!("{header:<117}\n");
+        let npy = [&b"\x93NUMPY\x01\x00"[..], &118u16.to_le_bytes(), header.as_bytes(), bytes].concat();
+        write("w.npy", &npy);
+        let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        for name in ["w", "v"] {
+            zip.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+            zip.write_all(&npy).unwrap();
+        }
+        write("w.npz", &zip.finish().unwrap().into_inner());
+        folder
+    }
+
+    #[test]
+    fn every_format_holds_the_same_numbers() {
+        let folder = folder();
+        let expected = load(folder.path(), json!({ "file": "w.bin", "dtype": "f32", "shape": [2, 3] })).unwrap();
+        assert_eq!((expected.dtype, &expected.shape[..], expected.elements()), (DType::F32, &[2, 3][..], 6));
+        for config in [
+            json!({ "file": "w.safetensors" }),
+            json!({ "file": "w.safetensors", "tensor": "w" }),
+            json!({ "file": "two.safetensors", "tensor": "v" }),
+            json!({ "file": "w.npy" }),
+            json!({ "file": "w.npz", "tensor": "w" }),
+            json!({ "file": "w.npy", "transform": [{ "transpose": [1, 0] }, { "transpose": [1, 0] }] }),
+        ] {
+            assert_eq!(load(folder.path(), config.clone()).unwrap(), expected, "{config}");
+        }
+        let sum = "6c1b9a4d8bd1ac5f6a5b9a3bb3ed4e5b1ac5d8cdd3c1a6f1e8e4f5c7f2b4a1d0";
+        let error = load(folder.path(), json!({ "file": "w.npy", "sha256": sum })).unwrap_err();
+        let (_, is) = error.split_once("has the SHA-256 ").unwrap();
+        let is = is.split_once(',').unwrap().0;
+        assert!(load(folder.path(), json!({ "file": "w.npy", "sha256": is.to_uppercase() })).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_field() {
+        let folder = folder();
+        std::fs::write(
+            folder.path().join("cut.safetensors"),
+            &std::fs::read(folder.path().join("w.safetensors")).unwrap()[..40],
+        )
+        .unwrap();
+        std::fs::write(folder.path().join("bad.npz"), b"PK\x03\x04").unwrap();
+        for (config, why) in [
+            (
+                json!({ "file": "https://a.b/w.safetensors" }),
+                "file: `https://a.b/w.safetensors`: nothing is fetched over `https://`",
+            ),
+            (json!({ "file": "s3://bucket/w.npy" }), "nothing is fetched over `s3://`"),
+            (json!({ "file": "hf://user/model/w.npy" }), "nothing is fetched over `hf://`"),
+            (json!({ "file": "../w.npy" }), "file: `../w.npy` leaves the graph's folder"),
+            (json!({ "file": "none.npy" }), "file: `none.npy` cannot be read: No such file"),
+            (json!({ "file": "." }), "file: `.` cannot be read: `.` is not a regular file"),
+            (json!({ "file": "w.bin" }), "dtype: `w.bin` holds plain numbers: say their `dtype` and `shape`"),
+            (json!({ "file": "w.bin", "dtype": "f32" }), "shape: `w.bin` holds plain numbers"),
+            (
+                json!({ "file": "w.bin", "dtype": "f32", "shape": [2, 4] }),
+                "file: `w.bin` has 24 bytes; f32[2, 4] takes 32",
+            ),
+            (json!({ "file": "w.bin", "dtype": "f32", "shape": [1u64 << 40, 1u64 << 40] }), "which no memory holds"),
+            (json!({ "file": "w.npy", "dtype": "f32" }), "dtype: `w.npy` says itself"),
+            (json!({ "file": "w.npy", "shape": [6] }), "shape: `w.npy` says its shape itself"),
+            (json!({ "file": "w.npy", "tensor": "w" }), "tensor: `w.npy` holds a single tensor, which has no name"),
+            (json!({ "file": "w.npz" }), "tensor: `w.npz` holds several tensors, say which: `w`, `v`"),
+            (json!({ "file": "w.npz", "tensor": "x" }), "tensor: `w.npz` has no tensor `x`"),
+            (json!({ "file": "w.safetensors", "tensor": "x" }), "tensor: `w.safetensors` has no tensor `x`"),
+            (json!({ "file": "two.safetensors" }), "tensor: `two.safetensors` holds several tensors"),
+            (json!({ "file": "cut.safetensors" }), "file: `cut.safetensors` is not a readable SafeTensors file"),
+            (json!({ "file": "bad.npz", "tensor": "w" }), "file: `bad.npz` is not a readable .npz"),
+            (
+                json!({ "file": "w.npy", "transform": [{ "scale": 2.0 }, { "reshape": [5] }] }),
+                "transform: step 2, for `w.npy`: [2, 3] cannot be reshaped to [5]",
+            ),
+        ] {
+            let error = load(folder.path(), config).unwrap_err();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+}
