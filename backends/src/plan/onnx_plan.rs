@@ -28,66 +28,10 @@ pub(super) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
     let (bytes, parameters) = prepared.size();
     let threads = prepared.threads();
     let mut errors = PlanErrors::default();
-    let mut compared = Vec::new();
-    let itself = |reference: &Reference| {
-        let is = reference.name == R::NAME;
-        is.then(|| format!("`{}` is compared with itself, which finds only what differs between two calls", R::NAME))
-    };
-    if let Some(verify) = &config.verify
-        && let Some(against) = verify.against
-    {
-        let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
-        let (lines, wrong) = steps.step(R::NAME, "was compared with another backend", || {
-            let (mut lines, mut wrong) = (Vec::new(), PlanErrors::default());
-            match reference(against, job) {
-                Ok(reference) => {
-                    lines = against_reference(&prepared, &reference, tolerance, &mut wrong);
-                    lines.extend(itself(&reference));
-                    lines.extend(recorded_of(&reference, job, &mut wrong));
-                }
-                Err(why) => _ = wrong.at("verify.against", why),
-            }
-            (lines, wrong)
-        });
-        compared = lines;
-        errors.append(wrong);
-    }
-    if let Some(shadow) = &config.shadow {
-        let found = reference(shadow.backend, job).and_then(|reference| {
-            reference.fits(prepared.signature(), config.batch.max)?;
-            Ok(reference)
-        });
-        match found {
-            Ok(reference) => {
-                compared.push(format!("one in {} calls is repeated by `{}`", shadow.every, reference.name));
-                compared.extend(itself(&reference));
-                let tolerance = Tolerance { atol: shadow.atol, rtol: shadow.rtol };
-                prepared.shadowed(ShadowPlan { reference, every: shadow.every, tolerance });
-            }
-            Err(why) => _ = errors.at("shadow.backend", why),
-        }
-    }
-    if config.batch.max > 1
-        && prepared.single().is_none()
-        && config.load == Load::Eager
-        && let Some([alone, together]) = steps.step(R::NAME, "was measured", || advise(&prepared, config.batch.max))
-    {
-        let (max, verdict) = (config.batch.max, if together < alone { "pays" } else { "does not pay" });
-        let (alone, together) = (show_ns(alone), show_ns(together));
-        compared.push(format!("a batch of {max} takes {together} an item, one alone {alone}: batching {verdict} here"));
-    }
-    let compiled = steps.step(R::NAME, COMPILED, || {
-        let found = prepared.compiled()?;
-        let ms = found.compile_ns as f64 / 1e6;
-        let mut lines = vec![format!("compiled {} in {ms:.0} ms, {} from disk", found.compiled, found.from_disk)];
-        lines.extend(found.warnings);
-        Some(lines)
-    });
-    if let Some(lines) = compiled {
-        compared.extend(lines);
-    } else if cache::folder().is_some() {
-        compared.push(format!("`{}` compiles nothing, so nothing compiled is kept", R::NAME));
-    }
+    let mut lines = compare_with_reference(&prepared, job, &mut errors);
+    lines.extend(add_shadow(&mut prepared, job, &mut errors));
+    lines.extend(whether_batching_pays(&prepared, job));
+    lines.extend(what_was_compiled(&prepared, job));
     let single = prepared.single().map(str::to_string);
     match infer_plan::<Onnx<R>>(config, prepared, single.as_deref(), job.case.as_ref(), steps) {
         Err(others) => {
@@ -98,8 +42,91 @@ pub(super) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
             let s = if threads == 1 { "" } else { "s" };
             let about = format!("{model}: {}, {parameters} parameters, {threads} thread{s}", show_bytes(bytes));
             let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);
-            errors.into_result(compared.into_iter().fold(planned, InferPlan::note))
+            errors.into_result(lines.into_iter().fold(planned, InferPlan::note))
         }
+    }
+}
+
+/// What is said where the reference is the very backend that serves.
+fn itself<R: Runtime>(reference: &Reference) -> Option<String> {
+    let is = reference.name == R::NAME;
+    is.then(|| format!("`{}` is compared with itself, which finds only what differs between two calls", R::NAME))
+}
+
+/// Compares the model with another backend, where `verify.against` asks for it.
+fn compare_with_reference<R: Runtime>(
+    prepared: &OnnxPrepared<R>,
+    job: &Job<'_>,
+    errors: &mut PlanErrors,
+) -> Vec<String> {
+    let Some(verify) = &job.config.verify else { return Vec::new() };
+    let Some(against) = verify.against else { return Vec::new() };
+    let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
+    let (lines, wrong) = job.steps.step(R::NAME, "was compared with another backend", || {
+        let (mut lines, mut wrong) = (Vec::new(), PlanErrors::default());
+        match reference(against, job) {
+            Ok(reference) => {
+                lines = against_reference(prepared, &reference, tolerance, &mut wrong);
+                lines.extend(itself::<R>(&reference));
+                lines.extend(recorded_of(&reference, job, &mut wrong));
+            }
+            Err(why) => _ = wrong.at("verify.against", why),
+        }
+        (lines, wrong)
+    });
+    errors.append(wrong);
+    lines
+}
+
+/// Loads the model into a second backend as well, where `shadow` asks for it.
+fn add_shadow<R: Runtime>(prepared: &mut OnnxPrepared<R>, job: &Job<'_>, errors: &mut PlanErrors) -> Vec<String> {
+    let Some(shadow) = &job.config.shadow else { return Vec::new() };
+    let found = reference(shadow.backend, job).and_then(|reference| {
+        reference.fits(prepared.signature(), job.config.batch.max)?;
+        Ok(reference)
+    });
+    match found {
+        Ok(reference) => {
+            let mut lines = vec![format!("one in {} calls is repeated by `{}`", shadow.every, reference.name)];
+            lines.extend(itself::<R>(&reference));
+            let tolerance = Tolerance { atol: shadow.atol, rtol: shadow.rtol };
+            prepared.shadowed(ShadowPlan { reference, every: shadow.every, tolerance });
+            lines
+        }
+        Err(why) => {
+            errors.at("shadow.backend", why);
+            Vec::new()
+        }
+    }
+}
+
+/// Measures an item alone and in a batch, where the graph asks for batches of a model that takes them.
+fn whether_batching_pays<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Option<String> {
+    let max = job.config.batch.max;
+    if max <= 1 || prepared.single().is_some() || job.config.load != Load::Eager {
+        return None;
+    }
+    let [alone, together] = job.steps.step(R::NAME, "was measured", || advise(prepared, max))?;
+    let verdict = if together < alone { "pays" } else { "does not pay" };
+    let (alone, together) = (show_ns(alone), show_ns(together));
+    Some(format!("a batch of {max} takes {together} an item, one alone {alone}: batching {verdict} here"))
+}
+
+/// What compiling the model came to.
+fn what_was_compiled<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Vec<String> {
+    let compiled = job.steps.step(R::NAME, COMPILED, || {
+        let found = prepared.compiled()?;
+        let ms = found.compile_ns as f64 / 1e6;
+        let mut lines = vec![format!("compiled {} in {ms:.0} ms, {} from disk", found.compiled, found.from_disk)];
+        lines.extend(found.warnings);
+        Some(lines)
+    });
+    match compiled {
+        Some(lines) => lines,
+        None if cache::folder().is_some() => {
+            vec![format!("`{}` compiles nothing, so nothing compiled is kept", R::NAME)]
+        }
+        None => Vec::new(),
     }
 }
 
