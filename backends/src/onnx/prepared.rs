@@ -172,36 +172,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             came(found?, call.outputs.len())
         };
         let one = trial(1).map_err(|e| BackendError::Unsupported(format!("a trial run on zeros failed: {e}")))?;
-        let input_of = |output: usize| states.iter().find(|(_, state)| *state == output).map(|(input, _)| *input);
-        let knows_batches = batch_dims.iter().any(Option::is_some);
-        let mut outputs = Vec::new();
-        for (at, (dtype, shape)) in one.iter().enumerate() {
-            let batch_dim = match input_of(at) {
-                Some(input) => batch_dims[input],
-                None => (knows_batches && shape.first() == Some(&1)).then_some(0),
-            };
-            let mut item = shape.clone();
-            if let Some(dim) = batch_dim.filter(|dim| *dim < item.len()) {
-                item.remove(dim);
-            }
-            let name = &out_ports[at];
-            if item.len() > MAX_RANK || item.contains(&0) {
-                let why =
-                    format!("output `{name}` came out as {item:?}; from 0 to {MAX_RANK} dims, none of length 0, fit");
-                return Err(BackendError::Unsupported(why));
-            }
-            if let Some(input) = input_of(at).map(|input| &call.inputs[input])
-                && (input.item != item || input.elem.dtype() != *dtype)
-            {
-                let (takes, gives) = (&input.item, &item);
-                let why = format!(
-                    "the state `{name}` comes out as {dtype}{gives:?} and is taken as {}{takes:?}",
-                    input.elem.dtype()
-                );
-                return Err(BackendError::Unsupported(why));
-            }
-            outputs.push(Side { port: name.clone(), dtype: *dtype, item, batch_dim });
-        }
+        let outputs = output_sides(&one, &out_ports, &call.inputs, &states)?;
         let has_no_batch = |at: usize| match states.iter().any(|(input, _)| *input == at) {
             true => batch_dims[at].is_none(),
             false => outline.inputs[at].lead != Lead::Batch,
@@ -226,23 +197,8 @@ impl<R: Runtime> OnnxPrepared<R> {
             }
         };
 
-        let mut signature = Signature { max_batch: single.as_ref().map(|_| 1), ..Signature::default() };
-        for (at, input) in call.inputs.iter().enumerate() {
-            if !states.iter().any(|(state, _)| *state == at) {
-                signature.inputs.push(spec(&in_ports[at], input.elem.dtype(), &input.item));
-            }
-        }
-        for (at, output) in outputs.iter().enumerate() {
-            if input_of(at).is_none() {
-                signature.outputs.push(spec(&out_ports[at], output.dtype, &output.item));
-            }
-        }
-        if let Some(State { output, .. }) = model.states.first().filter(|_| signature.outputs.is_empty()) {
-            let why =
-                format!("`{output}` is a state and no port, which leaves no output; export it twice (`Identity`)");
-            return Err(BackendError::Unsupported(why));
-        }
-        signature.check()?;
+        let max_batch = single.as_ref().map(|_| 1);
+        let signature = signature_of(&in_ports, &call.inputs, &outputs, &states, max_batch)?;
         let (buckets, shadow) = (model.buckets.clone(), None);
         let OnnxModel { finite, lazy, .. } = *model;
         let shared = Arc::new(shared);
@@ -285,6 +241,79 @@ impl<R: Runtime> OnnxPrepared<R> {
         }
         buckets
     }
+}
+
+/// The state that an output is, by the input that it goes to.
+fn input_of(states: &[(usize, usize)], output: usize) -> Option<usize> {
+    states.iter().find(|(_, state)| *state == output).map(|(input, _)| *input)
+}
+
+/// The outputs of a model, by what came out for one item.
+///
+/// # Errors
+/// An output that no port can carry, or a state that is not taken as it came out.
+fn output_sides(
+    one: &[(DType, Vec<usize>)],
+    ports: &[String],
+    inputs: &[CallInput],
+    states: &[(usize, usize)],
+) -> Result<Vec<Side>, BackendError> {
+    let knows_batches = inputs.iter().any(|input| input.batch_dim.is_some());
+    let side = |port: &String, (dtype, shape): &(DType, Vec<usize>), state: Option<&CallInput>| {
+        let batch_dim = match state {
+            Some(input) => input.batch_dim,
+            None => (knows_batches && shape.first() == Some(&1)).then_some(0),
+        };
+        let mut item = shape.clone();
+        if let Some(dim) = batch_dim.filter(|dim| *dim < item.len()) {
+            item.remove(dim);
+        }
+        if item.len() > MAX_RANK || item.contains(&0) {
+            let why = format!("output `{port}` came out as {item:?}; from 0 to {MAX_RANK} dims, none of length 0, fit");
+            return Err(BackendError::Unsupported(why));
+        }
+        if let Some(input) = state
+            && (input.item != item || input.elem.dtype() != *dtype)
+        {
+            let (takes, gives, as_what) = (&input.item, &item, input.elem.dtype());
+            let why = format!("the state `{port}` comes out as {dtype}{gives:?} and is taken as {as_what}{takes:?}");
+            return Err(BackendError::Unsupported(why));
+        }
+        Ok(Side { port: port.clone(), dtype: *dtype, item, batch_dim })
+    };
+    let state_of = |at| input_of(states, at).map(|input| &inputs[input]);
+    std::iter::zip(ports, one).enumerate().map(|(at, (port, came))| side(port, came, state_of(at))).collect()
+}
+
+/// The inputs and outputs of a model that are ports.
+///
+/// # Errors
+/// No output is left, or the ports are none that a node can have.
+fn signature_of(
+    in_ports: &[String],
+    inputs: &[CallInput],
+    outputs: &[Side],
+    states: &[(usize, usize)],
+    max_batch: Option<usize>,
+) -> Result<Signature, BackendError> {
+    let mut signature = Signature { max_batch, ..Signature::default() };
+    for (at, (port, input)) in std::iter::zip(in_ports, inputs).enumerate() {
+        if !states.iter().any(|(state, _)| *state == at) {
+            signature.inputs.push(spec(port, input.elem.dtype(), &input.item));
+        }
+    }
+    for (at, output) in outputs.iter().enumerate() {
+        if input_of(states, at).is_none() {
+            signature.outputs.push(spec(&output.port, output.dtype, &output.item));
+        }
+    }
+    if let Some((_, output)) = states.first().filter(|_| signature.outputs.is_empty()) {
+        let output = &outputs[*output].port;
+        let why = format!("`{output}` is a state and no port, which leaves no output; export it twice (`Identity`)");
+        return Err(BackendError::Unsupported(why));
+    }
+    signature.check()?;
+    Ok(signature)
 }
 
 /// The outputs of a trial, by the name of their elements' type and their shape.

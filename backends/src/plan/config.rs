@@ -266,32 +266,7 @@ impl Config {
 
     /// What is wrong without looking at any file.
     pub(crate) fn check(&self, errors: &mut PlanErrors) {
-        if self.batch.max == 0 {
-            errors.at("batch.max", "a batch has at least one message");
-        }
-        if self.batch.max > MAX_BATCH {
-            let message = format!("{} messages in one call; at most {MAX_BATCH} are taken", self.batch.max);
-            errors.at("batch.max", message).help(format!("write a number from 1 to {MAX_BATCH}"));
-        }
-        if self.batch.max == 1 && self.batch.within.is_some() {
-            errors
-                .at("batch.within", "a batch of one message waits for no other")
-                .help("write `max:` too, the most messages in one call");
-        }
-        match self.batch.stride {
-            Some(0) => _ = errors.at("batch.stride", "0 messages would leave after each batch, so none ever would"),
-            Some(stride) if stride > self.batch.max => {
-                let max = self.batch.max;
-                errors
-                    .at("batch.stride", format!("{stride} is more than the {max} messages of a batch"))
-                    .help(format!("write at most {max}, or raise batch.max"));
-            }
-            _ => {}
-        }
-        if !self.state.is_empty() && self.batch.stride.is_some_and(|stride| stride != self.batch.max) {
-            let message = "messages that stay for the next batch would be in their stream's state twice";
-            errors.at("batch.stride", message).help("leave `stride:` out, or `state:`");
-        }
+        self.check_batch(errors);
         if self.state.is_empty() && self.on_skip == OnSkip::Reset {
             errors.at("on_skip", "is for models with `state:`").help("leave it out");
         }
@@ -349,40 +324,70 @@ impl Config {
             _ => {}
         }
         if self.backend == Choice::Mock {
-            if self.model.is_some() {
+            self.check_mock(errors);
+        }
+    }
+
+    fn check_batch(&self, errors: &mut PlanErrors) {
+        if self.batch.max == 0 {
+            errors.at("batch.max", "a batch has at least one message");
+        }
+        if self.batch.max > MAX_BATCH {
+            let message = format!("{} messages in one call; at most {MAX_BATCH} are taken", self.batch.max);
+            errors.at("batch.max", message).help(format!("write a number from 1 to {MAX_BATCH}"));
+        }
+        if self.batch.max == 1 && self.batch.within.is_some() {
+            errors
+                .at("batch.within", "a batch of one message waits for no other")
+                .help("write `max:` too, the most messages in one call");
+        }
+        match self.batch.stride {
+            Some(0) => _ = errors.at("batch.stride", "0 messages would leave after each batch, so none ever would"),
+            Some(stride) if stride > self.batch.max => {
+                let max = self.batch.max;
                 errors
-                    .at("model", "backend `mock` runs no model")
-                    .help("leave `model:` out, or choose another backend");
+                    .at("batch.stride", format!("{stride} is more than the {max} messages of a batch"))
+                    .help(format!("write at most {max}, or raise batch.max"));
             }
-            if self.shadow.is_some() {
-                errors.at("shadow", "backend `mock` has no numbers to compare").help("leave `shadow:` out");
-            }
-            if self.verify.as_ref().is_some_and(|verify| verify.against.is_some()) {
-                errors.at("verify.against", "backend `mock` has no numbers to compare").help("leave it out");
-            }
-            if self.sha256.is_some() {
-                errors
-                    .at("sha256", "is for the file of a model")
-                    .help("leave `sha256:` out, or choose another backend");
-            }
-            if self.manifest.is_some() {
-                errors.at("manifest", "backend `mock` has no model to compare with").help("leave `manifest:` out");
-            }
-            if !self.state.is_empty() {
-                errors.at("state", "backend `mock` remembers nothing").help("leave `state:` out");
-            }
-            if self.guard == Guard::Finite {
-                errors.at("guard", "backend `mock` has no numbers to look at").help("leave `guard:` out");
-            }
-            if !self.buckets.is_empty() {
-                errors.at("buckets", "backend `mock` compiles nothing").help("leave `buckets:` out");
-            }
-            if self.load == Load::Lazy {
-                errors.at("load", "backend `mock` loads nothing").help("leave `load:` out");
-            }
-            if self.require.is_some() {
-                errors.at("require", "backend `mock` can do what it is told").help("leave `require:` out");
-            }
+            _ => {}
+        }
+        if !self.state.is_empty() && self.batch.stride.is_some_and(|stride| stride != self.batch.max) {
+            let message = "messages that stay for the next batch would be in their stream's state twice";
+            errors.at("batch.stride", message).help("leave `stride:` out, or `state:`");
+        }
+    }
+
+    /// What a mock has no use for.
+    fn check_mock(&self, errors: &mut PlanErrors) {
+        if self.model.is_some() {
+            errors.at("model", "backend `mock` runs no model").help("leave `model:` out, or choose another backend");
+        }
+        if self.shadow.is_some() {
+            errors.at("shadow", "backend `mock` has no numbers to compare").help("leave `shadow:` out");
+        }
+        if self.verify.as_ref().is_some_and(|verify| verify.against.is_some()) {
+            errors.at("verify.against", "backend `mock` has no numbers to compare").help("leave it out");
+        }
+        if self.sha256.is_some() {
+            errors.at("sha256", "is for the file of a model").help("leave `sha256:` out, or choose another backend");
+        }
+        if self.manifest.is_some() {
+            errors.at("manifest", "backend `mock` has no model to compare with").help("leave `manifest:` out");
+        }
+        if !self.state.is_empty() {
+            errors.at("state", "backend `mock` remembers nothing").help("leave `state:` out");
+        }
+        if self.guard == Guard::Finite {
+            errors.at("guard", "backend `mock` has no numbers to look at").help("leave `guard:` out");
+        }
+        if !self.buckets.is_empty() {
+            errors.at("buckets", "backend `mock` compiles nothing").help("leave `buckets:` out");
+        }
+        if self.load == Load::Lazy {
+            errors.at("load", "backend `mock` loads nothing").help("leave `load:` out");
+        }
+        if self.require.is_some() {
+            errors.at("require", "backend `mock` can do what it is told").help("leave `require:` out");
         }
     }
 
