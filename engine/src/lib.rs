@@ -42,7 +42,7 @@ mod run;
 
 pub use base::error::{Escaped, FieldError, Place, PlanErrors, Problem, Problems, is_terminal_control, nearest};
 pub use base::policy::{
-    JoinPolicy, OnError, OnGap, OnMiss, Pick, RealTime, RtPolicy, Schedule, Telemetry, Wait, WhenFull,
+    JoinPolicy, OnError, OnGap, OnMiss, Pick, Qos, RealTime, RtPolicy, Schedule, Telemetry, Wait, WhenFull,
 };
 pub use base::unit;
 pub use edge::Reason;
@@ -60,7 +60,7 @@ pub use host::folders::Folders;
 pub use host::panic::{catch_panic, panic_hook};
 pub use ledger::{Recorded, Term};
 pub use message::MAX_PORTS;
-pub use message::payload::{Header, Message, Payload, Plain, Qos};
+pub use message::payload::{Header, Message, Payload, Plain};
 pub use message::pool::Pool;
 pub use message::tensor::{
     Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,

@@ -15,24 +15,14 @@ mod sizing;
 
 use planner::Planner;
 
-use crate::base::document::Tree;
 use crate::base::error::Problems;
-use crate::base::policy::JoinPolicy;
-use crate::base::policy::Telemetry;
-use crate::base::policy::WhenFull;
-use crate::base::policy::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec};
+use crate::base::policy::{JoinPolicy, NodePolicy, OnError, OnGap, OnMiss, Telemetry, WhenFull};
 use crate::edge::Admission;
-use crate::exec::planned::PlannedNode;
-use crate::exec::stage::{BySource, Rules};
+use crate::exec::planned::{PlannedNode, StagePlan};
 use crate::file::layers::Layers;
 use crate::file::spec::Spec;
 use crate::host::folders::Folders;
 use crate::message::tensor::PortSpec;
-use crate::node::PortType;
-use crate::node::emit::Begin;
-use crate::node::intake::JoinRule;
-use crate::node::planning::PlannedPorts;
-use crate::node::ports::{Claim, Cost, Setting};
 use crate::node::trial::Trials;
 use crate::plan::place::{Why, WorkerPlan};
 use crate::plan::registry::{Registry, Role};
@@ -101,8 +91,6 @@ pub struct NodePlan {
     pub worker: usize,
     /// Why it runs there.
     pub why: Why,
-    /// What happens when a call fails.
-    pub on_error: OnError,
     /// Output ports: name, spec, slots of the pool (0 where the port has none), bytes of the pool.
     pub outputs: Vec<OutputPlan>,
     /// What the node itself says in plans.
@@ -121,26 +109,13 @@ pub struct NodePlan {
     pub(crate) copies: Option<usize>,
     /// By input: slots and bytes of the pool of its interpolated messages; empty where none are.
     pub(crate) blends: Vec<(usize, usize)>,
-    pub(crate) rule: JoinRule,
     pub(crate) reached_by: Vec<usize>,
-    /// What its messages begin with, if it is a source.
-    pub(crate) begin: Begin,
-    /// How a node that failed is built again, and its config.
-    pub(crate) restart: Option<(RestartSpec, Tree)>,
-    /// By source: the shortest deadline of the paths through here, ns.
-    pub(crate) urgency: BySource<u64>,
     pub(crate) blocking: bool,
     /// Threads that it starts for its calls.
     pub(crate) helpers: usize,
-    pub(crate) fault: Option<FaultSpec>,
-    /// How long a call may take, ns.
-    pub(crate) budget: Option<u64>,
-    pub(crate) rules: Rules,
-    /// Whether the origins of what it takes are followed.
-    pub(crate) traced: bool,
-    /// The sources behind what it takes whose origins are told, and whether their messages may have been in others before.
-    pub(crate) sources: Vec<(u16, bool)>,
-    /// The others, and the node from which on nothing tells them.
+    /// What its stage is told.
+    pub(crate) stage: StagePlan,
+    /// The sources behind what it takes whose origins are not told, and the node from which on nothing tells them.
     pub(crate) untold: BTreeMap<u16, usize>,
 }
 
@@ -246,10 +221,20 @@ impl std::fmt::Debug for Plan {
 }
 
 impl NodePlan {
+    /// What happens when a call fails.
+    pub fn on_error(&self) -> OnError {
+        self.stage.policy.on_error
+    }
+
+    /// What the graph file asks of it.
+    pub(crate) fn policy(&self) -> &NodePolicy {
+        &self.stage.policy
+    }
+
     /// Whether messages that a call takes together may have begun at different times: those of one number of one source have not.
     pub(crate) fn has_skew(&self) -> bool {
         let takes_together = self.in_edges.len() > 1 && !self.merges();
-        takes_together && (self.rule.policy != JoinPolicy::Zip || self.sources.len() > 1)
+        takes_together && (self.stage.rule.policy != JoinPolicy::Zip || self.stage.sources.len() > 1)
     }
 
     /// Whether a call gets a message of one input instead of one of each.

@@ -1,4 +1,5 @@
-//! The words of policies: what a graph file may ask of an edge, a node, a worker or a run. Plain data, which every folder may name.
+//! Policies: what a graph file may ask of an edge, a node, a worker or a run. Plain data, which every folder may name. A node's
+//! and an edge's are one struct each, from the file to the stage.
 
 use crate::base::unit::Span;
 use serde::Deserialize;
@@ -103,6 +104,64 @@ impl Pick {
             Pick::Interpolate => "interpolate",
         }
     }
+}
+
+/// `join:` of a node with several inputs.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct JoinSpec {
+    /// Which messages are taken together, or which is taken next.
+    #[serde(default)]
+    pub(crate) policy: JoinPolicy,
+    /// Unmatched messages one input may pile up while a partner is missing.
+    pub(crate) patience: Option<usize>,
+    /// By time: how far from the moment a message may have begun.
+    pub(crate) within: Option<Span>,
+    /// How long a message that others may still overtake is held back.
+    pub(crate) hold: Option<Span>,
+    /// The input whose messages are each taken with the newest of the others.
+    pub(crate) trigger: Option<String>,
+    /// By time: which message of an input is taken for a moment.
+    pub(crate) pick: Option<Pick>,
+    /// By time: the input that sets the moments.
+    pub(crate) anchor: Option<String>,
+}
+
+/// How much a message matters beside others. Only edges with marks or lanes ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Qos {
+    /// As usual.
+    #[default]
+    Normal,
+    /// Taken beyond soft marks, and before others where an edge has a lane for it.
+    Urgent,
+    /// Lost first: never evicts anything, nor passes a soft mark of an edge that may lose messages.
+    Background,
+}
+
+impl Qos {
+    /// The word used in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Qos::Normal => "normal",
+            Qos::Urgent => "urgent",
+            Qos::Background => "background",
+        }
+    }
+}
+
+/// How times of a source's own clock become times of the run's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ClockOffset {
+    /// They are.
+    #[default]
+    None,
+    /// So much is to be added, ns.
+    By(i64),
+    /// By how much they were behind at least, lately: a message that took no time to get here is taken to have been among
+    /// the last ones.
+    Auto,
 }
 
 /// What happens when a call of a node fails.
@@ -257,6 +316,38 @@ impl FaultSpec {
         } else {
             None
         }
+    }
+}
+
+/// What a graph file asks of a node: read with the file, checked while planning, and moved whole into the node's stage. Whoever
+/// acts on a part of it reads it from here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodePolicy {
+    /// What happens when a call fails.
+    pub(crate) on_error: OnError,
+    /// With `on_error: restart`: how often, and how soon.
+    pub(crate) restart: RestartSpec,
+    /// How long a call may take.
+    pub(crate) budget: Option<Span>,
+    /// What goes wrong on purpose.
+    pub(crate) fault: Option<FaultSpec>,
+    /// What of several inputs is taken together.
+    pub(crate) join: Option<JoinSpec>,
+    /// How much what a source begins matters.
+    pub(crate) qos: Option<Qos>,
+    /// How a source's times become times of the run's clock.
+    pub(crate) clock: ClockOffset,
+}
+
+impl NodePolicy {
+    /// How long a call may take, ns.
+    pub(crate) fn budget_ns(&self) -> Option<u64> {
+        self.budget.map(Span::as_nanos)
+    }
+
+    /// Whether it has faults planted for which this holds.
+    pub(crate) fn is_planted(&self, with: impl FnOnce(&FaultSpec) -> bool) -> bool {
+        self.fault.as_ref().is_some_and(with)
     }
 }
 

@@ -6,10 +6,11 @@
 //! message, which only the edges pay that ask for it.
 
 use super::{EdgeFull, Params, Reason, Stamped};
+use crate::base::policy::Qos;
 use crate::base::policy::WhenFull;
 use crate::host::sync::{Arc, Counter, Padded};
 use crate::ledger::{Run, push_run};
-use crate::message::payload::{Message, Payload, Qos};
+use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 
 /// What an edge asks of messages beyond room for one more.

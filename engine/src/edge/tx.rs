@@ -2,10 +2,11 @@
 
 use super::local::{Local, split_runs};
 use super::{CrossTx, CrossTxKind, Lanes, Params, Reason, Stamped, TapTx};
+use crate::base::policy::Qos;
 use crate::base::policy::WhenFull;
 use crate::host::sync::Arc;
 use crate::ledger::Run;
-use crate::message::payload::{Message, Payload, Qos};
+use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 use std::rc::Rc;
 

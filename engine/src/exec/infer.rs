@@ -674,7 +674,8 @@ impl<B: Backend> InferStage<B> {
             return;
         }
         let counts = &self.common.counts;
-        let reason = if self.common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
+        let reason =
+            if self.common.policy.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
         // What the batch still holds was taken and will never be done.
         let held = self.held.len() as u64;
         counts.failed.add(held);

@@ -13,19 +13,21 @@ mod sink;
 mod source;
 mod transform;
 
-use crate::base::policy::OnError;
-use crate::base::policy::OnGap;
+use crate::base::policy::{NodePolicy, OnError, OnGap};
 use crate::edge::BURST;
-pub(crate) use fault::Fault;
+use fault::Fault;
 pub(crate) use liveness::Liveness;
-pub(crate) use restart::{Again, Blueprint, Restart};
-pub(crate) use sieve::{BySource, Judged, Peak, Rules, Sieve, count_misses, sift};
+use restart::Restart;
+pub(crate) use restart::{Again, Blueprint};
+pub(crate) use sieve::{BySource, Judged, Peak, Rules, sift};
+use sieve::{Sieve, count_misses};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
 
 use crate::edge::{Reason, State};
 use crate::exec::notice::Noticed;
+use crate::exec::planned::StagePlan;
 use crate::exec::shared::{Command, Failure, RunShared};
 use crate::exec::worker::{Cx, Idler};
 use crate::host::sync::{Arc, Counter};
@@ -156,10 +158,23 @@ enum Life {
     Ended,
 }
 
-/// The half of a stage that knows neither node nor payload.
+/// What a stage has in common with others, and with the report.
+pub(crate) struct Links {
+    pub(crate) counts: Arc<Counts>,
+    /// Inputs that must not be silent.
+    pub(crate) live: Vec<Liveness>,
+    /// What became of messages at their sink, by path of the plan.
+    pub(crate) judged: Arc<Vec<Judged>>,
+    /// The counters of the nodes behind.
+    pub(crate) behind: Vec<Arc<Counts>>,
+}
+
+/// The half of a stage that knows neither node nor payload. What is asked for every message or turn is a number or a truth value of its
+/// own, made once of what the policy says.
 pub(crate) struct Common {
     pub(crate) node: usize,
-    pub(crate) on_error: OnError,
+    /// What the graph file asks of the node.
+    pub(crate) policy: Box<NodePolicy>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) compute: Hist,
     pub(crate) queue: Option<Hist>,
@@ -215,19 +230,24 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    pub(crate) fn new(node: usize, on_error: OnError, counts: Arc<Counts>, cx: &mut Cx) -> Self {
+    /// Takes out of the plan of a stage what its calls go by.
+    pub(crate) fn new(node: usize, plan: &mut StagePlan, links: Links, cx: &mut Cx) -> Self {
+        let Links { counts, live, judged, behind } = links;
+        let policy = Box::new(std::mem::take(&mut plan.policy));
+        let rules = std::mem::take(&mut plan.rules);
+        let sieves = !rules.is_empty() || policy.is_planted(|fault| fault.drop > 0.0);
+        let sieve = sieves.then(|| Box::new(Sieve::new(rules, plan.buffer, judged, behind, plan.traced)));
         Common {
             node,
-            on_error,
             counts,
             compute: cx.histogram(node, Term::Compute, 2),
             queue: None,
             hold: None,
             blocked: None,
             skew: None,
-            joins: false,
-            traced: false,
-            most: BURST,
+            joins: plan.joins,
+            traced: plan.traced,
+            most: plan.buffer.max(BURST) + 1,
             fresh: Vec::new(),
             life: Life::Open,
             special: false,
@@ -237,19 +257,20 @@ impl Common {
             turns: 0,
             calling: false,
             blocked_since: 0,
-            lead: Lead::default(),
-            fault: None,
-            sieve: None,
-            budget: 0,
-            refuses: false,
+            lead: plan.rule.lead(),
+            fault: policy.fault.clone().map(|spec| Box::new(Fault::new(spec, cx.clock().clone()))),
+            sieve,
+            budget: policy.budget_ns().unwrap_or(0),
+            refuses: plan.refuses,
             singled: false,
-            live: Vec::new(),
-            restart: None,
-            urgency: BySource::default(),
+            live,
+            restart: plan.config.is_some().then(|| Box::new(Restart::new(policy.restart))),
+            urgency: std::mem::take(&mut plan.urgency),
             ready: (0, 0),
             last: Metrics::default(),
             watchdog: cx.shared.watchdog(),
             shared: cx.shared.clone(),
+            policy,
         }
     }
 
@@ -367,7 +388,7 @@ impl Common {
 
     /// What becomes of the node's inputs after it failed.
     fn gone(&mut self) -> Reason {
-        let reason = if self.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
+        let reason = if self.policy.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
         self.life = Life::Gone(reason);
         self.tell_detached();
         reason
@@ -376,7 +397,7 @@ impl Common {
     /// Tells that the node is out and the rest goes on, where its policy says so.
     #[cold]
     pub(crate) fn tell_detached(&self) {
-        if self.on_error == OnError::Detach {
+        if self.policy.on_error == OnError::Detach {
             let node = self.node;
             self.shared.notice(|| Noticed::Detached { node });
         }
@@ -462,8 +483,8 @@ impl Common {
     pub(crate) fn report(&self, cx: &Cx, trouble: Trouble) -> bool {
         let number = self.counts.done.get() + self.counts.failed.get();
         let TroubleText { call, text, panicked } = *trouble.0;
-        cx.shared.fail(Failure { node: self.node, call, number, text, panicked }, self.on_error);
-        self.on_error == OnError::Skip
+        cx.shared.fail(Failure { node: self.node, call, number, text, panicked }, self.policy.on_error);
+        self.policy.on_error == OnError::Skip
     }
 }
 

@@ -5,18 +5,13 @@
 
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
-use crate::base::policy::RealTime;
-use crate::base::policy::Schedule;
-use crate::base::policy::Telemetry;
-use crate::base::policy::Wait;
-use crate::base::policy::WhenFull;
-use crate::base::policy::{FaultSpec, OnError, OnGap, OnMiss, RestartSpec};
-use crate::base::policy::{JoinPolicy, Pick};
+use crate::base::policy::{
+    ClockOffset, FaultSpec, NodePolicy, OnError, OnGap, OnMiss, RealTime, RestartSpec, Schedule, Telemetry, Wait,
+    WhenFull,
+};
 use crate::base::unit::{Bytes, Offset, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
 use crate::host::folders::Folders;
-use crate::message::payload::Qos;
-use crate::node::emit::Skew;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,16 +46,24 @@ pub(crate) struct NodeSpec {
     pub(crate) inputs: Vec<InputSpec>,
     pub(crate) core: Option<Placed<usize>>,
     pub(crate) cpu: Option<Placed<usize>>,
-    pub(crate) on_error: OnError,
-    /// With `on_error: restart`: how often, and how soon.
-    pub(crate) restart: RestartSpec,
-    /// How much what a source begins matters.
-    pub(crate) qos: Option<Placed<Qos>>,
-    /// How a source's times become times of the run's clock.
-    pub(crate) clock: Option<Placed<Skew>>,
-    pub(crate) join: Option<Placed<JoinSpec>>,
-    pub(crate) budget: Option<Span>,
-    pub(crate) fault: Option<Placed<FaultSpec>>,
+    pub(crate) policy: NodePolicy,
+    /// Where what is said of it stands.
+    pub(crate) places: Places,
+}
+
+/// Where the values of a map stand, by their keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places(Vec<(Box<str>, Place)>);
+
+impl Places {
+    fn of(entries: &[(Key, Tree)]) -> Self {
+        Places(entries.iter().map(|(key, value)| (key.name.as_str().into(), value.place.clone())).collect())
+    }
+
+    /// Where the value of a key stands, if it is there.
+    pub(crate) fn get(&self, key: &str) -> Option<&Place> {
+        self.0.iter().find(|(name, _)| **name == *key).map(|(_, place)| place)
+    }
 }
 
 /// A value and where it stands.
@@ -93,20 +96,6 @@ pub(crate) struct InputSpec {
     /// The longest silence.
     pub(crate) expect_every: Option<Span>,
     pub(crate) on_gap: OnGap,
-}
-
-/// `join:` of a node with several inputs.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct JoinSpec {
-    #[serde(default)]
-    pub(crate) policy: JoinPolicy,
-    pub(crate) patience: Option<usize>,
-    pub(crate) within: Option<Span>,
-    pub(crate) hold: Option<Span>,
-    pub(crate) trigger: Option<String>,
-    /// By time: which message of an input is taken for a moment, and which input sets the moments.
-    pub(crate) pick: Option<Pick>,
-    pub(crate) anchor: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -448,15 +437,13 @@ impl Reader<'_> {
             inputs: Vec::new(),
             core: None,
             cpu: None,
-            on_error: OnError::default(),
-            restart: RestartSpec::default(),
-            qos: None,
-            clock: None,
-            join: None,
-            budget: None,
-            fault: None,
+            policy: NodePolicy::default(),
+            places: Places::default(),
         };
-        for (key, value) in self.map(tree, &format!("node `{}`", key.name), &known) {
+        let entries = self.map(tree, &format!("node `{}`", key.name), &known);
+        node.places = Places::of(entries);
+        let policy = &mut node.policy;
+        for (key, value) in entries {
             match key.name.as_str() {
                 "kind" => {
                     kind = self.text(value, "a kind").map(|text| Placed { value: text, place: value.place.clone() });
@@ -478,18 +465,12 @@ impl Reader<'_> {
                 },
                 "core" => node.core = self.number(value, "a core", 0..=1023),
                 "cpu" => node.cpu = self.number(value, "a CPU", 0..=1023),
-                "on_error" => (node.on_error, node.restart) = self.on_error(value),
-                "qos" => node.qos = self.placed(value),
-                "clock" => node.clock = self.clock(value),
-                "join" => node.join = self.placed(value),
-                "budget" => node.budget = value.read(self.problems),
-                "fault" => {
-                    let fault: Option<FaultSpec> = value.read(self.problems);
-                    if let Some((message, help)) = fault.as_ref().and_then(FaultSpec::wrong) {
-                        self.wrong("E0138", &value.place, message, help);
-                    }
-                    node.fault = fault.map(|fault| Placed { value: fault, place: value.place.clone() });
-                }
+                "on_error" => (policy.on_error, policy.restart) = self.on_error(value),
+                "qos" => policy.qos = value.read(self.problems),
+                "clock" => policy.clock = self.clock(value).unwrap_or_default(),
+                "join" => policy.join = value.read(self.problems),
+                "budget" => policy.budget = value.read(self.problems),
+                "fault" => policy.fault = self.fault(value),
                 _ => {}
             }
         }
@@ -539,8 +520,16 @@ impl Reader<'_> {
         (tree.read(self.problems).unwrap_or_default(), RestartSpec::default())
     }
 
+    fn fault(&mut self, tree: &Tree) -> Option<FaultSpec> {
+        let fault: Option<FaultSpec> = tree.read(self.problems);
+        if let Some((message, help)) = fault.as_ref().and_then(FaultSpec::wrong) {
+            self.wrong("E0138", &tree.place, message, help);
+        }
+        fault
+    }
+
     /// `{ offset: -3ms }`, or `{ offset: auto }`.
-    fn clock(&mut self, tree: &Tree) -> Option<Placed<Skew>> {
+    fn clock(&mut self, tree: &Tree) -> Option<ClockOffset> {
         let entries = self.map(tree, "`clock`", &["offset"]);
         let Some((_, offset)) = entries.iter().find(|(key, _)| key.name == "offset") else {
             if matches!(tree.value, Value::Map(_)) {
@@ -553,12 +542,10 @@ impl Reader<'_> {
             }
             return None;
         };
-        let value = if offset.as_text() == Some("auto") {
-            Skew::Auto
-        } else {
-            Skew::By(offset.read::<Offset>(self.problems)?.0)
-        };
-        Some(Placed { value, place: tree.place.clone() })
+        if offset.as_text() == Some("auto") {
+            return Some(ClockOffset::Auto);
+        }
+        Some(ClockOffset::By(offset.read::<Offset>(self.problems)?.0))
     }
 
     fn placed<T: serde::de::DeserializeOwned>(&mut self, tree: &Tree) -> Option<Placed<T>> {

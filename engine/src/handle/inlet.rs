@@ -6,20 +6,21 @@
 
 use super::{end_of, has_buffers, sleep_unless};
 use crate::base::error::PlanErrors;
+use crate::base::policy::Qos;
 use crate::base::policy::WhenFull;
 use crate::edge::{OuterParams, OuterRx, OuterTx, Shared, State, outer};
 use crate::exec::endpoint::Berth;
 use crate::exec::endpoint::Dock;
 use crate::exec::endpoint::Moored;
 use crate::exec::endpoint::Way;
-use crate::exec::planned::{NodeParts, PlannedNode};
+use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::shared::lock;
 use crate::exec::stage::{SourceStage, Stage};
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::sync::{Arc, DynArc};
 use crate::host::wait::Bell;
-use crate::message::payload::{Header, Message, Payload, Qos};
+use crate::message::payload::{Header, Message, Payload};
 use crate::message::pool::Pool;
 use crate::message::tensor::{Content, Layout, PortSpec, Tensor, TensorError, TensorMut};
 use crate::node::emit::Emit;
@@ -170,7 +171,7 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
     }
     fn make(
         self: Box<Self>,
-        parts: NodeParts,
+        parts: StageParts,
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {

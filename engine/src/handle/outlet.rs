@@ -12,7 +12,7 @@ use crate::exec::endpoint::Berth;
 use crate::exec::endpoint::Dock;
 use crate::exec::endpoint::Moored;
 use crate::exec::endpoint::Way;
-use crate::exec::planned::{NodeParts, PlannedNode};
+use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{SinkStage, Stage};
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
@@ -107,7 +107,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
     }
     fn make(
         self: Box<Self>,
-        parts: NodeParts,
+        parts: StageParts,
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {

@@ -3,34 +3,10 @@
 //! The payload of all stock nodes is [`Tensor`](crate::Tensor), a 16-byte handle whose header lies in its slot. A
 //! program that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
 
+use crate::base::policy::Qos;
 use crate::host::clock::Time;
 use crate::message::origins::{Origin, fresh};
 use crate::message::pool::Pool;
-
-/// How much a message matters beside others. Only edges with marks or lanes ask.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Qos {
-    /// As usual.
-    #[default]
-    Normal,
-    /// Taken beyond soft marks, and before others where an edge has a lane for it.
-    Urgent,
-    /// Lost first: never evicts anything, nor passes a soft mark of an edge that may lose messages.
-    Background,
-}
-
-impl Qos {
-    /// The word used in YAML.
-    pub fn name(self) -> &'static str {
-        match self {
-            Qos::Normal => "normal",
-            Qos::Urgent => "urgent",
-            Qos::Background => "background",
-        }
-    }
-}
 
 /// What the engine knows about a message. 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! What a node emits through: its ports, the time of the turn, the headers of what a source begins.
 
+use crate::base::policy::{ClockOffset, NodePolicy, Qos};
 use crate::host::clock::{Clock, Time};
 use crate::message::origins::Trace;
-use crate::message::payload::{Header, Qos};
+use crate::message::payload::Header;
 use crate::node::port::{Outputs, PortParts, PortSet};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -17,7 +18,7 @@ pub struct Emit<O: Outputs> {
     pub(crate) seq: u64,
     pub(crate) wake: Time,
     pub(crate) clock: Clock,
-    skew: Skew,
+    offset: ClockOffset,
     /// The header of a source's messages but for what is each message's own.
     begun: Header,
     domain: Domain,
@@ -31,20 +32,14 @@ pub(crate) struct Begin {
     /// Its number among the sources.
     pub(crate) source: u16,
     pub(crate) qos: Qos,
-    pub(crate) skew: Skew,
+    pub(crate) offset: ClockOffset,
 }
 
-/// How times of a source's own clock become times of the run's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Skew {
-    /// They are.
-    #[default]
-    None,
-    /// So much is to be added, ns.
-    By(i64),
-    /// By how much they were behind at least, lately: a message that took no time to get here is taken to have been among
-    /// the last ones.
-    Auto,
+impl Begin {
+    /// Of the source of a number.
+    pub(crate) fn new(source: u16, policy: &NodePolicy) -> Self {
+        Begin { source, qos: policy.qos.unwrap_or_default(), offset: policy.clock }
+    }
 }
 
 /// The clock of a source's device, as far as it is known.
@@ -65,15 +60,15 @@ impl Domain {
     }
 
     #[cold]
-    fn map(&self, skew: Skew, time: Time, clock: &Clock) -> Time {
+    fn map(&self, offset: ClockOffset, time: Time, clock: &Clock) -> Time {
         // What is no time stays none.
         if time == Time::ZERO || time == Time::NEVER {
             return time;
         }
-        let by = match skew {
-            Skew::None => 0,
-            Skew::By(ns) => ns,
-            Skew::Auto => self.estimate(time, clock.now().0),
+        let by = match offset {
+            ClockOffset::None => 0,
+            ClockOffset::By(ns) => ns,
+            ClockOffset::Auto => self.estimate(time, clock.now().0),
         };
         Time(time.0.saturating_add_signed(by))
     }
@@ -96,9 +91,9 @@ impl<O: Outputs> Emit<O> {
     pub(crate) fn new(parts: Vec<PortParts>, begin: Begin, clock: Clock) -> Self {
         let trace = parts.iter().find_map(|part| part.trace.clone());
         let ports = PortSet::build(parts);
-        let Begin { source, qos, skew } = begin;
+        let Begin { source, qos, offset } = begin;
         let begun = Header { trace: u64::from(source) << 48, source, qos, ..Header::new(0, Time::ZERO) };
-        Emit { ports, now: Time::ZERO, seq: 0, wake: Time::NEVER, clock, skew, begun, domain: Domain::new(), trace }
+        Emit { ports, now: Time::ZERO, seq: 0, wake: Time::NEVER, clock, offset, begun, domain: Domain::new(), trace }
     }
 
     /// When this turn began. Costs nothing; at most one turn old.
@@ -114,8 +109,12 @@ impl<O: Outputs> Emit<O> {
     /// The header for what this call of a source emits: its sequence number, begun at `origin` by the clock of the source's
     /// device, which the graph may say how to read.
     pub fn header(&self, origin: Time) -> Header {
-        let skew = self.skew;
-        self.header_here(if skew == Skew::None { origin } else { self.domain.map(skew, origin, &self.clock) })
+        let offset = self.offset;
+        self.header_here(if offset == ClockOffset::None {
+            origin
+        } else {
+            self.domain.map(offset, origin, &self.clock)
+        })
     }
 
     /// As [`Emit::header`], of what began at a time of the run's own clock.

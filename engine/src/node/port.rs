@@ -4,12 +4,13 @@
 //! of a failed call is ever published. When the turn ends, the staged messages of every port go to its edges: shared
 //! into all but the last, moved into the last.
 
+use crate::base::policy::Qos;
 use crate::edge::{Local, Tx, tx};
 use crate::host::clock::Time;
 use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::{Origins, Trace};
-use crate::message::payload::{Header, Message, Payload, Qos};
+use crate::message::payload::{Header, Message, Payload};
 use crate::message::pool::Pool;
 use crate::message::tensor::{Tensor, TensorMut};
 use crate::node::error::{NodeError, NodeErrorKind};

@@ -105,10 +105,10 @@ impl Planner<'_> {
     /// A call that takes up much of what a path on the same thread may take at most.
     pub(super) fn note_budgets(&self, nodes: &[NodePlan], workers: &[WorkerPlan], notes: &mut Vec<String>) {
         for worker in workers {
-            let soonest = |at: usize| Some((nodes[at].urgency.iter().min()?, at));
+            let soonest = |at: usize| Some((nodes[at].stage.urgency.iter().min()?, at));
             let Some((deadline, hasty)) = worker.nodes.iter().filter_map(|at| soonest(*at)).min() else { continue };
             for slow in worker.nodes.iter().map(|at| &nodes[*at]) {
-                if let Some(budget) = slow.budget.filter(|budget| budget.saturating_mul(2) > *deadline) {
+                if let Some(budget) = slow.policy().budget_ns().filter(|budget| budget.saturating_mul(2) > *deadline) {
                     notes.push(format!(
                         "`{}` may take {} a call, more than half of the {} that a path through `{}`, on the same thread, may \
                          take: `core:` puts them on two",
@@ -133,7 +133,7 @@ impl Planner<'_> {
     ) {
         let ports = |at: usize| nodes[at].planned.as_ref().map(|planned| planned.ports());
         let sources = nodes.iter().enumerate().rev().filter(|(_, node)| node.role == Role::Source);
-        let numbered: BTreeMap<usize, usize> = sources.map(|(at, node)| (usize::from(node.begin.source), at)).collect();
+        let numbered: BTreeMap<usize, usize> = sources.map(|(at, node)| (usize::from(node.stage.source), at)).collect();
         // The only source behind an edge, where there is one and nobody can slow it down for nothing.
         let source = |edge: &usize| {
             let [source] = nodes[edges[*edge].from].reached_by[..] else { return None };
@@ -141,11 +141,11 @@ impl Planner<'_> {
             ports(at).filter(|ports| ports.live || ports.period.is_some()).map(|ports| (at, ports))
         };
         for (at, node) in nodes.iter().enumerate() {
-            let by_time = node.rule.policy == JoinPolicy::ByTime;
-            if node.in_edges.len() < 2 || node.merges() || !(by_time || node.rule.policy == JoinPolicy::Zip) {
+            let by_time = node.stage.rule.policy == JoinPolicy::ByTime;
+            if node.in_edges.len() < 2 || node.merges() || !(by_time || node.stage.rule.policy == JoinPolicy::Zip) {
                 continue;
             }
-            if by_time && node.rule.anchor.is_some() {
+            if by_time && node.stage.rule.anchor.is_some() {
                 continue;
             }
             let sources: Vec<(usize, usize, &Ports)> =

@@ -119,7 +119,7 @@ impl Planner<'_> {
                 ty,
                 buffer: 0,
                 admission,
-                thins: plan.rule.thins(port),
+                thins: plan.stage.rule.thins(port),
                 max_age: connection.max_age.map(crate::base::unit::Span::as_nanos),
                 expect_every: connection.expect_every.map(|e| (e.as_nanos(), connection.on_gap)),
             };

@@ -106,9 +106,9 @@ pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &BTreeS
         if kept > 0 {
             node.notes.push(format!("keeps the origins of {kept} sources with each message"));
         }
-        node.traced = taken[at].is_joined && (is_sink || kept > 0);
+        node.stage.traced = taken[at].is_joined && (is_sink || kept > 0);
         let told = taken[at].sources.0.iter();
-        node.sources = told.map(|source| (*source, taken[at].reused.contains(*source))).collect();
+        node.stage.sources = told.map(|source| (*source, taken[at].reused.contains(*source))).collect();
         node.untold = std::mem::take(&mut taken[at].untold);
     }
 }
@@ -122,15 +122,15 @@ fn gathered(node: &NodePlan, into: &[Behind]) -> Behind {
     let mut all = Behind::default();
     into.iter().for_each(|behind| all.add(behind));
     if node.in_edges.is_empty() {
-        all.sources.add(&Sources(vec![node.begin.source]));
+        all.sources.add(&Sources(vec![node.stage.source]));
     }
     if node.in_edges.len() > 1 && !node.merges() {
         // Of one number of one source all began together; otherwise the oldest counts, whichever header survives.
-        all.is_joined |= all.sources.0.len() > 1 || node.rule.policy != JoinPolicy::Zip;
+        all.is_joined |= all.sources.0.len() > 1 || node.stage.rule.policy != JoinPolicy::Zip;
         for (at, behind) in into.iter().enumerate() {
-            let takes_again = match node.rule.policy {
-                JoinPolicy::Sample => node.rule.trigger != Some(at),
-                _ => node.rule.pick == Pick::Interpolate && node.rule.anchor != Some(at),
+            let takes_again = match node.stage.rule.policy {
+                JoinPolicy::Sample => node.stage.rule.trigger != Some(at),
+                _ => node.stage.rule.pick == Pick::Interpolate && node.stage.rule.anchor != Some(at),
             };
             if takes_again {
                 all.reused.add(&behind.sources);

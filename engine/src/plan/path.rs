@@ -29,12 +29,12 @@ impl Planner<'_> {
             if let (true, Some(from), Some(to)) = (ok && is_whole, find(&path.from), find(&path.to))
                 && (from.role != Role::Source
                     || to.role != Role::Sink
-                    || to.reached_by.binary_search(&usize::from(from.begin.source)).is_err())
+                    || to.reached_by.binary_search(&usize::from(from.stage.source)).is_err())
             {
                 let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
                 self.wrong("E0137", &path.place, message, "name a source and a sink that its messages reach");
             }
-            let untold = find(&path.from).zip(find(&path.to)).and_then(|(from, to)| to.untold.get(&from.begin.source));
+            let untold = find(&path.from).zip(find(&path.to)).and_then(|(from, to)| to.untold.get(&from.stage.source));
             paths.push(PathPlan {
                 from: path.from.clone(),
                 to: path.to.clone(),
@@ -60,7 +60,7 @@ impl Planner<'_> {
         }
         let takes = |node: &NodePlan| node.planned.as_ref().map_or(0, |p| p.ports().takes);
         let measured = |node: &NodePlan| node.planned.as_ref().map_or(0, |p| p.ports().measured);
-        let may_take = |node: &NodePlan| takes(node).max(measured(node)).max(node.budget.unwrap_or(0));
+        let may_take = |node: &NodePlan| takes(node).max(measured(node)).max(node.policy().budget_ns().unwrap_or(0));
         let mut found = Vec::new();
         let (mut least, mut most) = (vec![None; nodes.len()], vec![None; nodes.len()]);
         for (from, paths) in by_source {
@@ -95,7 +95,9 @@ impl Planner<'_> {
                     let node = &nodes[slowest];
                     let time = may_take(node);
                     let why = match () {
-                        () if node.budget == Some(time) => format!("may take {} a call (`budget`)", show(time)),
+                        () if node.policy().budget_ns() == Some(time) => {
+                            format!("may take {} a call (`budget`)", show(time))
+                        }
                         () if time > takes(node) => format!("took {} a call when it was measured", show(time)),
                         () if time > 0 => format!("takes {} a call", show(time)),
                         () => "waits".into(),
@@ -144,14 +146,14 @@ fn soonest(
         let node = &nodes[at];
         // What closes a cycle comes round later than what enters it.
         let ways = node.in_edges.iter().filter(|e| edges[**e].from < at).filter_map(|e| soonest[edges[*e].from]);
-        let one_will_do = node.merges() || node.rule.policy == JoinPolicy::Sample;
+        let one_will_do = node.merges() || node.stage.rule.policy == JoinPolicy::Sample;
         let arrives = match at {
             _ if at == from => Some((0, at, 0)),
             _ if one_will_do => ways.min(),
             _ => ways.max(),
         };
         soonest[at] = arrives.map(|(arrives, slowest, longest)| {
-            let waits = node.planned.as_ref().map_or(0, |p| p.ports().waits).max(node.rule.hold);
+            let waits = node.planned.as_ref().map_or(0, |p| p.ports().waits).max(node.stage.rule.hold);
             let leaves = arrives.max(waits).saturating_add(takes(node));
             let here = leaves - arrives;
             if here > longest { (leaves, at, here) } else { (leaves, slowest, longest) }
@@ -190,13 +192,13 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
     for at in 0..nodes.len() {
         let mut found = Rules::default();
         let awaits = nodes[at].role == Role::Infer
-            || nodes[at].in_edges.iter().any(|edge| !nodes[edges[*edge].from].rules.soonest.is_empty());
+            || nodes[at].in_edges.iter().any(|edge| !nodes[edges[*edge].from].stage.rules.soonest.is_empty());
         for (source, ahead, judged) in ahead.of(at) {
             // What is kept by source reaches from the first to the last of them.
-            if !effort.allows(8 + nodes[at].urgency.distance(source)) {
+            if !effort.allows(8 + nodes[at].stage.urgency.distance(source)) {
                 return;
             }
-            nodes[at].urgency.set(source, ahead.soonest);
+            nodes[at].stage.urgency.set(source, ahead.soonest);
             if let Some(drops) = ahead.drops {
                 found.deadlines.set(source, drops);
             }
@@ -211,7 +213,7 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
         }
         found.max_age = nodes[at].in_edges.iter().map(|e| edges[*e].max_age).collect();
         if !nodes[at].in_edges.is_empty() && !found.is_empty() {
-            nodes[at].rules = found;
+            nodes[at].stage.rules = found;
         }
     }
 }
@@ -243,7 +245,7 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
     for (index, path) in paths.iter().enumerate().filter(|(_, path)| path.deadline.is_some()) {
         let (Some(from), Some(to)) = (named.get(&*path.from), named.get(&*path.to)) else { continue };
         if nodes[*from].role == Role::Source && nodes[*to].outputs.is_empty() {
-            ends.entry(*to).or_default().entry(nodes[*from].begin.source).or_insert(index);
+            ends.entry(*to).or_default().entry(nodes[*from].stage.source).or_insert(index);
         }
     }
     let mut graph = DiGraph::<(), ()>::new();

@@ -95,11 +95,11 @@ impl Seat {
 }
 
 /// A node whose calls may take 50 µs is heavy, whatever its kind says.
-fn cost(node: &NodePlan, spec: &NodeSpec) -> Cost {
-    match spec.budget {
+fn cost(node: &NodePlan) -> Cost {
+    match node.policy().budget_ns() {
         None => node.cost,
         Some(_) if node.cost == Cost::Infer => Cost::Infer,
-        Some(budget) => match budget.as_nanos() {
+        Some(budget) => match budget {
             0..1_000 => Cost::Light,
             1_000..50_000 => Cost::Medium,
             _ => Cost::Heavy,
@@ -119,8 +119,8 @@ pub(crate) fn place(
     notes: &mut Vec<String>,
 ) -> Vec<WorkerPlan> {
     let online = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(cpus.len());
-    for (node, spec) in nodes.iter_mut().zip(specs) {
-        node.cost = cost(node, spec);
+    for node in nodes.iter_mut() {
+        node.cost = cost(node);
     }
     let mut seats: Vec<Option<Seat>> = vec![None; nodes.len()];
     for (at, spec) in specs.iter().enumerate() {

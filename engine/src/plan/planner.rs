@@ -6,19 +6,16 @@ use super::lineage::follow;
 use super::path::rules;
 use super::{EdgePlan, NodePlan, Options, OutputPlan, Plan};
 use crate::base::error::{At, Place, PlanErrors, Problem, Problems, suggest};
-use crate::base::policy::OnError;
-use crate::base::policy::{JoinPolicy, Pick};
-use crate::exec::planned::PlannedNode;
-use crate::exec::stage::{BySource, Rules};
-use crate::file::spec::{JoinSpec, NodeSpec, Spec};
+use crate::base::policy::{ClockOffset, JoinPolicy, JoinSpec, OnError, Pick, Schedule, WhenFull};
+use crate::base::unit::Span;
+use crate::exec::planned::{PlannedNode, StagePlan};
+use crate::exec::stage::BySource;
+use crate::file::spec::{NodeSpec, Spec};
 use crate::message::MAX_PORTS;
-use crate::message::payload::Qos;
 use crate::message::tensor::{DType, PortSpec};
-use crate::node::emit::{Begin, Skew};
 use crate::node::intake::JoinRule;
-use crate::node::planning::{Given, Planning};
-use crate::node::ports::{Claim, Cost};
-use crate::plan::place::{self, Why};
+use crate::node::{Claim, Cost, Given, Planning};
+use crate::plan::place::{self, Why, WorkerPlan};
 use crate::plan::registry::{Registry, Role};
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +40,19 @@ struct Link {
     from: usize,
     to: usize,
     input: usize,
+}
+
+/// What stages are told of what is around them, once all of that is known.
+fn settle_stages(nodes: &mut [NodePlan], edges: &[EdgePlan], workers: &[WorkerPlan]) {
+    for node in nodes {
+        node.stage.joins = node.has_skew();
+        node.stage.buffer = node.in_edges.iter().map(|edge| edges[*edge].buffer).max().unwrap_or(0);
+        let mut out = node.outputs.iter().flat_map(|out| &out.edges);
+        node.stage.refuses = out.any(|edge| edges[*edge].when_full == WhenFull::Fail);
+        if workers[node.worker].schedule != Schedule::Deadline {
+            node.stage.urgency = BySource::default();
+        }
+    }
 }
 
 impl Planner<'_> {
@@ -86,7 +96,7 @@ impl Planner<'_> {
         let wanted = nodes.iter().filter(|node| node.role == Role::Source);
         let asked: BTreeSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
         let wanted = wanted.filter(|node| asked.contains(node.name.as_str()));
-        let wanted = wanted.map(|node| node.begin.source).collect();
+        let wanted = wanted.map(|node| node.stage.source).collect();
         follow(&mut nodes, &edges, &wanted, &self.effort);
         self.size_pools(&mut nodes, &edges, &specs);
         self.size_blends(&mut nodes, &edges, &specs);
@@ -130,6 +140,7 @@ impl Planner<'_> {
             };
             self.wrong("E0169", &place, message, help);
         }
+        settle_stages(&mut nodes, &edges, &workers);
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
         let plan = Plan {
             graph: self.spec.name.clone(),
@@ -270,7 +281,6 @@ impl Planner<'_> {
                 cost: Cost::Light,
                 worker: 0,
                 why: Why::First,
-                on_error: node.on_error,
                 outputs: Vec::new(),
                 notes: Vec::new(),
                 notices: Vec::new(),
@@ -282,25 +292,21 @@ impl Planner<'_> {
                 in_edges: Vec::new(),
                 copies: None,
                 blends: Vec::new(),
-                rule: JoinRule::default(),
                 reached_by: Vec::new(),
-                begin: Begin::default(),
-                restart: (node.on_error == OnError::Restart).then(|| (node.restart, node.config.clone())),
-                urgency: BySource::default(),
                 blocking: false,
                 helpers: 0,
-                fault: None,
-                budget: node.budget.map(crate::base::unit::Span::as_nanos),
-                rules: Rules::default(),
-                traced: false,
-                sources: Vec::new(),
+                stage: StagePlan {
+                    policy: node.policy.clone(),
+                    config: (node.policy.on_error == OnError::Restart).then(|| node.config.clone()),
+                    ..StagePlan::default()
+                },
                 untold: BTreeMap::new(),
             };
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
                 self.plant(node, &mut plan);
                 self.check_restart(node, &*planned);
-                self.begin(node, &mut plan);
+                self.check_begin(node, &plan);
                 self.join(node, &mut plan, planned.merges());
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 plan.planned = Some(planned);
@@ -463,10 +469,11 @@ impl Planner<'_> {
 
     /// What of several inputs is taken together.
     fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool) {
-        let Some(join) = &node.join else { return };
-        let JoinSpec { policy, patience, within, hold, trigger, pick, anchor } = &join.value;
+        let Some(join) = &node.policy.join else { return };
+        let JoinSpec { policy, patience, within, hold, trigger, pick, anchor } = join;
+        let place = node.places.get("join").unwrap_or(&node.place);
         let mut wrong = |message: &str, help: &str| {
-            self.wrong("E0139", &join.place, format!("`{}`: {message}", node.name), help);
+            self.wrong("E0139", place, format!("`{}`: {message}", node.name), help);
         };
         let by_time = *policy == JoinPolicy::ByTime;
         if plan.inputs.len() < 2 {
@@ -521,11 +528,11 @@ impl Planner<'_> {
             }
         }
         let anchor = at_anchor;
-        plan.rule = JoinRule {
+        plan.stage.rule = JoinRule {
             policy: *policy,
             patience: *patience,
-            within: within.map_or(0, crate::base::unit::Span::as_nanos),
-            hold: hold.map_or(0, crate::base::unit::Span::as_nanos),
+            within: within.map_or(0, Span::as_nanos),
+            hold: hold.map_or(0, Span::as_nanos),
             trigger: at,
             pick: pick.unwrap_or_default(),
             anchor,
@@ -535,51 +542,50 @@ impl Planner<'_> {
 
     /// Faults planted in a node.
     fn plant(&mut self, node: &NodeSpec, plan: &mut NodePlan) {
-        let Some(fault) = &node.fault else { return };
+        let Some(fault) = &node.policy.fault else { return };
         let wrong = match plan.role {
-            Role::Source if fault.value.drop > 0.0 => Some((
+            Role::Source if fault.drop > 0.0 => Some((
                 "a source's messages cannot be lost before there are any",
                 "drop them at the node that takes them",
             )),
-            Role::Sink | Role::Infer if fault.value.duplicate > 0.0 => {
+            Role::Sink | Role::Infer if fault.duplicate > 0.0 => {
                 Some(("only what a source or a transform sends can be duplicated", "duplicate at the node before"))
             }
             _ => None,
         };
         if let Some((message, help)) = wrong {
-            self.wrong("E0138", &fault.place, format!("`{}`: {message}", node.name), help);
+            let place = node.places.get("fault").unwrap_or(&node.place);
+            self.wrong("E0138", place, format!("`{}`: {message}", node.name), help);
         }
-        if fault.value.duplicate > 0.0 {
+        if fault.duplicate > 0.0 {
             plan.outputs.iter_mut().for_each(|output| output.emits *= 2);
         }
         plan.notes.push("has faults planted".into());
-        plan.fault = Some(fault.value.clone());
     }
 
     /// A node that is built again begins its file anew.
     fn check_restart(&mut self, node: &NodeSpec, planned: &dyn PlannedNode) {
         let ports = planned.ports();
-        if node.on_error == OnError::Restart && planned.outside() > 0 {
+        if node.policy.on_error == OnError::Restart && planned.outside() > 0 {
             let message = format!("`{}` is the program's end of the graph, which cannot be built again", node.name);
             self.wrong("E0160", &node.place, message, "write `on_error: skip`, `detach` or `stop`");
         }
-        if node.on_error == OnError::Restart && ports.claims.iter().any(|claim| matches!(claim, Claim::File(_))) {
+        if node.policy.on_error == OnError::Restart && ports.claims.iter().any(|claim| matches!(claim, Claim::File(_)))
+        {
             let message =
                 format!("`{}` writes a file, which it would begin anew each time it is built again", node.name);
             self.wrong("E0147", &node.place, message, "write `on_error: skip` or `detach`");
         }
     }
 
-    /// What a source's messages begin with.
-    fn begin(&mut self, node: &NodeSpec, plan: &mut NodePlan) {
-        plan.begin.qos = node.qos.as_ref().map_or(Qos::default(), |qos| qos.value);
-        plan.begin.skew = node.clock.as_ref().map_or(Skew::default(), |clock| clock.value);
+    /// What messages begin with is for sources to say.
+    fn check_begin(&mut self, node: &NodeSpec, plan: &NodePlan) {
         if plan.role == Role::Source {
             return;
         }
-        let places = [("qos", node.qos.as_ref().map(|p| &p.place)), ("clock", node.clock.as_ref().map(|p| &p.place))];
-        for (key, place) in places {
-            let Some(place) = place else { continue };
+        let keys = [("qos", node.policy.qos.is_some()), ("clock", node.policy.clock != ClockOffset::None)];
+        for (key, _) in keys.into_iter().filter(|(_, is_written)| *is_written) {
+            let place = node.places.get(key).unwrap_or(&node.place);
             let message =
                 format!("`{}` is no source: its messages have the `{key}` of what they are made from", node.name);
             self.wrong("E0144", place, message, format!("write `{key}` at the source"));

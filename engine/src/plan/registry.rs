@@ -4,7 +4,7 @@
 use crate::base::document::Tree;
 use crate::base::error::{Place, PlanErrors, Problem, Problems, suggest};
 use crate::exec::infer::{Batch, Infer, InferPlan};
-use crate::exec::planned::{NodeParts, PlannedNode};
+use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{Blueprint, SinkStage, SourceStage, Stage, TransformStage, Trouble, guarded};
 use crate::exec::worker::Cx;
 use crate::handle::{InletConfig, InletPlan, OutletConfig, OutletPlan};
@@ -297,7 +297,7 @@ impl<N: Source> PlannedNode for SourceNode<N> {
     }
     fn make(
         self: Box<Self>,
-        parts: NodeParts,
+        parts: StageParts,
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
@@ -329,7 +329,7 @@ impl<N: Transform> PlannedNode for TransformNode<N> {
     }
     fn make(
         self: Box<Self>,
-        parts: NodeParts,
+        parts: StageParts,
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
@@ -360,7 +360,7 @@ impl<N: Sink> PlannedNode for SinkNode<N> {
     }
     fn make(
         self: Box<Self>,
-        parts: NodeParts,
+        parts: StageParts,
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
@@ -386,7 +386,12 @@ impl PlannedNode for InferPlan {
     fn batch(&self) -> usize {
         self.batch.max
     }
-    fn make(self: Box<Self>, parts: NodeParts, _: &mut Building<'_>, cx: &mut Cx) -> Result<Box<dyn Stage>, NodeError> {
+    fn make(
+        self: Box<Self>,
+        parts: StageParts,
+        _: &mut Building<'_>,
+        cx: &mut Cx,
+    ) -> Result<Box<dyn Stage>, NodeError> {
         let InferPlan { make, batch, .. } = *self;
         let intake = Intake::build(parts.intake);
         let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());

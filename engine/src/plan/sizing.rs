@@ -86,7 +86,7 @@ impl Planner<'_> {
     /// missing on all of them, and nobody waits for it.
     pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for (at, node) in nodes.iter().enumerate() {
-            if node.in_edges.len() < 2 || node.rule.patience.is_some() || !node.rule.waits(node.merges()) {
+            if node.in_edges.len() < 2 || node.stage.rule.patience.is_some() || !node.stage.rule.waits(node.merges()) {
                 continue;
             }
             if node.merges() {
@@ -99,13 +99,13 @@ impl Planner<'_> {
                     from(e).reached_by.iter().take_while(|_| self.effort.allows(others.len())).find(reached)
                 });
                 if let Some(source) = shared
-                    .and_then(|n| nodes.iter().find(|s| usize::from(s.begin.source) == *n && s.role == Role::Source))
+                    .and_then(|n| nodes.iter().find(|s| usize::from(s.stage.source) == *n && s.role == Role::Source))
                 {
                     let message = format!(
                         "`{}` takes its inputs {} and more than one comes from `{}`: one could be waited for that the other keeps \
                          from coming",
                         node.name,
-                        node.rule.policy.name(),
+                        node.stage.rule.policy.name(),
                         source.name
                     );
                     let help = "write `patience: 16` in its `join`: after so many messages an input is passed over";
@@ -114,21 +114,21 @@ impl Planner<'_> {
                 }
             }
             // What goes by number, as `zip` and `in_turn` do, goes in step with others that do.
-            if matches!(node.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
+            if matches!(node.stage.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
                 && let Some(other) = held_by_another(at, nodes, edges, &self.effort)
             {
                 let message = format!(
                     "`{}` takes its inputs {}, and `{}` waits for the same sources: one could be waited for that the other node \
                      keeps from coming",
                     node.name,
-                    node.rule.policy.name(),
+                    node.stage.rule.policy.name(),
                     nodes[other].name
                 );
                 let help = "write `patience: 16` in its `join`: after so many messages an input is passed over";
                 self.wrong("E0134", &specs[at].place, message, help);
                 continue;
             }
-            if node.rule.policy == JoinPolicy::ByTime && stands_alone(at, nodes, edges, &self.effort) {
+            if node.stage.rule.policy == JoinPolicy::ByTime && stands_alone(at, nodes, edges, &self.effort) {
                 continue;
             }
             let ways: Vec<BTreeSet<Loss>> =
@@ -145,7 +145,7 @@ impl Planner<'_> {
                 Loss::Edge(e) => {
                     format!("the edge from `{}` may lose messages ({})", edges[e].from_name, edges[e].when_full.name())
                 }
-                Loss::Node(n) if nodes[n].rule.policy == JoinPolicy::Sample => {
+                Loss::Node(n) if nodes[n].stage.rule.policy == JoinPolicy::Sample => {
                     format!("`{}` samples, and lets go what comes before the first of its other inputs", nodes[n].name)
                 }
                 Loss::Node(n) if merges_streams(&nodes[n]) => {
@@ -154,10 +154,10 @@ impl Planner<'_> {
                 Loss::Node(n) if nodes[n].outputs.iter().any(|out| makes_many(&nodes[n], out)) => {
                     format!("`{}` makes several messages of one", nodes[n].name)
                 }
-                Loss::Node(n) if nodes[n].rule.patience.is_some() => {
+                Loss::Node(n) if nodes[n].stage.rule.patience.is_some() => {
                     format!("`{}` gives up partners it has waited for too long", nodes[n].name)
                 }
-                Loss::Node(n) if nodes[n].on_error.goes_on() => {
+                Loss::Node(n) if nodes[n].policy().on_error.goes_on() => {
                     format!("`{}` skips what it fails on", nodes[n].name)
                 }
                 Loss::Port(n, _) if !nodes[n].planned.as_ref().is_some_and(|planned| planned.ports().routes) => {
@@ -189,7 +189,7 @@ impl Planner<'_> {
             let (mut node, mut port) = (edge.from, edge.from_port);
             let exclusive = loop {
                 let out = &nodes[node].outputs[port];
-                let duplicates = nodes[node].fault.as_ref().is_some_and(|fault| fault.duplicate > 0.0);
+                let duplicates = nodes[node].policy().is_planted(|fault| fault.duplicate > 0.0);
                 if out.edges.len() > 1 || out.rows > 1 || duplicates {
                     break false;
                 }
@@ -200,7 +200,7 @@ impl Planner<'_> {
                 let shares = planned.ports().outputs.iter().filter(|out| out.forwards.contains(input)).count() > 1;
                 let input = planned.ports().inputs.iter().position(|i| i.name == *input);
                 // What a join may take again, or make others from, stays with it.
-                let rule = &nodes[node].rule;
+                let rule = &nodes[node].stage.rule;
                 let keeps = rule.policy == JoinPolicy::Sample || rule.pick == Pick::Interpolate && rule.anchor != input;
                 if shares || keeps {
                     break false;
@@ -249,7 +249,7 @@ impl Planner<'_> {
     /// Slots for what joins interpolate: what they, and whoever their node sends it on to, hold at most.
     pub(super) fn size_blends(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for at in 0..nodes.len() {
-            let (Some(planned), Pick::Interpolate) = (&nodes[at].planned, nodes[at].rule.pick) else { continue };
+            let (Some(planned), Pick::Interpolate) = (&nodes[at].planned, nodes[at].stage.rule.pick) else { continue };
             let ports = planned.ports();
             let mut blends = Vec::new();
             for (input, edge) in ports.inputs.iter().zip(&nodes[at].in_edges) {
@@ -316,7 +316,7 @@ impl Planner<'_> {
         let mut seen = vec![usize::MAX; nodes.len()];
         for (number, source) in sources.iter().enumerate() {
             // There are no more than that: see `Planner::plan`.
-            nodes[*source].begin.source = u16::try_from(number).unwrap_or(u16::MAX);
+            nodes[*source].stage.source = u16::try_from(number).unwrap_or(u16::MAX);
             let mut todo = vec![*source];
             seen[*source] = number;
             while let Some(at) = todo.pop() {
@@ -338,8 +338,8 @@ impl Planner<'_> {
     pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan]) -> Memory {
         let pools = nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.bytes));
         // The origins of earlier calls, where a node sends what is made from several.
-        let kept = |n: &NodePlan| if n.traced { n.planned.as_ref().map_or(0, |p| p.ports().spans) } else { 0 };
-        let kept = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(kept(n) * 8 * (n.sources.len() + 2)));
+        let kept = |n: &NodePlan| if n.stage.traced { n.planned.as_ref().map_or(0, |p| p.ports().spans) } else { 0 };
+        let kept = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(kept(n) * 8 * (n.stage.sources.len() + 2)));
         let blends = nodes.iter().flat_map(|n| &n.blends).fold(0usize, |sum, (_, bytes)| sum.saturating_add(*bytes));
         let pools = pools.saturating_add(kept).saturating_add(blends);
         let edge_bytes = edges.iter().fold(0usize, |sum, e| sum.saturating_add(edge_bytes(e, &nodes[e.to])));
@@ -355,8 +355,8 @@ impl Planner<'_> {
         for node in nodes {
             histograms = histograms.saturating_add((4 + usize::from(node.has_skew())) * hop);
             if node.outputs.is_empty() {
-                let ages = node.sources.iter().filter(|(_, is_reused)| *is_reused).count();
-                histograms = histograms.saturating_add(node.sources.len() * path + ages * hop);
+                let ages = node.stage.sources.iter().filter(|(_, is_reused)| *is_reused).count();
+                histograms = histograms.saturating_add(node.stage.sources.len() * path + ages * hop);
             }
         }
         let addresses = addresses_left();
@@ -427,17 +427,17 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
             found.insert(Loss::Edge(at));
         }
         let from = edges[at].from;
-        let drops = nodes[from].fault.as_ref().is_some_and(|fault| fault.drop > 0.0);
-        let gives_up = !nodes[from].rules.deadlines.is_empty();
+        let drops = nodes[from].policy().is_planted(|fault| fault.drop > 0.0);
+        let gives_up = !nodes[from].stage.rules.deadlines.is_empty();
         let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
         let routes = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().routes);
         // What comes to a sampling node before the first of its other inputs is let go.
-        let parts = matches!(nodes[from].rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample);
-        let waits = nodes[from].rule.patience.is_some() || parts;
+        let parts = matches!(nodes[from].stage.rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample);
+        let waits = nodes[from].stage.rule.patience.is_some() || parts;
         let out = &nodes[from].outputs[edges[at].from_port];
-        let duplicates = nodes[from].fault.as_ref().is_some_and(|fault| fault.duplicate > 0.0);
+        let duplicates = nodes[from].policy().is_planted(|fault| fault.duplicate > 0.0);
         let many = merges_streams(&nodes[from]) || makes_many(&nodes[from], out) || duplicates;
-        if many || nodes[from].on_error.goes_on() || waits || drops || gives_up || (selects && !routes) {
+        if many || nodes[from].policy().on_error.goes_on() || waits || drops || gives_up || (selects && !routes) {
             found.insert(Loss::Node(from));
         }
         // What is not taken by number, and is sent on as it came, has other numbers by each output.
@@ -486,7 +486,7 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
             let input = &ports.inputs[at.min(ports.inputs.len() - 1)];
             crosses |= edge.crossing || planned.outside() > 0;
             // In the edge, in the consumer's hands for a turn, and whatever the consumer keeps.
-            let kept = match nodes[edge.to].rule.policy {
+            let kept = match nodes[edge.to].stage.rule.policy {
                 JoinPolicy::Sample => 1,
                 // What is sorted by time is taken off the edge before its turn.
                 // What is interpolated needs the last one taken, too.
@@ -542,8 +542,8 @@ fn stage_bytes(node: &NodePlan, edges: &[EdgePlan]) -> usize {
     let joined = if has_queues(node) { size_of::<Run>() } else { 0 };
     // A sink's ledgers and origins; where origins are followed, one for each source.
     let ledgers = if node.outputs.is_empty() { 24 } else { 0 };
-    let traced = if node.traced { 4 + 24 * node.sources.len().max(1) } else { 0 };
-    let sifted = if node.rules.is_empty() { 0 } else { 9 + 8 * node.sources.len().max(1) };
+    let traced = if node.stage.traced { 4 + 24 * node.stage.sources.len().max(1) } else { 0 };
+    let sifted = if node.stage.rules.is_empty() { 0 } else { 9 + 8 * node.stage.sources.len().max(1) };
     most.saturating_mul(joined + ledgers + traced + sifted)
 }
 
@@ -582,7 +582,8 @@ fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effo
     let mut sources = BTreeSet::new();
     let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
     own && nodes.iter().enumerate().all(|(other, node)| {
-        let waits = node.in_edges.len() > 1 && node.rule.patience.is_none() && node.rule.waits(node.merges());
+        let waits =
+            node.in_edges.len() > 1 && node.stage.rule.patience.is_none() && node.stage.rule.waits(node.merges());
         let shares = || effort.allows(node.reached_by.len()) && node.reached_by.iter().any(|n| sources.contains(n));
         other == at || !waits || !shares() || comes_through(at, other, nodes, edges, effort)
     })
@@ -627,7 +628,11 @@ fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &E
     let are_apart = |one: u32, other: u32| one != other || one.count_ones() > 1;
     (0..nodes.len()).find(|other| {
         let node = &nodes[*other];
-        if *other == at || node.in_edges.len() < 2 || node.rule.patience.is_some() || !node.rule.waits(node.merges()) {
+        if *other == at
+            || node.in_edges.len() < 2
+            || node.stage.rule.patience.is_some()
+            || !node.stage.rule.waits(node.merges())
+        {
             return false;
         }
         // Where it shares fewer than two sources, it holds none of them up against another.
@@ -636,7 +641,7 @@ fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &E
             return false;
         }
         // What takes by number what this very node has sent goes in step with it: whatever it waits for is on its way.
-        if node.rule.policy == JoinPolicy::Zip && comes_through(at, *other, nodes, edges, effort) {
+        if node.stage.rule.policy == JoinPolicy::Zip && comes_through(at, *other, nodes, edges, effort) {
             return false;
         }
         let there = ways_in(node, nodes, edges, |source| here.contains_key(&source));

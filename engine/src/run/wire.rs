@@ -2,16 +2,11 @@
 
 mod handles;
 
-use crate::base::document::Tree;
-use crate::base::policy::Schedule;
-use crate::base::policy::WhenFull;
-use crate::base::policy::{FaultSpec, OnError, RestartSpec};
-use crate::edge::BURST;
 use crate::edge::{Buffers, Params, Shared};
 use crate::exec::endpoint::{AnyDock, Moored};
-use crate::exec::planned::{NodeParts, PlannedNode};
+use crate::exec::planned::{PlannedNode, StageParts, StagePlan};
 use crate::exec::shared::RunShared;
-use crate::exec::stage::{Blueprint, BySource, Common, Counts, Fault, Judged, Liveness, Restart, Rules, Sieve, Stage};
+use crate::exec::stage::{Blueprint, Common, Counts, Judged, Links, Liveness, Stage};
 use crate::exec::worker::{self, Cx};
 use crate::host::clock::Clock;
 use crate::host::cpu::{self, Pinned};
@@ -69,34 +64,12 @@ struct Kit {
     name: String,
     planned: Box<dyn PlannedNode>,
     ports: PlannedPorts,
-    on_error: OnError,
-    counts: Arc<Counts>,
+    stage: StagePlan,
+    links: Links,
     in_edges: Vec<usize>,
     outputs: Vec<OutputKit>,
     copies: Option<Pool>,
     blends: Vec<Option<Pool>>,
-    rule: JoinRule,
-    sources: Vec<(u16, bool)>,
-    /// Whether the origins of what it takes are followed, and those of so many calls kept.
-    traced: bool,
-    spans: usize,
-    /// Whether what it takes together may have begun at different times.
-    joins: bool,
-    begin: Begin,
-    restart: Option<(RestartSpec, Tree)>,
-    /// By source: the shortest deadline of the paths through here; where the worker's schedule asks.
-    urgency: BySource<u64>,
-    fault: Option<FaultSpec>,
-    budget: u64,
-    /// Whether an edge fails the node where it has no room.
-    refuses: bool,
-    rules: Rules,
-    /// The largest buffer of an input.
-    buffer: usize,
-    live: Vec<Liveness>,
-    judged: Arc<Vec<Judged>>,
-    /// The counters of the nodes behind.
-    behind: Vec<Arc<Counts>>,
 }
 
 struct OutputKit {
@@ -192,7 +165,7 @@ impl Plan {
             let edge = &self.edges()[*edge];
             let origins = &self.nodes()[edge.from].outputs[edge.from_port].origins;
             // The anchor's messages are taken as they are.
-            let spec = edge.spec.as_ref().filter(|_| plan.rule.anchor != Some(at));
+            let spec = edge.spec.as_ref().filter(|_| plan.stage.rule.anchor != Some(at));
             let made = spec.map(|spec| Pool::with_origins(&edge.to_name, spec, *slots, 1, origins));
             let refused = |why| RunError::Refused(format!("pool of `{}`: {why}", edge.to_name));
             blends.push(made.transpose().map_err(refused)?);
@@ -221,54 +194,30 @@ impl Plan {
                 pool: made,
             });
         }
+        let live = plan.in_edges.iter().filter_map(|e| {
+            let edge = &self.edges()[*e];
+            let (every, on_gap) = edge.expect_every?;
+            let name = format!("{} -> {}", edge.from_name, edge.to_name);
+            Some(Liveness::new(edges[*e].clone(), *e, name, every, on_gap))
+        });
+        let behind = plan.outputs.iter().flat_map(|output| &output.edges);
+        let links = Links {
+            counts: counts[node].clone(),
+            live: live.collect(),
+            judged: judged.clone(),
+            behind: behind.map(|edge| counts[self.edges()[*edge].to].clone()).collect(),
+        };
         Ok(Kit {
             node,
             name: plan.name.clone(),
+            planned,
             ports,
-            on_error: plan.on_error,
-            counts: counts[node].clone(),
+            stage: plan.stage.clone(),
+            links,
             in_edges: plan.in_edges.clone(),
             outputs,
             copies,
             blends,
-            rule: plan.rule.clone(),
-            sources: plan.sources.clone(),
-            traced: plan.traced,
-            joins: plan.has_skew(),
-            spans: planned.ports().spans,
-            begin: plan.begin,
-            restart: plan.restart.clone(),
-            urgency: match self.workers()[plan.worker].schedule {
-                Schedule::Deadline => plan.urgency.clone(),
-                _ => BySource::default(),
-            },
-            fault: plan.fault.clone(),
-            budget: plan.budget.unwrap_or(0),
-            refuses: plan
-                .outputs
-                .iter()
-                .flat_map(|out| &out.edges)
-                .any(|e| self.edges()[*e].when_full == WhenFull::Fail),
-            rules: plan.rules.clone(),
-            buffer: plan.in_edges.iter().map(|e| self.edges()[*e].buffer).max().unwrap_or(0),
-            live: plan
-                .in_edges
-                .iter()
-                .filter_map(|e| {
-                    let edge = &self.edges()[*e];
-                    let (every, on_gap) = edge.expect_every?;
-                    let name = format!("{} -> {}", edge.from_name, edge.to_name);
-                    Some(Liveness::new(edges[*e].clone(), *e, name, every, on_gap))
-                })
-                .collect(),
-            judged: judged.clone(),
-            behind: plan
-                .outputs
-                .iter()
-                .flat_map(|output| &output.edges)
-                .map(|edge| counts[self.edges()[*edge].to].clone())
-                .collect(),
-            planned,
         })
     }
 }
@@ -288,58 +237,39 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
     }
     let mut stages = Vec::new();
     for kit in kits {
-        let node = kit.node;
+        let Kit { node, name, planned, ports, mut stage, links, in_edges, outputs, copies, blends } = kit;
         let take = |from: &mut BTreeMap<usize, Box<dyn Any>>, edges: &[usize]| -> Vec<Box<dyn Any>> {
             edges.iter().filter_map(|e| from.remove(e)).collect()
         };
-        let sources = || kit.sources.iter().map(|(source, _)| *source).collect();
-        let trace = kit.traced.then(|| Rc::new(RefCell::new(Trace::new(sources(), kit.spans))));
-        let outputs = kit
-            .outputs
-            .into_iter()
-            .map(|o| PortParts {
-                name: o.name,
-                emits: o.emits,
-                rows: o.rows,
-                forwards: o.forwards,
-                // The last one moves its messages: that is an edge, where there is one.
-                edges: o.taps.into_iter().map(|t| t as Box<dyn Any>).chain(take(&mut producers, &o.edges)).collect(),
-                pool: o.pool,
-                trace: trace.clone(),
-            })
-            .collect();
-        let rule = JoinRule { clock: cx.clock().clone(), ..kit.rule };
-        let lead = rule.lead();
-        let intake =
-            IntakeParts { edges: take(&mut consumers, &kit.in_edges), copies: kit.copies, blends: kit.blends, rule };
-        let mut common = Common::new(node, kit.on_error, kit.counts, cx);
-        common.lead = lead;
-        common.traced = kit.traced;
-        common.most = kit.buffer.max(BURST) + 1;
-        common.joins = kit.joins;
-        common.budget = kit.budget;
-        common.refuses = kit.refuses;
-        common.live = kit.live;
-        common.urgency = kit.urgency;
-        common.restart = kit.restart.as_ref().map(|(spec, _)| Box::new(Restart::new(*spec)));
-        if !kit.rules.is_empty() || kit.fault.as_ref().is_some_and(|fault| fault.drop > 0.0) {
-            common.sieve = Some(Box::new(Sieve::new(kit.rules, kit.buffer, kit.judged, kit.behind, kit.traced)));
-        }
-        common.fault = kit.fault.map(|spec| Box::new(Fault::new(spec, cx.clock().clone())));
+        let sources = || stage.sources.iter().map(|(source, _)| *source).collect();
+        let trace = stage.traced.then(|| Rc::new(RefCell::new(Trace::new(sources(), planned.ports().spans))));
+        let outputs = outputs.into_iter().map(|o| PortParts {
+            name: o.name,
+            emits: o.emits,
+            rows: o.rows,
+            forwards: o.forwards,
+            // The last one moves its messages: that is an edge, where there is one.
+            edges: o.taps.into_iter().map(|t| t as Box<dyn Any>).chain(take(&mut producers, &o.edges)).collect(),
+            pool: o.pool,
+            trace: trace.clone(),
+        });
+        let outputs = outputs.collect();
         let clock = cx.clock().clone();
+        let rule = JoinRule { clock: clock.clone(), ..stage.rule.clone() };
+        let intake = IntakeParts { edges: take(&mut consumers, &in_edges), copies, blends, rule };
+        let common = Common::new(node, &mut stage, links, cx);
+        let begin = Begin::new(stage.source, &common.policy);
         let descriptors = Descriptors::new(cx.poller.clone());
-        let blueprint = kit.restart.map(|(_, config)| Blueprint {
-            name: kit.name.clone(),
+        let blueprint = stage.config.map(|config| Blueprint {
+            name: name.clone(),
             descriptors: descriptors.clone(),
             folders: folders.clone(),
             clock: clock.clone(),
-            ports: kit.ports.clone(),
+            ports: ports.clone(),
             config,
         });
-        let parts = NodeParts { common, intake, outputs, sources: kit.sources, begin: kit.begin, blueprint };
-        let mut building =
-            Building { node: &kit.name, folders, clock: &clock, ports: &kit.ports, descriptors: &descriptors };
-        let planned = kit.planned;
+        let parts = StageParts { common, intake, outputs, sources: stage.sources, begin, blueprint };
+        let mut building = Building { node: &name, folders, clock: &clock, ports: &ports, descriptors: &descriptors };
         cx.enter(node);
         match crate::exec::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),

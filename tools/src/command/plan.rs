@@ -119,7 +119,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "cost": node.cost.name(),
             "thread": plan.workers()[node.worker].name,
             "why": why(plan, node),
-            "on_error": node.on_error.name(),
+            "on_error": node.on_error().name(),
             "outputs": outputs.collect::<Vec<_>>(),
             "notes": node.notes,
         })
@@ -176,7 +176,7 @@ fn workers(text: &mut String, plan: &Plan) {
                 node.role.name().into(),
                 node.cost.name().into(),
                 schedule,
-                if node.on_error == OnError::Stop { String::new() } else { node.on_error.name().into() },
+                if node.on_error() == OnError::Stop { String::new() } else { node.on_error().name().into() },
             ]);
         }
     }

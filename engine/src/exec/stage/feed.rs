@@ -156,7 +156,7 @@ impl Pass {
                 work.forget(std::mem::replace(&mut noted, 1));
             }
             failed += 1;
-            if common.on_error != OnError::Skip {
+            if common.policy.on_error != OnError::Skip {
                 return (failed, Err(trouble));
             }
             common.report(cx, trouble);
@@ -348,7 +348,7 @@ impl<I: Intake> Feed<I> {
         work: &mut W,
     ) -> Result<(), Trouble> {
         work.rollback();
-        if common.on_error != OnError::Skip {
+        if common.policy.on_error != OnError::Skip {
             common.counts.failed.add(1);
             return Err(trouble);
         }
@@ -483,7 +483,8 @@ impl<I: Intake> Feed<I> {
         }
         self.intake.received(given);
         if unfinished > 0 {
-            let reason = if common.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
+            let reason =
+                if common.policy.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
             self.intake.lose(reason, unfinished as u64);
         }
         common.blocked_since = 0;

@@ -6,6 +6,7 @@
 use super::{Common, Counts};
 use crate::base::policy::OnError;
 use crate::base::policy::OnMiss;
+use crate::base::policy::Qos;
 use crate::base::unit::show_ns;
 use crate::edge::BURST;
 use crate::edge::Reason;
@@ -14,7 +15,7 @@ use crate::exec::worker::Cx;
 use crate::host::sync::{Arc, Counter};
 use crate::ledger::{Run, push_run};
 use crate::message::origins::Origins;
-use crate::message::payload::{Header, Qos};
+use crate::message::payload::Header;
 use crate::node::intake::{Burst, Intake, Lead};
 
 /// Something for some of the sources, in the order of their numbers. It takes memory for all numbers from the first to the last of them.

@@ -170,7 +170,6 @@ impl<N: Source> Stage for SourceStage<N> {
         self.emit.now = Time(started);
         let (first, until) = (self.emit.seq, self.emit.seq + room as u64);
         let mut failed = 0u64;
-        let skip = self.common.on_error == OnError::Skip;
         // Every call that emits, and every call that fails, has a sequence number of its own.
         let (next, outcome) = loop {
             let (node, emit, common) = (&mut self.node, &mut self.emit, &mut self.common);
@@ -190,7 +189,7 @@ impl<N: Source> Stage for SourceStage<N> {
             self.emit.ports.rollback();
             self.emit.seq += 1;
             failed += 1;
-            if !skip {
+            if self.common.policy.on_error != OnError::Skip {
                 break (Next::Done, Err(trouble));
             }
             self.common.report(cx, trouble);

@@ -137,7 +137,7 @@ impl Wired {
         kit.outputs = vec![OutputKit { pool, rows: 1, ..kept }];
         kit.planned = Box::new(InletPlan::<T>::instead_of(ports, REPLACED_CAPACITY, REPLACED_HOLDS));
         // Built from no config, so not built again.
-        kit.restart = None;
+        kit.stage.config = None;
         if let Some(moored) = moor(kit, &self.plan, &self.shared) {
             self.docks.push((at, moored.dock.clone()));
             self.handles.insert(at, moored);
