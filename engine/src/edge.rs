@@ -17,8 +17,7 @@ mod tap;
 mod tests;
 mod tx;
 
-use crate::base::policy::WhenFull;
-pub(crate) use admission::Admission;
+use crate::base::policy::{EdgePolicy, WhenFull};
 use admission::Lanes;
 pub(crate) use local::{Buffers, Local, local};
 pub(crate) use outer::{OuterParams, OuterRx, OuterTx, outer};
@@ -194,16 +193,17 @@ pub(crate) struct Params {
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) capacity: usize,
-    pub(crate) when_full: WhenFull,
     /// Messages that one call of the producer may send: it is not called while there is less room.
     pub(crate) emits: usize,
-    /// What it asks of messages beyond room for one more.
-    pub(crate) admission: Admission,
     /// What the swapped buffers of a local edge must hold: its capacity, or one burst if that is more.
     pub(crate) buffer: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) producer_bell: Arc<Bell>,
     pub(crate) consumer_bell: Arc<Bell>,
+    /// What the graph file asks of it.
+    pub(crate) policy: EdgePolicy,
+    /// Bytes of the largest message.
+    pub(crate) largest: u64,
 }
 
 /// Both ends of an edge, erased: the producer's, the consumer's.
@@ -279,8 +279,8 @@ enum CrossRxKind<T: Payload> {
 }
 
 fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
-    let (tx, rx) = match params.when_full {
-        _ if params.admission.looks() => {
+    let (tx, rx) = match params.policy.when_full {
+        _ if params.policy.looks() => {
             let lanes = Lanes::new(params);
             (CrossTxKind::Looking(lanes.clone()), CrossRxKind::Looking(lanes))
         }

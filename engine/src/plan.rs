@@ -16,8 +16,7 @@ mod sizing;
 use planner::Planner;
 
 use crate::base::error::Problems;
-use crate::base::policy::{JoinPolicy, NodePolicy, OnError, OnGap, OnMiss, Telemetry, WhenFull};
-use crate::edge::Admission;
+use crate::base::policy::{EdgePolicy, JoinPolicy, NodePolicy, OnError, OnMiss, Telemetry, WhenFull};
 use crate::exec::planned::{PlannedNode, StagePlan};
 use crate::file::layers::Layers;
 use crate::file::spec::Spec;
@@ -148,10 +147,6 @@ pub struct EdgePlan {
     pub to_name: String,
     /// Messages it holds.
     pub capacity: usize,
-    /// Whether the graph says so, or it is what the bytes of a message and the threads on both sides suggest.
-    pub capacity_written: bool,
-    /// What happens when it is full.
-    pub when_full: WhenFull,
     /// Whether it goes from one thread to another.
     pub crossing: bool,
     /// What travels.
@@ -161,14 +156,25 @@ pub struct EdgePlan {
     pub(crate) to: usize,
     pub(crate) ty: PortType,
     pub(crate) buffer: usize,
-    /// What it asks of messages beyond room for one more.
-    pub(crate) admission: Admission,
-    /// The greatest age at which a message may begin a call, ns.
-    pub(crate) max_age: Option<u64>,
+    /// What the graph file asks of it.
+    pub(crate) policy: EdgePolicy,
+    /// Bytes of its largest message.
+    pub(crate) largest: u64,
     /// Another input of its consumer sets the moment: what comes here and finds no partner is thinned, not lost.
     pub(crate) thins: bool,
-    /// The longest silence, ns, and what follows it.
-    pub(crate) expect_every: Option<(u64, OnGap)>,
+}
+
+impl EdgePlan {
+    /// What happens when it is full.
+    pub fn when_full(&self) -> WhenFull {
+        self.policy.when_full
+    }
+
+    /// Whether the graph says how many messages it holds, or that is what the bytes of a message and the threads on both sides
+    /// suggest.
+    pub fn is_capacity_written(&self) -> bool {
+        self.policy.capacity.is_some()
+    }
 }
 
 /// A path whose latency has a deadline.

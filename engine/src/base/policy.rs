@@ -1,7 +1,7 @@
 //! Policies: what a graph file may ask of an edge, a node, a worker or a run. Plain data, which every folder may name. A node's
 //! and an edge's are one struct each, from the file to the stage.
 
-use crate::base::unit::Span;
+use crate::base::unit::{Bytes, Span};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -348,6 +348,45 @@ impl NodePolicy {
     /// Whether it has faults planted for which this holds.
     pub(crate) fn is_planted(&self, with: impl FnOnce(&FaultSpec) -> bool) -> bool {
         self.fault.as_ref().is_some_and(with)
+    }
+}
+
+/// What a graph file asks of an edge, written at its consumer: read with the file, checked while planning, and moved whole into the
+/// edge's ends and its consumer's stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EdgePolicy {
+    /// What happens when it is full.
+    pub(crate) when_full: WhenFull,
+    /// Messages it holds, where the graph says so.
+    pub(crate) capacity: Option<usize>,
+    /// Messages from which it is between its marks.
+    pub(crate) soft_capacity: Option<usize>,
+    /// Bytes that it holds, in messages that have not been taken.
+    pub(crate) max_bytes: Option<Bytes>,
+    /// Bytes from which it is between its marks.
+    pub(crate) soft_bytes: Option<Bytes>,
+    /// Whether `drop_oldest` evicts one message for each that comes between the marks; it does not without.
+    pub(crate) soft_evict: Option<bool>,
+    /// Urgent messages that a lane of their own holds; there is none without.
+    pub(crate) urgent_capacity: Option<usize>,
+    /// The greatest age at which a message may begin a call.
+    pub(crate) max_age: Option<Span>,
+    /// The longest silence.
+    pub(crate) expect_every: Option<Span>,
+    /// What follows a longer one.
+    pub(crate) on_gap: OnGap,
+}
+
+impl EdgePolicy {
+    /// Whether messages are looked at one by one.
+    pub(crate) fn looks(&self) -> bool {
+        self.soft_capacity.is_some() || self.max_bytes.is_some() || self.lane() > 0
+    }
+
+    /// Places in the lane of urgent messages; 0 where there is none.
+    #[inline]
+    pub(crate) fn lane(&self) -> usize {
+        self.urgent_capacity.unwrap_or(0)
     }
 }
 

@@ -6,37 +6,11 @@
 //! message, which only the edges pay that ask for it.
 
 use super::{EdgeFull, Params, Reason, Stamped};
-use crate::base::policy::Qos;
-use crate::base::policy::WhenFull;
+use crate::base::policy::{EdgePolicy, Qos, WhenFull};
 use crate::host::sync::{Arc, Counter, Padded};
 use crate::ledger::{Run, push_run};
 use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
-
-/// What an edge asks of messages beyond room for one more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Admission {
-    /// Messages from which the edge is between its marks.
-    pub(crate) soft: Option<usize>,
-    /// Bytes that it holds, in messages that have not been taken.
-    pub(crate) max_bytes: Option<u64>,
-    /// Bytes from which it is between its marks.
-    pub(crate) soft_bytes: Option<u64>,
-    /// Whether `drop_oldest` evicts one message for each that comes between the marks.
-    pub(crate) soft_evict: bool,
-    /// Urgent messages that a lane of their own holds; 0 where there is none.
-    pub(crate) lane: usize,
-    /// Bytes of the largest message.
-    pub(crate) largest: u64,
-}
-
-impl Admission {
-    /// Whether messages are looked at one by one.
-    pub(crate) fn looks(&self) -> bool {
-        let Admission { soft, max_bytes, lane, .. } = self;
-        soft.is_some() || max_bytes.is_some() || *lane > 0
-    }
-}
 
 /// Where an edge stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +52,7 @@ struct Lane<T: Payload> {
 impl<T: Payload> Lane<T> {
     /// Whether it would be at the hard mark with so many messages of so many bytes.
     fn is_hard(&self, items: usize, bytes: u64, params: &Params) -> bool {
-        items >= self.queue.capacity() || params.admission.max_bytes.is_some_and(|most| bytes >= most)
+        items >= self.queue.capacity() || params.policy.max_bytes.is_some_and(|most| bytes >= most.0)
     }
 }
 
@@ -100,7 +74,7 @@ impl<T: Payload> Clone for Lanes<T> {
 impl<T: Payload> Lanes<T> {
     pub(super) fn new(params: &Params) -> Self {
         let lane = |capacity| Lane { queue: Arc::new(ArrayQueue::new(capacity)), bytes: Arc::default() };
-        let urgent = (params.admission.lane > 0).then(|| lane(params.admission.lane));
+        let urgent = params.policy.urgent_capacity.map(lane);
         Lanes(std::iter::once(lane(params.capacity)).chain(urgent).collect())
     }
 
@@ -110,14 +84,13 @@ impl<T: Payload> Lanes<T> {
 
     /// Messages that every lane has room for; what a call may send may go to either.
     pub(super) fn free(&self, params: &Params) -> usize {
-        let Admission { max_bytes, largest, .. } = params.admission;
         let free = |lane: &Lane<T>| {
             let free = lane.queue.capacity() - lane.queue.len();
-            match max_bytes.map(|most| most.saturating_sub(lane.bytes.waiting())) {
+            match params.policy.max_bytes.map(|most| most.0.saturating_sub(lane.bytes.waiting())) {
                 None => free,
                 Some(0) => 0,
                 // Reached by the last message, not before; a call is never kept from sending all it may for ever.
-                Some(bytes) => free.min((bytes.div_ceil(largest.max(1)) as usize).max(params.emits)),
+                Some(bytes) => free.min((bytes.div_ceil(params.largest.max(1)) as usize).max(params.emits)),
             }
         };
         self.0.iter().map(free).min().unwrap_or(0)
@@ -141,12 +114,12 @@ impl<T: Payload> Lanes<T> {
     }
 
     fn mark(&self, at: usize, params: &Params) -> Mark {
-        let Admission { soft, soft_bytes, .. } = params.admission;
+        let EdgePolicy { soft_capacity, soft_bytes, .. } = params.policy;
         let lane = &self.0[at];
         let (items, bytes) = (lane.queue.len(), lane.bytes.waiting());
         // The lane of urgent messages has no soft mark: there is nobody to make way for.
-        let is_soft =
-            at == 0 && (soft.is_some_and(|soft| items >= soft) || soft_bytes.is_some_and(|soft| bytes >= soft));
+        let is_soft = at == 0
+            && (soft_capacity.is_some_and(|soft| items >= soft) || soft_bytes.is_some_and(|soft| bytes >= soft.0));
         if lane.is_hard(items, bytes, params) {
             Mark::Hard
         } else if is_soft {
@@ -179,7 +152,7 @@ impl<T: Payload> Lanes<T> {
                 let gone = self.0[at].queue.pop();
                 if let Some(gone) = &gone {
                     self.0[at].bytes.evicted.add(T::bytes(&gone.message) as u64);
-                    lose(super::evicted(params.when_full));
+                    lose(super::evicted(params.policy.when_full));
                 }
                 gone.is_some()
             };
@@ -228,8 +201,8 @@ impl<T: Payload> Lanes<T> {
 
 /// What becomes of a message of a class that finds its lane at a mark.
 fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> Verdict {
-    let Admission { soft_evict, max_bytes, .. } = params.admission;
-    match (params.when_full, mark) {
+    let EdgePolicy { soft_evict, max_bytes, .. } = params.policy;
+    match (params.policy.when_full, mark) {
         // A producer that waits has asked for room first.
         (_, Mark::Below) | (WhenFull::Block, _) => Verdict::Take,
         (_, Mark::Between) if class == Qos::Urgent => Verdict::Take,
@@ -238,11 +211,13 @@ fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> Verdict {
             Verdict::Lose(Reason::FullNewest)
         }
         (WhenFull::DropNewest, _) => Verdict::Lose(Reason::FullNewest),
-        (WhenFull::DropOldest | WhenFull::Latest, Mark::Between) => Verdict::Evict(Some(usize::from(soft_evict))),
+        (WhenFull::DropOldest | WhenFull::Latest, Mark::Between) => {
+            Verdict::Evict(Some(usize::from(soft_evict == Some(true))))
+        }
         (WhenFull::Fail, Mark::Between) => Verdict::Take,
         (WhenFull::Fail, Mark::Hard) => Verdict::Fail,
         // Nothing that could be evicted would make room for it.
-        (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) if max_bytes.is_some_and(|most| bytes >= most) => {
+        (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) if max_bytes.is_some_and(|most| bytes >= most.0) => {
             Verdict::Lose(Reason::TooLarge)
         }
         (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) => Verdict::Evict(None),
@@ -252,6 +227,7 @@ fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> Verdict {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::unit::Bytes;
     use crate::edge::{Buffers, Rx, Tx, local};
     use crate::host::clock::Time;
     use crate::message::payload::{Header, Plain};
@@ -260,15 +236,15 @@ mod tests {
     struct Number(u64);
     impl Plain for Number {}
 
-    fn edge(when_full: WhenFull, admission: Admission) -> (Tx<Number>, Rx<Number>, Params) {
+    fn edge(when_full: WhenFull, policy: EdgePolicy) -> (Tx<Number>, Rx<Number>, Params) {
         let params = Params {
             index: 0,
             name: "a/out -> b/in".into(),
             capacity: 4,
-            when_full,
             buffer: 64,
             emits: 1,
-            admission: Admission { largest: 8, ..admission },
+            policy: EdgePolicy { when_full, ..policy },
+            largest: 8,
             shared: Arc::default(),
             producer_bell: Arc::default(),
             consumer_bell: Arc::default(),
@@ -313,8 +289,10 @@ mod tests {
             (DropOldest, false, Background, vec![0, 1], true),
             (Fail, false, Normal, vec![0, 1, 2, 3], false),
         ] {
-            let (mut tx, mut rx, params) =
-                edge(when_full, Admission { soft: Some(2), soft_evict, ..Admission::default() });
+            let (mut tx, mut rx, params) = edge(
+                when_full,
+                EdgePolicy { soft_capacity: Some(2), soft_evict: Some(soft_evict), ..EdgePolicy::default() },
+            );
             assert!(!tx.is_pressed());
             let what = format!("{when_full:?} {soft_evict} {class:?}");
             assert_eq!(send(&mut tx, class, 0..6), is_ok, "{what}");
@@ -327,7 +305,7 @@ mod tests {
     #[test]
     fn a_cap_on_bytes_is_reached_and_not_passed() {
         // Eight bytes each: the third finds 16 of 20, and is taken.
-        let cap = Admission { max_bytes: Some(20), ..Admission::default() };
+        let cap = EdgePolicy { max_bytes: Some(Bytes(20)), ..EdgePolicy::default() };
         for (when_full, kept) in [(WhenFull::DropNewest, vec![0, 1, 2]), (WhenFull::DropOldest, vec![3, 4, 5])] {
             let (mut tx, mut rx, params) = edge(when_full, cap);
             send(&mut tx, Qos::Normal, 0..6);
@@ -347,7 +325,7 @@ mod tests {
     #[test]
     fn what_alone_reaches_a_cap_is_taken_by_an_edge_with_room_and_evicts_nothing() {
         let (mut tx, mut rx, params) =
-            edge(WhenFull::DropOldest, Admission { max_bytes: Some(8), ..Admission::default() });
+            edge(WhenFull::DropOldest, EdgePolicy { max_bytes: Some(Bytes(8)), ..EdgePolicy::default() });
         send(&mut tx, Qos::Normal, 0..2);
         assert_eq!(take(&mut rx, 64), [0]);
         assert_eq!(params.shared.lost(Reason::TooLarge), 1);
@@ -356,7 +334,8 @@ mod tests {
 
     #[test]
     fn urgent_messages_overtake_others_and_keep_their_own_order() {
-        let (mut tx, mut rx, params) = edge(WhenFull::Block, Admission { lane: 2, ..Admission::default() });
+        let (mut tx, mut rx, params) =
+            edge(WhenFull::Block, EdgePolicy { urgent_capacity: Some(2), ..EdgePolicy::default() });
         send(&mut tx, Qos::Normal, 0..3);
         send(&mut tx, Qos::Urgent, 10..12);
         // Either lane may be the next to be needed.

@@ -3,6 +3,7 @@
 use super::rx::RxKind;
 use super::tx::HYSTERESIS_NS;
 use super::*;
+use crate::base::unit::Bytes;
 use crate::host::clock::Time;
 use crate::ledger::Run;
 use crate::message::payload::{Header, Plain};
@@ -17,16 +18,16 @@ fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Nu
         let capacity = if *when_full == WhenFull::Latest { 1 } else { capacity };
         for form in ["local", "crossing", "looking local", "looking crossing"] {
             // A cap that is never reached.
-            let max_bytes = form.starts_with("looking").then_some(u64::MAX);
-            let admission = Admission { max_bytes, largest: 1, ..Admission::default() };
+            let max_bytes = form.starts_with("looking").then_some(Bytes(u64::MAX));
+            let policy = EdgePolicy { when_full: *when_full, max_bytes, ..EdgePolicy::default() };
             let params = Params {
                 index: 0,
                 name: "a/out -> b/in".into(),
                 capacity,
-                when_full: *when_full,
                 buffer: capacity.max(64),
                 emits: 1,
-                admission,
+                policy,
+                largest: 1,
                 shared: Arc::default(),
                 producer_bell: Arc::default(),
                 consumer_bell: Arc::default(),
@@ -190,10 +191,10 @@ fn between_threads_every_message_keeps_its_own_run() {
         index: 0,
         name: "a/out -> b/in".into(),
         capacity: 4,
-        when_full: WhenFull::Block,
         buffer: 64,
         emits: 1,
-        admission: Admission::default(),
+        policy: EdgePolicy::default(),
+        largest: 1,
         shared: Arc::default(),
         producer_bell: Arc::default(),
         consumer_bell: Arc::default(),

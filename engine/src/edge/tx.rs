@@ -90,13 +90,14 @@ impl<T: Payload> Tx<T> {
     #[inline]
     pub(crate) fn room(&mut self, want: usize, now: impl FnOnce() -> u64) -> usize {
         // Nearly always: the edge is within a worker, and nobody waits.
-        if let (TxKind::Local(local), WhenFull::Block, None) = (&self.kind, self.params.when_full, self.stalled) {
+        if let (TxKind::Local(local), WhenFull::Block, None) = (&self.kind, self.params.policy.when_full, self.stalled)
+        {
             let free = self.params.capacity.saturating_sub(local.len.get());
             if free >= want {
                 return free;
             }
         }
-        let free = match (self.params.when_full, &self.kind) {
+        let free = match (self.params.policy.when_full, &self.kind) {
             (WhenFull::Block, _) => self.free(),
             (_, TxKind::Local(_) | TxKind::Looking(_, true)) => return self.free().max(want),
             _ => return usize::MAX,
@@ -152,7 +153,7 @@ impl<T: Payload> Tx<T> {
     /// Whether the edge would fail its producer for want of room for all messages of these classes and bytes. Only the consumer
     /// changes that before they are sent, and makes more.
     pub(crate) fn refuses(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> bool {
-        self.params.when_full == WhenFull::Fail
+        self.params.policy.when_full == WhenFull::Fail
             && match &self.kind {
                 TxKind::Looking(lanes, _) => !lanes.have_room(&self.params, coming),
                 _ => self.free() < coming.len(),
@@ -220,7 +221,7 @@ impl<T: Payload> Tx<T> {
                 }
                 let lost = staged.drain(..).count() as u64;
                 self.params.shared.producer.lose(Reason::FullNewest, lost);
-                if self.params.when_full == WhenFull::Fail { Err(EdgeFull) } else { Ok(()) }
+                if self.params.policy.when_full == WhenFull::Fail { Err(EdgeFull) } else { Ok(()) }
             }
             TxKind::Evict(queue) => {
                 self.dirty = true;
@@ -234,7 +235,7 @@ impl<T: Payload> Tx<T> {
                     run.n -= 1;
                     lost += u64::from(queue.force_push(Stamped { message, run: Run { n: 1, ..run } }).is_some());
                 }
-                self.params.shared.producer.lose(evicted(self.params.when_full), lost);
+                self.params.shared.producer.lose(evicted(self.params.policy.when_full), lost);
                 Ok(())
             }
             TxKind::Looking(lanes, _) => {
@@ -256,11 +257,11 @@ impl<T: Payload> Tx<T> {
         let excess = local.len.get() + staged.len() - params.capacity;
         local.append(params.capacity, staged, runs);
         let (mut items, mut runs) = (local.items.borrow_mut(), local.runs.borrow_mut());
-        match params.when_full {
+        match params.policy.when_full {
             WhenFull::DropOldest | WhenFull::Latest => {
                 drop(items.drain(..excess));
                 split_runs(&mut runs, excess as u32, drop);
-                params.shared.producer.lose(evicted(params.when_full), excess as u64);
+                params.shared.producer.lose(evicted(params.policy.when_full), excess as u64);
                 Ok(())
             }
             // `block` never gets here: its producer asks for room first.
@@ -276,7 +277,7 @@ impl<T: Payload> Tx<T> {
                     }
                 }
                 params.shared.producer.lose(Reason::FullNewest, excess as u64);
-                if params.when_full == WhenFull::Fail { Err(EdgeFull) } else { Ok(()) }
+                if params.policy.when_full == WhenFull::Fail { Err(EdgeFull) } else { Ok(()) }
             }
         }
     }

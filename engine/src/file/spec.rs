@@ -6,8 +6,7 @@
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::base::policy::{
-    ClockOffset, FaultSpec, NodePolicy, OnError, OnGap, OnMiss, RealTime, RestartSpec, Schedule, Telemetry, Wait,
-    WhenFull,
+    ClockOffset, EdgePolicy, FaultSpec, NodePolicy, OnError, OnMiss, RealTime, RestartSpec, Schedule, Telemetry, Wait,
 };
 use crate::base::unit::{Bytes, Offset, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
@@ -81,21 +80,16 @@ pub(crate) struct InputSpec {
     pub(crate) place: Place,
     pub(crate) node: String,
     pub(crate) output: Option<String>,
-    pub(crate) capacity: Option<Placed<usize>>,
-    pub(crate) when_full: Placed<WhenFull>,
-    /// Messages from which the edge is under pressure.
-    pub(crate) soft_capacity: Option<Placed<usize>>,
-    pub(crate) max_bytes: Option<Placed<Bytes>>,
-    pub(crate) soft_bytes: Option<Placed<Bytes>>,
-    /// Whether `drop_oldest` evicts one for each that comes between the marks.
-    pub(crate) soft_evict: Option<Placed<bool>>,
-    /// Messages in the lane of urgent ones.
-    pub(crate) urgent_capacity: Option<Placed<usize>>,
-    /// The greatest age at which a message may begin a call.
-    pub(crate) max_age: Option<Span>,
-    /// The longest silence.
-    pub(crate) expect_every: Option<Span>,
-    pub(crate) on_gap: OnGap,
+    pub(crate) policy: EdgePolicy,
+    /// Where what is said of its edge stands.
+    pub(crate) places: Places,
+}
+
+impl InputSpec {
+    /// Where the value of a key stands; its own place where it has none.
+    pub(crate) fn place_of(&self, key: &str) -> &Place {
+        self.places.get(key).unwrap_or(&self.place)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -548,65 +542,15 @@ impl Reader<'_> {
         Some(ClockOffset::By(offset.read::<Offset>(self.problems)?.0))
     }
 
-    fn placed<T: serde::de::DeserializeOwned>(&mut self, tree: &Tree) -> Option<Placed<T>> {
-        tree.read(self.problems).map(|value| Placed { value, place: tree.place.clone() })
-    }
-
     /// `camera`, `camera/image`, or `{ from: camera/image, capacity: 64, when_full: latest }`.
     fn input(&mut self, port: Option<String>, tree: &Tree) -> Option<InputSpec> {
-        let mut capacity = None;
-        let mut when_full = Placed { value: WhenFull::default(), place: tree.place.clone() };
-        let (mut soft_capacity, mut urgent_capacity, mut soft_evict) = (None, None, None);
-        let (mut max_bytes, mut soft_bytes) = (None, None);
-        let (mut max_age, mut expect_every, mut on_gap) = (None, None, OnGap::default());
-        let from = match &tree.value {
-            Value::Map(_) => {
-                let mut from = None;
-                let known = [
-                    "from",
-                    "capacity",
-                    "when_full",
-                    "soft_capacity",
-                    "max_bytes",
-                    "soft_bytes",
-                    "soft_evict",
-                    "urgent_capacity",
-                    "max_age",
-                    "expect_every",
-                    "on_gap",
-                ];
-                for (key, value) in self.map(tree, "a connection", &known) {
-                    match key.name.as_str() {
-                        "from" => from = Some(value),
-                        "capacity" => capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
-                        "when_full" => {
-                            when_full = Placed {
-                                value: value.read(self.problems).unwrap_or_default(),
-                                place: value.place.clone(),
-                            };
-                        }
-                        "soft_capacity" => soft_capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
-                        "urgent_capacity" => urgent_capacity = self.number(value, "a capacity", 1..=MAX_CAPACITY),
-                        "max_bytes" => max_bytes = self.placed(value),
-                        "soft_bytes" => soft_bytes = self.placed(value),
-                        "soft_evict" => soft_evict = self.placed(value),
-                        "max_age" => max_age = value.read(self.problems),
-                        "expect_every" => expect_every = value.read(self.problems),
-                        "on_gap" => on_gap = value.read(self.problems).unwrap_or_default(),
-                        _ => {}
-                    }
-                }
-                if from.is_none() {
-                    self.wrong(
-                        "E0114",
-                        &tree.place,
-                        "the connection does not say `from` where",
-                        "write `from: node/port`",
-                    );
-                }
-                from?
+        let mut places = Places::default();
+        let (from, policy) = match &tree.value {
+            Value::Map(entries) => {
+                places = Places::of(entries);
+                self.connection(tree)?
             }
-            _ => tree,
+            _ => (tree, EdgePolicy::default()),
         };
         let text = self.text(from, "what a connection comes from")?;
         let (node, output) = match text.split_once('/') {
@@ -618,22 +562,50 @@ impl Reader<'_> {
             self.wrong("E0114", &from.place, message, "name a node of this graph");
             return None;
         }
-        Some(InputSpec {
-            port,
-            place: from.place.clone(),
-            node,
-            output,
-            capacity,
-            when_full,
-            soft_capacity,
-            max_bytes,
-            soft_bytes,
-            soft_evict,
-            urgent_capacity,
-            max_age,
-            expect_every,
-            on_gap,
-        })
+        Some(InputSpec { port, place: from.place.clone(), node, output, policy, places })
+    }
+
+    /// A connection that is a map: what it comes from, and what it asks of its edge.
+    fn connection<'t>(&mut self, tree: &'t Tree) -> Option<(&'t Tree, EdgePolicy)> {
+        let (mut from, mut policy) = (None, EdgePolicy::default());
+        let known = [
+            "from",
+            "capacity",
+            "when_full",
+            "soft_capacity",
+            "max_bytes",
+            "soft_bytes",
+            "soft_evict",
+            "urgent_capacity",
+            "max_age",
+            "expect_every",
+            "on_gap",
+        ];
+        for (key, value) in self.map(tree, "a connection", &known) {
+            match key.name.as_str() {
+                "from" => from = Some(value),
+                "capacity" => policy.capacity = self.capacity(value),
+                "when_full" => policy.when_full = value.read(self.problems).unwrap_or_default(),
+                "soft_capacity" => policy.soft_capacity = self.capacity(value),
+                "urgent_capacity" => policy.urgent_capacity = self.capacity(value),
+                "max_bytes" => policy.max_bytes = value.read(self.problems),
+                "soft_bytes" => policy.soft_bytes = value.read(self.problems),
+                "soft_evict" => policy.soft_evict = value.read(self.problems),
+                "max_age" => policy.max_age = value.read(self.problems),
+                "expect_every" => policy.expect_every = value.read(self.problems),
+                "on_gap" => policy.on_gap = value.read(self.problems).unwrap_or_default(),
+                _ => {}
+            }
+        }
+        if from.is_none() {
+            let message = "the connection does not say `from` where";
+            self.wrong("E0114", &tree.place, message, "write `from: node/port`");
+        }
+        Some((from?, policy))
+    }
+
+    fn capacity(&mut self, tree: &Tree) -> Option<usize> {
+        self.number(tree, "a capacity", 1..=MAX_CAPACITY).map(|number| number.value)
     }
 
     fn paths(&mut self, tree: &Tree) -> Vec<PathSpec> {

@@ -68,7 +68,7 @@ impl Planner<'_> {
 
     /// `latest` where it has nothing to supersede: one thread makes the next message when it has done with the last.
     pub(super) fn note_latest(&self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
-        for edge in edges.iter().filter(|edge| edge.when_full == WhenFull::Latest && !edge.crossing) {
+        for edge in edges.iter().filter(|edge| edge.policy.when_full == WhenFull::Latest && !edge.crossing) {
             let note = format!(
                 "`latest` from `{}` supersedes nothing while both run on one thread: `core:` puts them on two",
                 edge.from_name
@@ -87,7 +87,7 @@ impl Planner<'_> {
             let mut todo = vec![at];
             while let Some(from) = todo.pop().filter(|_| self.effort.allows(1)) {
                 for edge in nodes[from].outputs.iter().flat_map(|out| &out.edges).map(|edge| &edges[*edge]) {
-                    if edge.when_full == WhenFull::Block && seen.insert(edge.to) {
+                    if edge.policy.when_full == WhenFull::Block && seen.insert(edge.to) {
                         todo.push(edge.to);
                     }
                 }

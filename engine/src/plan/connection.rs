@@ -3,8 +3,8 @@
 use super::planner::{Planner, Producer};
 use super::{EdgePlan, NodePlan};
 use crate::base::error::{Place, suggest};
-use crate::base::policy::WhenFull;
-use crate::edge::Admission;
+use crate::base::policy::{EdgePolicy, WhenFull};
+use crate::base::unit::Bytes;
 use crate::exec::planned::PlannedNode;
 use crate::file::spec::{InputSpec, NodeSpec};
 use crate::message::MAX_PORTS;
@@ -104,24 +104,21 @@ impl Planner<'_> {
                 None => continue,
             };
             let ty = input_types[port];
-            let admission = self.admission(connection, spec.as_ref());
+            self.check_watermarks(connection);
             let edge = EdgePlan {
                 from_name,
                 to_name: format!("{}/{}", node.name, declared.name),
                 capacity: 0,
-                capacity_written: false,
-                when_full: connection.when_full.value,
                 crossing: false,
+                policy: connection.policy,
+                largest: largest(spec.as_ref()),
                 spec,
                 from: producer_at,
                 from_port,
                 to: at,
                 ty,
                 buffer: 0,
-                admission,
                 thins: plan.stage.rule.thins(port),
-                max_age: connection.max_age.map(crate::base::unit::Span::as_nanos),
-                expect_every: connection.expect_every.map(|e| (e.as_nanos(), connection.on_gap)),
             };
             let given = nodes.get(producer_at).and_then(|n| n.planned.as_ref()).map(|p| p.output_types()[from_port]);
             // What comes from a later node is looked at when that is known.
@@ -165,19 +162,17 @@ impl Planner<'_> {
         true
     }
 
-    /// What a connection asks of messages, and what of that cannot be meant.
-    pub(super) fn admission(&mut self, connection: &InputSpec, spec: Option<&PortSpec>) -> Admission {
-        let InputSpec { soft_capacity, max_bytes, soft_bytes, soft_evict, urgent_capacity, .. } = connection;
-        let when_full = connection.when_full.value;
-        let place = |placed: Option<&Place>| placed.unwrap_or(&connection.place).clone();
+    /// Watermarks of a connection that contradict each other, or what happens when its edge is full.
+    fn check_watermarks(&mut self, connection: &InputSpec) {
+        let EdgePolicy { when_full, soft_capacity, max_bytes, soft_bytes, soft_evict, .. } = connection.policy;
         let marks = [
-            ("soft_capacity", soft_capacity.as_ref().map(|p| &p.place)),
-            ("max_bytes", max_bytes.as_ref().map(|p| &p.place)),
-            ("soft_bytes", soft_bytes.as_ref().map(|p| &p.place)),
-            ("soft_evict", soft_evict.as_ref().map(|p| &p.place)),
-            ("urgent_capacity", urgent_capacity.as_ref().map(|p| &p.place)),
+            ("soft_capacity", soft_capacity.is_some()),
+            ("max_bytes", max_bytes.is_some()),
+            ("soft_bytes", soft_bytes.is_some()),
+            ("soft_evict", soft_evict.is_some()),
+            ("urgent_capacity", connection.policy.urgent_capacity.is_some()),
         ];
-        for (key, at) in marks.into_iter().filter(|(_, at)| at.is_some()) {
+        for (key, _) in marks.into_iter().filter(|(_, is_written)| *is_written) {
             let wrong = match key {
                 _ if when_full == WhenFull::Latest => Some((
                     "an edge with `when_full: latest` holds one message and has no marks",
@@ -197,27 +192,20 @@ impl Planner<'_> {
                 _ => None,
             };
             if let Some((message, help)) = wrong {
-                self.wrong("E0133", &place(at), format!("`{key}`: {message}"), help);
+                self.wrong("E0133", connection.place_of(key), format!("`{key}`: {message}"), help);
             }
         }
         for (key, bytes) in [("max_bytes", max_bytes), ("soft_bytes", soft_bytes)] {
-            if let Some(bytes) = bytes.as_ref().filter(|bytes| bytes.value.0 == 0) {
+            if bytes == Some(Bytes(0)) {
                 let message = format!("`{key}: 0B`: nothing could ever pass");
-                self.wrong("E0133", &bytes.place, message, "write how many bytes the edge may hold");
+                self.wrong("E0133", connection.place_of(key), message, "write how many bytes the edge may hold");
             }
         }
         if let (Some(soft), Some(hard)) = (soft_bytes, max_bytes)
-            && soft.value > hard.value
+            && soft > hard
         {
-            self.wrong("E0133", &soft.place, "the soft mark is above the hard one", "write less than `max_bytes`");
-        }
-        Admission {
-            soft: soft_capacity.as_ref().map(|p| p.value),
-            max_bytes: max_bytes.as_ref().map(|p| p.value.0),
-            soft_bytes: soft_bytes.as_ref().map(|p| p.value.0),
-            soft_evict: soft_evict.as_ref().is_some_and(|p| p.value),
-            lane: urgent_capacity.as_ref().map_or(0, |p| p.value),
-            largest: largest(spec),
+            let place = connection.place_of("soft_bytes");
+            self.wrong("E0133", place, "the soft mark is above the hard one", "write less than `max_bytes`");
         }
     }
 }

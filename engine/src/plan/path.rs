@@ -6,6 +6,7 @@ use super::{EdgePlan, NodePlan, PathPlan};
 use crate::base::error::suggest;
 use crate::base::policy::JoinPolicy;
 use crate::base::policy::OnMiss;
+use crate::base::unit::Span;
 use crate::exec::stage::Rules;
 use crate::plan::registry::Role;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -211,7 +212,7 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
                 found.paths.set(source, (deadline, paths[index].on_miss, index));
             }
         }
-        found.max_age = nodes[at].in_edges.iter().map(|e| edges[*e].max_age).collect();
+        found.max_age = nodes[at].in_edges.iter().map(|e| edges[*e].policy.max_age.map(Span::as_nanos)).collect();
         if !nodes[at].in_edges.is_empty() && !found.is_empty() {
             nodes[at].stage.rules = found;
         }

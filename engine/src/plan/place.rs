@@ -228,7 +228,8 @@ fn seat_light(nodes: &mut [NodePlan], edges: &[EdgePlan], seats: &mut [Option<Se
     edges.iter().for_each(|edge| feeds[edge.from].push(edge));
     for at in (0..nodes.len()).rev().filter(|at| seats[*at].is_none()).collect::<Vec<_>>() {
         let seated = || feeds[at].iter().filter_map(|edge| Some((edge, on_cpu(&seats[edge.to])?)));
-        let holds_up = |edge: &EdgePlan, seat| edge.when_full.is_lossy() && heavy.contains(&seat) && calm.is_some();
+        let holds_up =
+            |edge: &EdgePlan, seat| edge.policy.when_full.is_lossy() && heavy.contains(&seat) && calm.is_some();
         let found = match (seated().find(|(edge, seat)| holds_up(edge, *seat)), calm) {
             (Some((edge, _)), Some(calm)) => Some((Why::Apart(edge.to), calm)),
             _ => seated().next().map(|(edge, seat)| (Why::Feeds(edge.to), seat)),

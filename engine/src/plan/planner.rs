@@ -48,7 +48,7 @@ fn settle_stages(nodes: &mut [NodePlan], edges: &[EdgePlan], workers: &[WorkerPl
         node.stage.joins = node.has_skew();
         node.stage.buffer = node.in_edges.iter().map(|edge| edges[*edge].buffer).max().unwrap_or(0);
         let mut out = node.outputs.iter().flat_map(|out| &out.edges);
-        node.stage.refuses = out.any(|edge| edges[*edge].when_full == WhenFull::Fail);
+        node.stage.refuses = out.any(|edge| edges[*edge].policy.when_full == WhenFull::Fail);
         if workers[node.worker].schedule != Schedule::Deadline {
             node.stage.urgency = BySource::default();
         }
@@ -210,7 +210,7 @@ impl Planner<'_> {
     /// a problem, the order of the file, so that the nodes' own problems are found too.
     fn order(&mut self, links: &[Link]) -> Vec<usize> {
         let spec = self.spec;
-        let lossy = |link: &Link| spec.nodes[link.to].inputs[link.input].when_full.value.is_lossy();
+        let lossy = |link: &Link| spec.nodes[link.to].inputs[link.input].policy.when_full.is_lossy();
         let graph = |keep: &dyn Fn(&Link) -> bool| {
             let mut graph = DiGraph::<(), ()>::new();
             let at: Vec<NodeIndex> = spec.nodes.iter().map(|_| graph.add_node(())).collect();
@@ -344,7 +344,7 @@ impl Planner<'_> {
             edge.from_port = port;
             edge.from_name = format!("{}/{}", producer.name, producer.outputs[port].name);
             edge.spec = producer.outputs[port].spec.clone();
-            edge.admission.largest = largest(edge.spec.as_ref());
+            edge.largest = largest(edge.spec.as_ref());
             let want = consumer.inputs.iter().find(|(input, _)| input == name).and_then(|(_, want)| want.as_ref());
             keeps[at] = self.fits(edge, given, want, &connection.place);
         }

@@ -3,9 +3,8 @@
 use super::effort::Effort;
 use super::planner::Planner;
 use super::{EdgePlan, Memory, NodePlan, OutputPlan};
-use crate::base::error::{Place, Problem};
-use crate::base::policy::WhenFull;
-use crate::base::policy::{JoinPolicy, Pick};
+use crate::base::error::Place;
+use crate::base::policy::{EdgePolicy, JoinPolicy, Pick, WhenFull};
 use crate::base::unit::show_bytes;
 use crate::edge::BURST;
 use crate::file::spec::NodeSpec;
@@ -30,41 +29,31 @@ impl Planner<'_> {
             // Several bursts of room where threads meet, and never more than a few MiB of default buffering.
             let (most, budget) = if edge.crossing { (4 * BURST, 16 << 20) } else { (BURST, 4 << 20) };
             let default = (budget / bytes).clamp(4, most).max(emits).max(batch);
-            edge.capacity_written = written.is_some_and(|w| w.capacity.is_some());
-            edge.capacity = match (edge.when_full, written.and_then(|w| w.capacity.as_ref())) {
-                (WhenFull::Latest, Some(capacity)) if capacity.value != 1 => {
-                    self.problems.push(
-                        Problem::new(
-                            "E0133",
-                            capacity.place.clone(),
-                            "an edge with `when_full: latest` holds one message",
-                        )
-                        .help("remove `capacity`, or choose `drop_oldest`"),
-                    );
+            let place = |key: &str| written.map_or(&specs[edge.to].place, |written| written.place_of(key));
+            let need = emits.max(batch);
+            edge.capacity = match (edge.policy.when_full, edge.policy.capacity) {
+                (WhenFull::Latest, Some(2..)) => {
+                    let message = "an edge with `when_full: latest` holds one message";
+                    self.wrong("E0133", place("capacity"), message, "remove `capacity`, or choose `drop_oldest`");
                     1
                 }
                 (WhenFull::Latest, _) => 1,
                 (_, Some(capacity)) => {
-                    let need = emits.max(batch);
-                    if capacity.value < need {
-                        let message =
-                            format!("capacity {} is below the {need} messages that move at once", capacity.value);
-                        self.problems.push(
-                            Problem::new("E0133", capacity.place.clone(), message)
-                                .help(format!("write at least {need}")),
-                        );
+                    if capacity < need {
+                        let message = format!("capacity {capacity} is below the {need} messages that move at once");
+                        self.wrong("E0133", place("capacity"), message, format!("write at least {need}"));
                     }
-                    capacity.value
+                    capacity
                 }
                 (_, None) => default,
             };
             let marks = [
-                ("soft_capacity", written.and_then(|w| w.soft_capacity.as_ref()), 1, edge.capacity),
-                ("urgent_capacity", written.and_then(|w| w.urgent_capacity.as_ref()), emits, usize::MAX),
+                ("soft_capacity", edge.policy.soft_capacity, 1, edge.capacity),
+                ("urgent_capacity", edge.policy.urgent_capacity, emits, usize::MAX),
             ];
             for (key, mark, least, most) in marks {
-                if let Some(mark) = mark.filter(|mark| mark.value < least || mark.value > most) {
-                    let (message, help) = if mark.value < least {
+                if let Some(mark) = mark.filter(|mark| *mark < least || *mark > most) {
+                    let (message, help) = if mark < least {
                         (
                             format!("`{key}` is below the {least} messages that move at once"),
                             format!("write at least {least}"),
@@ -75,10 +64,10 @@ impl Planner<'_> {
                             "write less, or a larger `capacity`".into(),
                         )
                     };
-                    self.problems.push(Problem::new("E0133", mark.place.clone(), message).help(help));
+                    self.wrong("E0133", place(key), message, help);
                 }
             }
-            edge.buffer = edge.capacity + edge.admission.lane + BURST * emits;
+            edge.buffer = edge.capacity + edge.policy.lane() + BURST * emits;
         }
     }
 
@@ -136,14 +125,18 @@ impl Planner<'_> {
             let parted = ways.iter().flatten().find(|loss| !ways.iter().all(|way| way.contains(loss)));
             let Some(loss) = parted else { continue };
             let why = match *loss {
-                Loss::Edge(e) if edges[e].max_age.is_some() => {
+                Loss::Edge(e) if edges[e].policy.max_age.is_some() => {
                     format!("`{}` loses what is older than its `max_age`", edges[e].to_name)
                 }
-                Loss::Edge(e) if edges[e].admission.lane > 0 => {
+                Loss::Edge(e) if edges[e].policy.lane() > 0 => {
                     format!("urgent messages overtake others on the edge from `{}`", edges[e].from_name)
                 }
                 Loss::Edge(e) => {
-                    format!("the edge from `{}` may lose messages ({})", edges[e].from_name, edges[e].when_full.name())
+                    format!(
+                        "the edge from `{}` may lose messages ({})",
+                        edges[e].from_name,
+                        edges[e].policy.when_full.name()
+                    )
                 }
                 Loss::Node(n) if nodes[n].stage.rule.policy == JoinPolicy::Sample => {
                     format!("`{}` samples, and lets go what comes before the first of its other inputs", nodes[n].name)
@@ -423,7 +416,8 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
         if !effort.allows(4) {
             break;
         }
-        if edges[at].when_full != WhenFull::Block || edges[at].max_age.is_some() || edges[at].admission.lane > 0 {
+        let EdgePolicy { when_full, max_age, .. } = edges[at].policy;
+        if when_full != WhenFull::Block || max_age.is_some() || edges[at].policy.lane() > 0 {
             found.insert(Loss::Edge(at));
         }
         let from = edges[at].from;
@@ -493,7 +487,7 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
                 JoinPolicy::ByTime => BURST + 1,
                 _ => 0,
             };
-            let places = edge.capacity + edge.admission.lane;
+            let places = edge.capacity + edge.policy.lane();
             total = total.saturating_add(places + BURST.min(places) + input.holds + kept + 1);
             if nodes[edge.to].copies.is_some() {
                 continue;
@@ -512,11 +506,11 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
 /// own.
 fn edge_bytes(edge: &EdgePlan, consumer: &NodePlan) -> usize {
     let (message, run) = (edge.ty.message, size_of::<Run>());
-    let EdgePlan { capacity, admission, buffer, .. } = edge;
-    let (places, each, buffers) = if edge.crossing || admission.looks() {
+    let EdgePlan { capacity, policy, buffer, .. } = edge;
+    let (places, each, buffers) = if edge.crossing || policy.looks() {
         // A ring of messages and one of runs, or a queue of both, whose places have numbers; what the producer fills and the consumer
         // empties lie beside it.
-        (capacity + admission.lane, message + run + size_of::<usize>(), 2)
+        (capacity + policy.lane(), message + run + size_of::<usize>(), 2)
     } else {
         // The buffers that go round, and the edge's runs.
         (buffer + 1, run, 3)

@@ -428,7 +428,7 @@ impl Running {
                     from: edge.from_name.clone(),
                     to: edge.to_name.clone(),
                     capacity: edge.capacity,
-                    when_full: edge.when_full,
+                    when_full: edge.when_full(),
                     crossing: edge.crossing,
                     sent: shared.producer.moved.get(),
                     received: shared.consumer.moved.get(),

@@ -107,13 +107,13 @@ impl Plan {
                 index: i,
                 name: format!("{} -> {}", edge.from_name, edge.to_name),
                 capacity: edge.capacity,
-                when_full: edge.when_full,
                 emits: self.nodes()[edge.from].outputs[edge.from_port].emits,
-                admission: edge.admission,
                 buffer: edge.buffer,
                 shared: edges[i].clone(),
                 producer_bell: bells[from].clone(),
                 consumer_bell: bells[to].clone(),
+                policy: edge.policy,
+                largest: edge.largest,
             };
             if edge.crossing {
                 let (tx, rx) = (edge.ty.connect.crossing)(&params);
@@ -196,9 +196,9 @@ impl Plan {
         }
         let live = plan.in_edges.iter().filter_map(|e| {
             let edge = &self.edges()[*e];
-            let (every, on_gap) = edge.expect_every?;
+            let every = edge.policy.expect_every?.as_nanos();
             let name = format!("{} -> {}", edge.from_name, edge.to_name);
-            Some(Liveness::new(edges[*e].clone(), *e, name, every, on_gap))
+            Some(Liveness::new(edges[*e].clone(), *e, name, every, edge.policy.on_gap))
         });
         let behind = plan.outputs.iter().flat_map(|output| &output.edges);
         let links = Links {

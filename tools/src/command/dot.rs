@@ -31,11 +31,11 @@ pub fn show_dot(plan: &Plan) -> String {
     for edge in plan.edges() {
         let node = |name: &str| quoted(name.split('/').next().unwrap_or(name));
         let mut label = edge.spec.as_ref().map_or_else(|| "a plain value".to_string(), ToString::to_string);
-        if edge.when_full != WhenFull::Block {
-            let _ = write!(label, "\n{}", edge.when_full.name());
+        if edge.when_full() != WhenFull::Block {
+            let _ = write!(label, "\n{}", edge.when_full().name());
         }
         // What crosses threads is drawn bold, what may be lost dashed.
-        let style = match (edge.crossing, edge.when_full.is_lossy()) {
+        let style = match (edge.crossing, edge.when_full().is_lossy()) {
             (true, true) => ", style=\"bold,dashed\"",
             (true, false) => ", style=bold",
             (false, true) => ", style=dashed",

@@ -44,9 +44,9 @@ pub fn show_why(plan: &Plan) -> String {
     }
     let mut edges = Reasons::default();
     for edge in plan.edges() {
-        let why = if edge.capacity_written {
+        let why = if edge.is_capacity_written() {
             "as written"
-        } else if edge.when_full == WhenFull::Latest {
+        } else if edge.when_full() == WhenFull::Latest {
             "the latest message is one message"
         } else if edge.crossing {
             "four bursts where threads meet, less where messages are large (16 MiB in all)"
@@ -130,7 +130,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "to": edge.to_name,
             "carries": edge.spec.as_ref().map(ToString::to_string),
             "capacity": edge.capacity,
-            "when_full": edge.when_full.name(),
+            "when_full": edge.when_full().name(),
             "crossing": edge.crossing,
         })
     });
@@ -201,7 +201,7 @@ fn edges(text: &mut String, plan: &Plan) {
             edge.to_name.clone(),
             edge.spec.as_ref().map_or_else(|| "a plain value".into(), ToString::to_string),
             edge.capacity.to_string(),
-            edge.when_full.name().into(),
+            edge.when_full().name().into(),
             if edge.crossing { "threads".into() } else { String::new() },
         ]);
     }

@@ -2,9 +2,9 @@
 
 use super::{Gang, Kit, OutputKit, Wired};
 use crate::base::error::suggest;
-use crate::base::policy::WhenFull;
+use crate::base::policy::{EdgePolicy, WhenFull};
 use crate::edge::BURST;
-use crate::edge::{Admission, Params};
+use crate::edge::Params;
 use crate::exec::endpoint::{Berth, Moored, Way};
 use crate::exec::shared::RunShared;
 use crate::handle::{Inlet, InletPlan, Outlet, TAP_HOLDS, Tap, Tapped};
@@ -29,7 +29,7 @@ pub(super) fn moor(kit: &mut Kit, plan: &Plan, run: &Arc<RunShared>) -> Option<M
         return None;
     }
     let node = &plan.nodes()[kit.node];
-    let when_full = node.in_edges.first().map_or(WhenFull::Block, |edge| plan.edges()[*edge].when_full);
+    let when_full = node.in_edges.first().map_or(WhenFull::Block, |edge| plan.edges()[*edge].when_full());
     // The program fills what it sends, so the buffers are its own to give.
     let pool = kit.outputs.first_mut().and_then(|out| out.pool.take());
     let (name, run, bell) = (kit.name.clone(), run.clone(), run.bell(node.worker));
@@ -88,13 +88,13 @@ impl Wired {
             index: usize::MAX,
             name: format!("{name} -> tap"),
             capacity: hold,
-            when_full: WhenFull::DropNewest,
             emits,
-            admission: Admission::default(),
             buffer: BURST * emits,
             shared: Arc::default(),
             producer_bell: self.shared.bell(worker),
             consumer_bell: bell,
+            policy: EdgePolicy { when_full: WhenFull::DropNewest, ..EdgePolicy::default() },
+            largest: 0,
         };
         // After a source was replaced, fewer outputs are wired than were planned.
         if let Some(wired) = kit.outputs.iter_mut().find(|wired| wired.name == out.name) {
