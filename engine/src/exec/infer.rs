@@ -13,14 +13,13 @@ mod side;
 mod streams;
 
 use crate::base::error::PlanErrors;
-use crate::base::policy::OnError;
 use crate::base::unit::Span;
 use crate::edge::{Reason, State};
 use crate::exec::infer::flight::Flight;
 use crate::exec::infer::side::{Side, batches, emit_rows};
 use crate::exec::infer::streams::{Anew, Streams};
 use crate::exec::stage::{
-    Common, Ended, Peak, Stage, Standing, Trouble, Turn, blocked, guarded, note_skew, refuse, sift,
+    Common, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, guarded, note_skew, refuse, sift,
 };
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
@@ -281,8 +280,6 @@ struct InferStage<B: Backend> {
     /// When a batch is to close; 0 while none waits. And how much later than that its call began.
     closes: u64,
     late: Peak,
-    gone: Option<Reason>,
-    ended: bool,
 }
 
 impl<B: Backend> InferStage<B> {
@@ -345,8 +342,6 @@ impl<B: Backend> InferStage<B> {
             closes: 0,
             late: Peak::default(),
             stride: batch.stride.unwrap_or(batch.max).clamp(1, batch.max),
-            gone: None,
-            ended: false,
             prepared,
         })
     }
@@ -540,7 +535,7 @@ impl<B: Backend> InferStage<B> {
         let leave = flight.leaving();
         self.held.drain(..leave as usize);
         self.origins.drain(..(leave as usize).min(self.origins.len()));
-        self.common.counts.held.add(leave.wrapping_neg());
+        self.common.counts.held.sub(leave);
         self.common.counts.failed.add(leave);
         self.spare.push(flight);
         self.fail(cx, Trouble::error("emit", &NodeErrorKind::EdgeFull { edge }.into()));
@@ -610,8 +605,7 @@ impl<B: Backend> InferStage<B> {
             let admitted = if self.common.refuses && self.most > 1 { self.emit.ports.admit() } else { Ok(()) };
             admitted.map_err(|full| Trouble::error("emit", &full))
         });
-        // Negative, in a counter that wraps: held messages leave.
-        self.common.counts.held.add(leave.wrapping_neg());
+        self.common.counts.held.sub(leave);
         let ok = outcome.is_ok();
         // Rows were staged in the order of the messages; their ledgers differ, so each is a portion of its own.
         for (run, since) in flight.runs.iter().filter(|_| ok) {
@@ -668,22 +662,18 @@ impl<B: Backend> InferStage<B> {
         // What was on its way is lost with the session.
         let lost: u64 = self.flights.iter().map(Flight::leaving).sum();
         self.common.counts.failed.add(lost);
-        self.common.counts.held.add(lost.wrapping_neg());
+        self.common.counts.held.sub(lost);
         self.spare.extend(self.flights.drain(..));
         if self.common.rest(cx) {
             return;
         }
-        let counts = &self.common.counts;
-        let reason =
-            if self.common.policy.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
         // What the batch still holds was taken and will never be done.
         let held = self.held.len() as u64;
-        counts.failed.add(held);
-        counts.held.add(held.wrapping_neg());
+        self.common.counts.failed.add(held);
+        self.common.counts.held.sub(held);
         self.held.clear();
         self.origins.clear();
-        self.gone = Some(reason);
-        self.common.tell_detached();
+        let reason = self.common.gone();
         self.emit.ports.each(&mut |port| port.close(true));
         self.intake.discard(reason);
     }
@@ -694,6 +684,8 @@ impl<B: Backend> InferStage<B> {
         if cx.read() < due && !cx.is_stopping() {
             return Turn::Idle(due);
         }
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
         let built = guarded("build", || {
             let (mut session, wakes) = begin::<B>(&self.prepared, self.max, cx)?;
             session.resume(&self.figures);
@@ -744,24 +736,14 @@ impl<B: Backend> InferStage<B> {
 
 impl<B: Backend> Stage for InferStage<B> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
-        if self.ended {
-            return Turn::Done;
-        }
-        if let Some(reason) = self.gone {
-            if self.intake.discard(reason) {
-                return Turn::Worked;
-            }
-            if !self.intake.is_drained() {
-                return Turn::Idle(u64::MAX);
-            }
-            self.ended = true;
-            return Turn::Done;
+        match self.common.life {
+            Life::Open => {}
+            Life::Resting(due) => return self.rise(due, cx),
+            Life::Gone(reason) => return self.common.drain(&mut self.intake, reason),
+            Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        if let Some(due) = self.common.resting() {
-            return self.rise(due, cx);
-        }
         if self.has_landed(cx) {
             if self.emit.ports.room(1, &mut || cx.read()) == 0 {
                 return blocked(&mut self.emit.ports, &self.common.counts);
@@ -777,7 +759,7 @@ impl<B: Backend> Stage for InferStage<B> {
             if ending && self.flights.is_empty() {
                 self.emit.ports.each(&mut |port| port.close(state == State::Failed));
                 // Partners of inputs that have ended are lost.
-                self.gone = Some(Reason::Unmatched);
+                self.common.life = Life::Gone(Reason::Unmatched);
                 return Turn::Worked;
             }
             let (wake, reset) = self.common.listen(self.intake.due(), cx);
@@ -823,12 +805,8 @@ impl<B: Backend> Stage for InferStage<B> {
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         let now = cx.mark();
-        let at_once = Standing { ready: true, due: 0, pressed: false };
-        if let Some(due) = self.common.resting() {
-            return if now < due && !cx.is_stopping() { Standing::IDLE } else { at_once };
-        }
-        if self.ended || self.gone.is_some() {
-            return at_once;
+        if let Some(standing) = self.common.standing_without_node(now, cx) {
+            return standing;
         }
         if self.has_landed(cx) {
             let mut pressed = false;
@@ -838,7 +816,7 @@ impl<B: Backend> Stage for InferStage<B> {
         }
         if self.held.is_empty() && self.intake.ready(1) == 0 {
             let has_turn = self.intake.has_freed() || self.intake.state() != State::Open;
-            return if has_turn { at_once } else { Standing::IDLE };
+            return if has_turn { Standing::AT_ONCE } else { Standing::IDLE };
         }
         let since = self.common.ready_since(now);
         let mut pressed = false;

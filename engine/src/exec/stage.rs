@@ -138,6 +138,8 @@ pub(crate) struct Standing {
 impl Standing {
     /// Of a stage that has nothing to work on.
     pub(crate) const IDLE: Standing = Standing { ready: false, due: u64::MAX, pressed: false };
+    /// Of a stage that is soon done with what is no node's work, while others wait for it.
+    pub(crate) const AT_ONCE: Standing = Standing { ready: true, due: 0, pressed: false };
 }
 
 /// What a stage leaves behind.
@@ -149,7 +151,7 @@ pub(crate) struct Ended {
 
 /// Whether the node is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+pub(crate) enum Life {
     Open,
     /// The node has failed and is to be built again at this time.
     Resting(u64),
@@ -190,7 +192,7 @@ pub(crate) struct Common {
     pub(crate) most: usize,
     /// Of the turn's calls: which messages were in no call before, a bit for each input.
     fresh: Vec<u16>,
-    life: Life,
+    pub(crate) life: Life,
     /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`,
     /// `singled` and `traced` in one question, asked once a turn.
     special: bool,
@@ -387,16 +389,21 @@ impl Common {
     }
 
     /// What becomes of the node's inputs after it failed.
-    fn gone(&mut self) -> Reason {
-        let reason = if self.policy.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
+    pub(crate) fn gone(&mut self) -> Reason {
+        let reason = self.loss_of_inputs();
         self.life = Life::Gone(reason);
         self.tell_detached();
         reason
     }
 
+    /// Why messages are lost that a node which has failed was to take.
+    fn loss_of_inputs(&self) -> Reason {
+        if self.policy.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone }
+    }
+
     /// Tells that the node is out and the rest goes on, where its policy says so.
     #[cold]
-    pub(crate) fn tell_detached(&self) {
+    fn tell_detached(&self) {
         if self.policy.on_error == OnError::Detach {
             let node = self.node;
             self.shared.notice(|| Noticed::Detached { node });
@@ -418,12 +425,6 @@ impl Common {
         let number = self.counts.done.get() + self.counts.failed.get();
         cx.shared.fail(Failure { node: self.node, call: "restart", number, text, panicked: false }, OnError::Stop);
         false
-    }
-
-    /// When the node is to be built again, while it rests.
-    #[inline]
-    pub(crate) fn resting(&self) -> Option<u64> {
-        if let Life::Resting(due) = self.life { Some(due) } else { None }
     }
 
     /// The node has been built again.
@@ -448,20 +449,37 @@ impl Common {
         }
     }
 
+    /// What a schedule asks of a stage that has no node, or one that rests; `None` where the node is there.
+    pub(crate) fn standing_without_node(&self, now: u64, cx: &Cx) -> Option<Standing> {
+        match self.life {
+            Life::Open => None,
+            Life::Resting(due) if now < due && !cx.is_stopping() => Some(Standing::IDLE),
+            Life::Resting(_) | Life::Gone(_) | Life::Ended => Some(Standing::AT_ONCE),
+        }
+    }
+
+    /// The turn of a stage whose node is gone: what comes is lost and counted, so that no producer waits for it.
+    pub(crate) fn drain(&mut self, intake: &mut impl Intake, reason: Reason) -> Turn {
+        if intake.discard(reason) {
+            Turn::Worked
+        } else if intake.is_drained() {
+            self.life = Life::Ended;
+            Turn::Done
+        } else {
+            Turn::Idle(u64::MAX)
+        }
+    }
+
     /// What a schedule asks of a stage with inputs.
     fn standing_of(&mut self, intake: &mut impl Intake, pressed: bool, cx: &mut Cx) -> Standing {
         let now = cx.mark();
-        // What is no node's work is soon done, and others wait for it.
-        let at_once = Standing { ready: true, due: 0, pressed: false };
-        match self.life {
-            Life::Open => {}
-            Life::Resting(due) if now < due && !cx.is_stopping() => return Standing::IDLE,
-            Life::Resting(_) | Life::Gone(_) | Life::Ended => return at_once,
+        if let Some(standing) = self.standing_without_node(now, cx) {
+            return standing;
         }
         if intake.ready(1) == 0 {
             // A join may have lost what had no partner: its producer has room again, and the next turn is to say so.
             let has_turn = intake.has_freed() || intake.state() != State::Open;
-            return if has_turn { at_once } else { Standing::IDLE };
+            return if has_turn { Standing::AT_ONCE } else { Standing::IDLE };
         }
         let mut due = None;
         intake.peek(&mut |header| due = Some(self.due_of(Some(header), now)));

@@ -41,6 +41,12 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Takes away of what was added; only the one writer may call it.
+    #[inline]
+    pub(crate) fn sub(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
+    }
+
     /// Adds one and says what that makes; only the one writer may call it.
     #[inline]
     pub(crate) fn count(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! What gives a node its messages: the burst, the stamps, the books, and the loop that runs once per message.
 
-use super::{Common, Fault, Life, PROBE, PROBE_ALONE, SLOW_NS, Trouble, Turn, count_misses, guarded, sift};
+use super::{Common, Fault, Life, PROBE, PROBE_ALONE, SLOW_NS, Trouble, count_misses, guarded, sift};
 use crate::base::policy::OnError;
 use crate::edge::Reason;
 use crate::exec::worker::Cx;
@@ -483,9 +483,7 @@ impl<I: Intake> Feed<I> {
         }
         self.intake.received(given);
         if unfinished > 0 {
-            let reason =
-                if common.policy.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone };
-            self.intake.lose(reason, unfinished as u64);
+            self.intake.lose(common.loss_of_inputs(), unfinished as u64);
         }
         common.blocked_since = 0;
     }
@@ -494,18 +492,5 @@ impl<I: Intake> Feed<I> {
     pub(super) fn ended(&mut self) -> Life {
         self.intake.discard(Reason::Unmatched);
         if self.intake.is_drained() { Life::Ended } else { Life::Gone(Reason::Unmatched) }
-    }
-
-    /// The turn of a stage whose node is gone: what comes is lost and counted, so that no producer waits for it.
-    pub(super) fn drain(&mut self, common: &mut Common, reason: Reason) -> Turn {
-        let found = self.intake.discard(reason);
-        if found {
-            Turn::Worked
-        } else if self.intake.is_drained() {
-            common.life = Life::Ended;
-            Turn::Done
-        } else {
-            Turn::Idle(u64::MAX)
-        }
     }
 }

@@ -297,7 +297,7 @@ impl<N: Sink> SinkStage<N> {
                     Turn::Worked
                 });
             }
-            Life::Gone(reason) => return self.feed.drain(&mut self.common, reason),
+            Life::Gone(reason) => return self.common.drain(&mut self.feed.intake, reason),
             Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);

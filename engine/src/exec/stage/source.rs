@@ -272,11 +272,11 @@ impl<N: Source> Stage for SourceStage<N> {
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         let now = cx.mark();
-        match self.common.life {
-            Life::Open if now < self.due && !self.is_woken() && !cx.is_stopping() => return Standing::IDLE,
-            Life::Open => {}
-            Life::Resting(due) if now < due && !cx.is_stopping() => return Standing::IDLE,
-            _ => return Standing { ready: true, due: 0, pressed: false },
+        if let Some(standing) = self.common.standing_without_node(now, cx) {
+            return standing;
+        }
+        if now < self.due && !self.is_woken() && !cx.is_stopping() {
+            return Standing::IDLE;
         }
         // A source that is called at certain times began its next message then.
         let begun = if self.due == 0 || self.due > now { now } else { self.due };

@@ -164,7 +164,7 @@ impl<N: Transform> TransformStage<N> {
                     Turn::Worked
                 })
             }
-            Life::Gone(reason) => self.feed.drain(&mut self.common, reason),
+            Life::Gone(reason) => self.common.drain(&mut self.feed.intake, reason),
             Life::Open | Life::Ended => Turn::Done,
         }
     }
