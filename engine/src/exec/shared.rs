@@ -64,8 +64,21 @@ pub(crate) struct Command {
     pub(crate) value: f64,
 }
 
-/// Why a run did not begin: the node that could not be built, or what the system refused.
-pub(crate) type NotBegun = Result<(usize, String), String>;
+/// A node that could not be built, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BuildError {
+    pub(crate) node: usize,
+    pub(crate) text: String,
+}
+
+/// Why a run did not begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StartError {
+    /// A node could not be built, or not in time.
+    Build(BuildError),
+    /// What the system refused.
+    Refused(String),
+}
 
 /// What all workers of a run share.
 pub(crate) struct RunShared {
@@ -119,7 +132,7 @@ struct Gate {
 struct GateState {
     built: usize,
     pinned: Vec<Option<Pinned>>,
-    errors: Vec<(usize, String)>,
+    errors: Vec<BuildError>,
     go: Option<bool>,
 }
 
@@ -332,7 +345,7 @@ impl RunShared {
     }
 
     /// A worker has built its nodes, or not; waits for all others and says whether the run begins.
-    pub(crate) fn built(&self, worker: usize, pinned: Pinned, error: Option<(usize, String)>) -> bool {
+    pub(crate) fn built(&self, worker: usize, pinned: Pinned, error: Option<BuildError>) -> bool {
         let mut state = lock(&self.started.state);
         state.built += 1;
         state.pinned[worker] = Some(pinned);
@@ -353,7 +366,7 @@ impl RunShared {
         workers: usize,
         within: Duration,
         refuse: impl FnOnce(&[Option<Pinned>]) -> Option<String>,
-    ) -> Result<(Vec<Pinned>, Instant), NotBegun> {
+    ) -> Result<(Vec<Pinned>, Instant), StartError> {
         let state = lock(&self.started.state);
         let waiting = self.started.changed.wait_timeout_while(state, within, |state| state.built < workers);
         let (mut state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
@@ -362,10 +375,10 @@ impl RunShared {
             self.started.changed.notify_all();
             // What failed says more than who waits.
             if let Some(error) = state.errors.first().cloned() {
-                return Err(Ok(error));
+                return Err(StartError::Build(error));
             }
             let text = format!("it has not been built within {} (`run.start`)", show_ns(nanos(within)));
-            return Err(Ok((self.at[worker].node().unwrap_or(0), text)));
+            return Err(StartError::Build(BuildError { node: self.at[worker].node().unwrap_or(0), text }));
         }
         let refused = refuse(&state.pinned);
         let error = state.errors.first().cloned();
@@ -374,8 +387,8 @@ impl RunShared {
         let pinned = state.pinned.iter().cloned().map(Option::unwrap_or_default).collect();
         self.started.changed.notify_all();
         match (error, refused) {
-            (Some(error), _) => Err(Ok(error)),
-            (None, Some(refused)) => Err(Err(refused)),
+            (Some(error), _) => Err(StartError::Build(error)),
+            (None, Some(refused)) => Err(StartError::Refused(refused)),
             (None, None) => Ok((pinned, begun)),
         }
     }

@@ -11,8 +11,7 @@ use crate::base::policy::Wait;
 use crate::exec::mailbox::Subject;
 use crate::exec::mailbox::{Mailbox, Part};
 use crate::exec::scheduler::Crew;
-use crate::exec::shared::At;
-use crate::exec::shared::{Command, RunShared};
+use crate::exec::shared::{At, BuildError, Command, RunShared};
 use crate::exec::stage::{Common, Ended, Stage, Turn};
 use crate::host::clock::{Clock, Watch};
 use crate::host::cpu::{self, Place};
@@ -400,7 +399,7 @@ impl Idler {
 }
 
 /// Builds one worker's stages on its thread.
-pub(crate) type BuildStages = Box<dyn FnOnce(&mut Cx) -> Result<Vec<Box<dyn Stage>>, (usize, String)> + Send>;
+pub(crate) type BuildStages = Box<dyn FnOnce(&mut Cx) -> Result<Vec<Box<dyn Stage>>, BuildError> + Send>;
 
 /// What a worker needs to begin.
 pub(crate) struct Plan {
@@ -413,12 +412,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Builds the nodes on the calling thread. `Err` names the node that could not be built.
-    pub(crate) fn build(self, cx: &mut Cx) -> Result<Crew, (usize, String)> {
+    /// Builds the nodes on the calling thread.
+    pub(crate) fn build(self, cx: &mut Cx) -> Result<Crew, BuildError> {
         let build = self.build;
         let stages = match crate::exec::stage::guarded("build", || Ok(build(cx))) {
             Ok(built) => built?,
-            Err(trouble) => return Err((self.nodes.first().copied().unwrap_or(0), trouble.into_text())),
+            Err(trouble) => {
+                return Err(BuildError { node: self.nodes.first().copied().unwrap_or(0), text: trouble.into_text() });
+            }
         };
         cx.rest();
         cx.open_mailbox();

@@ -14,7 +14,7 @@ use crate::report::Report;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::events::Events;
-use crate::run::running::{Drain, EdgeStats, IntervalReport, NodeStats, PathStats, Running, Stopper, build_error};
+use crate::run::running::{Drain, EdgeStats, IntervalReport, NodeStats, PathStats, Running, Stopper};
 use crate::run::wire::Wired;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -125,7 +125,7 @@ impl Wired {
                 Ok(crew) => workers.push((crew, cx)),
                 Err(error) => {
                     running.finished = true;
-                    return Err(build_error(&running.plan, error));
+                    return Err(RunError::build(&running.plan, error));
                 }
             }
         }

@@ -1,5 +1,8 @@
 //! Why a graph could not be wired, started or looked into.
 
+use crate::exec::shared::{BuildError, StartError};
+use crate::plan::Plan;
+
 /// Why a graph could not be wired, started or looked into.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -26,4 +29,18 @@ pub enum RunError {
         /// What the system answered.
         source: std::io::Error,
     },
+}
+
+impl RunError {
+    /// With the node's name.
+    pub(crate) fn build(plan: &Plan, error: BuildError) -> RunError {
+        RunError::Build { node: plan.nodes()[error.node].name.clone(), error: error.text }
+    }
+
+    pub(crate) fn start(plan: &Plan, error: StartError) -> RunError {
+        match error {
+            StartError::Build(error) => RunError::build(plan, error),
+            StartError::Refused(refused) => RunError::Refused(format!("{refused} (`strict` is set)")),
+        }
+    }
 }

@@ -528,8 +528,3 @@ impl Drop for Running {
         }
     }
 }
-
-/// What went wrong when a graph was started.
-pub(crate) fn build_error(plan: &Plan, error: (usize, String)) -> RunError {
-    RunError::Build { node: plan.nodes()[error.0].name.clone(), error: error.1 }
-}

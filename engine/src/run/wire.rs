@@ -5,7 +5,7 @@ mod handles;
 use crate::edge::{Buffers, Params, Shared};
 use crate::exec::endpoint::{AnyDock, Moored};
 use crate::exec::planned::{PlannedNode, StageParts, StagePlan};
-use crate::exec::shared::RunShared;
+use crate::exec::shared::{BuildError, RunShared, StartError};
 use crate::exec::stage::{Blueprint, Common, Counts, Judged, Links, Liveness, Stage};
 use crate::exec::worker::{self, Cx};
 use crate::host::clock::Clock;
@@ -24,7 +24,7 @@ use crate::plan::{OutputPlan, Plan};
 use crate::run::error::RunError;
 use crate::run::events::spawn_watch;
 use crate::run::events::{WatchedEdge, Watcher};
-use crate::run::running::{GRACE, Running, build_error};
+use crate::run::running::{GRACE, Running};
 use handles::moor;
 use std::any::Any;
 use std::cell::RefCell;
@@ -222,8 +222,8 @@ impl Plan {
     }
 }
 
-/// Builds a worker's nodes, on its thread. `Err` names the node that could not be built.
-fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<Vec<Box<dyn Stage>>, (usize, String)> {
+/// Builds a worker's nodes, on its thread.
+fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<Vec<Box<dyn Stage>>, BuildError> {
     let Ends { producers, consumers, local } = ends;
     let mut producers: BTreeMap<usize, Box<dyn Any>> =
         producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
@@ -273,7 +273,7 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         cx.enter(node);
         match crate::exec::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),
-            Err(trouble) => return Err((node, trouble.into_text())),
+            Err(trouble) => return Err(BuildError { node, text: trouble.into_text() }),
         }
     }
     Ok(stages)
@@ -342,13 +342,15 @@ impl Wired {
         };
         let (pinned, begun) = match shared.begin(n, plan.start, refused) {
             Ok(begun) => begun,
-            Err(Ok(error)) => {
-                let error = build_error(plan, error);
-                // One that hangs would not end in time either.
-                running.stop_within = running.stop_within.min(GRACE);
+            Err(error) => {
+                let hangs = matches!(error, StartError::Build(_));
+                let error = RunError::start(plan, error);
+                if hangs {
+                    // One that hangs would not end in time either.
+                    running.stop_within = running.stop_within.min(GRACE);
+                }
                 return Err(error);
             }
-            Err(Err(refused)) => return Err(RunError::Refused(format!("{refused} (`strict` is set)"))),
         };
         let refused = pinned.iter().filter_map(|p| p.refused.clone());
         for refused in refused.chain(locked.err()) {

@@ -37,6 +37,24 @@ struct Waits {
     is_finishing: bool,
 }
 
+/// A call of the node that takes no message.
+#[derive(Clone, Copy)]
+enum ExtraCall {
+    /// Nothing more has come for now.
+    Flush,
+    /// No more messages will come.
+    Finish,
+}
+
+impl ExtraCall {
+    fn name(self) -> &'static str {
+        match self {
+            ExtraCall::Flush => "flush",
+            ExtraCall::Finish => "finish",
+        }
+    }
+}
+
 /// When a source began what one or more recorded messages of the turn are made of.
 #[derive(Clone, Copy)]
 struct Noted {
@@ -272,11 +290,13 @@ impl<N: Sink> SinkStage<N> {
         self.feed.intake.discard(reason);
     }
 
-    fn extra(&mut self, cx: &mut Cx, what: &'static str) {
+    /// Makes a call that takes no message.
+    fn call_extra(&mut self, cx: &mut Cx, call: ExtraCall) {
         let node = &mut self.work.node;
-        let outcome = guarded(what, || {
-            let Some(node) = node else { return Ok(()) };
-            if what == "finish" { node.finish() } else { node.flush() }
+        let outcome = guarded(call.name(), || match (node, call) {
+            (None, _) => Ok(()),
+            (Some(node), ExtraCall::Flush) => node.flush(),
+            (Some(node), ExtraCall::Finish) => node.finish(),
         });
         cx.stale();
         if let Err(trouble) = outcome {
@@ -316,7 +336,7 @@ impl<N: Sink> SinkStage<N> {
                 if let (State::Failed, Some(node)) = (state, &mut self.work.node) {
                     node.feeder_failed();
                 }
-                self.extra(cx, "finish");
+                self.call_extra(cx, ExtraCall::Finish);
                 if self.common.life != Life::Open {
                     return Turn::Worked;
                 }
@@ -328,7 +348,7 @@ impl<N: Sink> SinkStage<N> {
                 return Turn::Worked;
             }
             if std::mem::take(&mut self.dirty) {
-                self.extra(cx, "flush");
+                self.call_extra(cx, ExtraCall::Flush);
                 // What it has begun to write now goes on in the next turn.
                 self.waits.due = 0;
             }

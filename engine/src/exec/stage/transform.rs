@@ -31,6 +31,24 @@ struct TransformWork<N: Transform> {
     skew: Option<Hist>,
 }
 
+/// A call of the node that takes no message.
+#[derive(Clone, Copy)]
+enum ExtraCall {
+    /// The time has come that it asked for.
+    Wake,
+    /// No more messages will come.
+    Finish,
+}
+
+impl ExtraCall {
+    fn name(self) -> &'static str {
+        match self {
+            ExtraCall::Wake => "wake",
+            ExtraCall::Finish => "finish",
+        }
+    }
+}
+
 impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     #[inline(never)]
     fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>) -> Result<(), NodeError> {
@@ -108,18 +126,18 @@ impl<N: Transform> TransformStage<N> {
         TransformStage { common, feed: Feed::new(intake), work, again }
     }
 
-    /// Calls `finish` or `wake`. What those send was made from messages of earlier calls, whose terms are not known any more:
-    /// its ledger begins here, its latency with its origin.
-    fn extra(&mut self, cx: &mut Cx, what: &'static str) -> Result<(), ()> {
+    /// Makes a call that takes no message; true if it succeeded. What it sends was made from messages of earlier calls, whose terms
+    /// are not known any more: its ledger begins here, its latency with its origin.
+    fn call_extra(&mut self, cx: &mut Cx, call: ExtraCall) -> bool {
         let (work, refuses) = (&mut self.work, self.common.refuses);
         if let Some(trace) = &work.emit.trace {
             trace.borrow_mut().begin();
         }
-        let outcome = guarded(what, || {
+        let outcome = guarded(call.name(), || {
             let Some(node) = &mut work.node else { return Ok(()) };
-            match what {
-                "finish" => node.finish(&mut work.emit)?,
-                _ => node.wake(&mut work.emit)?,
+            match call {
+                ExtraCall::Wake => node.wake(&mut work.emit)?,
+                ExtraCall::Finish => node.finish(&mut work.emit)?,
             }
             work.emit.ports.commit()?;
             if refuses { work.emit.ports.admit() } else { Ok(()) }
@@ -136,7 +154,7 @@ impl<N: Transform> TransformStage<N> {
             }
         };
         cx.stale();
-        outcome.map_err(|trouble| self.fail(cx, trouble))
+        outcome.map_err(|trouble| self.fail(cx, trouble)).is_ok()
     }
 
     /// Calls `wake` when its time has come; true when it has.
@@ -148,7 +166,7 @@ impl<N: Transform> TransformStage<N> {
         }
         emit.now = Time(cx.mark());
         emit.wake = Time::NEVER;
-        if self.extra(cx, "wake").is_ok() {
+        if self.call_extra(cx, ExtraCall::Wake) {
             self.work.emit.ports.ring();
         }
         true
@@ -176,7 +194,7 @@ impl<N: Transform> TransformStage<N> {
             self.common.note_blocked(cx);
             return blocked(&mut self.work.emit.ports, &self.common.counts);
         }
-        if self.extra(cx, "finish").is_ok() || self.common.life == Life::Open {
+        if self.call_extra(cx, ExtraCall::Finish) || self.common.life == Life::Open {
             self.work.emit.ports.each(&mut |port| port.close(state == State::Failed));
             self.common.life = self.feed.ended();
         }
