@@ -19,7 +19,7 @@ use crate::exec::infer::flight::Flight;
 use crate::exec::infer::side::{Side, batches, emit_rows};
 use crate::exec::infer::streams::{Anew, Streams};
 use crate::exec::stage::{
-    Common, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, guarded, note_skew, refuse, sift,
+    Common, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, filter_burst, guarded, note_skew, refuse,
 };
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
@@ -364,9 +364,9 @@ impl<B: Backend> InferStage<B> {
 
     /// When the messages that are held must go to be in time everywhere, if that is ever.
     fn goes_by(&self, oldest: &Held) -> Option<u64> {
-        let sieve = self.common.sieve.as_ref()?;
+        let filter = self.common.filter.as_ref()?;
         let header = ZipMany::header(&oldest.set, self.common.lead);
-        let done = sieve.done_by(header, self.origins.front());
+        let done = filter.done_by(header, self.origins.front());
         if done == u64::MAX {
             return None;
         }
@@ -421,8 +421,8 @@ impl<B: Backend> InferStage<B> {
         }
         let now = cx.mark();
         self.intake.fill(ready, &mut self.burst);
-        if self.common.sieve.is_some() {
-            sift(&mut self.intake, &mut self.burst, &mut self.common, cx);
+        if self.common.filter.is_some() {
+            filter_burst(&mut self.intake, &mut self.burst, &mut self.common, cx);
         }
         let ready = self.burst.items.len();
         if self.common.joins {
@@ -590,9 +590,9 @@ impl<B: Backend> InferStage<B> {
         if let Some(calls) = self.calls.get_mut(flight.n) {
             calls.add(compute);
         }
-        if let (Some(sieve), Some((first, _))) = (&mut self.common.sieve, flight.runs.first()) {
+        if let (Some(filter), Some((first, _))) = (&mut self.common.filter, flight.runs.first()) {
             let waited = first.is_recorded().then(|| started.saturating_sub(first.sent));
-            sieve.learn(waited, compute, &self.common.counts);
+            filter.learn(waited, compute, &self.common.counts);
         }
         if let Err(trouble) = &outcome {
             cx.shared.backend(self.common.node, |status| {

@@ -16,7 +16,7 @@ const CHOICES: usize = 64;
 const AGAIN: usize = 16;
 
 /// The stages of a worker.
-pub(crate) struct Crew {
+pub(crate) struct Scheduler {
     members: Vec<Member>,
     schedule: Schedule,
     /// Who was the most urgent last.
@@ -33,7 +33,7 @@ struct Member {
     turned_at: u64,
 }
 
-impl Crew {
+impl Scheduler {
     pub(crate) fn new(stages: Vec<Box<dyn Stage>>, nodes: &[usize], schedule: Schedule) -> Self {
         let member = |(stage, node): (Box<dyn Stage>, &usize)| Member {
             stage,
@@ -42,7 +42,7 @@ impl Crew {
             is_quiet: false,
             turned_at: 0,
         };
-        Crew { members: stages.into_iter().zip(nodes).map(member).collect(), schedule, last: 0 }
+        Scheduler { members: stages.into_iter().zip(nodes).map(member).collect(), schedule, last: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -56,25 +56,25 @@ impl Crew {
 
     /// Turns one stage.
     pub(crate) fn turn(&mut self, at: usize, cx: &mut Cx) -> Turn {
-        self.guard(cx, |crew, cx| crew.members[at].stage.turn(cx))
+        self.guard(cx, |scheduler, cx| scheduler.members[at].stage.turn(cx))
     }
 
     /// Turns stages as the schedule says, all of them where none was found to have work.
     pub(crate) fn pass(&mut self, cx: &mut Cx) -> Turn {
-        self.guard(cx, |crew, cx| match crew.schedule {
-            Schedule::RoundRobin => crew.pass_in_turn(cx),
-            Schedule::Deadline => crew.pass_by_deadline(cx),
-            Schedule::Throughput => crew.pass_for_throughput(cx),
+        self.guard(cx, |scheduler, cx| match scheduler.schedule {
+            Schedule::RoundRobin => scheduler.pass_in_turn(cx),
+            Schedule::Deadline => scheduler.pass_by_deadline(cx),
+            Schedule::Throughput => scheduler.pass_for_throughput(cx),
         })
     }
 
     /// Runs turns: a panic that comes out of a node's call becomes that node's failure. A stage guards the calls of a burst
     /// itself; those of one message are guarded here, together, because a guard each would cost as much as the call.
     #[inline(always)]
-    fn guard(&mut self, cx: &mut Cx, turns: impl FnOnce(&mut Crew, &mut Cx) -> Turn) -> Turn {
+    fn guard(&mut self, cx: &mut Cx, turns: impl FnOnce(&mut Scheduler, &mut Cx) -> Turn) -> Turn {
         match catch_unwind(AssertUnwindSafe(|| turns(self, cx))) {
             Ok(turn) => turn,
-            Err(panic) => self.struck(cx, panic),
+            Err(panic) => self.take_panic(cx, panic),
         }
     }
 
@@ -82,8 +82,8 @@ impl Crew {
     /// Goes on with a panic that was no node's.
     #[cold]
     #[inline(never)]
-    fn struck(&mut self, cx: &mut Cx, panic: Box<dyn Any + Send>) -> Turn {
-        if !self.members.iter_mut().any(|member| member.stage.is_struck(&*panic, cx)) {
+    fn take_panic(&mut self, cx: &mut Cx, panic: Box<dyn Any + Send>) -> Turn {
+        if !self.members.iter_mut().any(|member| member.stage.take_panic(&*panic, cx)) {
             resume_unwind(panic);
         }
         Turn::Worked

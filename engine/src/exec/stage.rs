@@ -4,23 +4,23 @@
 //! to its own [`Stage::run`], which the compiler makes once for every concrete stage, so that no call inside it is
 //! indirect. A turn is one bounded piece of work: at most [`BURST`] messages, or as many as take about 20 µs.
 
+mod deadline_filter;
 mod fault;
 mod feed;
 mod liveness;
 mod restart;
-mod sieve;
 mod sink;
 mod source;
 mod transform;
 
 use crate::base::policy::{NodePolicy, OnError, OnGap};
 use crate::edge::BURST;
+pub(crate) use deadline_filter::{BySource, Judged, Peak, Rules, filter_burst};
+use deadline_filter::{DeadlineFilter, count_misses};
 use fault::Fault;
 pub(crate) use liveness::Liveness;
 use restart::Restart;
 pub(crate) use restart::{Again, Blueprint};
-pub(crate) use sieve::{BySource, Judged, Peak, Rules, sift};
-use sieve::{Sieve, count_misses};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
@@ -109,7 +109,7 @@ pub(crate) trait Stage {
 
     /// A panic came out of a turn. Where it was the node's own, in a call of one message that nothing guards, it is the node's
     /// failure and goes no further.
-    fn is_struck(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+    fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let _ = (panic, cx);
         false
     }
@@ -193,7 +193,7 @@ pub(crate) struct Common {
     /// Of the turn's calls: which messages were in no call before, a bit for each input.
     fresh: Vec<u16>,
     pub(crate) life: Life,
-    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `sieve`,
+    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `filter`,
     /// `singled` and `traced` in one question, asked once a turn.
     special: bool,
     /// Mean time of a call, ns; 0 before the first was timed.
@@ -209,7 +209,7 @@ pub(crate) struct Common {
     /// What goes wrong on purpose.
     pub(crate) fault: Option<Box<Fault>>,
     /// Which messages are still worth a call.
-    pub(crate) sieve: Option<Box<Sieve>>,
+    pub(crate) filter: Option<Box<DeadlineFilter>>,
     /// How long a call may take, ns; 0 where nobody minds.
     pub(crate) budget: u64,
     /// Whether an edge fails the node where it has no room for what a call has sent.
@@ -237,8 +237,9 @@ impl Common {
         let Links { counts, live, judged, behind } = links;
         let policy = Box::new(std::mem::take(&mut plan.policy));
         let rules = std::mem::take(&mut plan.rules);
-        let sieves = !rules.is_empty() || policy.is_planted(|fault| fault.drop > 0.0);
-        let sieve = sieves.then(|| Box::new(Sieve::new(rules, plan.buffer, judged, behind, plan.traced)));
+        let is_filtered = !rules.is_empty() || policy.is_planted(|fault| fault.drop > 0.0);
+        let filter =
+            is_filtered.then(|| Box::new(DeadlineFilter::new(rules, plan.buffer, judged, behind, plan.traced)));
         Common {
             node,
             counts,
@@ -261,7 +262,7 @@ impl Common {
             blocked_since: 0,
             lead: plan.rule.lead(),
             fault: policy.fault.clone().map(|spec| Box::new(Fault::new(spec, cx.clock().clone()))),
-            sieve,
+            filter,
             budget: policy.budget_ns().unwrap_or(0),
             refuses: plan.refuses,
             singled: false,
@@ -279,7 +280,7 @@ impl Common {
     /// Settles how calls are made, once it is known what is asked of them.
     fn settle(&mut self) {
         self.singled = self.fault.is_some() || self.budget != 0 || self.refuses;
-        self.special = self.sieve.is_some() || self.singled || self.traced;
+        self.special = self.filter.is_some() || self.singled || self.traced;
     }
 
     fn takes(&mut self, inputs: usize, cx: &mut Cx) {
@@ -305,7 +306,7 @@ impl Common {
     #[inline]
     fn limit(&self, perishable: bool) -> usize {
         // What was taken together with a message that fails would be lost with the node.
-        if (self.is_slow() && (perishable || self.sieve.is_some())) || self.restart.is_some() {
+        if (self.is_slow() && (perishable || self.filter.is_some())) || self.restart.is_some() {
             return 1;
         }
         self.limit
@@ -543,7 +544,7 @@ impl Trouble {
 
 /// Runs an author's code, of a node or a backend: a panic becomes an error of that node. Whatever methods of theirs the engine calls
 /// once a graph has begun go through here; a call of one message, for which that would cost too much, goes through
-/// [`Crew::turn`](crate::exec::scheduler::Crew::turn). `Clone` and `Drop` of a payload run wherever messages move and belong to no node: a panic of
+/// [`Scheduler::turn`](crate::exec::scheduler::Scheduler::turn). `Clone` and `Drop` of a payload run wherever messages move and belong to no node: a panic of
 /// theirs ends the run as a bug.
 #[inline(always)]
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {

@@ -10,7 +10,7 @@ use crate::base::policy::Telemetry;
 use crate::base::policy::Wait;
 use crate::exec::mailbox::Subject;
 use crate::exec::mailbox::{Mailbox, Part};
-use crate::exec::scheduler::Crew;
+use crate::exec::scheduler::Scheduler;
 use crate::exec::shared::{At, BuildError, Command, RunShared};
 use crate::exec::stage::{Common, Ended, Stage, Turn};
 use crate::host::clock::{Clock, Watch};
@@ -413,7 +413,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Builds the nodes on the calling thread.
-    pub(crate) fn build(self, cx: &mut Cx) -> Result<Crew, BuildError> {
+    pub(crate) fn build(self, cx: &mut Cx) -> Result<Scheduler, BuildError> {
         let build = self.build;
         let stages = match crate::exec::stage::guarded("build", || Ok(build(cx))) {
             Ok(built) => built?,
@@ -423,7 +423,7 @@ impl Plan {
         };
         cx.rest();
         cx.open_mailbox();
-        Ok(Crew::new(stages, &self.nodes, self.schedule))
+        Ok(Scheduler::new(stages, &self.nodes, self.schedule))
     }
 }
 
@@ -438,8 +438,8 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Ends a worker's nodes and gathers what they leave.
-    pub(crate) fn of(worker: usize, crew: Crew, mut cx: Cx, bug: Option<String>) -> Self {
-        let ended = crew.end(&mut cx);
+    pub(crate) fn of(worker: usize, scheduler: Scheduler, mut cx: Cx, bug: Option<String>) -> Self {
+        let ended = scheduler.end(&mut cx);
         cx.mailbox.close();
         cx.rest();
         let subjects = std::mem::take(&mut cx.subjects);
@@ -458,9 +458,9 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
     let index = plan.index;
     let (wait, may_spin) = (plan.place.wait, plan.place.may_spin);
     let mut bug = None;
-    let (mut crew, error) = match plan.build(&mut cx) {
-        Ok(crew) => (crew, None),
-        Err(error) => (Crew::new(Vec::new(), &[], Schedule::default()), Some(error)),
+    let (mut scheduler, error) = match plan.build(&mut cx) {
+        Ok(scheduler) => (scheduler, None),
+        Err(error) => (Scheduler::new(Vec::new(), &[], Schedule::default()), Some(error)),
     };
     let go = shared.built(index, pinned, error);
     if go {
@@ -468,14 +468,14 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
         let mut idler = Idler::new(wait, may_spin, bell);
         // Node code is guarded call by call; what panics here is our own, and must not hang the others.
         if let Err(trouble) = crate::exec::stage::guarded("run", || {
-            crew.run(&mut cx, &mut idler);
+            scheduler.run(&mut cx, &mut idler);
             Ok(())
         }) {
             bug = Some(trouble.into_text());
             shared.abort();
         }
     }
-    Outcome::of(index, crew, cx, bug)
+    Outcome::of(index, scheduler, cx, bug)
 }
 
 /// Starts a worker's thread.

@@ -3,7 +3,7 @@
 //! For programs that have a loop of their own (a control loop, a game loop, another runtime) and for clocks that are not the
 //! machine's. The stages, edges, pools and books are those that run on threads; what differs is who turns them.
 
-use crate::exec::scheduler::Crew;
+use crate::exec::scheduler::Scheduler;
 use crate::exec::stage::Turn;
 use crate::exec::worker::{Cx, Outcome};
 use crate::host::clock::{Clock, Time};
@@ -49,7 +49,7 @@ use std::time::Duration;
 /// ```
 pub struct Driven {
     running: Running,
-    workers: Vec<(Crew, Cx)>,
+    workers: Vec<(Scheduler, Cx)>,
     bells: Vec<Arc<Bell>>,
     poller: Rc<Poller>,
     kernel: Rc<Kernel>,
@@ -109,7 +109,7 @@ impl Wired {
 
     /// Every node on the calling thread, and what all of them wait for in the kernel.
     #[allow(clippy::type_complexity, reason = "taken apart at once, in two places")]
-    pub(crate) fn build_here(self, clock: &Clock) -> Result<(Running, Vec<(Crew, Cx)>, Rc<Poller>), RunError> {
+    pub(crate) fn build_here(self, clock: &Clock) -> Result<(Running, Vec<(Scheduler, Cx)>, Rc<Poller>), RunError> {
         self.check_taken()?;
         // Nobody sends: whoever turns the stages hands over what they leave.
         let (_, nobody) = std::sync::mpsc::sync_channel(1);
@@ -122,7 +122,7 @@ impl Wired {
             let (telemetry, frames, shared) = (running.plan.telemetry, running.plan.frames, running.shared.clone());
             let mut cx = Cx::new(plan.index, clock.clone(), shared, telemetry, frames, sources.clone(), poller.clone());
             match plan.build(&mut cx) {
-                Ok(crew) => workers.push((crew, cx)),
+                Ok(scheduler) => workers.push((scheduler, cx)),
                 Err(error) => {
                     running.finished = true;
                     return Err(RunError::build(&running.plan, error));
@@ -168,10 +168,10 @@ impl Driven {
 
     fn pass(&mut self) -> Turned {
         let (mut worked, mut all_ended, mut wake) = (false, true, u64::MAX);
-        for (crew, cx) in &mut self.workers {
+        for (scheduler, cx) in &mut self.workers {
             // Time has passed that nobody here has measured.
             cx.stale();
-            match crew.pass(cx) {
+            match scheduler.pass(cx) {
                 Turn::Worked => worked = true,
                 Turn::Idle(until) => wake = wake.min(until),
                 Turn::Pending => wake = 0,
@@ -179,7 +179,7 @@ impl Driven {
                 Turn::Done => continue,
             }
             all_ended = false;
-            crew.obey(cx);
+            scheduler.obey(cx);
             cx.tidy();
         }
         self.has_ended = all_ended;
@@ -249,8 +249,8 @@ impl Driven {
         if !has_ended {
             running.shared.abort();
         }
-        for (worker, (crew, cx)) in workers.into_iter().enumerate() {
-            running.outcomes[worker] = Some(Outcome::of(worker, crew, cx, None));
+        for (worker, (scheduler, cx)) in workers.into_iter().enumerate() {
+            running.outcomes[worker] = Some(Outcome::of(worker, scheduler, cx, None));
         }
         let mut report = running.gathered(!has_ended);
         report.wall = Duration::from_nanos(clock.now().since(begun));

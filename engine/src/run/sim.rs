@@ -42,7 +42,7 @@
 //! assert!(report.bugs.is_empty());
 //! ```
 
-use crate::exec::scheduler::Crew;
+use crate::exec::scheduler::Scheduler;
 use crate::exec::stage::Turn;
 use crate::exec::worker::{Cx, Outcome};
 use crate::host::clock::{Clock, SimulatedClock, Time};
@@ -66,7 +66,7 @@ const AGAIN_NS: u64 = 1_000;
 /// A graph that is turned by hand. See the [module](self).
 pub struct Simulation {
     running: Running,
-    workers: Vec<(Crew, Cx)>,
+    workers: Vec<(Scheduler, Cx)>,
     stages: Vec<Seat>,
     poller: Rc<Poller>,
     clock: SimulatedClock,
@@ -145,8 +145,8 @@ impl Wired {
     pub fn simulate(self, seed: u64) -> Result<Simulation, RunError> {
         let clock = SimulatedClock::new(BEGIN);
         let (running, workers, poller) = self.build_here(&Clock::Simulated(clock.clone()))?;
-        let seats = |(worker, (crew, _)): (usize, &(Crew, Cx))| {
-            (0..crew.len()).map(move |at| Seat { worker, at, state: State::Ready })
+        let seats = |(worker, (scheduler, _)): (usize, &(Scheduler, Cx))| {
+            (0..scheduler.len()).map(move |at| Seat { worker, at, state: State::Ready })
         };
         let stages = workers.iter().enumerate().flat_map(seats).collect();
         Ok(Simulation {
@@ -190,9 +190,9 @@ impl Simulation {
         let drawn = self.rng.usize(..ready);
         let seat = self.stages.iter_mut().filter(|seat| seat.state == State::Ready).nth(drawn);
         let Some(seat) = seat else { return Step::Ended };
-        let (crew, cx) = &mut self.workers[seat.worker];
-        let turn = crew.turn(seat.at, cx);
-        crew.obey(cx);
+        let (scheduler, cx) = &mut self.workers[seat.worker];
+        let turn = scheduler.turn(seat.at, cx);
+        scheduler.obey(cx);
         self.clock.advance(1 + self.rng.u64(..TURN_NS));
         let soon = self.clock.now().0 + AGAIN_NS;
         seat.state = match turn {
@@ -214,11 +214,11 @@ impl Simulation {
     pub fn pass(&mut self) -> Step {
         self.poller.look();
         let (mut turned, mut all_ended, mut wake) = (false, true, u64::MAX);
-        for (crew, cx) in &mut self.workers {
+        for (scheduler, cx) in &mut self.workers {
             // Time has passed that no stage of this worker has measured.
             cx.stale();
-            let turn = crew.pass(cx);
-            crew.obey(cx);
+            let turn = scheduler.pass(cx);
+            scheduler.obey(cx);
             self.clock.advance(1 + self.rng.u64(..TURN_NS));
             match turn {
                 Turn::Worked => turned = true,
@@ -352,8 +352,8 @@ impl Simulation {
     /// Ends every node where it stands, and reports.
     pub fn finish(self) -> Report {
         let Simulation { mut running, workers, clock, .. } = self;
-        for (worker, (crew, cx)) in workers.into_iter().enumerate() {
-            running.outcomes[worker] = Some(Outcome::of(worker, crew, cx, None));
+        for (worker, (scheduler, cx)) in workers.into_iter().enumerate() {
+            running.outcomes[worker] = Some(Outcome::of(worker, scheduler, cx, None));
         }
         let mut report = running.wait();
         report.wall = Duration::from_nanos(clock.now().since(BEGIN));

@@ -39,7 +39,7 @@ pub struct Wired {
     shared: Arc<RunShared>,
     edges: Vec<Arc<Shared>>,
     counts: Vec<Arc<Counts>>,
-    gangs: Vec<Gang>,
+    workers: Vec<WorkerParts>,
     judged: Arc<Vec<Judged>>,
     /// Handles that nobody has taken yet, by node.
     handles: BTreeMap<usize, Moored>,
@@ -47,19 +47,19 @@ pub struct Wired {
 }
 
 /// What one worker is to build.
-struct Gang {
-    kits: Vec<Kit>,
-    ends: Ends,
+struct WorkerParts {
+    nodes: Vec<NodeParts>,
+    ends: EdgeEnds,
 }
 
 impl std::fmt::Debug for Wired {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wired").field("workers", &self.gangs.len()).finish_non_exhaustive()
+        f.debug_struct("Wired").field("workers", &self.workers.len()).finish_non_exhaustive()
     }
 }
 
 /// Everything one node needs on its thread.
-struct Kit {
+struct NodeParts {
     node: usize,
     name: String,
     planned: Box<dyn PlannedNode>,
@@ -67,12 +67,12 @@ struct Kit {
     stage: StagePlan,
     links: Links,
     in_edges: Vec<usize>,
-    outputs: Vec<OutputKit>,
+    outputs: Vec<OutputParts>,
     copies: Option<Pool>,
     blends: Vec<Option<Pool>>,
 }
 
-struct OutputKit {
+struct OutputParts {
     name: String,
     emits: usize,
     rows: usize,
@@ -85,7 +85,7 @@ struct OutputKit {
 
 /// Ends of the edges of one worker, by edge; local ones are made on its thread.
 #[derive(Default)]
-struct Ends {
+struct EdgeEnds {
     producers: BTreeMap<usize, Box<dyn Any + Send>>,
     consumers: BTreeMap<usize, Box<dyn Any + Send>>,
     local: BTreeMap<usize, (Params, crate::edge::Connect)>,
@@ -100,7 +100,7 @@ impl Plan {
         let bells: Vec<Arc<Bell>> = self.workers().iter().map(|_| Arc::default()).collect();
         let edges: Vec<Arc<Shared>> = self.edges().iter().map(|_| Arc::default()).collect();
         let counts: Vec<Arc<Counts>> = self.nodes().iter().map(|_| Arc::default()).collect();
-        let mut ends: Vec<Ends> = self.workers().iter().map(|_| Ends::default()).collect();
+        let mut ends: Vec<EdgeEnds> = self.workers().iter().map(|_| EdgeEnds::default()).collect();
         for (i, edge) in self.edges().iter().enumerate() {
             let (from, to) = (self.nodes()[edge.from].worker, self.nodes()[edge.to].worker);
             let params = Params {
@@ -127,32 +127,34 @@ impl Plan {
         let names = self.nodes().iter().map(|node| node.name.clone()).collect();
         let shared = Arc::new(RunShared::new(bells, cpus, self.watchdog, names));
         let judged: Arc<Vec<Judged>> = Arc::new(self.paths().iter().map(|_| Judged::default()).collect());
-        let mut gangs = Vec::new();
+        let mut workers = Vec::new();
         for (index, ends) in ends.into_iter().enumerate() {
             let members = self.workers()[index].nodes.clone();
-            let kits =
-                members.iter().map(|node| self.kit(*node, &counts, &edges, &judged)).collect::<Result<Vec<_>, _>>()?;
-            gangs.push(Gang { kits, ends });
+            let nodes = members
+                .iter()
+                .map(|node| self.node_parts(*node, &counts, &edges, &judged))
+                .collect::<Result<Vec<_>, _>>()?;
+            workers.push(WorkerParts { nodes, ends });
         }
         let (handles, docks) = (BTreeMap::new(), Vec::new());
-        let mut wired = Wired { plan: self, shared, edges, counts, gangs, judged, handles, docks };
-        let kits = wired.gangs.iter_mut().flat_map(|gang| &mut gang.kits);
-        for kit in kits {
-            if let Some(moored) = moor(kit, &wired.plan, &wired.shared) {
-                wired.docks.push((kit.node, moored.dock.clone()));
-                wired.handles.insert(kit.node, moored);
+        let mut wired = Wired { plan: self, shared, edges, counts, workers, judged, handles, docks };
+        let nodes = wired.workers.iter_mut().flat_map(|worker| &mut worker.nodes);
+        for parts in nodes {
+            if let Some(moored) = moor(parts, &wired.plan, &wired.shared) {
+                wired.docks.push((parts.node, moored.dock.clone()));
+                wired.handles.insert(parts.node, moored);
             }
         }
         Ok(wired)
     }
 
-    fn kit(
+    fn node_parts(
         &mut self,
         node: usize,
         counts: &[Arc<Counts>],
         edges: &[Arc<Shared>],
         judged: &Arc<Vec<Judged>>,
-    ) -> Result<Kit, RunError> {
+    ) -> Result<NodeParts, RunError> {
         let ports = self.planned_ports(node);
         let planned = self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan is wired once".into()))?;
         let plan = &self.nodes()[node];
@@ -184,7 +186,7 @@ impl Plan {
             if !declared.forwards.is_empty() && plan.copies.is_some() {
                 copies = made.take();
             }
-            outputs.push(OutputKit {
+            outputs.push(OutputParts {
                 name: out.name.clone(),
                 emits: out.emits,
                 rows: out.rows,
@@ -207,7 +209,7 @@ impl Plan {
             judged: judged.clone(),
             behind: behind.map(|edge| counts[self.edges()[*edge].to].clone()).collect(),
         };
-        Ok(Kit {
+        Ok(NodeParts {
             node,
             name: plan.name.clone(),
             planned,
@@ -223,8 +225,13 @@ impl Plan {
 }
 
 /// Builds a worker's nodes, on its thread.
-fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<Vec<Box<dyn Stage>>, BuildError> {
-    let Ends { producers, consumers, local } = ends;
+fn build(
+    nodes: Vec<NodeParts>,
+    ends: EdgeEnds,
+    folders: &Folders,
+    cx: &mut Cx,
+) -> Result<Vec<Box<dyn Stage>>, BuildError> {
+    let EdgeEnds { producers, consumers, local } = ends;
     let mut producers: BTreeMap<usize, Box<dyn Any>> =
         producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
     let mut consumers: BTreeMap<usize, Box<dyn Any>> =
@@ -236,8 +243,8 @@ fn build(kits: Vec<Kit>, ends: Ends, folders: &Folders, cx: &mut Cx) -> Result<V
         consumers.insert(i, rx);
     }
     let mut stages = Vec::new();
-    for kit in kits {
-        let Kit { node, name, planned, ports, mut stage, links, in_edges, outputs, copies, blends } = kit;
+    for parts in nodes {
+        let NodeParts { node, name, planned, ports, mut stage, links, in_edges, outputs, copies, blends } = parts;
         let take = |from: &mut BTreeMap<usize, Box<dyn Any>>, edges: &[usize]| -> Vec<Box<dyn Any>> {
             edges.iter().filter_map(|e| from.remove(e)).collect()
         };
@@ -301,12 +308,12 @@ impl Wired {
         self.check_taken()?;
         let helpers: usize = self.plan.nodes().iter().map(|node| node.helpers).sum();
         // One more watches the others.
-        let count = self.gangs.len() + helpers + 1;
+        let count = self.workers.len() + helpers + 1;
         let locked = if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), count) } else { Ok(()) };
         if let (Err(refused), true) = (&locked, self.plan.strict) {
             return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
         }
-        let (send, done) = std::sync::mpsc::sync_channel(self.gangs.len().max(1));
+        let (send, done) = std::sync::mpsc::sync_channel(self.workers.len().max(1));
         let (mut running, workers) = self.split(done, true);
         running.begin_by(Clock::Monotonic, false);
         let (plan, shared) = (&running.plan, &running.shared);
@@ -367,9 +374,9 @@ impl Wired {
 
     /// The run, and the workers it is still to be given.
     pub(crate) fn split(self, done: Receiver<worker::Outcome>, has_workers: bool) -> (Running, Vec<worker::Plan>) {
-        let Wired { plan, shared, edges, counts, gangs, judged, handles, docks } = self;
+        let Wired { plan, shared, edges, counts, workers, judged, handles, docks } = self;
         drop(handles);
-        let worker = |(index, Gang { kits, ends }): (usize, Gang)| {
+        let worker = |(index, WorkerParts { nodes, ends }): (usize, WorkerParts)| {
             let (folders, worker) = (plan.folders.clone(), &plan.workers()[index]);
             worker::Plan {
                 index,
@@ -377,10 +384,10 @@ impl Wired {
                 place: worker.place.clone(),
                 schedule: worker.schedule,
                 nodes: worker.nodes.clone(),
-                build: Box::new(move |cx: &mut Cx| build(kits, ends, &folders, cx)),
+                build: Box::new(move |cx: &mut Cx| build(nodes, ends, &folders, cx)),
             }
         };
-        let workers: Vec<worker::Plan> = gangs.into_iter().enumerate().map(worker).collect();
+        let workers: Vec<worker::Plan> = workers.into_iter().enumerate().map(worker).collect();
         let watched = plan.edges().iter().zip(&edges).map(|(edge, counters)| WatchedEdge {
             counters: counters.clone(),
             name: format!("{} -> {}", edge.from_name, edge.to_name),

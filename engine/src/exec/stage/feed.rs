@@ -1,6 +1,6 @@
 //! What gives a node its messages: the burst, the stamps, the books, and the loop that runs once per message.
 
-use super::{Common, Fault, Life, PROBE, PROBE_ALONE, SLOW_NS, Trouble, count_misses, guarded, sift};
+use super::{Common, Fault, Life, PROBE, PROBE_ALONE, SLOW_NS, Trouble, count_misses, filter_burst, guarded};
 use crate::base::policy::OnError;
 use crate::edge::Reason;
 use crate::exec::worker::Cx;
@@ -206,7 +206,7 @@ impl<I: Intake> Feed<I> {
         cx: &mut Cx,
         work: &mut W,
     ) -> Result<(), Trouble> {
-        if common.sieve.is_some() {
+        if common.filter.is_some() {
             return self.process_fresh(n, common, cx, work);
         }
         if !common.is_slow() && !common.special && self.intake.take_burst(n, &mut self.burst.items) {
@@ -228,7 +228,7 @@ impl<I: Intake> Feed<I> {
         work: &mut W,
     ) -> Result<(), Trouble> {
         self.intake.fill(n, &mut self.burst);
-        sift(&mut self.intake, &mut self.burst, common, cx);
+        filter_burst(&mut self.intake, &mut self.burst, common, cx);
         if self.burst.items.is_empty() {
             self.intake.recycle(&mut self.burst);
             self.intake.ring();
@@ -242,8 +242,8 @@ impl<I: Intake> Feed<I> {
         let result = self.process_burst(common, cx, work);
         let given = (common.counts.taken.get() - taken) as usize;
         let call = cx.mark() - begin;
-        if let Some(sieve) = &mut common.sieve {
-            sieve.learn(waited, call, &common.counts);
+        if let Some(filter) = &mut common.filter {
+            filter.learn(waited, call, &common.counts);
         }
         count_misses(common, given, cx);
         result
@@ -324,7 +324,7 @@ impl<I: Intake> Feed<I> {
 
     /// What a panic in a call of one message comes to; `None` where it was not in one. See [`crate::exec::scheduler`] for who asks.
     #[cold]
-    pub(super) fn struck<W: Work<I::Taken>>(
+    pub(super) fn take_panic<W: Work<I::Taken>>(
         &mut self,
         panic: &(dyn Any + Send),
         common: &mut Common,
@@ -369,7 +369,7 @@ impl<I: Intake> Feed<I> {
     ) -> Result<(), Trouble> {
         common.turns = common.turns.wrapping_add(1);
         let recorded = run.is_recorded();
-        let timed = recorded || common.sieve.is_some() || common.turns % PROBE == 1;
+        let timed = recorded || common.filter.is_some() || common.turns % PROBE == 1;
         let mut pass = Pass { started: if timed { cx.mark() } else { 0 }, ..Pass::default() };
         let Burst { items, runs } = &mut self.burst;
         let all = items.len();
@@ -434,7 +434,7 @@ impl<I: Intake> Feed<I> {
         let mut pass = Pass { slow, all: self.burst.items.len(), ..Pass::default() };
         let Burst { items, runs } = &mut self.burst;
         let recorded = runs.iter().any(Run::is_recorded);
-        let timed = recorded || slow || common.sieve.is_some() || common.turns % PROBE == 1;
+        let timed = recorded || slow || common.filter.is_some() || common.turns % PROBE == 1;
         if timed {
             pass.started = cx.mark();
             pass.from = pass.started;

@@ -295,8 +295,8 @@ impl<N: Transform> Stage for TransformStage<N> {
     }
 
     #[cold]
-    fn is_struck(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
-        let Some(result) = self.feed.struck(panic, &mut self.common, cx, &mut self.work) else { return false };
+    fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.work) else { return false };
         if let Err(trouble) = result {
             self.fail(cx, trouble);
         }

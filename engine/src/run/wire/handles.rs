@@ -1,6 +1,6 @@
 //! Handles, taken from a graph before it starts.
 
-use super::{Gang, Kit, OutputKit, Wired};
+use super::{NodeParts, OutputParts, Wired, WorkerParts};
 use crate::base::error::suggest;
 use crate::base::policy::{EdgePolicy, WhenFull};
 use crate::edge::BURST;
@@ -24,16 +24,16 @@ const REPLACED_HOLDS: usize = 2;
 const MOST_TAPPED: usize = 1 << 16;
 
 /// Makes the handle of a node that is the program's end of the graph.
-pub(super) fn moor(kit: &mut Kit, plan: &Plan, run: &Arc<RunShared>) -> Option<Moored> {
-    if kit.planned.outside() == 0 {
+pub(super) fn moor(parts: &mut NodeParts, plan: &Plan, run: &Arc<RunShared>) -> Option<Moored> {
+    if parts.planned.outside() == 0 {
         return None;
     }
-    let node = &plan.nodes()[kit.node];
+    let node = &plan.nodes()[parts.node];
     let when_full = node.in_edges.first().map_or(WhenFull::Block, |edge| plan.edges()[*edge].when_full());
     // The program fills what it sends, so the buffers are its own to give.
-    let pool = kit.outputs.first_mut().and_then(|out| out.pool.take());
-    let (name, run, bell) = (kit.name.clone(), run.clone(), run.bell(node.worker));
-    kit.planned.moor(Berth { name, when_full, pool, run, bell })
+    let pool = parts.outputs.first_mut().and_then(|out| out.pool.take());
+    let (name, run, bell) = (parts.name.clone(), run.clone(), run.bell(node.worker));
+    parts.planned.moor(Berth { name, when_full, pool, run, bell })
 }
 
 impl Wired {
@@ -73,8 +73,9 @@ impl Wired {
         let out = &plan.outputs[output];
         let name = format!("{}/{}", plan.name, out.name);
         let (emits, worker) = (out.emits, plan.worker);
-        let kit = kit_of(&mut self.gangs, node).ok_or_else(|| RunError::NoSuch(format!("no node of `{name}`")))?;
-        same_payload::<T>(&name, kit.planned.output_types().get(output).copied())?;
+        let parts =
+            parts_of(&mut self.workers, node).ok_or_else(|| RunError::NoSuch(format!("no node of `{name}`")))?;
+        same_payload::<T>(&name, parts.planned.output_types().get(output).copied())?;
         if !(1..=MOST_TAPPED).contains(&hold) {
             return Err(RunError::Refused(format!(
                 "a tap on `{name}` that holds {hold} messages: 1 to {MOST_TAPPED} fit"
@@ -97,7 +98,7 @@ impl Wired {
             largest: 0,
         };
         // After a source was replaced, fewer outputs are wired than were planned.
-        if let Some(wired) = kit.outputs.iter_mut().find(|wired| wired.name == out.name) {
+        if let Some(wired) = parts.outputs.iter_mut().find(|wired| wired.name == out.name) {
             wired.taps.push(Box::new(tx.into_cross(&params)));
         }
         self.docks.push((node, dock));
@@ -118,27 +119,27 @@ impl Wired {
             let n = connected.len();
             return Err(RunError::Refused(format!("{n} outputs of `{node}` are connected; an inlet has one")));
         };
-        let kit = kit_of(&mut self.gangs, at).filter(|kit| kit.planned.input_types().is_empty());
-        let kit = kit.ok_or_else(|| RunError::NoSuch(format!("`{node}` is no source")))?;
-        if kit.planned.outside() > 0 {
+        let parts = parts_of(&mut self.workers, at).filter(|parts| parts.planned.input_types().is_empty());
+        let parts = parts.ok_or_else(|| RunError::NoSuch(format!("`{node}` is no source")))?;
+        if parts.planned.outside() > 0 {
             return Err(RunError::NoSuch(format!("`{node}` is an inlet already")));
         }
-        same_payload::<T>(node, kit.planned.output_types().get(output).copied())?;
+        same_payload::<T>(node, parts.planned.output_types().get(output).copied())?;
         let out = &plan.outputs[output];
         let mut ports = Ports::new();
-        ports.outputs.push(kit.planned.ports().outputs[output].clone());
+        ports.outputs.push(parts.planned.ports().outputs[output].clone());
         let mut pool = None;
         if let Some(spec) = &out.spec {
             // What was planned for the graph, and what waits to enter it.
             let slots = out.slots * out.rows + REPLACED_HOLDS + REPLACED_CAPACITY;
             pool = Some(self.plan.beyond(node, spec, slots)?);
         }
-        let kept = kit.outputs.swap_remove(output);
-        kit.outputs = vec![OutputKit { pool, rows: 1, ..kept }];
-        kit.planned = Box::new(InletPlan::<T>::instead_of(ports, REPLACED_CAPACITY, REPLACED_HOLDS));
+        let kept = parts.outputs.swap_remove(output);
+        parts.outputs = vec![OutputParts { pool, rows: 1, ..kept }];
+        parts.planned = Box::new(InletPlan::<T>::instead_of(ports, REPLACED_CAPACITY, REPLACED_HOLDS));
         // Built from no config, so not built again.
-        kit.stage.config = None;
-        if let Some(moored) = moor(kit, &self.plan, &self.shared) {
+        parts.stage.config = None;
+        if let Some(moored) = moor(parts, &self.plan, &self.shared) {
             self.docks.push((at, moored.dock.clone()));
             self.handles.insert(at, moored);
         }
@@ -213,8 +214,8 @@ impl Plan {
     }
 }
 
-fn kit_of(gangs: &mut [Gang], node: usize) -> Option<&mut Kit> {
-    gangs.iter_mut().flat_map(|gang| &mut gang.kits).find(|kit| kit.node == node)
+fn parts_of(workers: &mut [WorkerParts], node: usize) -> Option<&mut NodeParts> {
+    workers.iter_mut().flat_map(|worker| &mut worker.nodes).find(|parts| parts.node == node)
 }
 
 fn same_payload<T: Payload>(name: &str, have: Option<PortType>) -> Result<(), RunError> {

@@ -1,7 +1,7 @@
-//! The sieve: which of the messages that were taken are still worth a call.
+//! The deadline filter: which of the messages that were taken are still worth a call.
 //!
 //! A message is looked at when its call would start. One that comes too late for every sink it could still reach is lost
-//! (`expired`), and so is one that a planted fault drops (`gate`). A stage without deadlines, ages or faults has no sieve.
+//! (`expired`), and so is one that a planted fault drops (`gate`). A stage without deadlines, ages or faults has none.
 
 use super::{Common, Counts};
 use crate::base::policy::OnError;
@@ -177,8 +177,8 @@ impl Peak {
     }
 }
 
-/// A node's rules at work.
-pub(crate) struct Sieve {
+/// Decides which messages are still worth a call, by a node's rules.
+pub(crate) struct DeadlineFilter {
     rules: Rules,
     /// How long messages waited before their call, and how long their call took.
     waits: Tail,
@@ -233,7 +233,7 @@ enum Verdict {
     Drop,
 }
 
-impl Sieve {
+impl DeadlineFilter {
     pub(crate) fn new(
         rules: Rules,
         most: usize,
@@ -244,7 +244,7 @@ impl Sieve {
         let most = most.max(BURST) + 1;
         let each = if traced { rules.paths.iter().count().max(1) } else { 1 };
         let (kept, dues) = (Vec::with_capacity(most), Vec::with_capacity(most * each));
-        Sieve {
+        DeadlineFilter {
             rules,
             waits: Tail::default(),
             calls: Tail::default(),
@@ -357,11 +357,11 @@ impl Sieve {
 }
 
 /// Takes out of a burst what is not worth a call, and counts it as lost.
-pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, common: &mut Common, cx: &mut Cx) {
+pub(crate) fn filter_burst<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, common: &mut Common, cx: &mut Cx) {
     let lead = common.lead;
-    let Common { sieve: Some(sieve), fault, .. } = common else { return };
+    let Common { filter: Some(filter), fault, .. } = common else { return };
     let now = cx.read();
-    let end = now + sieve.calls.p95() + sieve.behind();
+    let end = now + filter.calls.p95() + filter.behind();
     let (mut kept, mut skip) = (0, false);
     let Burst { items, runs } = burst;
     let (mut at, mut passed) = (0, 0);
@@ -371,18 +371,18 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
         }
         passed += 1;
         let fresh = intake.fresh_at(kept);
-        let mut verdict = sieve.judge::<I>(item, lead, fresh, now, end);
-        verdict = sieve.reconsider::<I>(verdict, item, lead, fresh, now);
+        let mut verdict = filter.judge::<I>(item, lead, fresh, now, end);
+        verdict = filter.reconsider::<I>(verdict, item, lead, fresh, now);
         if verdict == Verdict::Keep && fault.as_mut().is_some_and(|fault| fault.drops()) {
             verdict = Verdict::Drop;
         }
         match verdict {
             Verdict::Keep => {
                 let run = runs.get(at).copied().unwrap_or_default();
-                match sieve.kept.last_mut() {
+                match filter.kept.last_mut() {
                     // Messages of one run that stay side by side stay one run.
                     Some(last) if Run { n: 0, ..*last } == Run { n: 0, ..run } => last.n += 1,
-                    _ => push_run(&mut sieve.kept, Run { n: 1, ..run }),
+                    _ => push_run(&mut filter.kept, Run { n: 1, ..run }),
                 }
             }
             Verdict::Late => intake.lose_at(kept, Reason::Expired),
@@ -395,13 +395,13 @@ pub(crate) fn sift<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, commo
         kept += usize::from(verdict == Verdict::Keep);
         verdict == Verdict::Keep
     });
-    std::mem::swap(runs, &mut sieve.kept);
-    sieve.kept.clear();
+    std::mem::swap(runs, &mut filter.kept);
+    filter.kept.clear();
     if skip {
         skip_to_latest(intake, items, runs, lead);
     }
-    if !sieve.rules.paths.is_empty() {
-        items.iter().enumerate().for_each(|(at, item)| sieve.note::<I>(at, item, lead, intake.fresh_at(at)));
+    if !filter.rules.paths.is_empty() {
+        items.iter().enumerate().for_each(|(at, item)| filter.note::<I>(at, item, lead, intake.fresh_at(at)));
     }
 }
 
@@ -444,16 +444,16 @@ fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &m
 
 /// Counts the messages of a sink's turn, of which the node was given so many, and those that were later than their deadline.
 pub(crate) fn count_misses(common: &mut Common, given: usize, cx: &mut Cx) {
-    let Some(sieve) = &mut common.sieve else { return };
-    if sieve.dues.is_empty() {
+    let Some(filter) = &mut common.filter else { return };
+    if filter.dues.is_empty() {
         return;
     }
     let end = cx.mark();
     let mut stop = None;
-    for Due { time, path, on_miss, .. } in sieve.dues.drain(..).filter(|due| due.at < given) {
-        sieve.judged[path].all.add(1);
+    for Due { time, path, on_miss, .. } in filter.dues.drain(..).filter(|due| due.at < given) {
+        filter.judged[path].all.add(1);
         if end > time {
-            sieve.judged[path].missed.add(1);
+            filter.judged[path].missed.add(1);
             if on_miss == OnMiss::Stop {
                 stop = Some(end - time);
             }
