@@ -13,6 +13,9 @@ mod planner;
 pub(crate) mod registry;
 mod sizing;
 
+use crate::node::PortType;
+use crate::node::planning::PlannedPorts;
+use crate::node::ports::{Claim, Cost, Setting};
 use planner::Planner;
 
 use crate::base::error::Problems;

@@ -9,6 +9,7 @@ use crate::node::PortType;
 use crate::node::emit::Begin;
 use crate::node::error::NodeError;
 use crate::node::intake::{IntakeParts, JoinRule};
+use crate::node::planning::Building;
 use crate::node::port::PortParts;
 use crate::node::ports::Ports;
 

@@ -1,7 +1,7 @@
 //! The buffers between messages and a model: where a batch is put together, and where its outputs go.
 
-use super::Held;
 use super::flight::Flight;
+use super::stage::Held;
 use crate::message::MAX_PORTS;
 use crate::message::pool::Pool;
 use crate::message::tensor::{DType, PortSpec, Tensor};

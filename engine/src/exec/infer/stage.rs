@@ -1,0 +1,463 @@
+//! The stage that runs a model, for every backend.
+
+mod call;
+
+use crate::base::unit::Span;
+use crate::edge::{Reason, State};
+use crate::exec::infer::flight::Flight;
+use crate::exec::infer::side::Side;
+use crate::exec::infer::streams::Streams;
+use crate::exec::infer::{Batch, Make};
+use crate::exec::stage::{
+    Common, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, filter_burst, guarded, note_skew, refuse,
+};
+use crate::exec::worker::Cx;
+use crate::host::sync::Arc;
+use crate::ledger::Run;
+use crate::ledger::{Hist, Term};
+use crate::message::origins::Origins;
+use crate::message::tensor::Tensor;
+use crate::node::backend::{Backend, BackendError, BackendStatus, Prepared, Session, SessionMetadata, Signature};
+use crate::node::emit::Emit;
+use crate::node::error::{NodeError, NodeErrorKind};
+use crate::node::intake::{Burst, Intake, ZipMany};
+use crate::node::metrics::Metrics;
+use crate::node::port::PortSet;
+use crate::node::{Many, Set};
+use std::collections::VecDeque;
+
+type LaneOf<B> = <SessionOf<B> as Session>::Lane;
+type SessionOf<B> = <<B as Backend>::Prepared as Prepared>::Session;
+
+/// A message of a batch that is not full yet.
+pub(super) struct Held {
+    pub(super) set: Set<Tensor>,
+    run: Run,
+    since: u64,
+}
+
+fn session_of<B: Backend>(session: &mut Option<SessionOf<B>>) -> Result<&mut SessionOf<B>, BackendError> {
+    session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))
+}
+
+/// A session, ready to be called on this thread, and whether it wakes it when a call has finished.
+fn begin<B: Backend>(prepared: &B::Prepared, max: usize, cx: &Cx) -> Result<(SessionOf<B>, bool), BackendError> {
+    let mut session = prepared.session(max)?;
+    let wakes = !cx.shared.is_turned_here() && session.begin(&cx.helpers())?;
+    Ok((session, wakes))
+}
+
+/// How long a worker sleeps at most while calls are on their way that will wake it, ns.
+const LOOK_NS: u64 = 1_000_000;
+
+pub(super) struct InferStage<B: Backend> {
+    common: Common,
+    intake: ZipMany<Tensor>,
+    burst: Burst<Set<Tensor>>,
+    held: VecDeque<Held>,
+    /// The origins of those, where they are followed.
+    origins: VecDeque<Origins>,
+    prepared: Arc<B::Prepared>,
+    session: Option<SessionOf<B>>,
+    /// Those of the session that was dropped last.
+    figures: Metrics,
+    /// One for each message of a call, where the model has state; else one.
+    lanes: Vec<LaneOf<B>>,
+    streams: Option<Streams<LaneOf<B>>>,
+    /// Calls on their way, the first begun first, and as many as may be.
+    flights: VecDeque<Flight>,
+    most: usize,
+    /// As many as there were.
+    peak: usize,
+    /// Whether the session wakes this worker when a call has finished.
+    wakes: bool,
+    /// A gap was seen while calls were on their way.
+    is_to_reset: bool,
+    /// Flights that have ended, to be used again.
+    spare: Vec<Flight>,
+    inputs: Vec<Side>,
+    outputs: Vec<Side>,
+    emit: Emit<Many<Tensor>>,
+    max: usize,
+    within: u64,
+    stride: usize,
+    sizes: Hist,
+    /// Messages in all calls, those that stayed for the next call among them.
+    called: u64,
+    /// How long calls took, by their number of messages.
+    calls: Vec<Peak>,
+    /// When a batch is to close; 0 while none waits. And how much later than that its call began.
+    closes: u64,
+    late: Peak,
+}
+
+impl<B: Backend> InferStage<B> {
+    pub(super) fn new(
+        Make { prepared, anew }: Make<B>,
+        batch: Batch,
+        mut common: Common,
+        intake: ZipMany<Tensor>,
+        emit: Emit<Many<Tensor>>,
+        cx: &mut Cx,
+    ) -> Result<Self, NodeError> {
+        common.queue = Some(cx.histogram(common.node, Term::Queue, 2));
+        common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
+        common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
+        common.compute = cx.histogram(common.node, Term::Compute, 3);
+        common.note_joins(cx);
+        let (session, wakes) = begin::<B>(&prepared, batch.max, cx)?;
+        // Each call of a stream with state needs what the one before has left; and who turns a graph by hand, by a clock of
+        // his own perhaps, is given no threads.
+        let one_by_one = prepared.is_stateful() || cx.shared.is_turned_here();
+        let most = if one_by_one { 1 } else { session.in_flight().max(1) };
+        cx.shared.backend(common.node, |status| {
+            let SessionMetadata { device, threads, memory, .. } = session.metadata();
+            *status =
+                BackendStatus { backend: B::NAME, device, threads, memory, ready: true, ..BackendStatus::default() };
+        });
+        let signature: &Signature = prepared.signature();
+        let sides = |specs: &[crate::node::backend::TensorSpec]| -> Result<Vec<Side>, NodeError> {
+            specs.iter().map(|s| Side::new(s, batch.max)).collect()
+        };
+        let spare = std::iter::repeat_with(|| Flight::new(batch.max, common.traced)).take(most).collect();
+        let origins = VecDeque::with_capacity(if common.traced { batch.max } else { 0 });
+        let mut burst = intake.burst();
+        burst.items.reserve(batch.max);
+        burst.runs.reserve(batch.max + 1);
+        Ok(InferStage {
+            called: 0,
+            sizes: cx.histogram(common.node, Term::Batch, 2),
+            inputs: sides(&signature.inputs)?,
+            outputs: sides(&signature.outputs)?,
+            common,
+            intake,
+            burst,
+            held: VecDeque::with_capacity(batch.max),
+            origins,
+            session: Some(session),
+            figures: Metrics::default(),
+            lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),
+            streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), anew)),
+            flights: VecDeque::with_capacity(most),
+            most,
+            peak: 0,
+            wakes,
+            is_to_reset: false,
+            spare,
+            emit,
+            max: batch.max,
+            within: batch.within.map_or(0, Span::as_nanos),
+            calls: vec![Peak::default(); batch.max + 1],
+            closes: 0,
+            late: Peak::default(),
+            stride: batch.stride.unwrap_or(batch.max).clamp(1, batch.max),
+            prepared,
+        })
+    }
+
+    /// How many of the messages that are held may go into one call: of a stream with state one.
+    fn callable(&self) -> usize {
+        if self.streams.is_none() {
+            return self.held.len();
+        }
+        let source = |held: &Held| ZipMany::header(&held.set, self.common.lead).source;
+        let is_again = |at: usize| self.held.iter().take(at).any(|held| source(held) == source(&self.held[at]));
+        (0..self.held.len()).find(|at| is_again(*at)).unwrap_or(self.held.len())
+    }
+
+    /// How long a call with so many messages takes at most, as far as anybody knows.
+    fn call_of(&self, n: usize) -> Option<u64> {
+        let measured = self.calls.get(n).and_then(Peak::most);
+        if self.common.budget == 0 { measured } else { Some(self.common.budget.max(measured.unwrap_or(0))) }
+    }
+
+    /// When the messages that are held must go to be in time everywhere, if that is ever.
+    fn goes_by(&self, oldest: &Held) -> Option<u64> {
+        let filter = self.common.filter.as_ref()?;
+        let header = ZipMany::header(&oldest.set, self.common.lead);
+        let done = filter.done_by(header, self.origins.front());
+        if done == u64::MAX {
+            return None;
+        }
+        let n = self.callable();
+        // What a call costs is learned by making one.
+        let Some(call) = self.call_of(n) else { return Some(0) };
+        // One more message may come before the batch closes, and makes the call longer.
+        let more = match self.call_of(n + 1) {
+            _ if n == self.max => 0,
+            Some(more) => more,
+            None => call + call / n.max(1) as u64,
+        };
+        let late = self.late.most().map_or(0, |late| late + late / 4);
+        // Until enough is known of this thread, an eighth of all the time there is.
+        let all = done.saturating_sub(header.origin.0);
+        let late = if self.late.is_known() { late } else { late.max(all / 8) };
+        Some(done.saturating_sub(call.max(more) + late))
+    }
+
+    /// Takes what there is into the batch. Says whether there was anything.
+    fn gather(&mut self, cx: &mut Cx) -> bool {
+        let want = self.max - self.held.len();
+        let ready = self.intake.ready(want);
+        if ready == 0 {
+            return false;
+        }
+        let now = cx.mark();
+        self.intake.fill(ready, &mut self.burst);
+        if self.common.filter.is_some() {
+            filter_burst(&mut self.intake, &mut self.burst, &mut self.common, cx);
+        }
+        let ready = self.burst.items.len();
+        if self.common.joins {
+            self.note_sets(cx);
+        } else if self.common.traced {
+            self.trace_sets();
+        }
+        let mut runs = self.burst.runs.drain(..);
+        let mut run = Run::default();
+        for set in self.burst.items.drain(..) {
+            if run.n == 0 {
+                run = runs.next().unwrap_or_default();
+            }
+            run.n = run.n.saturating_sub(1);
+            self.held.push_back(Held { set, run: Run { n: 1, ..run }, since: now });
+        }
+        self.intake.received(ready as u64);
+        self.common.counts.taken.add(ready as u64);
+        self.common.counts.held.add(ready as u64);
+        self.intake.ring();
+        true
+    }
+
+    /// Notes the origins of what was taken.
+    fn trace_sets(&mut self) {
+        for (at, set) in self.burst.items.iter().enumerate() {
+            let (mut origins, fresh) = (Origins::default(), self.intake.fresh_at(at));
+            ZipMany::each_origin(set, fresh, &mut |origin| origins.add(origin));
+            self.origins.push_back(origins);
+        }
+    }
+
+    /// Notes how far apart the messages that were taken together began, and their origins.
+    fn note_sets(&mut self, cx: &mut Cx) {
+        let mut sets = self.burst.items.iter();
+        for run in &self.burst.runs {
+            for set in sets.by_ref().take(run.n as usize).filter(|_| run.is_recorded()) {
+                note_skew::<ZipMany<Tensor>>(self.common.skew, set, run.weight, cx);
+            }
+        }
+        if self.common.traced {
+            self.trace_sets();
+        }
+    }
+
+    /// What a turn without work comes to: nothing to do before `wake`, unless a call finishes before.
+    fn idle_until(&mut self, wake: u64, cx: &mut Cx) -> Turn {
+        let Some(first) = self.flights.front_mut() else { return Turn::Idle(wake) };
+        let now = cx.mark();
+        if !first.is_said && now.saturating_sub(first.started) > cx.shared.watchdog() {
+            first.is_said = true;
+            cx.shared.overdue(self.common.node);
+        }
+        if self.wakes { Turn::Idle(wake.min(cx.mark().saturating_add(LOOK_NS))) } else { Turn::Pending }
+    }
+
+    #[cold]
+    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
+        if self.common.report(cx, trouble) {
+            return;
+        }
+        cx.shared.backend(self.common.node, |status| status.ready = false);
+        self.drop_session(cx);
+        // What was on its way is lost with the session.
+        let lost: u64 = self.flights.iter().map(Flight::leaving).sum();
+        self.common.counts.failed.add(lost);
+        self.common.counts.held.sub(lost);
+        self.spare.extend(self.flights.drain(..));
+        if self.common.rest(cx) {
+            return;
+        }
+        // What the batch still holds was taken and will never be done.
+        let held = self.held.len() as u64;
+        self.common.counts.failed.add(held);
+        self.common.counts.held.sub(held);
+        self.held.clear();
+        self.origins.clear();
+        let reason = self.common.gone();
+        self.emit.ports.each(&mut |port| port.close(true));
+        self.intake.discard(reason);
+    }
+
+    /// Makes a new session of the model that is loaded, if it is time.
+    #[cold]
+    fn rise(&mut self, due: u64, cx: &mut Cx) -> Turn {
+        if cx.read() < due && !cx.is_stopping() {
+            return Turn::Idle(due);
+        }
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
+        let built = guarded("build", || {
+            let (mut session, wakes) = begin::<B>(&self.prepared, self.max, cx)?;
+            session.resume(&self.figures);
+            self.forget();
+            Ok((session, wakes))
+        });
+        match built {
+            Ok((session, wakes)) => {
+                (self.session, self.wakes) = (Some(session), wakes);
+                cx.shared.backend(self.common.node, |status| status.ready = true);
+                self.common.rise();
+            }
+            Err(trouble) => self.fail(cx, trouble),
+        }
+        cx.stale();
+        Turn::Worked
+    }
+
+    /// Every stream begins anew.
+    fn forget(&mut self) {
+        self.lanes.clear();
+        self.lanes.resize_with(self.max, Default::default);
+        if let Some(streams) = &mut self.streams {
+            streams.reset();
+        }
+    }
+
+    /// Its figures stay.
+    fn drop_session(&mut self, cx: &Cx) {
+        let session = self.session.take();
+        if let Some(session) = &session
+            && let Err(trouble) = guarded("figures", || {
+                self.figures = Metrics::default();
+                session.figures(&mut self.figures);
+                Ok(())
+            })
+        {
+            self.common.report(cx, trouble);
+        }
+        if let Err(trouble) = guarded("drop", || {
+            drop(session);
+            Ok(())
+        }) {
+            self.common.report(cx, trouble);
+        }
+    }
+}
+
+impl<B: Backend> Stage for InferStage<B> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        match self.common.life {
+            Life::Open => {}
+            Life::Resting(due) => return self.rise(due, cx),
+            Life::Gone(reason) => return self.common.drain(&mut self.intake, reason),
+            Life::Ended => return Turn::Done,
+        }
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
+        if self.has_landed(cx) {
+            if self.emit.ports.room(1, &mut || cx.read()) == 0 {
+                return blocked(&mut self.emit.ports, &self.common.counts);
+            }
+            self.collect_first(cx);
+            return Turn::Worked;
+        }
+        let gathered = self.gather(cx);
+        let state = self.intake.state();
+        let ending = state != State::Open;
+        let Some(oldest) = self.held.front() else {
+            let freed = self.intake.ring();
+            if ending && self.flights.is_empty() {
+                self.emit.ports.each(&mut |port| port.close(state == State::Failed));
+                // Partners of inputs that have ended are lost.
+                self.common.life = Life::Gone(Reason::Unmatched);
+                return Turn::Worked;
+            }
+            let (wake, reset) = self.common.listen(self.intake.due(), cx);
+            self.is_to_reset |= reset;
+            if self.flights.is_empty() && std::mem::take(&mut self.is_to_reset) {
+                let outcome = guarded("reset", || {
+                    self.forget();
+                    self.session.iter_mut().for_each(Session::reset);
+                    Ok(())
+                });
+                if let Err(trouble) = outcome {
+                    self.fail(cx, trouble);
+                    return Turn::Worked;
+                }
+            }
+            return if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) };
+        };
+        if self.flights.len() == self.most {
+            self.closes = 0;
+            return if gathered { Turn::Worked } else { self.idle_until(u64::MAX, cx) };
+        }
+        let goes_by = self.goes_by(oldest);
+        let due = oldest.since.saturating_add(self.within).min(goes_by.unwrap_or(u64::MAX));
+        let is_full = self.held.len() == self.max || self.callable() < self.held.len();
+        if !is_full && !ending && (due > cx.mark() && due > cx.read()) {
+            self.closes = due;
+            return if gathered { Turn::Worked } else { self.idle_until(due, cx) };
+        }
+        if let (Some(_), false) = (goes_by, is_full || ending) {
+            // What has come meanwhile may have made it due before the time that was asked for.
+            match cx.read().checked_sub(self.closes).filter(|_| self.closes > 0) {
+                Some(late) => self.late.add(late),
+                None => self.late.rest(),
+            }
+        }
+        self.closes = 0;
+        if self.most == 1 && self.emit.ports.room(1, &mut || cx.read()) == 0 {
+            return blocked(&mut self.emit.ports, &self.common.counts);
+        }
+        self.run_batch(cx, ending);
+        Turn::Worked
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        let now = cx.mark();
+        if let Some(standing) = self.common.standing_without_node(now, cx) {
+            return standing;
+        }
+        if self.has_landed(cx) {
+            let mut pressed = false;
+            self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
+            let first = self.flights.front().and_then(|flight| flight.headers.first());
+            return Standing { ready: true, due: self.common.due_of(first, now), pressed };
+        }
+        if self.held.is_empty() && self.intake.ready(1) == 0 {
+            let has_turn = self.intake.has_freed() || self.intake.state() != State::Open;
+            return if has_turn { Standing::AT_ONCE } else { Standing::IDLE };
+        }
+        let since = self.common.ready_since(now);
+        let mut pressed = false;
+        self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
+        let oldest = self.held.front().map(|held| ZipMany::header(&held.set, self.common.lead));
+        Standing { ready: true, due: self.common.due_of(oldest, since), pressed }
+    }
+
+    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
+        self.drop_session(cx);
+        let (lanes, streams) = (std::mem::take(&mut self.lanes), self.streams.take());
+        if let Err(trouble) = guarded("drop", || {
+            drop((lanes, streams));
+            Ok(())
+        }) {
+            self.common.report(cx, trouble);
+        }
+        let mut metrics = std::mem::take(&mut self.figures);
+        let counts = &self.common.counts;
+        if counts.batches.get() > 0 {
+            metrics.set("batches", counts.batches.get() as f64);
+            metrics.set("mean_batch", self.called as f64 / counts.batches.get() as f64);
+        }
+        if self.most > 1 {
+            metrics.set("most_in_flight", self.peak as f64);
+        }
+        Ended { node: self.common.node, metrics, left: self.intake.left() }
+    }
+
+    fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
+        let error = NodeErrorKind::UnknownSetting { name: name.to_string() }.into();
+        refuse(name, value, &error, cx);
+    }
+}

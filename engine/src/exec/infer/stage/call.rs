@@ -1,0 +1,213 @@
+//! Calls of a model: how they are made of the messages held, and what becomes of these.
+
+use super::{InferStage, session_of};
+use crate::exec::infer::flight::Flight;
+use crate::exec::infer::side::{batches, emit_rows};
+use crate::exec::stage::{Trouble, guarded};
+use crate::exec::worker::Cx;
+use crate::host::clock::Time;
+use crate::node::backend::{Backend, Session};
+use crate::node::error::{NodeError, NodeErrorKind};
+use crate::node::intake::{Intake, ZipMany};
+use crate::node::port::PortSet;
+
+impl<B: Backend> InferStage<B> {
+    /// Begins a call that finishes later.
+    pub(super) fn submit(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
+        let ins = batches(&mut self.inputs, &self.held, flight.n);
+        flight.ticket = session_of::<B>(&mut self.session)?.submit(flight.n, &ins)?;
+        Ok(())
+    }
+
+    /// Runs the model over the first messages held and emits the rows of those that leave.
+    pub(super) fn call(&mut self, flight: &Flight) -> Result<(), NodeError> {
+        let InferStage { inputs, outputs, held, emit, session, lanes, streams, max, .. } = self;
+        let (n, max) = (flight.n, *max);
+        let ins = batches(inputs, held, n);
+        let session = session_of::<B>(session)?;
+        emit_rows(emit, outputs, flight, |outs| match &mut lanes[..] {
+            [lane] if n == 1 && max == 1 => session.infer_one(&ins, outs, lane),
+            lanes if streams.is_some() => session.infer_batch(n, &ins, outs, lanes),
+            lanes => session.infer_batch(n, &ins, outs, &mut lanes[..1]),
+        })
+    }
+
+    /// Emits what came of a call that has finished.
+    pub(super) fn collect(&mut self, flight: &Flight) -> Result<(), NodeError> {
+        let session = session_of::<B>(&mut self.session)?;
+        emit_rows(&mut self.emit, &mut self.outputs, flight, |outs| session.collect(flight.ticket, outs))
+    }
+
+    /// Begins a call with the messages that are held, and ends it where calls end at once.
+    pub(super) fn run_batch(&mut self, cx: &mut Cx, ending: bool) {
+        let n = self.callable();
+        let leave = if n == self.max && !ending { self.stride.min(n) } else { n };
+        let started = cx.mark();
+        self.emit.now = Time(started);
+        // There is one for each call that may be on its way.
+        let mut flight = self.spare.pop().unwrap_or_else(|| Flight::new(self.max, self.common.traced));
+        (flight.n, flight.started, flight.landed, flight.is_said) = (n, started, 0, false);
+        flight.headers.clear();
+        flight.runs.clear();
+        flight.origins.clear();
+        flight.origins.extend(self.origins.iter().take(leave).cloned());
+        for held in self.held.iter().take(leave) {
+            flight.headers.push(*ZipMany::header(&held.set, self.common.lead));
+            flight.runs.push((held.run, held.since));
+        }
+        // A call that ends at once asks before it begins: one that is refused has changed no state and cost nothing.
+        if self.common.refuses
+            && self.most == 1
+            && let Some(edge) = self.refusing(&flight)
+        {
+            return self.turn_away(flight, edge, cx);
+        }
+        // Outside of the guarded call, so that one that panics loses nobody's state. Where there are states, all messages of a
+        // call leave with it.
+        let lent = guarded("infer", || {
+            let lanes = &mut self.lanes;
+            self.streams.iter_mut().for_each(|streams| streams.lend(flight.headers.iter(), lanes));
+            Ok(())
+        });
+        let outcome = lent.and_then(|()| self.begin_call(&mut flight));
+        let ended = if self.most == 1 { cx.read() } else { 0 };
+        let settled = guarded("infer", || {
+            let (lanes, is_done) = (&mut self.lanes, outcome.is_ok());
+            self.streams.iter_mut().for_each(|streams| streams.settle(flight.headers.iter(), lanes, is_done));
+            Ok(())
+        });
+        let outcome = outcome.and(settled);
+        self.held.drain(..leave);
+        self.origins.drain(..leave.min(self.origins.len()));
+        cx.record(self.sizes, n as u64, 1, 1);
+        self.common.counts.batches.add(1);
+        self.called += n as u64;
+        if self.most == 1 {
+            return self.land(flight, outcome, ended, cx);
+        }
+        cx.stale();
+        // One that could not even begin fails in its turn, behind those that began before.
+        flight.trouble = outcome.err();
+        self.flights.push_back(flight);
+        self.peak = self.peak.max(self.flights.len());
+    }
+
+    /// The edge that would fail this node for want of room for what a call sends.
+    #[cold]
+    pub(super) fn refusing(&mut self, flight: &Flight) -> Option<String> {
+        let coming = |bytes: usize| flight.headers.iter().map(move |header| (header.qos, bytes as u64));
+        self.emit.ports.iter_mut().zip(&self.outputs).find_map(|(port, side)| port.refusing(coming(side.item_bytes)))
+    }
+
+    /// Fails the messages of a call that is not made.
+    #[cold]
+    pub(super) fn turn_away(&mut self, flight: Flight, edge: String, cx: &mut Cx) {
+        let leave = flight.leaving();
+        self.held.drain(..leave as usize);
+        self.origins.drain(..(leave as usize).min(self.origins.len()));
+        self.common.counts.held.sub(leave);
+        self.common.counts.failed.add(leave);
+        self.spare.push(flight);
+        self.fail(cx, Trouble::error("emit", &NodeErrorKind::EdgeFull { edge }.into()));
+    }
+
+    /// Begins a call, and makes it where calls end at once.
+    pub(super) fn begin_call(&mut self, flight: &mut Flight) -> Result<(), Trouble> {
+        guarded("infer", || {
+            if let Some(fault) = &mut self.common.fault {
+                fault.strike()?;
+            }
+            if self.most > 1 { self.submit(flight) } else { self.call(flight) }
+        })
+    }
+
+    /// Whether the call that began first has finished.
+    pub(super) fn has_landed(&mut self, cx: &mut Cx) -> bool {
+        let (Some(flight), Some(session)) = (self.flights.front_mut(), &mut self.session) else { return false };
+        if flight.landed == 0 {
+            // A session that panics here does so again when it is asked for the outputs, where it is caught.
+            let has_landed =
+                flight.trouble.is_some() || guarded("infer", || Ok(session.poll(&flight.ticket))).unwrap_or(true);
+            if !has_landed {
+                return false;
+            }
+            flight.landed = cx.read();
+        }
+        true
+    }
+
+    /// Ends the call that began first.
+    pub(super) fn collect_first(&mut self, cx: &mut Cx) {
+        let Some(mut flight) = self.flights.pop_front() else { return };
+        self.emit.now = Time(cx.mark());
+        let outcome = match flight.trouble.take() {
+            Some(trouble) => Err(trouble),
+            None => guarded("infer", || self.collect(&flight)),
+        };
+        let landed = flight.landed;
+        self.land(flight, outcome, landed, cx);
+    }
+
+    /// A call ended at a time: its messages are done or have failed. What has passed since, they waited for room.
+    pub(super) fn land(&mut self, flight: Flight, outcome: Result<(), Trouble>, ended: u64, cx: &mut Cx) {
+        let (started, leave) = (flight.started, flight.leaving());
+        // A call that ended when it returned has waited for nothing since.
+        let end = if self.most == 1 { ended } else { cx.read() };
+        let (compute, rest) = (ended - started, end - ended);
+        cx.record(self.common.compute, compute, flight.n as u32, 1);
+        self.common.check_budget(compute);
+        self.common.check_watchdog(compute);
+        if let Some(calls) = self.calls.get_mut(flight.n) {
+            calls.add(compute);
+        }
+        if let (Some(filter), Some((first, _))) = (&mut self.common.filter, flight.runs.first()) {
+            let waited = first.is_recorded().then(|| started.saturating_sub(first.sent));
+            filter.learn(waited, compute, &self.common.counts);
+        }
+        if let Err(trouble) = &outcome {
+            cx.shared.backend(self.common.node, |status| {
+                status.failed += 1;
+                status.last_error = Some(trouble.text().to_string());
+            });
+        }
+        // A call that ended at once has asked before.
+        let outcome = outcome.and_then(|()| {
+            let admitted = if self.common.refuses && self.most > 1 { self.emit.ports.admit() } else { Ok(()) };
+            admitted.map_err(|full| Trouble::error("emit", &full))
+        });
+        self.common.counts.held.sub(leave);
+        let ok = outcome.is_ok();
+        // Rows were staged in the order of the messages; their ledgers differ, so each is a portion of its own.
+        for (run, since) in flight.runs.iter().filter(|_| ok) {
+            let weight = if run.is_recorded() { run.weight } else { 0 };
+            let mut accounted = 0;
+            if weight > 0 {
+                let waited = cx.record_wait(&self.common, run, *since);
+                let hold = started - since;
+                if let Some(hist) = self.common.hold {
+                    cx.record(hist, hold, 1, weight);
+                }
+                if let (Some(hist), true) = (self.common.blocked, rest > 0) {
+                    cx.record(hist, rest, 1, weight);
+                }
+                accounted = run.accounted + waited + hold + rest;
+            }
+            self.emit.ports.portion_of(1, accounted, weight);
+        }
+        let done = if ok { leave } else { 0 };
+        self.common.counts.done.add(done);
+        self.common.counts.failed.add(leave - done);
+        self.spare.push(flight);
+        let outcome = match outcome {
+            Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| Trouble::error("emit", &e)),
+            Err(trouble) => {
+                self.emit.ports.rollback();
+                Err(trouble)
+            }
+        };
+        self.emit.ports.ring();
+        if let Err(trouble) = outcome {
+            self.fail(cx, trouble);
+        }
+    }
+}
