@@ -3,14 +3,16 @@
 //! Quantiles that too few samples support are printed as `–`; a term that a node does not have is left blank.
 
 mod full;
+mod latency;
 
 use crate::text::escape::one_line;
 use crate::text::number::{count, figure, if_some, percent};
 use crate::text::paragraph::paragraph;
 use crate::text::table::Table;
+use latency::{node_of, sources};
 use limen::backend::BackendStatus;
 use limen::unit::{show_bytes, show_ns};
-use limen::{DeadlineReport, NodeReport, Outcome, Reason, Recorded, Report, Term, Way};
+use limen::{NodeReport, Outcome, Reason, Report, Way};
 use std::fmt::Write;
 
 /// How much is printed.
@@ -36,10 +38,10 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
         headline(&mut text, report);
     }
     if detail != Detail::Problems {
-        latencies(&mut text, report);
-        joins(&mut text, report);
-        path_latencies(&mut text, report);
-        coverage(&mut text, report);
+        latency::latencies(&mut text, report);
+        latency::joins(&mut text, report);
+        latency::path_latencies(&mut text, report);
+        latency::coverage(&mut text, report);
         losses(&mut text, report);
         handles(&mut text, report);
         figures(&mut text, report);
@@ -58,17 +60,6 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
     }
     failures(&mut text, report, if detail == Detail::Full { usize::MAX } else { FAILURES });
     text
-}
-
-/// The nodes that begin messages: those that no edge leads to.
-fn sources(report: &Report) -> impl Iterator<Item = &NodeReport> {
-    let fed = |node: &NodeReport| report.edges.iter().any(|e| node_of(&e.to) == node.name);
-    report.nodes.iter().filter(move |node| !fed(node))
-}
-
-/// The node of `node/port`.
-fn node_of(end: &str) -> &str {
-    end.split_once('/').map_or(end, |(node, _)| node)
 }
 
 /// Messages a source began. Its ports carry parts of the same messages, so that the busiest one tells.
@@ -106,171 +97,6 @@ fn headline(text: &mut String, report: &Report) {
     }
     let degraded = report.is_degraded() && report.exit_code() == 0;
     text.push_str(if degraded { " (degraded)\n" } else { "\n" });
-}
-
-/// A quantile for a table; `–` where too few samples lie beyond it.
-fn at(recorded: Option<&Recorded>, q: f64) -> String {
-    match recorded {
-        None => String::new(),
-        Some(recorded) => recorded.quantile(q).map_or_else(|| "–".into(), show_ns),
-    }
-}
-
-/// What was recorded of a term, unless it never took any time: a node that can hold messages and never did is like one that
-/// cannot.
-fn if_any<'a>(report: &'a Report, node: &str, term: Term) -> Option<&'a Recorded> {
-    report.histogram(node, term).filter(|recorded| recorded.histogram.max() > 0)
-}
-
-fn latencies(text: &mut String, report: &Report) {
-    let mut table = Table::new([
-        "<node",
-        "calls",
-        "failed",
-        "queue p50",
-        "p99",
-        "hold p50",
-        "p99",
-        "blocked p99",
-        "compute p50",
-        "p99",
-        "max",
-    ]);
-    for node in &report.nodes {
-        let of = |term| report.histogram(&node.name, term);
-        let if_any = |term| if_any(report, &node.name, term);
-        let failed = if node.failed > 0 { node.failed.to_string() } else { String::new() };
-        table.row([
-            node.name.clone(),
-            node.done.to_string(),
-            failed,
-            at(of(Term::Queue), 0.5),
-            at(of(Term::Queue), 0.99),
-            at(if_any(Term::Hold), 0.5),
-            at(if_any(Term::Hold), 0.99),
-            at(if_any(Term::Blocked), 0.99),
-            at(of(Term::Compute), 0.5),
-            at(of(Term::Compute), 0.99),
-            of(Term::Compute).map_or_else(String::new, |r| show_ns(r.histogram.max())),
-        ]);
-    }
-    text.push('\n');
-    table.write(text);
-    // How late a source is belongs to every latency that begins there.
-    let mut table = Table::new(["<begun by", "source p50", "p90", "p99", "max"]);
-    for source in sources(report) {
-        if let Some(recorded) = if_any(report, &source.name, Term::Source) {
-            let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
-            table.row(std::iter::once(source.name.clone()).chain(quantiles).chain([show_ns(recorded.histogram.max())]));
-        }
-    }
-    if !table.is_empty() {
-        text.push('\n');
-        table.write(text);
-    }
-}
-
-/// How far apart the messages that joins took together began, where they did not begin together, and how long the first to
-/// come waited for the others.
-fn joins(text: &mut String, report: &Report) {
-    let mut table = Table::new(["<join", "n", "skew p50", "p99", "max", "hold p50", "p99", "max"]);
-    for node in &report.nodes {
-        let Some(skew) = if_any(report, &node.name, Term::Skew) else { continue };
-        let hold = report.histogram(&node.name, Term::Hold);
-        table.row([
-            node.name.clone(),
-            skew.samples.to_string(),
-            at(Some(skew), 0.5),
-            at(Some(skew), 0.99),
-            show_ns(skew.histogram.max()),
-            at(hold, 0.5),
-            at(hold, 0.99),
-            hold.map_or_else(String::new, |hold| show_ns(hold.histogram.max())),
-        ]);
-    }
-    if !table.is_empty() {
-        text.push('\n');
-        table.write(text);
-    }
-}
-
-fn path_latencies(text: &mut String, report: &Report) {
-    let mut table =
-        Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
-    for (from, to, recorded) in report.paths() {
-        let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
-        table.row([
-            format!("{from} -> {to}"),
-            recorded.samples.to_string(),
-            at(Some(recorded), 0.5),
-            at(Some(recorded), 0.9),
-            at(Some(recorded), 0.99),
-            at(Some(recorded), 0.999),
-            show_ns(recorded.histogram.max()),
-            at(report.histogram(to, Term::Closure), 0.99),
-            deadline.map_or_else(String::new, |d| show_ns(d.deadline)),
-            deadline.map_or_else(String::new, misses),
-        ]);
-    }
-    for path in &report.deadlines {
-        if !report.paths().any(|(from, to, _)| from == path.from && to == path.to) {
-            let none = std::iter::repeat_n(String::new(), 6);
-            let begin = [format!("{} -> {}", path.from, path.to), "0".into()];
-            table.row(begin.into_iter().chain(none).chain([show_ns(path.deadline), misses(path)]));
-        }
-    }
-    if !table.is_empty() {
-        text.push('\n');
-        table.write(text);
-    }
-    let mut table = Table::new(["<age where used again", "n", "p50", "p90", "p99", "max"]);
-    for (from, to, recorded) in report.ages() {
-        let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
-        let begin = [format!("{from} -> {to}"), recorded.samples.to_string()];
-        table.row(begin.into_iter().chain(quantiles).chain([show_ns(recorded.histogram.max())]));
-    }
-    if !table.is_empty() {
-        text.push('\n');
-        table.write(text);
-    }
-    if text.contains('–') {
-        text.push_str("\n–: fewer than ten samples lie beyond it\n");
-    }
-}
-
-/// How many messages missed a path's deadline, of those that were held against it.
-fn misses(path: &DeadlineReport) -> String {
-    match (&path.untold_behind, path.judged, path.missed) {
-        (Some(_), ..) => "not judged".into(),
-        (None, 0, _) => "none judged".into(),
-        (None, _, 0) => "0".into(),
-        (None, judged, missed) => format!("{missed} ({})", percent(missed, judged.max(missed))),
-    }
-}
-
-/// Of how many messages the latencies were measured: of all, unless there was a warm-up, or bursts followed each other closely.
-/// Counted where messages end.
-fn coverage(text: &mut String, report: &Report) {
-    let ends = |node: &&NodeReport| !report.edges.iter().any(|e| node_of(&e.from) == node.name);
-    let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
-    // A ledger is closed once a message, however many paths end with it.
-    let closed = || report.histograms.iter().filter(|one| one.term == Term::Closure).map(|one| &one.recorded);
-    let measured: u64 = closed().map(|recorded| recorded.samples).sum();
-    let stood_for: u64 = closed().map(|recorded| recorded.histogram.len()).sum();
-    if measured == 0 && arrived > 0 {
-        text.push_str("\nno end-to-end latency was recorded; `--telemetry full` records every message\n");
-    } else if measured < arrived {
-        let share = percent(measured, arrived);
-        let sampled = match stood_for > measured {
-            true => {
-                "; of bursts that follow each other closely one in sixteen is recorded and counts for all, unless `--telemetry full`"
-            }
-            false => "",
-        };
-        text.push('\n');
-        let said = format!("latencies were recorded of {share} of the messages{sampled}; counts and losses are of all");
-        paragraph(text, "", &said);
-    }
 }
 
 /// What the totals of the headline are made of: what was lost, and what was thinned out on purpose.
