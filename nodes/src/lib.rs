@@ -6,7 +6,7 @@
 //! [`register`] makes them known by the names a graph file uses.
 //!
 //! Kinds never name each other. What several of them use is in the folders below them, none of which names another:
-//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`] (files that are read and written), `tensor` (shapes,
+//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (files that are read and written), `tensor` (shapes,
 //! boxes, elements as text), `pattern` (what is generated), `pace` (when an open-loop source sends).
 //!
 //! Every payload is a [`limen::Tensor`]. Nothing here allocates per message once its buffers have grown, except image
