@@ -4,6 +4,7 @@ pub(crate) mod driven;
 pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod events;
+mod gathered;
 pub(crate) mod running;
 pub mod sim;
 pub(crate) mod windows;

@@ -1,10 +1,10 @@
 //! A graph at work: handles to stop it, watch it, wait for it.
 
 use crate::base::error::suggest;
-use crate::edge::{Reason, Shared};
+use crate::edge::Shared;
 use crate::exec::endpoint::AnyDock;
 use crate::exec::mailbox::Subject;
-use crate::exec::shared::{COMMANDS, Command, RunShared, lock};
+use crate::exec::shared::{COMMANDS, Command, RunShared};
 use crate::exec::stage::{Counts, Judged};
 use crate::exec::worker;
 use crate::host::clock::Clock;
@@ -13,12 +13,11 @@ use crate::host::sync::{Arc, DynArc};
 use crate::ledger::Term;
 use crate::node::backend::BackendStatus;
 use crate::plan::Plan;
-use crate::report::{DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport};
+use crate::report::{HistogramReport, Report};
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::events::{Events, Watcher};
 use crate::run::windows::{Interval, Window};
-use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -362,151 +361,6 @@ impl Running {
         self.finished = true;
         self.join_threads();
         self.report(late)
-    }
-
-    fn report(&mut self, late: bool) -> Report {
-        let wall = self.started.elapsed();
-        let outcomes = std::mem::take(&mut self.outcomes);
-        let abandoned: Vec<bool> = outcomes.iter().map(Option::is_none).collect();
-        let mut metrics = BTreeMap::new();
-        let mut left: BTreeMap<usize, u64> = BTreeMap::new();
-        let mut remains = Vec::new();
-        let mut histograms = Vec::new();
-        let mut bugs = Vec::new();
-        for outcome in outcomes.into_iter().flatten() {
-            bugs.extend(outcome.bug);
-            histograms.extend(outcome.histograms);
-            for ended in outcome.ended {
-                metrics.insert(ended.node, ended.metrics);
-                for one in ended.left {
-                    *left.entry(one.edge).or_default() += one.counted;
-                    remains.extend(one.remains.map(|r| (one.edge, r)));
-                }
-            }
-        }
-        // Every thread that will end has ended: what is in the rings now stays there.
-        for (edge, end) in remains {
-            *left.entry(edge).or_default() += end.count();
-        }
-        let failures = std::mem::take(&mut *lock(&self.shared.failures));
-        let plan = &self.plan;
-        let handles =
-            self.docks.iter().map(|(node, dock)| dock.report(!abandoned[plan.nodes()[*node].worker])).collect();
-        let nodes: Vec<NodeReport> = plan
-            .nodes()
-            .iter()
-            .enumerate()
-            .map(|(i, node)| {
-                let counts = &self.counts[i];
-                NodeReport {
-                    name: node.name.clone(),
-                    kind: node.kind.clone(),
-                    worker: node.worker,
-                    taken: counts.taken.get(),
-                    done: counts.done.get(),
-                    failed: counts.failed.get(),
-                    held: counts.held.get(),
-                    turns: counts.turns.get(),
-                    pool_empty: counts.pool_empty.get(),
-                    over_budget: counts.over_budget.get(),
-                    gaps: counts.gaps.get(),
-                    restarts: counts.restarts.get(),
-                    batches: counts.batches.get(),
-                    abandoned: abandoned[node.worker],
-                    backend: self.shared.backend_status(i, counts.batches.get()),
-                    metrics: metrics.remove(&i).unwrap_or_default(),
-                }
-            })
-            .collect();
-        let edges: Vec<EdgeReport> = plan
-            .edges()
-            .iter()
-            .enumerate()
-            .map(|(i, edge)| {
-                let shared = &self.edges[i];
-                EdgeReport {
-                    from: edge.from_name.clone(),
-                    to: edge.to_name.clone(),
-                    capacity: edge.capacity,
-                    when_full: edge.when_full(),
-                    crossing: edge.crossing,
-                    sent: shared.producer.moved.get(),
-                    received: shared.consumer.moved.get(),
-                    lost: Reason::ALL.iter().map(|r| (*r, shared.lost(*r))).filter(|(_, n)| *n > 0).collect(),
-                    thins: edge.thins,
-                    left: left.get(&i).copied().unwrap_or(0),
-                    counted: !abandoned[plan.nodes()[edge.from].worker] && !abandoned[plan.nodes()[edge.to].worker],
-                }
-            })
-            .collect();
-        let workers = plan
-            .workers()
-            .iter()
-            .enumerate()
-            .map(|(i, w)| WorkerReport {
-                name: w.name.clone(),
-                cpu: w.place.cpu,
-                floats: w.floats(),
-                wait: w.place.wait,
-                pinned: self.pinned.get(i).cloned().unwrap_or_default(),
-                abandoned: abandoned[i],
-            })
-            .collect();
-        let name = |i: usize| plan.nodes()[i].name.clone();
-        let histograms = histograms
-            .into_iter()
-            .filter(|(_, _, recorded)| recorded.samples > 0)
-            .map(|(subject, term, recorded)| {
-                let (node, to) = match subject {
-                    Subject::Node(node) => (name(node), None),
-                    Subject::Path(from, to) => (name(from), Some(name(to))),
-                };
-                HistogramReport { node, to, term, recorded }
-            })
-            .collect();
-        let deadlines = plan
-            .paths()
-            .iter()
-            .zip(self.judged.iter())
-            .filter_map(|(path, judged)| {
-                Some(DeadlineReport {
-                    from: path.from.clone(),
-                    to: path.to.clone(),
-                    deadline: path.deadline?,
-                    on_miss: path.on_miss,
-                    judged: judged.all.get(),
-                    missed: judged.missed.get(),
-                    untold_behind: path.untold_behind.clone(),
-                })
-            })
-            .collect();
-        let outcome = if late {
-            Outcome::DeadlinePassed
-        } else if failures.stop {
-            Outcome::Failed
-        } else if self.shared.is_stopping() {
-            Outcome::Stopped
-        } else {
-            Outcome::Finished
-        };
-        let mut report = Report {
-            graph: plan.graph().to_string(),
-            started: self.started_at,
-            wall,
-            outcome,
-            nodes,
-            edges,
-            workers,
-            handles,
-            histograms,
-            deadlines,
-            failures: failures.kept.iter().map(|f| crate::report::FailureReport::new(name(f.node), f)).collect(),
-            failed_calls: failures.counts.values().sum(),
-            bugs,
-            notes: plan.notes().iter().cloned().chain(std::mem::take(&mut *lock(&self.shared.notes))).collect(),
-        };
-        report.check_laws();
-        report
     }
 }
 

@@ -1,0 +1,194 @@
+//! What the workers of a run left when they ended, and the report that is made of it.
+
+use crate::edge::Reason;
+use crate::exec::mailbox::Subject;
+use crate::exec::shared::lock;
+use crate::exec::worker;
+use crate::ledger::{Recorded, Term};
+use crate::node::Metrics;
+use crate::report::{
+    DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
+};
+use crate::run::running::Running;
+use std::collections::BTreeMap;
+
+/// What all workers of a run left.
+#[derive(Default)]
+struct Gathered {
+    /// By worker: whether it left nothing, because it did not end.
+    abandoned: Vec<bool>,
+    /// By node: its own figures.
+    metrics: BTreeMap<usize, Metrics>,
+    /// By edge: messages that are still in it.
+    left: BTreeMap<usize, u64>,
+    histograms: Vec<(Subject, Term, Recorded)>,
+    bugs: Vec<String>,
+}
+
+impl Gathered {
+    fn of(outcomes: Vec<Option<worker::Outcome>>) -> Self {
+        let abandoned = outcomes.iter().map(Option::is_none).collect();
+        let mut all = Gathered { abandoned, ..Gathered::default() };
+        let mut remains = Vec::new();
+        for outcome in outcomes.into_iter().flatten() {
+            all.bugs.extend(outcome.bug);
+            all.histograms.extend(outcome.histograms);
+            for ended in outcome.ended {
+                all.metrics.insert(ended.node, ended.metrics);
+                for one in ended.left {
+                    *all.left.entry(one.edge).or_default() += one.counted;
+                    remains.extend(one.remains.map(|r| (one.edge, r)));
+                }
+            }
+        }
+        // Every thread that will end has ended: what is in the rings now stays there.
+        for (edge, end) in remains {
+            *all.left.entry(edge).or_default() += end.count();
+        }
+        all
+    }
+}
+
+impl Running {
+    /// The report of a run that has ended, `late` where it had to be given up.
+    pub(super) fn report(&mut self, late: bool) -> Report {
+        let wall = self.started.elapsed();
+        let mut gathered = Gathered::of(std::mem::take(&mut self.outcomes));
+        let failures = std::mem::take(&mut *lock(&self.shared.failures));
+        let plan = &self.plan;
+        let has_ended = |node: usize| !gathered.abandoned[plan.nodes()[node].worker];
+        let handles = self.docks.iter().map(|(node, dock)| dock.report(has_ended(*node))).collect();
+        let outcome = if late {
+            Outcome::DeadlinePassed
+        } else if failures.stop {
+            Outcome::Failed
+        } else if self.shared.is_stopping() {
+            Outcome::Stopped
+        } else {
+            Outcome::Finished
+        };
+        let name = |i: usize| plan.nodes()[i].name.clone();
+        let mut report = Report {
+            graph: plan.graph().to_string(),
+            started: self.started_at,
+            wall,
+            outcome,
+            nodes: self.node_reports(&mut gathered),
+            edges: self.edge_reports(&gathered),
+            workers: self.worker_reports(&gathered),
+            handles,
+            histograms: self.histogram_reports(std::mem::take(&mut gathered.histograms)),
+            deadlines: self.deadline_reports(),
+            failures: failures.kept.iter().map(|f| FailureReport::new(name(f.node), f)).collect(),
+            failed_calls: failures.counts.values().sum(),
+            bugs: gathered.bugs,
+            notes: plan.notes().iter().cloned().chain(std::mem::take(&mut *lock(&self.shared.notes))).collect(),
+        };
+        report.check_laws();
+        report
+    }
+
+    fn node_reports(&self, gathered: &mut Gathered) -> Vec<NodeReport> {
+        self.plan
+            .nodes()
+            .iter()
+            .enumerate()
+            .map(|(i, node)| {
+                let counts = &self.counts[i];
+                NodeReport {
+                    name: node.name.clone(),
+                    kind: node.kind.clone(),
+                    worker: node.worker,
+                    taken: counts.taken.get(),
+                    done: counts.done.get(),
+                    failed: counts.failed.get(),
+                    held: counts.held.get(),
+                    turns: counts.turns.get(),
+                    pool_empty: counts.pool_empty.get(),
+                    over_budget: counts.over_budget.get(),
+                    gaps: counts.gaps.get(),
+                    restarts: counts.restarts.get(),
+                    batches: counts.batches.get(),
+                    abandoned: gathered.abandoned[node.worker],
+                    backend: self.shared.backend_status(i, counts.batches.get()),
+                    metrics: gathered.metrics.remove(&i).unwrap_or_default(),
+                }
+            })
+            .collect()
+    }
+
+    fn edge_reports(&self, gathered: &Gathered) -> Vec<EdgeReport> {
+        let plan = &self.plan;
+        plan.edges()
+            .iter()
+            .enumerate()
+            .map(|(i, edge)| {
+                let shared = &self.edges[i];
+                EdgeReport {
+                    from: edge.from_name.clone(),
+                    to: edge.to_name.clone(),
+                    capacity: edge.capacity,
+                    when_full: edge.when_full(),
+                    crossing: edge.crossing,
+                    sent: shared.producer.moved.get(),
+                    received: shared.consumer.moved.get(),
+                    lost: Reason::ALL.iter().map(|r| (*r, shared.lost(*r))).filter(|(_, n)| *n > 0).collect(),
+                    thins: edge.thins,
+                    left: gathered.left.get(&i).copied().unwrap_or(0),
+                    counted: !gathered.abandoned[plan.nodes()[edge.from].worker]
+                        && !gathered.abandoned[plan.nodes()[edge.to].worker],
+                }
+            })
+            .collect()
+    }
+
+    fn worker_reports(&self, gathered: &Gathered) -> Vec<WorkerReport> {
+        self.plan
+            .workers()
+            .iter()
+            .enumerate()
+            .map(|(i, w)| WorkerReport {
+                name: w.name.clone(),
+                cpu: w.place.cpu,
+                floats: w.floats(),
+                wait: w.place.wait,
+                pinned: self.pinned.get(i).cloned().unwrap_or_default(),
+                abandoned: gathered.abandoned[i],
+            })
+            .collect()
+    }
+
+    fn histogram_reports(&self, histograms: Vec<(Subject, Term, Recorded)>) -> Vec<HistogramReport> {
+        let name = |i: usize| self.plan.nodes()[i].name.clone();
+        histograms
+            .into_iter()
+            .filter(|(_, _, recorded)| recorded.samples > 0)
+            .map(|(subject, term, recorded)| {
+                let (node, to) = match subject {
+                    Subject::Node(node) => (name(node), None),
+                    Subject::Path(from, to) => (name(from), Some(name(to))),
+                };
+                HistogramReport { node, to, term, recorded }
+            })
+            .collect()
+    }
+
+    fn deadline_reports(&self) -> Vec<DeadlineReport> {
+        self.plan
+            .paths()
+            .iter()
+            .zip(self.judged.iter())
+            .filter_map(|(path, judged)| {
+                Some(DeadlineReport {
+                    from: path.from.clone(),
+                    to: path.to.clone(),
+                    deadline: path.deadline?,
+                    on_miss: path.on_miss,
+                    judged: judged.all.get(),
+                    missed: judged.missed.get(),
+                    untold_behind: path.untold_behind.clone(),
+                })
+            })
+            .collect()
+    }
+}
