@@ -9,7 +9,7 @@ use crate::exec::planned::PlannedNode;
 use crate::file::spec::{InputSpec, NodeSpec};
 use crate::message::MAX_PORTS;
 use crate::message::tensor::{Content, DType, Dim, PortSpec};
-use crate::node::PortType;
+use crate::node::{PortType, Ports};
 
 impl Planner<'_> {
     /// Matches a node's connections to its ports.
@@ -25,60 +25,10 @@ impl Planner<'_> {
         edges: &mut Vec<EdgePlan>,
     ) {
         let ports = planned.ports();
-        let input_types = planned.input_types();
-        for (what, n, fixed) in
-            [("inputs", ports.inputs.len(), planned.counts().0), ("outputs", ports.outputs.len(), planned.counts().1)]
-        {
-            if fixed.is_some_and(|f| f != n) || n > MAX_PORTS {
-                let message = format!("kind `{}` declares {n} {what}, which its type does not have", node.kind.value);
-                self.wrong(
-                    "E0131",
-                    &node.kind.place,
-                    message,
-                    format!("a node has at most {MAX_PORTS}; this is a fault of the kind"),
-                );
-                return;
-            }
-        }
-        if node.inputs.is_empty() && !ports.inputs.is_empty() {
-            let names = ports.inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
-            let message = format!("node `{}` takes {names} and nothing is connected", node.name);
-            self.wrong("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
+        if !self.check_port_counts(node, planned) || !self.check_is_connected(node, ports) {
             return;
         }
-        if ports.inputs.is_empty()
-            && let Some(first) = node.inputs.first()
-        {
-            let message = format!("kind `{}` is a source and takes no inputs", node.kind.value);
-            self.wrong("E0125", &first.place, message, "remove `from`, or choose another kind");
-            return;
-        }
-        // Inputs in the order of the ports, because that is the order in which the node is given them.
-        let mut connected: Vec<Option<usize>> = vec![None; ports.inputs.len()];
-        for (i, connection) in node.inputs.iter().enumerate() {
-            let name = connection.port.as_deref();
-            let port = match name {
-                None if ports.inputs.len() == 1 => Some(0),
-                _ => ports.inputs.iter().position(|p| p.name == name.unwrap_or("in")),
-            };
-            let names = ports.inputs.iter().map(|p| p.name.as_str());
-            match (port, name) {
-                (Some(port), _) if connected[port].is_some() => {
-                    let message = format!("input `{}` of `{}` is connected twice", ports.inputs[port].name, node.name);
-                    self.wrong("E0126", &connection.place, message, "a port takes from one place; use a join for more");
-                }
-                (Some(port), _) => connected[port] = Some(i),
-                (None, Some(name)) => {
-                    let message = format!("node `{}` has no input `{name}`", node.name);
-                    self.wrong("E0123", &connection.place, message, suggest(name, names));
-                }
-                (None, None) => {
-                    let all = names.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-                    let message = format!("node `{}` has several inputs", node.name);
-                    self.wrong("E0123", &connection.place, message, format!("name them under `inputs:`: {all}"));
-                }
-            }
-        }
+        let (connected, input_types) = (self.match_inputs(node, ports), planned.input_types());
         for (port, connection) in connected.iter().enumerate() {
             let declared = &ports.inputs[port];
             let Some(i) = connection else {
@@ -127,6 +77,80 @@ impl Planner<'_> {
                 edges.push(edge);
             }
         }
+        self.check_bounds(node, plan);
+    }
+
+    /// False, with a problem, where a kind declares more or fewer ports than its type has.
+    fn check_port_counts(&mut self, node: &NodeSpec, planned: &dyn PlannedNode) -> bool {
+        let ports = planned.ports();
+        for (what, n, fixed) in
+            [("inputs", ports.inputs.len(), planned.counts().0), ("outputs", ports.outputs.len(), planned.counts().1)]
+        {
+            if fixed.is_some_and(|f| f != n) || n > MAX_PORTS {
+                let message = format!("kind `{}` declares {n} {what}, which its type does not have", node.kind.value);
+                self.wrong(
+                    "E0131",
+                    &node.kind.place,
+                    message,
+                    format!("a node has at most {MAX_PORTS}; this is a fault of the kind"),
+                );
+                return false;
+            }
+        }
+        true
+    }
+
+    /// False, with a problem, where no input is connected, or a source has one.
+    fn check_is_connected(&mut self, node: &NodeSpec, ports: &Ports) -> bool {
+        if node.inputs.is_empty() && !ports.inputs.is_empty() {
+            let names = ports.inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
+            let message = format!("node `{}` takes {names} and nothing is connected", node.name);
+            self.wrong("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
+            return false;
+        }
+        if ports.inputs.is_empty()
+            && let Some(first) = node.inputs.first()
+        {
+            let message = format!("kind `{}` is a source and takes no inputs", node.kind.value);
+            self.wrong("E0125", &first.place, message, "remove `from`, or choose another kind");
+            return false;
+        }
+        true
+    }
+
+    /// By port: which of a node's connections leads there. In the order of the ports, because that is the order in which the node is
+    /// given its inputs.
+    fn match_inputs(&mut self, node: &NodeSpec, ports: &Ports) -> Vec<Option<usize>> {
+        let mut connected: Vec<Option<usize>> = vec![None; ports.inputs.len()];
+        for (i, connection) in node.inputs.iter().enumerate() {
+            let name = connection.port.as_deref();
+            let port = match name {
+                None if ports.inputs.len() == 1 => Some(0),
+                _ => ports.inputs.iter().position(|p| p.name == name.unwrap_or("in")),
+            };
+            let names = ports.inputs.iter().map(|p| p.name.as_str());
+            match (port, name) {
+                (Some(port), _) if connected[port].is_some() => {
+                    let message = format!("input `{}` of `{}` is connected twice", ports.inputs[port].name, node.name);
+                    self.wrong("E0126", &connection.place, message, "a port takes from one place; use a join for more");
+                }
+                (Some(port), _) => connected[port] = Some(i),
+                (None, Some(name)) => {
+                    let message = format!("node `{}` has no input `{name}`", node.name);
+                    self.wrong("E0123", &connection.place, message, suggest(name, names));
+                }
+                (None, None) => {
+                    let all = names.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+                    let message = format!("node `{}` has several inputs", node.name);
+                    self.wrong("E0123", &connection.place, message, format!("name them under `inputs:`: {all}"));
+                }
+            }
+        }
+        connected
+    }
+
+    /// A problem for each dimension of an output that has no bound.
+    fn check_bounds(&mut self, node: &NodeSpec, plan: &NodePlan) {
         for out in &plan.outputs {
             for dim in out.spec.iter().flat_map(|s| &s.shape) {
                 if let Dim::Unbounded(key) = dim {
