@@ -100,6 +100,7 @@ impl Debug for OrtRuntime {
 impl Runtime for OrtRuntime {
     const NAME: &'static str = "ort";
     const COMPILES: bool = false;
+    const IS_LIBRARY: bool = true;
     /// A session that was made while planning: the trial gives it back, and the node takes it.
     type Shared = Arc<Mutex<Option<Session>>>;
     type Runner = OrtRunner;

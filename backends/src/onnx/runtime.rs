@@ -11,6 +11,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// Whether a call is compiled for the number of its items. Then batches are padded to the sizes that were compiled.
     const COMPILES: bool;
+    /// Whether it is a library, which is loaded when it is first asked: that takes long, and is left where nobody names it.
+    const IS_LIBRARY: bool = false;
     /// What the threads of one node share.
     type Shared: Send + Sync;
     /// The model on one thread.

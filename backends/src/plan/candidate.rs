@@ -44,6 +44,7 @@ pub(crate) struct Candidate {
 #[derive(Clone, Copy)]
 pub(super) struct Built {
     pub(super) probe: fn() -> Result<Capabilities, BackendError>,
+    pub(super) is_library: bool,
     pub(super) plan: fn(&Job<'_>) -> Result<InferPlan, PlanErrors>,
     pub(super) reference: fn(&Job<'_>) -> Result<Reference, PlanErrors>,
     pub(super) rewrites: fn(&str) -> bool,
@@ -59,6 +60,14 @@ impl Candidate {
                 lacks if lacks.is_empty() => Verdict::Fits,
                 lacks => Verdict::Lacks(lacks),
             },
+        }
+    }
+
+    /// As [`Candidate::verdict`] for a node that may not ask for it: a library is not loaded for that.
+    pub(crate) fn verdict_if_asked(&self, required: &Requirements, is_asked: bool) -> Verdict {
+        match self.built {
+            Some(built) if built.is_library && !is_asked => Verdict::NotAsked,
+            _ => self.verdict(required),
         }
     }
 
@@ -118,5 +127,38 @@ pub(crate) fn reference(choice: Choice, job: &Job<'_>) -> Result<Reference, Stri
             format!("`{}` cannot run it: {}", candidate.name, errors.messages().collect::<Vec<_>>().join("; "))
         }),
         (verdict, _) => Err(format!("`{}` {verdict}", candidate.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_library_is_loaded_only_where_a_node_names_it() {
+        let probe = || Err(BackendError::Unavailable("looked for".into()));
+        let built = Built {
+            probe,
+            is_library: true,
+            plan: |_| Err(PlanErrors::default()),
+            reference: |_| Err(PlanErrors::default()),
+            rewrites: |_| false,
+        };
+        let library = Candidate { choice: Choice::Ort, name: "ort", built: Some(built) };
+        let linked = Candidate { built: Some(Built { is_library: false, ..built }), ..library };
+        for (config, is_loaded) in [
+            (json!({ "backend": "rten" }), false),
+            (json!({ "backend": "ort" }), true),
+            (json!({ "backend": "auto" }), true),
+            (json!({ "backend": "rten", "verify": { "against": "ort" } }), true),
+            (json!({ "backend": "rten", "shadow": { "backend": "ort" } }), true),
+            (json!({ "backend": "rten", "shadow": { "backend": "tract" } }), false),
+        ] {
+            let is_asked = serde_json::from_value::<Config>(config.clone()).unwrap().asks(Choice::Ort);
+            let verdict = |candidate: Candidate| candidate.verdict_if_asked(&Requirements::default(), is_asked);
+            assert_eq!(verdict(library) != Verdict::NotAsked, is_loaded, "{config}");
+            assert_ne!(verdict(linked), Verdict::NotAsked, "{config}");
+        }
     }
 }

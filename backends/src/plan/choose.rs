@@ -56,9 +56,12 @@ pub(crate) fn choose(
     let mut verdicts: Vec<(Candidate, Verdict)> = candidates
         .iter()
         .copied()
-        .map(|candidate| match (candidate.verdict(&required), steps.failed(candidate.name)) {
-            (Verdict::Fits, Some(why)) => (candidate, Verdict::Failed(why)),
-            (verdict, _) => (candidate, verdict),
+        .map(|candidate| {
+            let is_asked = config.asks(candidate.choice) || cache::is_asked();
+            match (candidate.verdict_if_asked(&required, is_asked), steps.failed(candidate.name)) {
+                (Verdict::Fits, Some(why)) => (candidate, Verdict::Failed(why)),
+                (verdict, _) => (candidate, verdict),
+            }
         })
         .collect();
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some()) || config.shadow.is_some();
@@ -74,15 +77,19 @@ pub(crate) fn choose(
             notes.push(format!("what was measured cannot be kept in {}: {error}", folder.display()));
         }
     }
-    let goes_by = order(&mut verdicts, &table, &measured);
     if config.backend == Choice::Auto {
-        notes.push(goes_by);
+        notes.push(order(&mut verdicts, &table, &measured));
     }
     let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
     if let Some(plan) = planned {
         return Ok(said(&verdicts).into_iter().chain(notes).fold(plan, InferPlan::note));
     }
-    Err(none_fits(&verdicts, config, model))
+    // What else could be written is worth loading a library.
+    let asked = verdicts.into_iter().map(|(candidate, verdict)| match verdict {
+        Verdict::NotAsked => (candidate, candidate.verdict(&job.required)),
+        verdict => (candidate, verdict),
+    });
+    Err(none_fits(&asked.collect::<Vec<_>>(), config, model))
 }
 
 /// Compares a model's files with the checksum and the manifest that the graph has of it.

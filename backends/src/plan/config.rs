@@ -92,7 +92,7 @@ pub enum Choice {
     Mock,
 }
 
-/// What a backend shall be able to do. `limen-run GRAPH --plan` says of each whether it can.
+/// What a backend shall be able to do. `limen-run GRAPH --plan` says of each that is asked whether it can.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Require {
     /// Where it shall compute: `cpu`.
@@ -232,6 +232,13 @@ fn default_rtol() -> f64 {
 }
 
 impl Config {
+    /// Whether the node may give its model to a runtime, or compare it with that.
+    pub(crate) fn asks(&self, choice: Choice) -> bool {
+        let against = self.verify.as_ref().and_then(|verify| verify.against);
+        let shadow = self.shadow.as_ref().map(|shadow| shadow.backend);
+        [Some(self.backend), against, shadow].into_iter().flatten().any(|named| [choice, Choice::Auto].contains(&named))
+    }
+
     /// What the process that tries the model is told: all but how messages wait for each other, which a trial does not ask.
     pub(crate) fn to_json(&self) -> Value {
         // What is no tolerance has been said, and is no JSON either.

@@ -11,7 +11,7 @@ use crate::onnx::Runtime;
 #[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
 fn built<R: Runtime>(choice: Choice) -> Candidate {
     let (plan, reference) = (plan_onnx::<R>, reference_onnx::<R>);
-    let built = Built { probe: R::probe, plan, reference, rewrites: R::rewrites };
+    let built = Built { probe: R::probe, is_library: R::IS_LIBRARY, plan, reference, rewrites: R::rewrites };
     Candidate { choice, name: R::NAME, built: Some(built) }
 }
 

@@ -7,6 +7,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Fits,
+    /// The node names another.
+    NotAsked,
     NotBuilt(&'static str),
     Unavailable(String),
     Lacks(Vec<Lack>),
@@ -19,6 +21,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Verdict::Fits => f.write_str("fits"),
+            Verdict::NotAsked => f.write_str("was not loaded, because `backend` names another"),
             Verdict::NotBuilt(name) => write!(f, "is not built in (cargo feature `{name}`)"),
             Verdict::Unavailable(why) => write!(f, "is {why}"),
             Verdict::Lacks(lacks) => {

@@ -50,7 +50,7 @@ pub(crate) fn planned(
     loop {
         // Read here where what was found is kept by content, and handed on: what is looked up is what runs.
         let file = if is_kept(&node) { Some(read_model(model, cx)?) } else { None };
-        let place = Place::of(&node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
+        let place = Place::of(config, &node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
             None => match ask(&program, &Request::new(cx.trials, &path, Task::Plan(node.clone()))).and_then(understood)

@@ -3,7 +3,7 @@
 use super::request::Node;
 use crate::cache;
 use crate::onnx::ModelFile;
-use crate::plan::{COMPILED, all_runtimes};
+use crate::plan::{COMPILED, Config, all_runtimes};
 use crate::steps::Record;
 use crate::verify::Case;
 use std::path::Path;
@@ -24,7 +24,13 @@ static KEPT: Mutex<Vec<(String, Record)>> = Mutex::new(Vec::new());
 const MOST_KEPT: usize = 64;
 
 impl Place {
-    pub(super) fn of(node: &Node, files: &[&Path], file: Option<&ModelFile>, case: Option<&Case>) -> Self {
+    pub(super) fn of(
+        config: &Config,
+        node: &Node,
+        files: &[&Path],
+        file: Option<&ModelFile>,
+        case: Option<&Case>,
+    ) -> Self {
         let asked = serde_json::to_string(node).unwrap_or_default();
         let stamp = |path: &Path| {
             let about = path.metadata().ok()?;
@@ -33,14 +39,14 @@ impl Place {
         };
         let stamps: Vec<String> = files.iter().map(|path| stamp(path).unwrap_or_default()).collect();
         let name = format!("{asked}\n{}", stamps.join("\n"));
-        Place { name, key: file.map(|file| Place::key(node, file, case)) }
+        Place { name, key: file.map(|file| Place::key(config, node, file, case)) }
     }
 
-    fn key(node: &Node, file: &ModelFile, case: Option<&Case>) -> cache::Key {
+    fn key(config: &Config, node: &Node, file: &ModelFile, case: Option<&Case>) -> cache::Key {
         let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum()];
         parts.extend(case.map(Case::digest));
-        let versions = all_runtimes();
-        parts.extend(versions.iter().map(|candidate| format!("{} {}", candidate.name, candidate.version())));
+        let asked = all_runtimes().into_iter().filter(|candidate| config.asks(candidate.choice));
+        parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         cache::Key::of_trial(&parts)
     }
