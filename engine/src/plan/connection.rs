@@ -9,7 +9,8 @@ use crate::exec::planned::PlannedNode;
 use crate::file::spec::{InputSpec, NodeSpec};
 use crate::message::MAX_PORTS;
 use crate::message::tensor::{Content, DType, Dim, PortSpec};
-use crate::node::{PortType, Ports};
+use crate::node::PortType;
+use crate::node::ports::Ports;
 
 impl Planner<'_> {
     /// Matches a node's connections to its ports.

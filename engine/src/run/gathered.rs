@@ -5,7 +5,7 @@ use crate::exec::mailbox::Subject;
 use crate::exec::shared::lock;
 use crate::exec::worker;
 use crate::ledger::{Recorded, Term};
-use crate::node::Metrics;
+use crate::node::metrics::Metrics;
 use crate::report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
