@@ -238,7 +238,7 @@ pub(crate) fn read_manifest(file: &mut InputFile) -> Result<Inspection, String> 
 mod tests {
     use super::*;
     use crate::plan::Dispatch;
-    use limen::DType;
+    use limen::message::DType;
 
     fn digits() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx")

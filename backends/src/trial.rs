@@ -6,7 +6,7 @@
 //! that is wrong.
 //!
 //! That process is the program that runs, started anew: [`serve`], called first in `main`, answers there (`limen_run::main`
-//! calls it), or another program that [`Trials::program`](limen::Trials::program) names. Where neither is there, models are tried in this process, and the
+//! calls it), or another program that [`Trials::program`](limen::policy::Trials::program) names. Where neither is there, models are tried in this process, and the
 //! plan says so. No process is forked: the child is a new program that limits itself before it reads anything, and this one
 //! keeps the wall clock, ends it, and takes its status.
 //!

@@ -5,7 +5,7 @@
 //! those at 10 kHz rest on a million messages. Figures are messages per second at the sink, and ns from just
 //! before the send to just after the receipt. The machine should be idle; what disturbs it shows in the spread.
 
-use limen::Telemetry;
+use limen::policy::Telemetry;
 use limen_benches::{Chain, floor, host, median};
 use std::collections::BTreeMap;
 

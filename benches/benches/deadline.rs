@@ -1,7 +1,8 @@
 //! How many messages miss their deadline behind a model that batches by deadline, in real time:
 //! `cargo bench -p limen-benches --bench deadline [-- long]`. A call takes a quarter of the deadline.
 
-use limen::{Drain, OnMiss, Options, Plan, Registry, Report, Spec};
+use limen::policy::OnMiss;
+use limen::{Drain, Options, Plan, Registry, Report, Spec};
 use limen_benches::host;
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p limen-benches --bench hop [-- quick]`.
 
-use limen::Telemetry;
+use limen::policy::Telemetry;
 use limen_benches::{Chain, floor, host, median};
 
 fn main() {

@@ -4,10 +4,11 @@
 use hdrhistogram::Histogram;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, Signature};
 use limen::infer::{Batch, Infer, InferPlan};
-use limen::{
-    Building, Clock, DType, Emit, Folders, Given, Message, Metrics, Next, Node, NodeError, Options, Plan, PlanErrors,
-    Planning, PortSpec, Ports, Registry, Report, Sink, Source, Spec, Tensor, Time,
+use limen::message::{DType, PortSpec};
+use limen::node::{
+    Building, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source,
 };
+use limen::{Clock, Folders, Message, Options, Plan, Registry, Report, Spec, Tensor, Time};
 use limen_backends::onnx::OnnxLane;
 use limen_backends::{OnnxModel, Rten};
 use limen_benches::{ByHand, host};
@@ -78,7 +79,7 @@ struct TimedKind;
 
 impl Infer for TimedKind {
     type Config = TimedConfig;
-    fn plan(config: TimedConfig, _: &Given, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+    fn plan(config: TimedConfig, _: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         let path = cx.folders.graph.join(config.model);
         let prepared = Timed::prepare(OnnxModel { path, ..OnnxModel::default() }).unwrap_or_else(|e| panic!("{e}"));
         Ok(InferPlan::new::<Timed>(Arc::new(prepared), Batch::default()))
@@ -99,7 +100,7 @@ struct Ones {
 
 impl Node for Ones {
     type Config = OnesConfig;
-    fn ports(config: &OnesConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &OnesConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().output("out", PortSpec::fixed(DType::F32, config.shape.iter().copied())))
     }
     fn build(config: OnesConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -136,7 +137,7 @@ struct Added {
 
 impl Node for Added {
     type Config = AddedConfig;
-    fn ports(_: &AddedConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &AddedConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input_any("in"))
     }
     fn build(_: AddedConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {

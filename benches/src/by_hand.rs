@@ -3,8 +3,8 @@
 
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
-use limen::DType;
 use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session};
+use limen::message::DType;
 use limen_backends::onnx::OnnxLane;
 use limen_backends::{OnnxModel, Rten};
 
@@ -43,7 +43,7 @@ impl ByHand {
         let path = "graphs/classify/classifier.onnx".into();
         let prepared = Rten::prepare(OnnxModel { path, ..OnnxModel::default() }).unwrap_or_else(|e| panic!("{e}"));
         let classes = prepared.signature().outputs[0].shape.iter().map(|dim| match dim {
-            limen::Dim::Fixed(n) => *n,
+            limen::message::Dim::Fixed(n) => *n,
             _ => 1,
         });
         ByHand {

@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 use hdrhistogram::Histogram;
-use limen::{
-    Building, DType, Drain, Emit, Given, Message, Metrics, Next, Node, NodeError, Options, Plain, Plan, PlanErrors,
-    Planning, PortSpec, Ports, Registry, Report, Sink, Source, Spec, Telemetry, Tensor, Time, Transform,
+use limen::message::{DType, Plain, PortSpec};
+use limen::node::{
+    Building, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source, Transform,
 };
+use limen::policy::Telemetry;
+use limen::{Drain, Message, Options, Plan, Registry, Report, Spec, Tensor, Time};
 use nix::sys::resource::{UsageWho, getrusage};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -70,7 +72,7 @@ macro_rules! source {
         }
         impl Node for $name {
             type Config = BenchConfig;
-            fn ports(config: &BenchConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+            fn ports(config: &BenchConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
                 let ports: fn(&BenchConfig) -> Ports = $ports;
                 Ok(ports(config))
             }
@@ -135,7 +137,7 @@ macro_rules! pass {
         pub struct $name;
         impl Node for $name {
             type Config = BenchConfig;
-            fn ports(config: &BenchConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+            fn ports(config: &BenchConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
                 let ports: fn(&BenchConfig) -> Ports = $ports;
                 Ok(ports(config))
             }
@@ -226,7 +228,7 @@ macro_rules! sink {
         pub struct $name(Arrivals);
         impl Node for $name {
             type Config = BenchConfig;
-            fn ports(_: &BenchConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+            fn ports(_: &BenchConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
                 Ok(Ports::new().input_any("in"))
             }
             fn build(config: BenchConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {

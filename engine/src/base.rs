@@ -2,5 +2,5 @@
 
 pub(crate) mod document;
 pub(crate) mod error;
-pub(crate) mod policy;
+pub mod policy;
 pub mod unit;

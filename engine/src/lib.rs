@@ -34,58 +34,39 @@ mod file;
 mod handle;
 mod host;
 mod ledger;
-mod message;
-mod node;
-mod plan;
-mod report;
-mod run;
+pub mod message;
+pub mod node;
+pub mod plan;
+pub mod report;
+pub mod run;
 
-pub use base::error::{Escaped, FieldError, Place, PlanErrors, Problem, Problems, is_terminal_control, nearest};
-pub use base::policy::{
-    JoinPolicy, OnError, OnGap, OnMiss, Pick, Qos, RealTime, RtPolicy, Schedule, Telemetry, Wait, WhenFull,
-};
-pub use base::unit;
-pub use edge::Reason;
-pub use exec::endpoint::{HandleReport, Way};
+pub use base::error::{Place, Problem, Problems};
+pub use base::{policy, unit};
 pub use exec::infer;
 pub use file::builder::{Connection, GraphBuilder, NodeBuilder};
 pub use file::layers::Layers;
 pub use file::spec::Spec;
 pub use handle::{Inlet, Outlet, RecvError, SendError, Tap};
 pub use host::clock::{Clock, SimulatedClock, Time};
-pub use host::cpu::Pinned;
-pub use host::descriptors::{Descriptors, Interest, Watched};
 pub use host::files;
 pub use host::folders::Folders;
 pub use host::panic::{catch_panic, panic_hook};
-pub use ledger::{Recorded, Term};
-pub use message::MAX_PORTS;
-pub use message::payload::{Header, Message, Payload, Plain};
-pub use message::pool::Pool;
-pub use message::tensor::{
-    Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
-};
+pub use message::payload::Message;
+pub use message::tensor::{Tensor, TensorMut};
 pub use node::backend;
-pub use node::emit::Emit;
-pub use node::error::{NodeError, NodeErrorKind};
-pub use node::intake::{OneOf, Picked};
-pub use node::metrics::Metrics;
-pub use node::planning::{Building, Given, Planning};
-pub use node::port::{Outputs, Port, PortList};
-pub use node::ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
-pub use node::trial::Trials;
-pub use node::{Inputs, Many, Next, Node, PortType, Progress, Reset, Set, Sink, Source, Taken, Transform};
-pub use plan::place::{Why, WorkerPlan};
-pub use plan::registry::{Kind, Registry, Role};
-pub use plan::{EdgePlan, Memory as PlannedMemory, NodePlan, Options, OutputPlan, PathPlan, Plan};
-pub use report::{
-    DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
-};
+pub use plan::registry::Registry;
+pub use plan::{Options, Plan};
+pub use report::Report;
 pub use run::driven::{Driven, Turned};
 pub use run::error::RunError;
 pub use run::event::{Event, EventKind};
 pub use run::events::Events;
-pub use run::running::{Drain, EdgeStats, IntervalReport, NodeStats, PathStats, Running, Stopper};
+pub use run::running::{Drain, Running, Stopper};
 pub use run::sim;
-pub use run::windows::Window;
 pub use run::wire::Wired;
+
+/// For programs that show text from graphs and files on a terminal, as `limen-run` does. Not part of what is kept stable.
+#[doc(hidden)]
+pub mod text {
+    pub use crate::base::error::{Escaped, is_terminal_control, nearest};
+}

@@ -7,5 +7,12 @@ pub(crate) mod pool;
 #[allow(unsafe_code, reason = "handles give access to the pool's slots")]
 pub(crate) mod tensor;
 
+pub use payload::{Header, Message, Payload, Plain};
+#[doc(hidden)]
+pub use pool::Pool;
+pub use tensor::{
+    Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
+};
+
 /// A node has at most this many inputs, and at most this many outputs.
 pub const MAX_PORTS: usize = 16;

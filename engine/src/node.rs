@@ -13,20 +13,29 @@ pub(crate) mod metrics;
 pub(crate) mod planning;
 pub(crate) mod port;
 pub(crate) mod ports;
-pub(crate) mod trial;
 
-use crate::base::error::PlanErrors;
+pub use crate::base::error::{FieldError, PlanErrors};
+pub use crate::host::descriptors::{Descriptors, Interest, Watched};
+pub use crate::message::MAX_PORTS;
+pub use emit::Emit;
+pub use error::{NodeError, NodeErrorKind};
+pub use intake::{OneOf, Picked};
+pub use metrics::Metrics;
+pub use planning::{Building, Connected, Planning};
+pub use port::{Outputs, Port, PortList};
+pub use ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
+
+/// What most nodes need: `use limen::node::prelude::*;`.
+pub mod prelude {
+    pub use super::{
+        Building, Connected, Emit, Many, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Reset, Sink,
+        Source, Transform,
+    };
+    pub use crate::message::{DType, Dim, Header, Message, PortSpec, Tensor, TensorMut};
+}
+
 use crate::host::clock::Time;
-use crate::message::MAX_PORTS;
 use crate::message::payload::{Message, Payload};
-use crate::node::emit::Emit;
-use crate::node::error::NodeError;
-use crate::node::metrics::Metrics;
-use crate::node::planning::Building;
-use crate::node::planning::Given;
-use crate::node::planning::Planning;
-use crate::node::port::Outputs;
-use crate::node::ports::Ports;
 use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -42,7 +51,7 @@ pub trait Node: Sized + 'static {
     ///
     /// # Errors
     /// Everything that is wrong with the config or with what is connected, naming fields and ports.
-    fn ports(config: &Self::Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors>;
+    fn ports(config: &Self::Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors>;
 
     /// Makes the node, on the thread that will run it.
     ///
@@ -53,7 +62,7 @@ pub trait Node: Sized + 'static {
     /// Changes a setting between turns: one that [`Ports::setting`] declared, within its range.
     ///
     /// # Errors
-    /// [`NodeErrorKind::UnknownSetting`](crate::NodeErrorKind::UnknownSetting) by default.
+    /// [`NodeErrorKind::UnknownSetting`](crate::node::NodeErrorKind::UnknownSetting) by default.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         let _ = value;
         Err(crate::node::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
@@ -250,7 +259,7 @@ pub trait Inputs: 'static {
 pub struct Many<T>(std::marker::PhantomData<T>);
 
 /// The messages of one sequence, one for each input of a [`Many`], in the order of [`Ports`].
-pub type Set<T> = ArrayVec<Message<T>, MAX_PORTS>;
+pub type MessageSet<T> = ArrayVec<Message<T>, MAX_PORTS>;
 
 /// A payload's type, compared while planning.
 #[derive(Clone, Copy)]

@@ -13,21 +13,23 @@ mod planner;
 pub(crate) mod registry;
 mod sizing;
 
+pub use place::{Placement, WorkerPlan};
+pub use registry::{Kind, Role};
+
 use crate::node::PortType;
 use crate::node::planning::PlannedPorts;
 use crate::node::ports::{Claim, Cost, Setting};
 use planner::Planner;
 
 use crate::base::error::Problems;
+use crate::base::policy::Trials;
 use crate::base::policy::{EdgePolicy, JoinPolicy, NodePolicy, OnError, OnMiss, Telemetry, WhenFull};
 use crate::exec::planned::{PlannedNode, StagePlan};
 use crate::file::layers::Layers;
 use crate::file::spec::Spec;
 use crate::host::folders::Folders;
 use crate::message::tensor::PortSpec;
-use crate::node::trial::Trials;
-use crate::plan::place::{Why, WorkerPlan};
-use crate::plan::registry::{Registry, Role};
+use crate::plan::registry::Registry;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -92,7 +94,7 @@ pub struct NodePlan {
     /// Index of its worker.
     pub worker: usize,
     /// Why it runs there.
-    pub why: Why,
+    pub why: Placement,
     /// Output ports: name, spec, slots of the pool (0 where the port has none), bytes of the pool.
     pub outputs: Vec<OutputPlan>,
     /// What the node itself says in plans.
@@ -203,7 +205,7 @@ pub struct Memory {
     pub pools: usize,
     /// Rings and buffers of edges, and what stages keep messages in on their way from one to the next.
     pub edges: usize,
-    /// What nodes take for themselves, as far as they say ([`Ports::memory`](crate::Ports::memory)).
+    /// What nodes take for themselves, as far as they say ([`Ports::memory`](crate::node::Ports::memory)).
     pub nodes: usize,
     /// Histograms.
     pub histograms: usize,

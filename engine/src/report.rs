@@ -3,14 +3,15 @@
 //! Knows counters and histograms, no file formats. The two laws are checked here, once, at every exit; a mismatch is a
 //! bug of the engine and is said so.
 
+pub use crate::edge::Reason;
+pub use crate::exec::endpoint::{HandleKind, HandleReport};
+pub use crate::host::cpu::Pinned;
+pub use crate::ledger::{Recorded, Term};
+
 use crate::base::policy::OnMiss;
 use crate::base::policy::Wait;
 use crate::base::policy::WhenFull;
-use crate::edge::Reason;
-use crate::exec::endpoint::{HandleReport, Way};
 use crate::exec::shared::Failure;
-use crate::host::cpu::Pinned;
-use crate::ledger::{Recorded, Term};
 use crate::node::backend::BackendStatus;
 use crate::node::metrics::Metrics;
 use std::collections::BTreeMap;
@@ -271,7 +272,7 @@ impl Report {
     /// Messages lost: on edges, on the way to and from the program, and by nodes. What a tap did not see was not lost to anybody
     /// else.
     pub fn lost_total(&self) -> u64 {
-        let handles = self.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::lost_total);
+        let handles = self.handles.iter().filter(|h| h.way != HandleKind::Past).map(HandleReport::lost_total);
         let nodes = self.nodes.iter().map(NodeReport::lost_total);
         self.edges.iter().map(EdgeReport::lost_total).chain(handles).chain(nodes).sum()
     }
@@ -285,7 +286,7 @@ impl Report {
             let lost = edge.lost.iter().filter(|(reason, _)| !edge.is_thinned(*reason));
             lost.for_each(|(reason, n)| add(reason.name(), *n));
         }
-        for handle in self.handles.iter().filter(|handle| handle.way != Way::Past) {
+        for handle in self.handles.iter().filter(|handle| handle.way != HandleKind::Past) {
             let lost = handle.lost.iter().filter(|(reason, _)| *reason != Reason::Superseded);
             lost.for_each(|(reason, n)| add(reason.name(), *n));
         }
@@ -297,7 +298,7 @@ impl Report {
 
     /// Messages let go on purpose, counted as in [`Report::lost_total`].
     pub fn thinned_total(&self) -> u64 {
-        let handles = self.handles.iter().filter(|h| h.way != Way::Past).map(HandleReport::thinned_total);
+        let handles = self.handles.iter().filter(|h| h.way != HandleKind::Past).map(HandleReport::thinned_total);
         let nodes = self.nodes.iter().map(NodeReport::thinned_total);
         self.edges.iter().map(EdgeReport::thinned_total).chain(handles).chain(nodes).sum()
     }

@@ -9,3 +9,6 @@ pub(crate) mod running;
 pub mod sim;
 pub(crate) mod windows;
 pub(crate) mod wire;
+
+pub use running::{EdgeStats, IntervalReport, NodeStats, PathStats};
+pub use windows::Window;

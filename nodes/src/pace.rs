@@ -1,7 +1,8 @@
 //! The times at which an open-loop source sends.
 
+use limen::Time;
+use limen::node::Next;
 use limen::unit::Rate;
-use limen::{Next, Time};
 
 /// Says when each message is due. Without a rate that is whenever the engine asks.
 #[derive(Debug)]

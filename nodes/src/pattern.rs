@@ -3,7 +3,9 @@
 pub(crate) mod scene;
 
 use half::{bf16, f16};
-use limen::{DType, NodeError, TensorMut};
+use limen::TensorMut;
+use limen::message::DType;
+use limen::node::NodeError;
 use scene::SplitMix64;
 
 /// A diagonal sawtooth that moves by seven levels a frame, with another slope for each channel.
@@ -73,7 +75,7 @@ pub(crate) fn count(number: u64, tensor: &mut TensorMut) -> Result<(), NodeError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::{Pool, PortSpec};
+    use limen::message::{Pool, PortSpec};
 
     fn tensor(dtype: DType, n: usize) -> TensorMut {
         Pool::new("test", &PortSpec::fixed(dtype, [n]), 1, 1).unwrap().take().unwrap()

@@ -15,8 +15,10 @@ pub(crate) mod tcp;
 pub use address::Address;
 pub use framing::Framing;
 
+use limen::message::{Content, DType, Dim, PortSpec};
+use limen::node::{Connected, Emit, NodeError, PlanErrors, Ports};
 use limen::unit::Bytes;
-use limen::{Content, DType, Dim, Emit, Given, NodeError, PlanErrors, PortSpec, Ports, Tensor, Time};
+use limen::{Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -53,7 +55,7 @@ pub(crate) fn spec(max: Bytes, content: Content, errors: &mut PlanErrors) -> Por
 }
 
 /// Ports of a sink that writes the bytes of whatever comes.
-pub(crate) fn takes_bytes(given: &Given, framing: Framing, errors: &mut PlanErrors) -> Ports {
+pub(crate) fn takes_bytes(given: &Connected, framing: Framing, errors: &mut PlanErrors) -> Ports {
     let Some(spec) = given.single() else { return Ports::new().input_any("in") };
     if framing == Framing::Lines && spec.dtype != DType::U8 {
         let message = format!("{spec} is no text, and `framing: lines` ends a message where a line ends");

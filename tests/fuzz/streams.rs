@@ -339,7 +339,7 @@ fn udp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
         return Err(report.bugs.join("; "));
     }
     let came = came_out(folder);
-    let lost: u64 = report.edges.iter().map(limen::EdgeReport::lost_total).sum();
+    let lost: u64 = report.edges.iter().map(limen::report::EdgeReport::lost_total).sum();
     is_equal("received", figure(&report, "received"), came.len() as u64 + lost)?;
     let counted = ["received", "too_large", "overrun", "stopped"].map(|name| figure(&report, name));
     is_equal(&format!("received, too large, overrun, stopped {counted:?}"), counted.iter().sum(), sent.len() as u64)?;

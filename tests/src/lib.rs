@@ -9,11 +9,12 @@ pub mod protobuf;
 pub mod random;
 mod tally;
 
-use limen::{
-    Building, Cost, DType, Dim, Emit, Given, InPort, Interest, Many, Message, Metrics, Next, Node, NodeError, OutPort,
-    Plan, PlanErrors, Planning, PortSpec, Ports, Problems, Registry, Report, Reset, Set, Sink, Source, Spec, Tensor,
-    TensorMut, Time, Transform, Watched,
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Emit, InPort, Interest, Many, MessageSet, Metrics, Next, Node, NodeError, OutPort,
+    PlanErrors, Planning, Ports, Reset, Sink, Source, Transform, Watched,
 };
+use limen::{Message, Plan, Problems, Registry, Report, Spec, Tensor, TensorMut, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Read, Write};
@@ -123,7 +124,7 @@ fn is_let_go((near, far): &mut (Watched<UnixStream>, UnixStream), next: u64) -> 
 
 impl Node for Numbers {
     type Config = NumbersConfig;
-    fn ports(config: &NumbersConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &NumbersConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let unbounded = PortSpec::new(DType::U64, [Dim::Unbounded("longest")]);
         Ok(Ports::new().output("out", if config.unbounded { unbounded } else { number() }))
     }
@@ -205,7 +206,7 @@ pub struct Step(StepConfig);
 
 impl Node for Step {
     type Config = StepConfig;
-    fn ports(config: &StepConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &StepConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let ports = Ports::new().input("in", number());
         let ports = if config.forward {
             ports.output_forwarding("out", Some(number()), "in")
@@ -302,7 +303,7 @@ impl Fault {
 
 impl Node for Fault {
     type Config = FaultConfig;
-    fn ports(config: &FaultConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &FaultConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let ports = Ports::new().input("in", number()).cost(if config.heavy { Cost::Heavy } else { Cost::Light });
         Ok(if given.outputs().count() > 0 || config.place != Some(Where::Build) || config.how != How::TooMany {
             ports.output("out", number())
@@ -353,7 +354,7 @@ pub struct FaultSink(Fault);
 
 impl Node for FaultSink {
     type Config = FaultConfig;
-    fn ports(config: &FaultConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &FaultConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input("in", number()).cost(if config.heavy { Cost::Heavy } else { Cost::Light }))
     }
     fn build(config: FaultConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -381,7 +382,7 @@ pub struct Split(usize);
 
 impl Node for Split {
     type Config = SplitConfig;
-    fn ports(config: &SplitConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &SplitConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input("in", number()).out_port(OutPort {
             name: "out".into(),
             spec: Some(number()),
@@ -425,7 +426,7 @@ pub struct Pair {
 
 impl Node for Pair {
     type Config = PairConfig;
-    fn ports(_: &PairConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &PairConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input("a", number()).input("b", number()).output("out", number()))
     }
     fn build(config: PairConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -464,7 +465,7 @@ pub struct Add(u64);
 
 impl Node for Add {
     type Config = AddConfig;
-    fn ports(_: &AddConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &AddConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input("in", number()).output_forwarding("out", Some(number()), "in"))
     }
     fn build(config: AddConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -507,7 +508,7 @@ pub struct Collect {
 
 impl Node for Collect {
     type Config = CollectConfig;
-    fn ports(config: &CollectConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &CollectConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let ports = given.inputs().fold(Ports::new(), |ports, (name, _)| ports.input(name, number()));
         Ok(ports.cost(if config.heavy { Cost::Heavy } else { Cost::Light }))
     }
@@ -533,7 +534,7 @@ impl Node for Collect {
 
 impl Sink for Collect {
     type In = Many<Tensor>;
-    fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
+    fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
         if self.config.work_ns > 0 {
             let end = std::time::Instant::now() + Duration::from_nanos(self.config.work_ns);
             while std::time::Instant::now() < end {
@@ -562,7 +563,7 @@ pub struct Hasty(Option<(Message<Tensor>, Time)>);
 
 impl Node for Hasty {
     type Config = HastyConfig;
-    fn ports(_: &HastyConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &HastyConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let input = InPort { name: "in".into(), spec: Some(number()), holds: 1 };
         let output =
             OutPort { name: "out".into(), spec: Some(number()), emits: 2, rows: 1, forwards: vec!["in".into()] };
@@ -618,7 +619,7 @@ pub struct Trail {
 
 impl Node for Trail {
     type Config = TrailConfig;
-    fn ports(_: &TrailConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &TrailConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input_any("in"))
     }
     fn build(_: TrailConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -1,8 +1,9 @@
 //! Random graphs: random nodes, edges, policies and faults, all drawn from one seed, and what must hold of every one.
 
 use crate::registry;
+use limen::report::Outcome;
 use limen::sim::Stuck;
-use limen::{Outcome, Plan, Report, Spec};
+use limen::{Plan, Report, Spec};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

@@ -4,7 +4,8 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
 };
 use limen::infer::{Batch, Infer, InferPlan, OnEnd, OnSkip};
-use limen::{DType, Given, Metrics, PlanErrors, Planning};
+use limen::message::DType;
+use limen::node::{Connected, Metrics, PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ pub(crate) struct Tally;
 
 impl Infer for Tally {
     type Config = TallyConfig;
-    fn plan(config: TallyConfig, _: &Given, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+    fn plan(config: TallyConfig, _: &Connected, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         config.strike(Place::Plan);
         let port = |name: &str| TensorSpec { name: name.into(), dtype: DType::U64, shape: Vec::new() };
         let signature = Signature { inputs: vec![port("in")], outputs: vec![port("sum")], max_batch: None };

@@ -1,6 +1,7 @@
 //! What edges do that look at each message: marks, caps on bytes, classes, lanes. Turned by hand, within a core and across.
 
-use limen::{Reason, Report};
+use limen::Report;
+use limen::report::Reason;
 use limen_tests::{plan, turn};
 
 fn lost(report: &Report, reason: Reason) -> u64 {

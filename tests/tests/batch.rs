@@ -1,7 +1,8 @@
 //! Batches: closed when they are full, when their oldest message must go, and when the stream ends; nothing is left behind.
 
+use limen::Report;
+use limen::report::Outcome;
 use limen::sim::Step;
-use limen::{Outcome, Report};
 use limen_tests::{plan, turn};
 
 /// Numbers through a model that takes 50 µs a call, whatever its batch.
@@ -110,7 +111,7 @@ fn a_batch_leaves_room_for_being_woken_late() {
             let missed = report.deadlines[0].missed;
             assert!(missed <= 20, "{period_us} us, {delay}: {missed} of 2000 missed");
             // It uses the time there is all the same.
-            let waited = report.histogram("m", limen::Term::Hold).unwrap().histogram.value_at_quantile(0.5);
+            let waited = report.histogram("m", limen::report::Term::Hold).unwrap().histogram.value_at_quantile(0.5);
             assert!(waited > period_us * 100, "{period_us} us, {delay}: held for {waited} ns");
             let dropping = unsteady(period_us, delay, &format!("deadline: {deadline}, on_miss: drop"), seed);
             let lost = figure(&dropping, "lost");

@@ -1,9 +1,9 @@
 //! What a graph promises about time: deadlines, ages, budgets, signs of life. Turned by hand, so that time is exact.
 
-use limen::{
-    Building, Clock, DType, Emit, Given, Message, Node, NodeError, Outcome, Plan, PlanErrors, Planning, PortSpec,
-    Ports, Reason, Report, Spec, Tensor, Term, Transform,
-};
+use limen::message::{DType, PortSpec};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::report::{Outcome, Reason, Term};
+use limen::{Clock, Message, Plan, Report, Spec, Tensor};
 use limen_tests::{plan, registry, run, turn};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -73,7 +73,7 @@ struct Warming {
 
 impl Node for Warming {
     type Config = WarmingConfig;
-    fn ports(_: &WarmingConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &WarmingConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let number = PortSpec::fixed(DType::U64, []);
         Ok(Ports::new().input("in", number.clone()).output_forwarding("out", Some(number), "in"))
     }

@@ -1,6 +1,8 @@
 //! What happens to a graph while it runs is told as values, to whoever reads.
 
-use limen::{Clock, Drain, Driven, Event, EventKind, OnError, Reason, SimulatedClock, Time, Turned};
+use limen::policy::OnError;
+use limen::report::Reason;
+use limen::{Clock, Drain, Driven, Event, EventKind, SimulatedClock, Time, Turned};
 use limen_tests::plan;
 use std::time::{Duration, Instant};
 

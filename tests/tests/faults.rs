@@ -1,9 +1,8 @@
 //! A node that fails in any way: the others are told, the report names it, nothing hangs, nothing is lost uncounted.
 
-use limen::{
-    Building, Clock, Drain, Emit, Given, Message, Metrics, Node, NodeError, Outcome, Plan, PlanErrors, Planning, Ports,
-    Reason, Reset, RunError, SimulatedClock, Spec, Tensor, Time, Transform,
-};
+use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
+use limen::report::{Outcome, Reason};
+use limen::{Clock, Drain, Message, Plan, RunError, SimulatedClock, Spec, Tensor, Time};
 use limen_tests::{plan, run, turn};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -399,7 +398,7 @@ struct GreedyConfig {}
 
 impl Node for Greedy {
     type Config = GreedyConfig;
-    fn ports(_: &GreedyConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &GreedyConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let spec = given.single().cloned();
         Ok(Ports::new().input_any("in").output_forwarding("out", spec, "in"))
     }
@@ -469,7 +468,7 @@ impl TouchyConfig {
 
 impl Node for Touchy {
     type Config = TouchyConfig;
-    fn ports(config: &TouchyConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &TouchyConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         config.strike("ports");
         let spec = given.single().cloned();
         Ok(Ports::new().setting("level", 0.0..=9.0).input_any("in").output_forwarding("out", spec, "in"))
@@ -573,7 +572,7 @@ impl Drop for Lasting {
 
 impl Node for Lasting {
     type Config = GreedyConfig;
-    fn ports(_: &GreedyConfig, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &GreedyConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let spec = given.single().cloned();
         Ok(Ports::new().input_any("in").output_forwarding("out", spec, "in"))
     }

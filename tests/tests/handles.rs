@@ -1,9 +1,11 @@
 //! Inlets, outlets and taps: what a program sends arrives, what it does not take is counted, and nothing it does or leaves
 //! undone hangs, loses without a word, or slows what it only looks at.
 
+use limen::message::Plain;
+use limen::report::{HandleKind, HandleReport, Reason};
 use limen::{
-    Clock, Drain, HandleReport, Inlet, Message, Outlet, Plain, Plan, Reason, RecvError, Registry, Report, RunError,
-    SendError, SimulatedClock, Spec, Tensor, Time, Turned, Way, Wired,
+    Clock, Drain, Inlet, Message, Outlet, Plan, RecvError, Registry, Report, RunError, SendError, SimulatedClock, Spec,
+    Tensor, Time, Turned, Wired,
 };
 use limen_tests::plan;
 use std::thread;
@@ -96,7 +98,7 @@ fn what_is_sent_in_comes_out_in_order() {
             let HandleReport { sent, received, left, .. } = handle(&report, name);
             assert_eq!((*sent, *received, *left), (5_000, 5_000, 0), "{name}");
         }
-        assert_eq!((handle(&report, "a").way, handle(&report, "z").way), (Way::In, Way::Out));
+        assert_eq!((handle(&report, "a").way, handle(&report, "z").way), (HandleKind::In, HandleKind::Out));
         assert!(report.paths().any(|(from, to, latencies)| from == "a" && to == "z" && latencies.samples > 0));
     }
 }
@@ -402,17 +404,20 @@ fn only_what_was_loaned_and_is_held_once_is_taken() {
 fn headers_are_stamped_by_the_graph_or_given() {
     let (graph, mut inlet, mut outlet) = echo();
     let running = graph.start().unwrap();
-    let mut sent = |header: limen::Header| {
+    let mut sent = |header: limen::message::Header| {
         let mut tensor = inlet.loan(&header).unwrap();
         tensor.as_mut_slice::<u64>().unwrap()[0] = 0;
         inlet.send(tensor).unwrap();
         *outlet.recv_timeout(LONG).unwrap().header()
     };
     let now = Clock::Monotonic.now();
-    let (mut given, stamped) = (limen::Header::new(77, Time(5)), limen::Header::new(0, Time::ZERO));
-    (given.deadline, given.qos, given.trace) = (Time(9), limen::Qos::Urgent, 42);
+    let (mut given, stamped) = (limen::message::Header::new(77, Time(5)), limen::message::Header::new(0, Time::ZERO));
+    (given.deadline, given.qos, given.trace) = (Time(9), limen::policy::Qos::Urgent, 42);
     let got = sent(given);
-    assert_eq!((got.seq, got.origin, got.deadline, got.qos, got.trace), (0, Time(5), Time(9), limen::Qos::Urgent, 42));
+    assert_eq!(
+        (got.seq, got.origin, got.deadline, got.qos, got.trace),
+        (0, Time(5), Time(9), limen::policy::Qos::Urgent, 42)
+    );
     let got = sent(stamped);
     assert!(got.seq == 1 && got.origin >= now && got.deadline == Time::NEVER, "{got:?}");
     drop(inlet);
@@ -466,7 +471,7 @@ fn a_tap_sees_what_passes_and_changes_nothing() {
         assert!(seen > 0 && all.iter().all(|message| number(message) == message.header().seq));
         for (name, received) in [("b/out", seen), ("a/out", all.len() as u64)] {
             let tap = handle(&report, name);
-            assert_eq!((tap.way, tap.sent, tap.received), (Way::Past, 20_000, received), "{name}");
+            assert_eq!((tap.way, tap.sent, tap.received), (HandleKind::Past, 20_000, received), "{name}");
         }
         assert!(report.nodes.iter().all(|node| node.pool_empty == 0));
         assert_eq!(tap.try_recv().unwrap_err(), RecvError::Ended);

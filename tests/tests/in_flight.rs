@@ -1,7 +1,8 @@
 //! Calls of a model: of those that are on their way at once order is kept and what fails fails alone; what one leaves to the
 //! next of its stream is kept apart from the others', and outlives a call that failed.
 
-use limen::{Outcome, Report};
+use limen::Report;
+use limen::report::Outcome;
 use limen_tests::{run, turn};
 
 /// Numbers through a model, with so many calls at once.

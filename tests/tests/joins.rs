@@ -1,6 +1,7 @@
 //! What is taken together, what is taken next, what is let go. Turned by hand, so that time is exact.
 
-use limen::{Reason, Report, Term};
+use limen::Report;
+use limen::report::{Reason, Term};
 use limen_tests::turn;
 
 fn figure(report: &Report, name: &str) -> f64 {

@@ -1,6 +1,8 @@
 //! What is recorded is what happened: counts, sums and closure of the ledger.
 
-use limen::{Options, Plan, Report, Spec, Telemetry, Term};
+use limen::policy::Telemetry;
+use limen::report::Term;
+use limen::{Options, Plan, Report, Spec};
 use limen_tests::registry;
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Which sources a message comes from: every path through a join has its own samples, latencies and misses.
 
-use limen::{DeadlineReport, Recorded, Report};
+use limen::Report;
+use limen::report::{DeadlineReport, Recorded};
 use limen_tests::{plan, turn};
 
 /// `a` begins a number every millisecond and `b` too, each of `b` 500 us before it is sent.

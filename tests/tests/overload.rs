@@ -1,6 +1,7 @@
 //! What every policy does when a node is too slow, on one core and across cores.
 
-use limen::{Outcome, Reason, Why};
+use limen::plan::Placement;
+use limen::report::{Outcome, Reason};
 use limen_tests::{plan, run, turn};
 
 /// A fast source into a slow node over one edge with a policy. `cross` puts them on two cores.
@@ -209,9 +210,9 @@ fn a_camera_keeps_its_pace_beside_a_slow_model() {
         assert_eq!(plan.nodes()[0].worker, plan.nodes()[1].worker, "the camera stays with what it feeds");
         (plan.nodes()[1].why, apart)
     };
-    assert_eq!(why(""), (Why::Feeds(2), false));
+    assert_eq!(why(""), (Placement::Feeds(2), false));
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
-        assert_eq!(why(", when_full: latest"), (Why::Apart(2), true));
+        assert_eq!(why(", when_full: latest"), (Placement::Apart(2), true));
         let report = run(&graph(", when_full: latest"));
         let lost = report.edges[1].thinned_total();
         assert!(lost > 20, "{lost} of 60 were superseded, though the model takes ten periods a call");

@@ -650,7 +650,10 @@ fn what_closes_a_cycle_is_held_against_its_ports_too() {
 fn names_that_turn_the_text_around_them() {
     let graph = "version: 1\nnodes:\n  \"a\\u202e\": { kind: \"nu\\u202ell\", \"\\u2066key\": 1 }\n";
     let said = limen_tests::plan(graph).unwrap_err().to_string();
-    assert!(said.contains("\\u{202e}") && !said.contains(|c| c != '\n' && limen::is_terminal_control(c)), "{said}");
+    assert!(
+        said.contains("\\u{202e}") && !said.contains(|c| c != '\n' && limen::text::is_terminal_control(c)),
+        "{said}"
+    );
 }
 
 /// A graph that takes too long to follow is refused, and what is advised helps.

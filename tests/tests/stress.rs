@@ -63,7 +63,7 @@ fn beyond_saturation_nothing_collapses_and_latency_is_bounded() {
             let (sent, taken) = (report.edges[0].sent, report.node("z").unwrap().done);
             let gone = report.edges[0].lost_total() + report.edges[0].thinned_total();
             assert_eq!((sent, gone), (2000, 2000 - taken), "{policy}");
-            let waited = report.histogram("z", limen::Term::Queue).unwrap().histogram.max();
+            let waited = report.histogram("z", limen::report::Term::Queue).unwrap().histogram.max();
             (taken as f64 / report.wall.as_secs_f64(), waited, taken)
         };
         let all: Vec<(f64, u64, u64)> = [80, 40, 25, 12, 6, 3].map(at).to_vec();

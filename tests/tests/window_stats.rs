@@ -1,6 +1,7 @@
 //! Figures of the last window: what nodes and paths did lately, and what is in the edges.
 
-use limen::{Clock, Driven, IntervalReport, SimulatedClock, Time, Turned, Window};
+use limen::run::{IntervalReport, Window};
+use limen::{Clock, Driven, SimulatedClock, Time, Turned};
 use limen_tests::plan;
 use std::time::{Duration, Instant};
 
@@ -137,6 +138,6 @@ fn workers_hand_over_whatever_they_do() {
     let report = running.stop(limen::Drain::within(Duration::from_secs(5)));
     assert_eq!((report.bugs.len(), report.exit_code()), (0, 0));
     // What was copied is still counted where it was.
-    let recorded = report.histogram("e", limen::Term::Compute).unwrap().histogram.len();
+    let recorded = report.histogram("e", limen::report::Term::Compute).unwrap().histogram.len();
     assert_eq!(recorded, report.node("e").unwrap().done);
 }

@@ -8,7 +8,9 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
 };
 use limen::infer::{Batch, Infer, InferPlan};
-use limen::{DType, Dim, Given, Plan, PlanErrors, Planning, Spec, Tensor};
+use limen::message::{DType, Dim};
+use limen::node::{Connected, PlanErrors, Planning};
+use limen::{Plan, Spec, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -89,7 +91,7 @@ struct Means;
 
 impl Infer for Means {
     type Config = Config;
-    fn plan(config: Config, _: &Given, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+    fn plan(config: Config, _: &Connected, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         match Mean::prepare(config.numbers) {
             Ok(prepared) => Ok(InferPlan::new::<Mean>(Arc::new(prepared), config.batch)),
             Err(error) => {

@@ -3,10 +3,9 @@
 //! `cargo run --example own_node` runs the graph below. A program that shall have the whole command line of `limen-run`, with
 //! this kind among the others, is `limen_run::main(limen_run::registry().transform::<Brighten>("brighten"))`.
 
-use limen::{
-    Building, DType, Emit, Given, Message, Node, NodeError, NodeErrorKind, Plan, PlanErrors, Planning, Ports, Spec,
-    Tensor, TensorMut, Transform,
-};
+use limen::message::DType;
+use limen::node::{Building, Connected, Emit, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Plan, Spec, Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -24,7 +23,7 @@ struct Brighten(u8);
 impl Node for Brighten {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.by == 0 {
             errors.at("by", "0 changes nothing").help("write 1 to 255, or remove the node");

@@ -3,10 +3,9 @@
 //! Poses go in through an inlet, a node turns them into commands, and those come out. A payload may be up to 64 bytes; what is
 //! larger, or is looked at by stock nodes, is a tensor.
 
-use limen::{
-    Building, Emit, Given, Message, Node, NodeError, Plain, Plan, PlanErrors, Planning, Ports, Registry, Spec,
-    Transform,
-};
+use limen::message::Plain;
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Plan, Registry, Spec};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
@@ -41,7 +40,7 @@ struct Steer(f32);
 
 impl Node for Steer {
     type Config = Config;
-    fn ports(_: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input_any("pose").output_plain("command"))
     }
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -11,8 +11,10 @@ pub(crate) mod run_info;
 use crate::report::summary::Summary;
 use hgrm::percentile_text;
 use hlog::{Log, clean, write_hlog};
+use limen::Report;
 use limen::files::{self, Part, Target};
-use limen::{IntervalReport, Report, is_terminal_control};
+use limen::run::IntervalReport;
+use limen::text::is_terminal_control;
 use run_info::RunInfo;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -104,8 +106,8 @@ impl Dump<'_> {
     }
 }
 
-fn unit(one: &limen::HistogramReport) -> String {
-    let unit = if one.term == limen::Term::Batch { "messages" } else { "nanoseconds (ns), scale 1" };
+fn unit(one: &limen::report::HistogramReport) -> String {
+    let unit = if one.term == limen::report::Term::Batch { "messages" } else { "nanoseconds (ns), scale 1" };
     format!("limen {}: values in {unit}", clean(&one.tag()))
 }
 

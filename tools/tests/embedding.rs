@@ -1,9 +1,11 @@
 //! A program with kinds of its own gets everything `limen-run` prints and writes through the public functions.
 
-use limen::{
-    Building, Emit, Given, Message, Metrics, Next, Node, NodeError, Options, Plain, Plan, PlanErrors, Planning, Ports,
-    Registry, Report, Sink, Source, Spec, Taken, Telemetry,
+use limen::message::Plain;
+use limen::node::{
+    Building, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source, Taken,
 };
+use limen::policy::Telemetry;
+use limen::{Message, Options, Plan, Registry, Report, Spec};
 use limen_run::{Detail, Dump, Gate, GraphFile, RunInfo, Summary, show_plan, show_report};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -26,7 +28,7 @@ struct Count {
 
 impl Node for Count {
     type Config = CountConfig;
-    fn ports(_: &CountConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &CountConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().output_plain("number").note("counts in steps of one"))
     }
     fn build(config: CountConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -55,7 +57,7 @@ struct Sum(u64);
 
 impl Node for Sum {
     type Config = SumConfig;
-    fn ports(_: &SumConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &SumConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input_any("in"))
     }
     fn build(_: SumConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -14,7 +14,7 @@ const EVIL: &str = "a\u{202e}\u{2066}\u{200f}\u{85}\u{2028}\u{1b}[2J\r\u{7f}\0b"
 
 /// Characters of an output that a terminal would obey.
 fn obeyed(text: &str) -> String {
-    text.chars().filter(|c| !matches!(c, '\n' | '\t') && limen::is_terminal_control(*c)).collect()
+    text.chars().filter(|c| !matches!(c, '\n' | '\t') && limen::text::is_terminal_control(*c)).collect()
 }
 
 /// Runs with words that may hold spaces.
@@ -210,7 +210,7 @@ fn a_name_forges_no_message() {
 /// What `--json` prints is what was there: escapes are JSON's own.
 #[test]
 fn json_says_what_was_there() {
-    for c in EVIL.chars().filter(|c| limen::is_terminal_control(*c)) {
+    for c in EVIL.chars().filter(|c| limen::text::is_terminal_control(*c)) {
         let name = format!("a{c}b");
         let graph = format!(
             "version: 1\ngraph: {}\nnodes:\n  in: {{ kind: synthetic, config: {{ pattern: counter, count: 1 }} }}\n{SINK}",

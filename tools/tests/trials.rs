@@ -1,7 +1,8 @@
 //! Models that take their process along are refused by the program, and cost it nothing else.
 
 use crate::program::Folder;
-use limen::{Layers, Options, Plan, Trials};
+use limen::policy::Trials;
+use limen::{Layers, Options, Plan};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -5,7 +5,8 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Helpers, Prepared, Session, SessionMetadata, Signature,
     TensorSpec, Ticket,
 };
-use limen::{DType, Metrics, PortSpec};
+use limen::message::{DType, PortSpec};
+use limen::node::Metrics;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};

@@ -8,8 +8,9 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, SessionMetadata, Signature,
     TensorSpec,
 };
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::PlanErrors;
 use limen::unit::Span;
-use limen::{DType, Dim, PlanErrors, PortSpec};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;

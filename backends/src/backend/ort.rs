@@ -21,7 +21,7 @@ use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionB
 use ::ort::session::{Session, SessionInputValue};
 use ::ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef, ValueType};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
-use limen::{DType, Element};
+use limen::message::{DType, Element};
 use std::borrow::Cow;
 use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};

@@ -22,7 +22,7 @@ use ::rten::{
 };
 use bytemuck::Pod;
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
-use limen::{DType, Element};
+use limen::message::{DType, Element};
 use rten_tensor::prelude::*;
 use rten_tensor::{Tensor, TensorView};
 use std::borrow::Cow;

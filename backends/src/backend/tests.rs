@@ -5,7 +5,7 @@ use crate::onnx::test_models::{Io, case_of, external, floats, graphs, ints, mode
 use crate::onnx::{Artifact, Loaded, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime, State};
 use crate::verify::Tolerance;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
-use limen::{DType, Dim};
+use limen::message::{DType, Dim};
 use rten_onnx::onnx;
 use rten_onnx::onnx::DataType as D;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn the_shipped_models_have_their_signatures<R: Runtime>() {
         let signature = prepared.signature();
         assert_eq!((signature.max_batch, prepared.single()), (None, None));
         let sides = signature.inputs.iter().chain(&signature.outputs);
-        let text = |s: &TensorSpec| format!("{} {}", s.name, limen::PortSpec::new(s.dtype, s.shape.clone()));
+        let text = |s: &TensorSpec| format!("{} {}", s.name, limen::message::PortSpec::new(s.dtype, s.shape.clone()));
         sides.map(text).collect::<Vec<_>>().join(", ")
     };
     assert_eq!(shown(MODELS[0]), "image f32[1,8,8], logits f32[10]");
@@ -187,9 +187,10 @@ fn what_is_loaded_lazily_is_made_ready_by_its_first_call<R: Runtime>() {
     assert_eq!(prepared.compiled().map_or(0, |found| found.compiled), before);
     let item: usize = 64;
     let words = vec![0u64; item / 2];
-    let input = BatchRef { dtype: limen::DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(&words) };
+    let input = BatchRef { dtype: limen::message::DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(&words) };
     let mut logits = [0f32; 10];
-    let output = BatchMut { dtype: limen::DType::F32, shape: &[10], bytes: bytemuck::cast_slice_mut(&mut logits) };
+    let output =
+        BatchMut { dtype: limen::message::DType::F32, shape: &[10], bytes: bytemuck::cast_slice_mut(&mut logits) };
     session.infer_batch(1, &[input], &mut [output], &mut [OnnxLane::default()]).unwrap();
     assert!(session.is_ready() && session.first_call().is_some_and(|took| !took.is_zero()));
     assert_eq!(session.metadata().threads, 1);

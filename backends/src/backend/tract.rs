@@ -9,7 +9,7 @@ use crate::base::{elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{Artifact, Call, DataFile, Elem, Input, Length, Onnx, Runner, Runtime, Take};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
-use limen::{DType, Element};
+use limen::message::{DType, Element};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,7 @@
 //! Not for the path of a real model: that never looks at single elements.
 
 use limen::backend::BackendError;
-use limen::{DType, Element};
+use limen::message::{DType, Element};
 use std::borrow::Cow;
 
 /// An element as a number. Integers above 2⁵³ lose their last bits.

@@ -2,7 +2,8 @@
 //! `backend: auto` goes by from then on.
 
 use super::entry::Key;
-use limen::{Given, files};
+use limen::files;
+use limen::node::Connected;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// A model with this checksum, of inputs of these shapes, on so many threads, in calls of so many items.
-    pub(crate) fn new(sha256: &str, given: &Given, threads: usize, batch: usize) -> Self {
+    pub(crate) fn new(sha256: &str, given: &Connected, threads: usize, batch: usize) -> Self {
         let mut model = format!("{sha256} {threads} threads");
         for (_, spec) in given.inputs() {
             model.push_str(&spec.map_or_else(|| " ?".to_string(), |spec| format!(" {spec}")));
@@ -98,7 +99,7 @@ mod tests {
     fn what_was_measured_is_found_again() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Calibration::read(folder.path()), Calibration::default());
-        let given = Given::default();
+        let given = Connected::default();
         let of = |model: &str, threads, batch| Measured::new(model, &given, threads, batch);
         let mut table = Calibration::default();
         table.set(&of("model", 1, 8), "ort", "1.22", [30, 17]);

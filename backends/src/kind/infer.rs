@@ -8,7 +8,7 @@ use crate::steps::Steps;
 use crate::trial;
 use limen::backend::Backend;
 use limen::infer::InferPlan;
-use limen::{Given, PlanErrors, Planning};
+use limen::node::{Connected, PlanErrors, Planning};
 
 /// The kind `infer`.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Infer;
 impl limen::infer::Infer for Infer {
     type Config = Config;
 
-    fn plan(config: Config, given: &Given, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+    fn plan(config: Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         let mut errors = PlanErrors::default();
         config.check(&mut errors);
         let case = config.case(cx, &mut errors);
@@ -78,8 +78,8 @@ mod tests {
         let config = serde_json::from_value(config).map_err(|e| e.to_string())?;
         let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(graph);
         let folders = Folders { graph, ..Folders::default() };
-        let mut cx = Planning { node: "digit", folders: &folders, trials: &limen::Trials::default() };
-        let planned = <Infer as limen::infer::Infer>::plan(config, &Given::default(), &mut cx);
+        let mut cx = Planning { node: "digit", folders: &folders, trials: &limen::policy::Trials::default() };
+        let planned = <Infer as limen::infer::Infer>::plan(config, &Connected::default(), &mut cx);
         planned.map(|plan| format!("{plan:?}")).map_err(|errors| format!("{errors:?}"))
     }
 

@@ -2,7 +2,9 @@
 
 use crate::base::Access;
 use crate::weights::{WeightConfig, Weights};
-use limen::{DType, Folders, PlanErrors};
+use limen::Folders;
+use limen::message::DType;
+use limen::node::PlanErrors;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

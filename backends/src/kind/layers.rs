@@ -1,10 +1,9 @@
 //! Layers that need no model file, only weights.
 
 use super::layer::{Layer, LayerConfig};
-use limen::{
-    Building, Cost, DType, Dim, Emit, Folders, Given, Message, Node, NodeError, OutPort, PlanErrors, Planning,
-    PortSpec, Ports, Tensor, Transform,
-};
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
+use limen::{Folders, Message, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
@@ -129,7 +128,7 @@ where
 {
     type Config = Planned<C>;
 
-    fn ports(config: &Planned<C>, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Planned<C>, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut kept = config.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let layers = &*kept.insert(load(&config.config, cx.folders)?);
         let mut errors = PlanErrors::default();

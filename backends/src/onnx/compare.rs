@@ -20,7 +20,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    pub(crate) fn between(expected: &[u8], got: &[u8], dtype: limen::DType, tolerance: Tolerance) -> Self {
+    pub(crate) fn between(expected: &[u8], got: &[u8], dtype: limen::message::DType, tolerance: Tolerance) -> Self {
         let access = Access::to(dtype);
         let mut found = Difference::default();
         for (expected, got) in std::iter::zip(access.values(expected), access.values(got)) {

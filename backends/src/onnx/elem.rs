@@ -1,6 +1,6 @@
 //! The types of a model's elements.
 
-use limen::DType;
+use limen::message::DType;
 
 /// Elements of an input or output that a port can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

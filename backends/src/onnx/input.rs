@@ -3,7 +3,7 @@
 use super::elem::{Elem, elem_of};
 use super::wire;
 use crate::base::port_name;
-use limen::MAX_RANK;
+use limen::message::MAX_RANK;
 use limen::unit::show_bytes;
 use std::fmt;
 

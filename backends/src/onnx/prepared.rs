@@ -10,7 +10,7 @@ use super::shadow::ShadowPlan;
 use crate::cache::Compiled;
 use crate::steps::Steps;
 use limen::backend::{Backend, BackendError, BatchRef, Capabilities, Prepared, Signature, TensorSpec};
-use limen::{DType, Dim, MAX_RANK, PortSpec};
+use limen::message::{DType, Dim, MAX_RANK, PortSpec};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;

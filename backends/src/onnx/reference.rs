@@ -28,7 +28,7 @@ impl Reference {
     /// The output that is another, or the calls it does not take.
     pub(crate) fn fits(&self, signature: &Signature, max_batch: usize) -> Result<(), String> {
         let show = |spec: Option<&TensorSpec>| match spec {
-            Some(spec) => format!("`{}` {}", spec.name, limen::PortSpec::new(spec.dtype, spec.shape.clone())),
+            Some(spec) => format!("`{}` {}", spec.name, limen::message::PortSpec::new(spec.dtype, spec.shape.clone())),
             None => "none".to_string(),
         };
         let (ours, theirs) = (&signature.outputs, &self.signature.outputs);

@@ -6,7 +6,8 @@ use super::runtime::{Call, Runner, Runtime, whole};
 use super::shadow::Shadow;
 use crate::base::Access;
 use limen::backend::{BackendError, BatchMut, BatchRef, Session, SessionMetadata};
-use limen::{DType, Metrics};
+use limen::message::DType;
+use limen::node::Metrics;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -215,7 +216,7 @@ impl<R: Runtime> OnnxSession<R> {
             }
         }
         let mut given = inputs.iter();
-        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * limen::MAX_PORTS }>::new();
+        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * limen::node::MAX_PORTS }>::new();
         for input in &self.inputs {
             let is_padded = size != batch && input.batch_dim.is_some();
             let given = if input.state.is_none() { given.next() } else { None };

@@ -6,8 +6,8 @@ use super::lane::OnnxLane;
 use super::reference::{AnySession, Reference};
 use crate::base::caught;
 use crate::verify::Tolerance;
-use limen::Metrics;
 use limen::backend::{BackendError, BatchMut, BatchRef};
+use limen::node::Metrics;
 
 /// What a node asks of a reference while it runs.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ mod tests {
     use super::super::compare::{CALLS, WARM_UP, compare};
     use super::*;
     use limen::backend::{Session, Signature, TensorSpec};
-    use limen::{DType, Dim};
+    use limen::message::{DType, Dim};
 
     const TOLERANCE: Tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
 

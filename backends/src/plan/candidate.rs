@@ -10,7 +10,7 @@ use crate::steps::Steps;
 use crate::verify::{Case, Tolerance};
 use limen::backend::{BackendError, Capabilities, Ops, Requirements};
 use limen::infer::InferPlan;
-use limen::{Given, PlanErrors};
+use limen::node::{Connected, PlanErrors};
 use std::time::Duration;
 
 /// What is to be planned.
@@ -18,7 +18,7 @@ pub(crate) struct Job<'a> {
     pub(crate) config: &'a Config,
     /// Every runtime of this program.
     pub(crate) candidates: &'a [Candidate],
-    pub(crate) given: &'a Given,
+    pub(crate) given: &'a Connected,
     /// The model as the graph names it.
     pub(crate) model: &'a str,
     /// Its files, for whoever loads it.

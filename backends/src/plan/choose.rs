@@ -14,8 +14,8 @@ use crate::steps::Steps;
 use crate::verify::{Case, Tolerance};
 use limen::backend::Requirements;
 use limen::infer::InferPlan;
+use limen::node::{Connected, PlanErrors, Planning};
 use limen::unit::{Span, show_ns};
-use limen::{Given, PlanErrors, Planning};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use std::time::Duration;
 pub(crate) fn choose(
     config: &Config,
     model: &str,
-    given: &Given,
+    given: &Connected,
     cx: &Planning<'_>,
     case: Option<(Case, Tolerance)>,
     steps: &Steps,
@@ -135,7 +135,7 @@ fn required(config: &Config, outline: &Outline) -> Requirements {
     let mut required = config.require.clone().unwrap_or_default().requirements();
     required.max_batch = required.max_batch.max(config.batch.max);
     required.threads = config.threads;
-    required.memory.push(limen::Memory::Host);
+    required.memory.push(limen::message::Memory::Host);
     for input in &outline.inputs {
         required.dtypes.push((input.elem.dtype(), format!("input `{}`", input.port)));
         required.max_rank = required.max_rank.max(input.item(input.batch_dim()).len());
@@ -270,7 +270,8 @@ mod tests {
     use crate::base::sha256;
     use crate::onnx::test_models::{external, model};
     use crate::steps::Progress;
-    use limen::{Folders, Trials};
+    use limen::Folders;
+    use limen::policy::Trials;
     use rten_onnx::onnx::DataType as D;
     use std::cell::RefCell;
     use std::path::PathBuf;
@@ -317,7 +318,7 @@ mod tests {
             let steps = Steps::recording(Vec::new(), remove_files);
             let text = config.to_string();
             let config: Config = serde_json::from_value(config).unwrap();
-            let planned = choose(&config, "m.onnx", &Given::default(), &cx, None, &steps, None);
+            let planned = choose(&config, "m.onnx", &Connected::default(), &cx, None, &steps, None);
             assert!(planned.is_ok(), "{text}: {planned:?}");
             assert!(!folder.path().join("m.onnx").exists(), "{text}");
             assert!(FOLDER.take().1 >= loads, "{text}");
@@ -336,7 +337,7 @@ mod tests {
         let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
         let file = read_model("m.onnx", &cx).unwrap();
         std::fs::write(&path, "none").unwrap();
-        let plan = |file| choose(&config, "m.onnx", &Given::default(), &cx, None, &Steps::default(), file);
+        let plan = |file| choose(&config, "m.onnx", &Connected::default(), &cx, None, &Steps::default(), file);
         assert!(plan(Some(file)).is_ok());
         assert!(format!("{:?}", plan(None).unwrap_err()).contains("this is text, not an ONNX model"));
     }

@@ -4,8 +4,8 @@ use super::candidate::Job;
 use crate::base::caught;
 use crate::onnx::{Comparison, OnnxPrepared, Reference, Runtime, compare};
 use crate::verify::Tolerance;
-use limen::PlanErrors;
 use limen::backend::{BackendError, Prepared};
+use limen::node::PlanErrors;
 use std::time::Duration;
 
 /// Asks both the same: lines for the plan; what is too far apart is an error, with how long both took beside it.
@@ -89,8 +89,8 @@ mod tests {
     use crate::plan::model_file::ModelFiles;
     use crate::steps::Steps;
     use crate::verify::Case;
-    use limen::Given;
     use limen::backend::Backend;
+    use limen::node::Connected;
     use std::path::Path;
 
     /// What is recorded, and what a reference says, are compared with it.
@@ -124,7 +124,7 @@ mod tests {
         let config: Config = serde_json::from_value(config).unwrap();
         let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
         let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
-        let (given, required) = (Given::default(), limen::backend::Requirements::default());
+        let (given, required) = (Connected::default(), limen::backend::Requirements::default());
         let (artifact, model) = (Artifact::open(&path).unwrap(), "digits.onnx");
         let steps = &Steps::default();
         let files = ModelFiles::new(artifact, true);

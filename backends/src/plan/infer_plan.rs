@@ -4,9 +4,9 @@ use super::config::Config;
 use crate::backend::{InFlight, InFlightPrepared};
 use crate::steps::Steps;
 use crate::verify::{Case, Tolerance};
-use limen::PlanErrors;
 use limen::backend::{Backend, Prepared};
 use limen::infer::InferPlan;
+use limen::node::PlanErrors;
 use std::sync::Arc;
 
 /// Checks batching and the recorded case against the model itself.

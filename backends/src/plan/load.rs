@@ -4,8 +4,8 @@ use super::candidate::Job;
 use super::config::{Guard, Load, MAX_THREADS};
 use super::model_file::unreadable;
 use crate::onnx::{AnySession, Loaded, OnnxModel, OnnxPrepared, Reference, Runtime, State, batch_dims};
-use limen::PlanErrors;
 use limen::backend::Prepared;
+use limen::node::PlanErrors;
 
 /// Loads a model into a runtime and tries it out.
 pub(super) fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {

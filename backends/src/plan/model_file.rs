@@ -4,7 +4,7 @@ use crate::base::remote;
 use crate::onnx::{Artifact, ModelFile};
 use limen::backend::BackendError;
 use limen::files::FileError;
-use limen::{PlanErrors, Planning};
+use limen::node::{PlanErrors, Planning};
 use std::cell::RefCell;
 
 /// The files of a model, read once, for the runtimes that load it. They go with the plan of their node, or sooner.

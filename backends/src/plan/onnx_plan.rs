@@ -9,9 +9,9 @@ use crate::base::caught;
 use crate::cache;
 use crate::onnx::{Onnx, OnnxPrepared, Reference, Runtime, ShadowPlan, measure};
 use crate::verify::Tolerance;
-use limen::PlanErrors;
 use limen::backend::Prepared;
 use limen::infer::InferPlan;
+use limen::node::PlanErrors;
 use limen::unit::{show_bytes, show_ns};
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ pub(crate) fn order(verdicts: &mut [(Candidate, Verdict)], table: &Calibration, 
 mod tests {
     use super::*;
     use crate::plan::runtimes::all_runtimes;
-    use limen::Given;
+    use limen::node::Connected;
 
     fn verdicts() -> Vec<(Candidate, Verdict)> {
         all_runtimes().into_iter().map(|candidate| (candidate, Verdict::Fits)).collect()
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn auto_takes_the_fastest_that_was_measured() {
-        let of = Measured::new("model", &Given::default(), 1, 1);
+        let of = Measured::new("model", &Connected::default(), 1, 1);
         let version =
             |name: &str| all_runtimes().into_iter().find(|candidate| candidate.name == name).unwrap().version();
         for (measured, order_of, said) in [

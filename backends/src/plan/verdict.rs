@@ -1,6 +1,6 @@
 //! Whether a runtime can do what a model asks of it.
 
-use limen::backend::Lack;
+use limen::backend::MissingCapability;
 use std::fmt;
 
 /// Whether a runtime can do what is required.
@@ -11,7 +11,7 @@ pub(crate) enum Verdict {
     NotAsked,
     NotBuilt(&'static str),
     Unavailable(String),
-    Lacks(Vec<Lack>),
+    Lacks(Vec<MissingCapability>),
     /// It said that it could, and then could not.
     Failed(Vec<String>),
 }
@@ -29,7 +29,7 @@ impl fmt::Display for Verdict {
                 let mut shown: Vec<String> = Vec::new();
                 let mut more = 0;
                 for lack in lacks {
-                    let seen = |other: &Lack| matches!((lack, other), (Lack::Op { op: a, .. }, Lack::Op { op: b, .. }) if a == b);
+                    let seen = |other: &MissingCapability| matches!((lack, other), (MissingCapability::Op { op: a, .. }, MissingCapability::Op { op: b, .. }) if a == b);
                     let is_first = lacks.iter().position(seen).is_none_or(|first| std::ptr::eq(lack, &lacks[first]));
                     if is_first {
                         shown.push(lack.to_string());
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn an_operator_that_is_missing_at_many_nodes_is_said_once() {
-        let lack = |op: &str, node: &str| Lack::Op { op: op.into(), node: node.into() };
+        let lack = |op: &str, node: &str| MissingCapability::Op { op: op.into(), node: node.into() };
         let lacks = vec![lack("Foo", "a"), lack("Bar", "b/c"), lack("Foo", "d"), lack("Foo", "e")];
         let said = Verdict::Lacks(lacks).to_string();
         let expected =

@@ -7,7 +7,9 @@ use crate::cache;
 use crate::inspect::{Inspection, inspect};
 use crate::plan::{Config, choose};
 use crate::steps::{Progress, Record, Steps};
-use limen::{Folders, Given, PlanErrors, Planning, Trials};
+use limen::Folders;
+use limen::node::{Connected, PlanErrors, Planning};
+use limen::policy::Trials;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde_json::Value;
@@ -150,7 +152,7 @@ fn planned(node: &Node) -> Result<Record, PlanErrors> {
         cache::calibrate();
     }
     let spec = |spec: &Option<String>| spec.as_deref().and_then(|spec| spec.parse().ok());
-    let given = Given::of(node.given.iter().map(|(port, connected)| (port.clone(), spec(connected))));
+    let given = Connected::of(node.given.iter().map(|(port, connected)| (port.clone(), spec(connected))));
     let graph = node.graph.path();
     let allowed = node.allowed.iter().map(AnyPath::path).collect();
     let folders = Folders { graph, allowed, ..Folders::default() };

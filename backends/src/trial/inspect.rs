@@ -6,7 +6,8 @@ use super::request::{AnyPath, Request, Task, Unread};
 use crate::base::caught;
 use crate::inspect::Inspection;
 use limen::backend::BackendError;
-use limen::{Trials, catch_panic};
+use limen::catch_panic;
+use limen::policy::Trials;
 use std::path::Path;
 
 /// As [`inspect`](crate::inspect), in a process of its own where there is a program for it.

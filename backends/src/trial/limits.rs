@@ -1,6 +1,6 @@
 //! What a trial may use: what was asked for, else what follows from the model's size.
 
-use limen::Trials;
+use limen::policy::Trials;
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -9,14 +9,14 @@ use crate::plan::{Choice, Config, choose, read_model};
 use crate::steps::{Record, Steps};
 use crate::verify::{Case, Tolerance};
 use limen::infer::InferPlan;
-use limen::{Given, PlanErrors, Planning};
+use limen::node::{Connected, PlanErrors, Planning};
 use std::path::Path;
 
 /// Plans a node that runs a model, which is tried first.
 pub(crate) fn planned(
     config: &Config,
     model: &str,
-    given: &Given,
+    given: &Connected,
     cx: &Planning<'_>,
     case: Option<(Case, Tolerance)>,
 ) -> Result<InferPlan, PlanErrors> {

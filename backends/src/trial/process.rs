@@ -277,7 +277,7 @@ mod tests {
     use super::super::limits::Asked;
     use super::super::request::{AnyPath, Task};
     use super::*;
-    use limen::Trials;
+    use limen::policy::Trials;
     use std::os::unix::fs::PermissionsExt;
 
     /// Scripts in place of a program that tries models, each with what is said of it.

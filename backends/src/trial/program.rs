@@ -2,7 +2,7 @@
 
 use super::answer::answer;
 use super::request::WORD;
-use limen::Trials;
+use limen::policy::Trials;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,8 +4,8 @@ use super::limits::{Asked, Calls};
 #[cfg(feature = "ort")]
 use crate::backend::onnxruntime_told;
 use crate::cache;
-use limen::Trials;
 use limen::backend::BackendError;
+use limen::policy::Trials;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;

@@ -3,8 +3,8 @@
 use super::npy::{parse_npy, read_npz};
 use super::tensor::Weights;
 use crate::base::caught;
-use limen::DType;
 use limen::files::InputFile;
+use limen::message::DType;
 use safetensors::{Dtype, SafeTensors};
 use std::io;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::tensor::Weights;
 use crate::base::caught;
-use limen::DType;
+use limen::message::DType;
 use npyz::{Endianness, NpyHeader, Order, TypeChar};
 use std::io::{Read, Seek};
 

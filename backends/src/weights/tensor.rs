@@ -1,6 +1,6 @@
 //! A dense tensor in memory.
 
-use limen::DType;
+use limen::message::DType;
 
 /// A dense tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]

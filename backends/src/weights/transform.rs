@@ -2,7 +2,7 @@
 
 use super::tensor::{Quantized, Weights};
 use crate::base::Access;
-use limen::DType;
+use limen::message::DType;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

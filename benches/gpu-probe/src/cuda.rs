@@ -294,7 +294,7 @@ impl Gpu {
         let (major, minor) = context.compute_capability().map_err(failed("compute capability"))?;
         let mut tried = Vec::new();
         let mut loaded = None;
-        for way in [Way::Ptx, Way::Cubin, Way::Carried] {
+        for way in [HandleKind::Ptx, HandleKind::Cubin, HandleKind::Carried] {
             let image = way.image(&format!("{major}{minor}"));
             match image.and_then(|(image, from)| Ok((context.load_module(image).map_err(failed("module load"))?, from)))
             {
@@ -401,14 +401,14 @@ pub fn blocks(n: u32) -> u32 {
 }
 
 /// How kernels get into a context, in the order in which they are tried.
-enum Way {
+enum HandleKind {
     Ptx,
     /// For the very device: a driver that is older than NVRTC refuses its PTX.
     Cubin,
     Carried,
 }
 
-impl Way {
+impl HandleKind {
     fn image(&self, capability: &str) -> Result<(nvrtc::Ptx, String), String> {
         match self {
             Self::Ptx => {

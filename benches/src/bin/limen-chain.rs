@@ -1,7 +1,7 @@
 //! Runs one chain and prints one JSON object, in the form the comparison of engines reads:
 //! `limen-chain k=8 payload=64 form=handle rate=0 secs=1 cores=1 wait=adaptive telemetry=auto`.
 
-use limen::Telemetry;
+use limen::policy::Telemetry;
 use limen_benches::{Chain, cpu_seconds, peak_kib};
 use std::collections::BTreeMap;
 

@@ -4,8 +4,9 @@
 //! `benches/backends/conformance.py` writes them. Prints a line for each runtime and case, in order, from the case FROM on:
 //! the runtime, the case, and `pass` or what was wrong.
 
+use limen::Folders;
 use limen::backend::BatchRef;
-use limen::{DType, Folders};
+use limen::message::DType;
 use limen_backends::onnx::{Artifact, Call, CallInput, Runner, Runtime};
 use limen_backends::{WeightConfig, Weights};
 use std::io::Write;

@@ -6,10 +6,9 @@
 //! whatever else the machine does falls on both.
 
 use hdrhistogram::Histogram;
-use limen::{
-    Building, Clock, Drain, Given, Message, Node, NodeError, Plan, PlanErrors, Planning, Ports, Registry, Report, Sink,
-    Spec, Tensor, Term,
-};
+use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::report::Term;
+use limen::{Clock, Drain, Message, Plan, Registry, Report, Spec, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -33,7 +32,7 @@ struct Busy {
 
 impl Node for Busy {
     type Config = BusyConfig;
-    fn ports(_: &BusyConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &BusyConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input_any("in"))
     }
     fn build(config: BusyConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {

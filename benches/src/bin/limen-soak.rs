@@ -6,10 +6,8 @@
 //! core everybody else took meanwhile, and the host itself, stands beside each twelfth: what crept may be theirs.
 
 use hdrhistogram::Histogram;
-use limen::{
-    Building, Clock, Given, Message, Metrics, Node, NodeError, Plan, PlanErrors, Planning, Ports, Registry, Sink, Spec,
-    Tensor,
-};
+use limen::node::{Building, Connected, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::{Clock, Message, Plan, Registry, Spec, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::{Duration, Instant};
@@ -31,7 +29,7 @@ struct Twelfths {
 
 impl Node for Twelfths {
     type Config = TwelfthsConfig;
-    fn ports(_: &TwelfthsConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &TwelfthsConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(Ports::new().input_any("in"))
     }
     fn build(config: TwelfthsConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -124,7 +124,7 @@ impl std::error::Error for Problems {}
 /// What a node finds wrong while planning; the engine turns its field names into places in the graph file.
 ///
 /// ```
-/// use limen::PlanErrors;
+/// use limen::node::PlanErrors;
 /// let mut errors = PlanErrors::default();
 /// errors.at("range[1]", "1 is not above range[0], which is 1").help("give a wider range");
 /// assert!(errors.into_result(()).is_err());
@@ -234,8 +234,8 @@ const LISTED: usize = 16;
 /// The nearest of some names, for "did you mean"; none where none is near.
 ///
 /// ```
-/// assert_eq!(limen::nearest("resise", ["argmax", "resize"]), Some("resize"));
-/// assert_eq!(limen::nearest("a", ["b"]), None);
+/// assert_eq!(limen::text::nearest("resise", ["argmax", "resize"]), Some("resize"));
+/// assert_eq!(limen::text::nearest("a", ["b"]), None);
 /// ```
 pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let many = among.clone().into_iter().nth(MANY).is_some();

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 
 /// Which way messages go through a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum HandleKind {
     /// From the program into the graph.
     In,
     /// Out of the graph into the program.
@@ -26,13 +26,13 @@ pub enum Way {
     Past,
 }
 
-impl Way {
+impl HandleKind {
     /// The word used in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Way::In => "inlet",
-            Way::Out => "outlet",
-            Way::Past => "tap",
+            HandleKind::In => "inlet",
+            HandleKind::Out => "outlet",
+            HandleKind::Past => "tap",
         }
     }
 }
@@ -43,7 +43,7 @@ pub struct HandleReport {
     /// The node; of a tap, `node/port`.
     pub name: String,
     /// Which way messages went.
-    pub way: Way,
+    pub way: HandleKind,
     /// Messages that went in; of a tap, those that went by.
     pub sent: u64,
     /// Messages that came out at the other end.
@@ -71,7 +71,7 @@ impl HandleReport {
 /// What a handle, its stage and the report share.
 pub(crate) struct Dock<E> {
     pub(crate) name: String,
-    pub(crate) way: Way,
+    pub(crate) way: HandleKind,
     /// The program's end, until it is dropped or the report takes it.
     pub(crate) end: Mutex<Option<E>>,
     /// The consumer's end, once its owner is gone: to be counted when nobody sends any more.

@@ -26,7 +26,7 @@ use crate::node::backend::{Backend, Prepared};
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::intake::ZipMany;
-use crate::node::planning::{Given, Planning};
+use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Cost, InPort, OutPort, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -63,7 +63,7 @@ pub trait Infer: 'static {
     ///
     /// # Errors
     /// Everything that is wrong with the config, the model, or what is connected.
-    fn plan(config: Self::Config, given: &Given, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors>;
+    fn plan(config: Self::Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors>;
 }
 
 /// A planned model node, erased over its backend.

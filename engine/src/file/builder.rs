@@ -10,7 +10,8 @@ use serde::Serialize;
 /// A graph in the making.
 ///
 /// ```
-/// use limen::{Connection, GraphBuilder, NodeBuilder, Spec, WhenFull};
+/// use limen::{Connection, GraphBuilder, NodeBuilder, Spec};
+/// use limen::policy::WhenFull;
 /// use std::collections::BTreeMap;
 /// let graph = GraphBuilder::new("pixels")
 ///     .node("camera", NodeBuilder::new("synthetic").config(BTreeMap::from([("pattern", "ramp")])).core(0))
@@ -40,7 +41,8 @@ pub struct NodeBuilder {
 /// A connection in the making: a node or `node/port`, and how the edge from there behaves.
 ///
 /// ```
-/// use limen::{Connection, WhenFull};
+/// use limen::Connection;
+/// use limen::policy::WhenFull;
 /// let edge = Connection::new("camera/image").capacity(8).when_full(WhenFull::DropOldest).with("max_age", "50ms");
 /// # let _ = edge;
 /// ```

@@ -11,8 +11,8 @@ use crate::base::policy::WhenFull;
 use crate::edge::{OuterParams, OuterRx, OuterTx, Shared, State, outer};
 use crate::exec::endpoint::Berth;
 use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::HandleKind;
 use crate::exec::endpoint::Moored;
-use crate::exec::endpoint::Way;
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::shared::lock;
 use crate::exec::stage::{SourceStage, Stage};
@@ -25,7 +25,7 @@ use crate::message::pool::Pool;
 use crate::message::tensor::{Content, Layout, PortSpec, Tensor, TensorError, TensorMut};
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
-use crate::node::planning::{Building, Given, Planning};
+use crate::node::planning::{Building, Connected, Planning};
 use crate::node::port::Outputs;
 use crate::node::ports::Ports;
 use crate::node::{Next, Node, PortType, Source};
@@ -159,7 +159,7 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
         let (tx, rx) = outer(&params);
         let dock = DynArc::new(Dock {
             name: berth.name,
-            way: Way::In,
+            way: HandleKind::In,
             end: Some(tx).into(),
             remains: None.into(),
             params,
@@ -191,7 +191,7 @@ const OWN_CLOCK: u16 = 1;
 
 impl<T: Payload> Node for InletNode<T> {
     type Config = InletConfig;
-    fn ports(config: &InletConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &InletConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         InletPlan::<T>::new(config).map(|plan| plan.ports)
     }
     fn build(_: InletConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -294,7 +294,8 @@ impl<T: Payload> std::error::Error for SendError<T> {}
 /// taken, and what was taken before is still done.
 ///
 /// ```
-/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # use limen::{Message, Plan, Registry, Spec};
+/// # use limen::message::Plain;
 /// # #[derive(Clone, Debug)] struct Number(u64);
 /// # impl Plain for Number {}
 /// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");

@@ -10,8 +10,8 @@ use crate::base::policy::WhenFull;
 use crate::edge::{OuterParams, OuterTx, Reason, Shared, outer};
 use crate::exec::endpoint::Berth;
 use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::HandleKind;
 use crate::exec::endpoint::Moored;
-use crate::exec::endpoint::Way;
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{SinkStage, Stage};
 use crate::exec::worker::Cx;
@@ -21,7 +21,7 @@ use crate::host::wait::Bell;
 use crate::message::payload::{Message, Payload};
 use crate::message::tensor::Layout;
 use crate::node::error::{NodeError, NodeErrorKind};
-use crate::node::planning::{Building, Given, Planning};
+use crate::node::planning::{Building, Connected, Planning};
 use crate::node::ports::{InPort, Ports};
 use crate::node::{Inputs, Node, PortType, Sink};
 use schemars::JsonSchema;
@@ -96,7 +96,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
         self.tx = Some(tx);
         let dock = DynArc::new(Dock {
             name: berth.name,
-            way: Way::Out,
+            way: HandleKind::Out,
             end: Some(rx).into(),
             remains: None.into(),
             params,
@@ -126,7 +126,7 @@ struct OutletNode<T: Payload> {
 
 impl<T: Payload> Node for OutletNode<T> {
     type Config = OutletConfig;
-    fn ports(config: &OutletConfig, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &OutletConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         OutletPlan::<T>::new(config).map(|plan| plan.ports)
     }
     fn build(_: OutletConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -171,7 +171,8 @@ impl<T: Payload> Sink for OutletNode<T> {
 /// long as it may, for an outlet whose edge blocks: go on taking, or drop the outlet, before asking for one.
 ///
 /// ```
-/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # use limen::{Message, Plan, Registry, Spec};
+/// # use limen::message::Plain;
 /// # #[derive(Clone, Debug)] struct Number(u64);
 /// # impl Plain for Number {}
 /// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");

@@ -4,7 +4,7 @@ use super::receiver::{Receiver, RecvError};
 use crate::base::policy::WhenFull;
 use crate::edge::{OuterParams, OuterRx, Shared, TapTx, outer};
 use crate::exec::endpoint::Dock;
-use crate::exec::endpoint::Way;
+use crate::exec::endpoint::HandleKind;
 use crate::exec::shared::RunShared;
 use crate::host::clock::Time;
 use crate::host::sync::{Arc, DynArc};
@@ -24,7 +24,8 @@ pub(crate) const TAP_HOLDS: usize = 4;
 /// the newest takes all that are there.
 ///
 /// ```
-/// # use limen::{Message, Plain, Plan, Registry, Spec};
+/// # use limen::{Message, Plan, Registry, Spec};
+/// # use limen::message::Plain;
 /// # #[derive(Clone, Debug)] struct Number(u64);
 /// # impl Plain for Number {}
 /// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
@@ -64,7 +65,8 @@ impl<T: Payload> Tap<T> {
             consumer_bell: own.clone(),
         };
         let (tx, rx) = outer(&params);
-        let dock = DynArc::new(Dock { name, way: Way::Past, end: Some(rx).into(), remains: None.into(), params, run });
+        let dock =
+            DynArc::new(Dock { name, way: HandleKind::Past, end: Some(rx).into(), remains: None.into(), params, run });
         let tap = Tap(Receiver { dock: dock.clone(), bell: own.clone() });
         Tapped { tap, tx: TapTx::new(tx, pool), dock, bell: own }
     }

@@ -1,8 +1,8 @@
 //! Waiting for file descriptors: sockets, pipes, terminals, devices.
 //!
 //! A node that waits for a descriptor registers it with its worker ([`Descriptors::watch`]) and tries to read or write without
-//! waiting. Where that comes to nothing a source says [`Next::WhenReady`](crate::Next::WhenReady), a sink
-//! [`Progress::WhenReady`](crate::Progress::WhenReady). The worker sleeps in one `epoll_wait` for all
+//! waiting. Where that comes to nothing a source says [`Next::WhenReady`](crate::node::Next::WhenReady), a sink
+//! [`Progress::WhenReady`](crate::node::Progress::WhenReady). The worker sleeps in one `epoll_wait` for all
 //! descriptors of all its nodes, for its bell, which is an eventfd then, and for the next deadline, which a timerfd keeps to the
 //! nanosecond. A worker none of whose nodes has ever registered anything has none of these and sleeps on its futex.
 //!
@@ -49,11 +49,14 @@ impl Interest {
     }
 }
 
-/// The descriptors that one node waits for, from [`Building::descriptors`](crate::Building::descriptors). Clones are the same.
+/// The descriptors that one node waits for, from [`Building::descriptors`](crate::node::Building::descriptors). Clones are the same.
 ///
 /// ```
-/// # use limen::{Given, Message, Plain, Plan, PlanErrors, Planning, Ports, Registry, Sink, Spec};
-/// use limen::{Building, Emit, Interest, Next, Node, NodeError, Source, Time, Watched};
+/// # use limen::{Message, Plan, Registry, Spec};
+/// # use limen::message::Plain;
+/// # use limen::node::{Connected, PlanErrors, Planning, Ports, Sink};
+/// use limen::Time;
+/// use limen::node::{Building, Emit, Interest, Next, Node, NodeError, Source, Watched};
 /// use std::io::{ErrorKind, Read};
 /// use std::os::unix::net::UnixStream;
 /// # #[derive(Clone, Debug)] struct Byte(u8);
@@ -210,7 +213,7 @@ pub struct Watched<T: AsFd + 'static> {
 
 impl<T: AsFd + 'static> Watched<T> {
     /// Whether the kernel has said that it is ready, or has an error, since the source last said
-    /// [`Next::WhenReady`](crate::Next::WhenReady), or since the last [`Sink::progress`](crate::Sink::progress). With many descriptors it tells which are worth a try.
+    /// [`Next::WhenReady`](crate::node::Next::WhenReady), or since the last [`Sink::progress`](crate::node::Sink::progress). With many descriptors it tells which are worth a try.
     pub fn is_ready(&self) -> bool {
         let slots = self.descriptors.poller.slots.borrow();
         slots.get(self.at).and_then(Option::as_ref).is_some_and(|slot| slot.is_ready.get())

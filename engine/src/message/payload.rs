@@ -130,7 +130,7 @@ pub trait Payload: Send + Sized + 'static {
 /// ```
 /// #[derive(Clone, Debug)]
 /// struct Pose { x: f32, y: f32, heading: f32 }
-/// impl limen::Plain for Pose {}
+/// impl limen::message::Plain for Pose {}
 /// ```
 ///
 /// What cannot change threads is none, \[M8\]:
@@ -138,7 +138,7 @@ pub trait Payload: Send + Sized + 'static {
 /// ```compile_fail,E0277
 /// #[derive(Clone, Debug)]
 /// struct Pose(std::rc::Rc<f32>);
-/// impl limen::Plain for Pose {}
+/// impl limen::message::Plain for Pose {}
 /// ```
 pub trait Plain: Clone + Send + std::fmt::Debug + 'static {}
 

@@ -429,7 +429,7 @@ impl Drop for Guard {
 /// A fixed set of equal slots and the right to take them.
 ///
 /// ```
-/// use limen::{DType, Pool, PortSpec};
+/// use limen::message::{DType, Pool, PortSpec};
 /// let mut pool = Pool::new("pixels", &PortSpec::fixed(DType::F32, [2, 3]), 2, 1).unwrap();
 /// let mut a = pool.take().unwrap();
 /// a.as_mut_slice::<f32>().unwrap()[5] = 1.5;

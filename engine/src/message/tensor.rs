@@ -166,7 +166,7 @@ impl fmt::Display for Memory {
 /// What a port carries: element type, shape of one message, layout, content and memory.
 ///
 /// ```
-/// use limen::{DType, Dim, PortSpec};
+/// use limen::message::{DType, Dim, PortSpec};
 /// let boxes = PortSpec::new(DType::F32, [Dim::AtMost(300), Dim::Fixed(6)]);
 /// assert_eq!(boxes.to_string(), "f32[≤300,6]");
 /// ```

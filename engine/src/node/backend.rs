@@ -80,45 +80,45 @@ impl Capabilities {
     /// Everything that is required and not there; every field is compared.
     ///
     /// ```
-    /// use limen::DType;
+    /// use limen::message::DType;
     /// use limen::backend::{Capabilities, Ops, Requirements};
     /// let cpu = Capabilities::cpu("1.0", [DType::F32], Ops::Listed(["Conv".to_string()].into()));
     /// let required = Requirements { dtypes: vec![(DType::F16, "input `x`".into())], max_batch: 8, ..Requirements::default() };
     /// let lacks: Vec<_> = cpu.lacks(&required).iter().map(ToString::to_string).collect();
     /// assert_eq!(lacks, ["no elements of type f16 (input `x`)"]);
     /// ```
-    pub fn lacks(&self, required: &Requirements) -> Vec<Lack> {
+    pub fn lacks(&self, required: &Requirements) -> Vec<MissingCapability> {
         let mut lacks = Vec::new();
         if let Some(device) = required.device.as_ref().filter(|device| !self.devices.contains(device)) {
-            lacks.push(Lack::Device { required: device.clone(), there: self.devices.clone() });
+            lacks.push(MissingCapability::Device { required: device.clone(), there: self.devices.clone() });
         }
         for (dtype, of) in &required.dtypes {
             if !self.dtypes.contains(dtype) {
-                lacks.push(Lack::DType { required: *dtype, of: of.clone() });
+                lacks.push(MissingCapability::DType { required: *dtype, of: of.clone() });
             }
         }
         if let Some(most) = self.max_batch.filter(|most| required.max_batch > *most) {
-            lacks.push(Lack::Batch { required: required.max_batch, most });
+            lacks.push(MissingCapability::Batch { required: required.max_batch, most });
         }
         if required.max_rank > self.max_rank {
-            lacks.push(Lack::Rank { required: required.max_rank, most: self.max_rank });
+            lacks.push(MissingCapability::Rank { required: required.max_rank, most: self.max_rank });
         }
         if let Some(most) = self.max_threads.filter(|most| required.threads > *most) {
-            lacks.push(Lack::Threads { required: required.threads, most });
+            lacks.push(MissingCapability::Threads { required: required.threads, most });
         }
         for memory in required.memory.iter().filter(|memory| !self.memory.contains(memory)) {
-            lacks.push(Lack::Memory { required: *memory });
+            lacks.push(MissingCapability::Memory { required: *memory });
         }
         if let Ops::Listed(ops) = &self.ops {
             for (op, node) in required.ops.iter().filter(|(op, _)| !ops.contains(op)) {
-                lacks.push(Lack::Op { op: op.clone(), node: node.clone() });
+                lacks.push(MissingCapability::Op { op: op.clone(), node: node.clone() });
             }
         }
         if required.streams && !self.streams {
-            lacks.push(Lack::Streams);
+            lacks.push(MissingCapability::Streams);
         }
         if required.graph_capture && !self.graph_capture {
-            lacks.push(Lack::GraphCapture);
+            lacks.push(MissingCapability::GraphCapture);
         }
         lacks
     }
@@ -159,7 +159,7 @@ pub struct Requirements {
 /// Something required that a backend does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Lack {
+pub enum MissingCapability {
     Device { required: String, there: Vec<String> },
     DType { required: DType, of: String },
     Batch { required: usize, most: usize },
@@ -171,19 +171,23 @@ pub enum Lack {
     GraphCapture,
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for MissingCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lack::Device { required, there } => write!(f, "no device `{required}`, only {}", there.join(", ")),
-            Lack::DType { required, of } => write!(f, "no elements of type {required} ({of})"),
-            Lack::Batch { required, most } => write!(f, "no batches of {required}, at most {most}"),
-            Lack::Rank { required, most } => write!(f, "no tensors of {required} dims, at most {most}"),
-            Lack::Threads { required, most } => write!(f, "no calls with {required} threads, at most {most}"),
-            Lack::Memory { required } => write!(f, "no inputs or outputs in {required}"),
-            Lack::Op { op, node } if node.is_empty() => write!(f, "no operator {op}"),
-            Lack::Op { op, node } => write!(f, "no operator {op} (node `{node}` of the model)"),
-            Lack::Streams => f.write_str("no calls that finish later"),
-            Lack::GraphCapture => f.write_str("no calls that are recorded and replayed"),
+            MissingCapability::Device { required, there } => {
+                write!(f, "no device `{required}`, only {}", there.join(", "))
+            }
+            MissingCapability::DType { required, of } => write!(f, "no elements of type {required} ({of})"),
+            MissingCapability::Batch { required, most } => write!(f, "no batches of {required}, at most {most}"),
+            MissingCapability::Rank { required, most } => write!(f, "no tensors of {required} dims, at most {most}"),
+            MissingCapability::Threads { required, most } => {
+                write!(f, "no calls with {required} threads, at most {most}")
+            }
+            MissingCapability::Memory { required } => write!(f, "no inputs or outputs in {required}"),
+            MissingCapability::Op { op, node } if node.is_empty() => write!(f, "no operator {op}"),
+            MissingCapability::Op { op, node } => write!(f, "no operator {op} (node `{node}` of the model)"),
+            MissingCapability::Streams => f.write_str("no calls that finish later"),
+            MissingCapability::GraphCapture => f.write_str("no calls that are recorded and replayed"),
         }
     }
 }

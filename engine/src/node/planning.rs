@@ -1,22 +1,22 @@
 //! What a node is given while it is planned and built.
 
+use crate::base::policy::Trials;
 use crate::host::clock::{Clock, Time};
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::tensor::PortSpec;
-use crate::node::trial::Trials;
 
 /// What is connected to a node's inputs, as far as it is known while planning.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
+pub struct Connected {
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
     pub(crate) outputs: Vec<String>,
 }
 
-impl Given {
+impl Connected {
     /// What is connected to each input, in the order of the graph file, as far as it is known: to plan a node without a graph.
     pub fn of(inputs: impl IntoIterator<Item = (String, Option<PortSpec>)>) -> Self {
-        Given { inputs: inputs.into_iter().collect(), outputs: Vec::new() }
+        Connected { inputs: inputs.into_iter().collect(), outputs: Vec::new() }
     }
 
     /// The spec of what is connected to an input; `None` where nothing is, or where it is not known yet (a cycle, a

@@ -60,7 +60,8 @@ pub struct OutPort {
 /// What a node takes and gives.
 ///
 /// ```
-/// use limen::{DType, Dim, PortSpec, Ports, Cost};
+/// use limen::message::{DType, Dim, PortSpec};
+/// use limen::node::{Cost, Ports};
 /// let ports = Ports::new()
 ///     .input("in", PortSpec::fixed(DType::F32, [10]))
 ///     .output("out", PortSpec::fixed(DType::I32, []))

@@ -221,22 +221,22 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
 
 /// What lies ahead at each node, by source; nodes of one cycle have the same ahead of them.
 #[derive(Default)]
-struct Way {
+struct HandleKind {
     /// By node: its cycle, or itself.
     part: Vec<usize>,
     /// By part: by source, what lies ahead, and of a sink the path.
     ahead: Vec<BTreeMap<u16, (Ahead, Option<usize>)>>,
 }
 
-impl Way {
+impl HandleKind {
     fn of(&self, at: usize) -> impl Iterator<Item = (u16, Ahead, Option<usize>)> {
         let ahead = self.part.get(at).map(|part| &self.ahead[*part]);
         ahead.into_iter().flatten().map(|(source, (ahead, path))| (*source, *ahead, *path))
     }
 }
 
-fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Effort) -> Way {
-    let mut way = Way::default();
+fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Effort) -> HandleKind {
+    let mut way = HandleKind::default();
     if paths.iter().all(|path| path.deadline.is_none()) {
         return way;
     }

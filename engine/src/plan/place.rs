@@ -57,7 +57,7 @@ impl WorkerPlan {
 
 /// Why a node runs where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Placement {
     /// Its `cpu` says so.
     Cpu,
     /// Its `core` says so.
@@ -126,7 +126,7 @@ pub(crate) fn place(
     for (at, spec) in specs.iter().enumerate() {
         if let Some(cpu) = &spec.cpu {
             if cpus.contains(&cpu.value) {
-                nodes[at].why = Why::Cpu;
+                nodes[at].why = Placement::Cpu;
                 seats[at] = Some(Seat::Cpu(cpu.value));
             } else {
                 let message = format!("CPU {} is not among those of this run", cpu.value);
@@ -149,14 +149,14 @@ pub(crate) fn place(
                         cpus.len()
                     ));
                 }
-                nodes[at].why = Why::Core;
+                nodes[at].why = Placement::Core;
                 seats[at] = Some(Seat::Cpu(cpus[core.value % cpus.len()]));
             }
         }
         if nodes[at].blocking {
             let cpu = seats[at].and_then(Seat::cpu);
             if cpu.is_none() {
-                nodes[at].why = Why::Helper;
+                nodes[at].why = Placement::Helper;
             }
             seats[at] = Some(Seat::Helper(at, cpu));
         }
@@ -211,7 +211,7 @@ fn seat_heavy(nodes: &mut [NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]
     let groups = split(enough);
     for (group, cpu) in groups.iter().zip(&free) {
         for i in group {
-            nodes[*i].why = Why::Heavy;
+            nodes[*i].why = Placement::Heavy;
             seats[*i] = Some(Seat::Cpu(*cpu));
         }
     }
@@ -231,8 +231,8 @@ fn seat_light(nodes: &mut [NodePlan], edges: &[EdgePlan], seats: &mut [Option<Se
         let holds_up =
             |edge: &EdgePlan, seat| edge.policy.when_full.is_lossy() && heavy.contains(&seat) && calm.is_some();
         let found = match (seated().find(|(edge, seat)| holds_up(edge, *seat)), calm) {
-            (Some((edge, _)), Some(calm)) => Some((Why::Apart(edge.to), calm)),
-            _ => seated().next().map(|(edge, seat)| (Why::Feeds(edge.to), seat)),
+            (Some((edge, _)), Some(calm)) => Some((Placement::Apart(edge.to), calm)),
+            _ => seated().next().map(|(edge, seat)| (Placement::Feeds(edge.to), seat)),
         };
         if let Some((why, seat)) = found {
             nodes[at].why = why;
@@ -244,7 +244,7 @@ fn seat_light(nodes: &mut [NodePlan], edges: &[EdgePlan], seats: &mut [Option<Se
         if seats[at].is_none()
             && let Some((from, seat)) = takes.find_map(|from| Some((from, on_cpu(&seats[from])?)))
         {
-            nodes[at].why = Why::Takes(from);
+            nodes[at].why = Placement::Takes(from);
             seats[at] = Some(seat);
         }
         seats[at].get_or_insert(Seat::Cpu(cpus[0]));

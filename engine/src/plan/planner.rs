@@ -14,9 +14,9 @@ use crate::file::spec::{NodeSpec, Spec};
 use crate::message::MAX_PORTS;
 use crate::message::tensor::{DType, PortSpec};
 use crate::node::intake::JoinRule;
-use crate::node::planning::{Given, Planning};
+use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Claim, Cost};
-use crate::plan::place::{self, Why, WorkerPlan};
+use crate::plan::place::{self, Placement, WorkerPlan};
 use crate::plan::registry::{Registry, Role};
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -255,7 +255,7 @@ impl Planner<'_> {
         let mut nodes: Vec<NodePlan> = Vec::new();
         let mut edges: Vec<EdgePlan> = Vec::new();
         for (at, node) in order.iter().map(|i| &spec.nodes[*i]).enumerate() {
-            let mut given = Given::default();
+            let mut given = Connected::default();
             // Producer's port of each input, as far as it is known: later producers close a cycle.
             let mut outputs = Vec::new();
             // Both are in the order of the file.
@@ -281,7 +281,7 @@ impl Planner<'_> {
                 role: Role::Sink,
                 cost: Cost::Light,
                 worker: 0,
-                why: Why::First,
+                why: Placement::First,
                 outputs: Vec::new(),
                 notes: Vec::new(),
                 notices: Vec::new(),
@@ -398,7 +398,7 @@ impl Planner<'_> {
     }
 
     /// Reads a node's config and asks its kind for ports.
-    fn node(&mut self, node: &NodeSpec, given: &Given) -> Option<Box<dyn PlannedNode>> {
+    fn node(&mut self, node: &NodeSpec, given: &Connected) -> Option<Box<dyn PlannedNode>> {
         let Some(kind) = self.registry.find(&node.kind.value, !node.inputs.is_empty()) else {
             self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
             return None;

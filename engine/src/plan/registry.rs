@@ -14,7 +14,7 @@ use crate::message::tensor::Tensor;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::intake::Intake;
-use crate::node::planning::{Building, Given, Planning};
+use crate::node::planning::{Building, Connected, Planning};
 use crate::node::port::Outputs;
 use crate::node::ports::Ports;
 use crate::node::{Inputs, Node, PortType, Sink, Source, Transform};
@@ -67,7 +67,8 @@ impl std::fmt::Debug for Kind {
 /// What to do about a kind that panics.
 const TELL: &str = "change its config, and tell who wrote the kind";
 
-type PlanFn = fn(&Tree, &Given, &mut Planning<'_>, &mut Problems) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>>;
+type PlanFn =
+    fn(&Tree, &Connected, &mut Planning<'_>, &mut Problems) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>>;
 
 impl Kind {
     /// The JSON schema of its `config:`.
@@ -96,7 +97,7 @@ impl Kind {
     pub(crate) fn plan(
         &self,
         config: &Tree,
-        given: &Given,
+        given: &Connected,
         cx: &mut Planning<'_>,
         problems: &mut Problems,
     ) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
@@ -269,7 +270,7 @@ struct Planned<N: Node> {
 
 fn plan_node<N: Node>(
     config: &Tree,
-    given: &Given,
+    given: &Connected,
     cx: &mut Planning<'_>,
     problems: &mut Problems,
     erase: fn(Planned<N>) -> Box<dyn PlannedNode>,

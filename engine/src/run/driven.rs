@@ -29,7 +29,8 @@ use std::time::Duration;
 /// handle was used elsewhere, a stop was asked for, or (by [`Clock::Monotonic`]) the time has come.
 ///
 /// ```
-/// # use limen::{Registry, Spec, Plan, Message, Plain};
+/// # use limen::{Message, Plan, Registry, Spec};
+/// # use limen::message::Plain;
 /// use limen::{Clock, Turned};
 /// # #[derive(Clone, Debug)] struct Number(u64);
 /// # impl Plain for Number {}

@@ -5,7 +5,9 @@
 //! seed draws the same again. That makes a failure found once a failure that can be looked at.
 //!
 //! ```
-//! # use limen::{Node, Source, Sink, Plain, Message, Emit, Next, Ports, Given, Planning, Building, PlanErrors, NodeError};
+//! # use limen::Message;
+//! # use limen::message::Plain;
+//! # use limen::node::{Building, Connected, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source};
 //! # #[derive(Clone, Debug)] struct Number(u64);
 //! # impl Plain for Number {}
 //! # struct Count(u64);

@@ -158,7 +158,7 @@ impl Plan {
         let ports = self.planned_ports(node);
         let planned = self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan is wired once".into()))?;
         let plan = &self.nodes()[node];
-        let pool = |name: &str, spec: &crate::PortSpec, out: &OutputPlan| {
+        let pool = |name: &str, spec: &crate::message::PortSpec, out: &OutputPlan| {
             Pool::with_origins(name, spec, out.slots, out.rows, &out.origins)
                 .map_err(|why| RunError::Refused(format!("pool of `{name}`: {why}")))
         };

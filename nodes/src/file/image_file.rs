@@ -1,8 +1,8 @@
 //! Image files: what their header says, and their pixels as `u8[height, width, channels]`.
 
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
-use limen::NodeError;
 use limen::files::InputFile;
+use limen::node::NodeError;
 use std::fmt;
 use std::io::{BufReader, Cursor, Read};
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
 //! Files that sinks write: where they may be, what becomes of an older one, and that they are never half of anything.
 
+use limen::Folders;
 use limen::files::{self, MAX_NAME, Part, Target, names_folder, real_path};
-use limen::{Claim, Folders, Metrics, NodeError, PlanErrors, Planning, Ports};
+use limen::node::{Claim, Metrics, NodeError, PlanErrors, Planning, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::{self, File};
@@ -313,7 +314,9 @@ mod tests {
             file.write(text.as_bytes()).unwrap();
         }
         assert_eq!(fs::read_to_string(folder.join("a.txt")).unwrap(), "one two");
-        assert!(matches!(open(Exists::Fail), Err(error) if matches!(error.kind(), limen::NodeErrorKind::File { .. })));
+        assert!(
+            matches!(open(Exists::Fail), Err(error) if matches!(error.kind(), limen::node::NodeErrorKind::File { .. }))
+        );
         assert!(OutputFile::open(&folders(folder), "b.txt", Exists::Fail).is_ok());
         assert!(OutputFile::open(&folders(folder), "no/such/a.txt", Exists::Replace).is_err());
         assert!(OutputFile::open(&folders(folder), "../a.txt", Exists::Replace).is_err());
@@ -365,7 +368,7 @@ mod tests {
                 let error = OutputFile::open(&of(out, false), path, exists).unwrap_err().to_string();
                 assert!(error.contains("leaves the") && error.contains("--allow-path"), "{path}: {error}");
                 let mut errors = PlanErrors::default();
-                let cx = Planning { node: "n", folders: &of(out, false), trials: &limen::Trials::default() };
+                let cx = Planning { node: "n", folders: &of(out, false), trials: &limen::policy::Trials::default() };
                 plan(path, exists, &cx, Ports::new(), &mut errors);
                 assert!(errors.into_result(()).is_err(), "{path}");
             }
@@ -396,7 +399,7 @@ mod tests {
         }
         let busy = File::create(folder.join(".a.txt.78.part")).unwrap();
         busy.lock().unwrap();
-        let cx = Planning { node: "n", folders: &folders(folder), trials: &limen::Trials::default() };
+        let cx = Planning { node: "n", folders: &folders(folder), trials: &limen::policy::Trials::default() };
         let mut errors = PlanErrors::default();
         let ports = plan("a.txt", Exists::Replace, &cx, Ports::new(), &mut errors);
         let notices = format!("{ports:?}");
@@ -504,7 +507,7 @@ mod tests {
         let folder = folder.path();
         fs::write(folder.join("there.txt"), "x").unwrap();
         let folders = folders(folder);
-        let cx = Planning { node: "n", folders: &folders, trials: &limen::Trials::default() };
+        let cx = Planning { node: "n", folders: &folders, trials: &limen::policy::Trials::default() };
         for (path, exists, expected) in [
             ("new.txt", Exists::Fail, ""),
             ("out/new.txt", Exists::Replace, ""),

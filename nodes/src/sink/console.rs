@@ -1,10 +1,10 @@
 //! The terminal.
 
 use crate::tensor::text::{Form, Values};
-use limen::{
-    Building, Cost, Given, Many, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink, Tensor,
-    is_terminal_control,
-};
+use limen::message::PortSpec;
+use limen::node::{Building, Connected, Cost, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::text::is_terminal_control;
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Write};
@@ -95,7 +95,7 @@ fn push_text(text: &[u8], to: &mut Vec<u8>) {
 impl Node for Console {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.every == 0 {
             errors.at("every", "one of 0 messages is none").help("write 1 or more, or `kind: null` to print nothing");
@@ -121,7 +121,7 @@ impl Node for Console {
 impl Sink for Console {
     type In = Many<Tensor>;
 
-    fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
+    fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
         let is_due = self.taken.is_multiple_of(self.every);
         self.taken += 1;
         if !is_due || self.is_closed {
@@ -150,7 +150,8 @@ impl Drop for Console {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::{DType, Dim, Pool, TensorMut};
+    use limen::TensorMut;
+    use limen::message::{DType, Dim, Pool};
 
     fn tensor(spec: PortSpec) -> TensorMut {
         Pool::new("test", &spec, 1, 1).unwrap().take().unwrap()

@@ -2,9 +2,10 @@
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use crate::tensor::text::{Form, Values};
-use limen::{
-    Building, Cost, DType, Dim, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set,
-    Sink, Tensor,
+use limen::Tensor;
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -91,7 +92,7 @@ impl Csv {
 impl Node for Csv {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let mut ports = Ports::new().cost(Cost::Medium);
         let mut columns = 1usize;
@@ -148,7 +149,7 @@ impl Node for Csv {
 impl Sink for Csv {
     type In = Many<Tensor>;
 
-    fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
+    fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
         self.line.clear();
         Values::U64(&[input[0].header().seq]).list(0..1, Form::Plain, &mut self.line);
         for (message, is_text) in input.iter().zip(&self.texts) {
@@ -178,7 +179,8 @@ impl Sink for Csv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::{Content, Folders};
+    use limen::Folders;
+    use limen::message::Content;
 
     #[test]
     fn columns_are_named_after_inputs() {

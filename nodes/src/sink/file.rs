@@ -2,7 +2,8 @@
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use crate::stream::{self, Framing};
-use limen::{Building, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink, Tensor};
+use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -34,7 +35,7 @@ pub struct File {
 impl Node for File {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
         let ports = output_file::plan(&config.path, config.exists, cx, ports, &mut errors);

@@ -2,10 +2,11 @@
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use crate::tensor::text::{Form, Values};
-use limen::{
-    Building, Cost, Given, Many, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Set, Sink,
-    Tensor,
+use limen::message::PortSpec;
+use limen::node::{
+    Building, Connected, Cost, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
 };
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -68,7 +69,7 @@ fn push_tensor(message: &Message<Tensor>, is_text: bool, line: &mut Vec<u8>) -> 
 impl Node for Jsonl {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let mut ports = Ports::new().cost(Cost::Medium);
         for (name, spec) in given.inputs() {
@@ -100,7 +101,7 @@ impl Node for Jsonl {
 impl Sink for Jsonl {
     type In = Many<Tensor>;
 
-    fn take(&mut self, input: Set<Tensor>) -> Result<(), NodeError> {
+    fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
         self.line.clear();
         self.line.extend_from_slice(b"{\"seq\":");
         Values::U64(&[input[0].header().seq]).list(0..1, Form::Json, &mut self.line);

@@ -1,10 +1,9 @@
 //! Arrays for NumPy.
 
 use crate::file::output_file::{self, Exists, OutputFile};
-use limen::{
-    Building, Cost, DType, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink,
-    Tensor,
-};
+use limen::message::{DType, PortSpec};
+use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -88,7 +87,7 @@ fn spec_of(given: Option<&PortSpec>) -> Result<(&'static str, Vec<usize>), Strin
 impl Node for Npy {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
             errors.at("exists", "an array cannot be added to").help("write `exists: replace` or `exists: fail`");

@@ -1,6 +1,7 @@
 //! The end of messages that nobody needs.
 
-use limen::{Building, Given, Many, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Set, Sink, Tensor};
+use limen::Tensor;
+use limen::node::{Building, Connected, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -17,7 +18,7 @@ pub struct Null {
 impl Node for Null {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let ports = given.inputs().fold(Ports::new(), |ports, (name, _)| ports.input_any(name));
         Ok(if given.inputs().count() == 0 { ports.input_any("in") } else { ports })
     }
@@ -35,7 +36,7 @@ impl Sink for Null {
     type In = Many<Tensor>;
 
     #[inline]
-    fn take(&mut self, _: Set<Tensor>) -> Result<(), NodeError> {
+    fn take(&mut self, _: MessageSet<Tensor>) -> Result<(), NodeError> {
         self.messages += 1;
         Ok(())
     }

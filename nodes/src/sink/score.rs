@@ -1,10 +1,9 @@
 //! How good the answers are.
 
 use crate::tensor::boxes::{self, Row};
-use limen::{
-    Building, Cost, DType, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink,
-    Tensor,
-};
+use limen::message::{DType, PortSpec};
+use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -96,7 +95,7 @@ fn share(part: u64, all: u64) -> f64 {
 impl Node for Score {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(0.0..=1.0).contains(&config.iou) {
             errors.at("iou", format!("{} is no overlap", config.iou)).help("write a number from 0 to 1");

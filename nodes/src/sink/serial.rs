@@ -3,10 +3,10 @@
 use crate::stream::outgoing::{Outgoing, Sent};
 use crate::stream::serial_port::{self, SerialPort};
 use crate::stream::{self, Framing};
-use limen::{
-    Building, Claim, Clock, Cost, Given, Interest, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports,
-    Progress, Sink, Tensor, Time,
+use limen::node::{
+    Building, Claim, Connected, Cost, Interest, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
 };
+use limen::{Clock, Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -69,7 +69,7 @@ impl Serial {
 impl Node for Serial {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let largest = given.single().and_then(|spec| spec.max_bytes()).unwrap_or(0);
         let mut ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);

@@ -1,9 +1,8 @@
 //! The standard output.
 
 use crate::stream::{self, Framing};
-use limen::{
-    Building, Claim, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink, Tensor,
-};
+use limen::node::{Building, Claim, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, ErrorKind, Write};
@@ -61,7 +60,7 @@ impl Stdout {
 impl Node for Stdout {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium).blocking();
         errors.into_result(ports.claim(Claim::Device("standard output".into())))

@@ -4,11 +4,9 @@ use crate::stream::outgoing::Sent;
 use crate::stream::tcp::TcpConfig;
 use crate::stream::tcp::links::{Links, Who};
 use crate::stream::{self, Address, Framing};
+use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink};
 use limen::unit::Span;
-use limen::{
-    Building, Clock, Cost, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
-    Tensor, Time,
-};
+use limen::{Clock, Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -74,7 +72,7 @@ impl Tcp {
 impl Node for Tcp {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let tcp = config.tcp();
         tcp.check(&mut errors);

@@ -1,9 +1,10 @@
 //! Datagrams to the network.
 
 use crate::stream::{self, Address, Framing};
-use limen::{
-    Building, Cost, Given, Message, Metrics, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Sink, Tensor,
+use limen::node::{
+    Building, Connected, Cost, Metrics, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Sink,
 };
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, ErrorKind};
@@ -47,7 +48,7 @@ fn may_pass(error: &io::Error) -> bool {
 impl Node for Udp {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium);
         let fixed = given.single().filter(|spec| spec.fixed_shape().is_some());

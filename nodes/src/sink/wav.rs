@@ -2,11 +2,10 @@
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use hound::{SampleFormat, WavSpec, WavWriter};
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::unit::Rate;
-use limen::{
-    Building, Cost, DType, Dim, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Sink,
-    Tensor,
-};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cell::RefCell;
@@ -115,7 +114,7 @@ impl Wav {
 impl Node for Wav {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
             errors.at("exists", "sound cannot be added to").help("write `exists: replace` or `exists: fail`");

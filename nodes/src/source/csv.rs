@@ -4,11 +4,12 @@ use crate::pace::Pace;
 use crate::stream;
 use csv_core::{ReadRecordResult, Reader};
 use limen::files::InputFile;
-use limen::unit::{Bytes, Rate};
-use limen::{
-    Building, Cost, DType, Emit, Folders, Given, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, PortSpec,
-    Ports, Source, Tensor,
+use limen::message::{DType, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Emit, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Source,
 };
+use limen::unit::{Bytes, Rate};
+use limen::{Folders, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, ErrorKind, Read as _, Seek, SeekFrom};
@@ -276,7 +277,7 @@ impl Csv {
 impl Node for Csv {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "0 passes over the rows send nothing").help("write 1 or more");
@@ -320,7 +321,7 @@ impl Source for Csv {
         match self.ahead.take() {
             Some(Err(error)) => {
                 // A file that cannot be read does not become readable by asking again; a bad row is passed over.
-                if !matches!(error.kind(), limen::NodeErrorKind::File { .. }) {
+                if !matches!(error.kind(), limen::node::NodeErrorKind::File { .. }) {
                     self.move_on(out);
                 }
                 return Err(error);

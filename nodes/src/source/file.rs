@@ -5,11 +5,12 @@ use crate::pace::Pace;
 use crate::stream::framing::{Deframer, TooLarge};
 use crate::stream::{self, Framing};
 use limen::files::InputFile;
-use limen::unit::{Bytes, Rate};
-use limen::{
-    Building, Content, Cost, Emit, Folders, Given, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports,
-    Source, Tensor,
+use limen::message::Content;
+use limen::node::{
+    Building, Connected, Cost, Emit, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Source,
 };
+use limen::unit::{Bytes, Rate};
+use limen::{Folders, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, ErrorKind, Read, Seek};
@@ -160,7 +161,7 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
 impl Node for File {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         ports(config, cx.folders)
     }
 

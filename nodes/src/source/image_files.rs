@@ -2,11 +2,10 @@
 
 use crate::file::image_file::{self, Found, Size};
 use crate::pace::Pace;
+use limen::message::{Content, DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
-use limen::{
-    Building, Content, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec,
-    Ports, Source, Tensor,
-};
+use limen::{Folders, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -79,7 +78,7 @@ pub struct ImageFiles {
 impl Node for ImageFiles {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "0 passes over the files send nothing").help("write 1 or more");

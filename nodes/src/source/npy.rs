@@ -3,11 +3,10 @@
 use crate::file::input_file::{self, Wrong};
 use crate::pace::Pace;
 use limen::files::InputFile;
+use limen::message::{DType, MAX_RANK, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
-use limen::{
-    Building, Cost, DType, Emit, Folders, Given, MAX_RANK, Next, Node, NodeError, PlanErrors, Planning, PortSpec,
-    Ports, Source, Tensor,
-};
+use limen::{Folders, Tensor};
 use npyz::{Endianness, NpyHeader, Order, TypeChar};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -198,7 +197,7 @@ impl Npy {
 impl Node for Npy {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "0 passes over the items send nothing").help("write 1 or more");

@@ -4,11 +4,12 @@ use crate::stream::framing::Deframer;
 use crate::stream::ready::{self, Read};
 use crate::stream::serial_port::{self, SerialPort};
 use crate::stream::{self, Framing, OnClose};
-use limen::unit::Bytes;
-use limen::{
-    Building, Claim, Cost, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
-    Tensor, Time,
+use limen::node::{
+    Building, Claim, Connected, Cost, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
+    Source,
 };
+use limen::unit::Bytes;
+use limen::{Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::Read as _;
@@ -33,7 +34,7 @@ pub struct Config {
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
     /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
-    pub content: Option<limen::Content>,
+    pub content: Option<limen::message::Content>,
     /// What follows when the device is gone; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
@@ -66,7 +67,7 @@ impl Serial {
 impl Node for Serial {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let mut ports = Ports::new()

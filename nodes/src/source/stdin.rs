@@ -3,11 +3,12 @@
 use crate::stream::framing::{Deframer, TooLarge};
 use crate::stream::ready::{self, Read};
 use crate::stream::{self, Framing};
-use limen::unit::Bytes;
-use limen::{
-    Building, Claim, Cost, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
-    Tensor, Time, Watched,
+use limen::node::{
+    Building, Claim, Connected, Cost, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
+    Source, Watched,
 };
+use limen::unit::Bytes;
+use limen::{Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, Stdin as Input};
@@ -25,7 +26,7 @@ pub struct Config {
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
     /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
-    pub content: Option<limen::Content>,
+    pub content: Option<limen::message::Content>,
 }
 
 /// The node.
@@ -57,7 +58,7 @@ impl Stdin {
 impl Node for Stdin {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes));

@@ -4,11 +4,10 @@ use crate::pace::Pace;
 use crate::pattern::scene::{self, MAX_OBJECTS};
 use crate::pattern::{self, Ramp};
 use crate::tensor::boxes;
+use limen::Tensor;
+use limen::message::{DType, Header, MAX_RANK, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Many, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
-use limen::{
-    Building, Cost, DType, Emit, Given, Header, MAX_RANK, Many, Next, Node, NodeError, PlanErrors, Planning, PortSpec,
-    Ports, Source, Tensor,
-};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -149,7 +148,7 @@ enum Draw {
 impl Node for Synthetic {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let (name, spec) = config.spec(&mut errors);
         let bytes = spec.max_bytes();

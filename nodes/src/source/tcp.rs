@@ -3,8 +3,11 @@
 use crate::stream::tcp::TcpConfig;
 use crate::stream::tcp::links::{Links, Who};
 use crate::stream::{self, Address, Framing, OnClose};
+use limen::Tensor;
+use limen::node::{
+    Building, Connected, Cost, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+};
 use limen::unit::{Bytes, Span};
-use limen::{Building, Cost, Emit, Given, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -29,7 +32,7 @@ pub struct Config {
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
     /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
-    pub content: Option<limen::Content>,
+    pub content: Option<limen::message::Content>,
     /// Connections at a time, 64 at most; whoever comes then is turned away and counted (`refused`). 16 by default.
     pub max_connections: Option<usize>,
     /// Lets a connection go from which no whole message has come for so long, such as `30s` (`idle`); never by default. Where all
@@ -105,7 +108,7 @@ impl Tcp {
 impl Node for Tcp {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let tcp = config.tcp();
         tcp.check(&mut errors);

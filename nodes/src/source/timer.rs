@@ -1,10 +1,10 @@
 //! A clock as a source.
 
 use crate::pace::Pace;
+use limen::Tensor;
+use limen::message::{DType, PortSpec};
+use limen::node::{Building, Connected, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
-use limen::{
-    Building, DType, Emit, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Source, Tensor,
-};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -28,7 +28,7 @@ pub struct Timer {
 impl Node for Timer {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let ports = Ports::new().output("tick", PortSpec::fixed(DType::U64, [])).live().rate(config.rate);
         Ok(match config.count {
             Some(count) => ports.total(count),

@@ -1,11 +1,12 @@
 //! Datagrams from the network.
 
 use crate::stream::{self, Address};
-use limen::unit::Bytes;
-use limen::{
-    Building, Claim, Clock, Cost, Emit, Given, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
-    Source, Tensor, Time, Watched,
+use limen::node::{
+    Building, Claim, Connected, Cost, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
+    Source, Watched,
 };
+use limen::unit::Bytes;
+use limen::{Clock, Tensor, Time};
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockopt, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
@@ -31,11 +32,11 @@ pub struct Config {
     pub max_bytes: Bytes,
     /// What a datagram holds: `bytes` by default, or `text`, which tables and JSON write as text.
     #[serde(default = "bytes")]
-    pub content: limen::Content,
+    pub content: limen::message::Content,
 }
 
-fn bytes() -> limen::Content {
-    limen::Content::Bytes
+fn bytes() -> limen::message::Content {
+    limen::message::Content::Bytes
 }
 
 /// The node.
@@ -140,7 +141,7 @@ fn dropped_of(line: &str, inode: &str) -> Option<u32> {
 impl Node for Udp {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.content, &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();

@@ -4,11 +4,10 @@ use crate::file::input_file::{self, Wrong};
 use crate::pace::Pace;
 use hound::{SampleFormat, WavReader, WavSpec};
 use limen::files::InputFile;
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
-use limen::{
-    Building, Cost, DType, Dim, Emit, Folders, Given, Next, Node, NodeError, PlanErrors, Planning, PortSpec, Ports,
-    Source, Tensor,
-};
+use limen::{Folders, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::BufReader;
@@ -176,7 +175,7 @@ impl Sound {
 impl Node for Wav {
     type Config = Config;
 
-    fn ports(config: &Config, _: &Given, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
             errors.at("repeat", "0 passes over the sound send nothing").help("write 1 or more");

@@ -3,7 +3,8 @@
 //! A [`Deframer`] owns one buffer of a size that is known when it is made, and takes messages out of it. A message that
 //! is longer than allowed is passed over, however long it is, without being kept.
 
-use limen::{Content, NodeError, NodeErrorKind};
+use limen::message::Content;
+use limen::node::{NodeError, NodeErrorKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;

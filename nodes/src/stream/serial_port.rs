@@ -1,7 +1,8 @@
 //! A serial device, as the source and the sink of that name have it.
 
 use super::backoff::Backoff;
-use limen::{Building, Descriptors, Folders, Interest, NodeError, PlanErrors, Time, Watched};
+use limen::node::{Building, Descriptors, Interest, NodeError, PlanErrors, Watched};
+use limen::{Folders, Time};
 use nix::sys::termios::{
     BaudRate, ControlFlags, FlushArg, SetArg, cfmakeraw, cfsetspeed, tcflush, tcgetattr, tcsetattr,
 };

@@ -6,8 +6,8 @@ mod peer;
 use super::address::Address;
 use super::backoff::Backoff;
 use super::framing::Framing;
+use limen::node::{Building, Claim, NodeError, PlanErrors, Ports};
 use limen::unit::Span;
-use limen::{Building, Claim, NodeError, PlanErrors, Ports};
 use links::{Idle, Links, Who};
 
 /// Connections at a time, where the graph file does not say.

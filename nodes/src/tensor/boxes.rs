@@ -1,6 +1,8 @@
 //! Boxes: rows of `x0, y0, x1, y1, score, class` in a tensor `f32[≤n,6]`.
 
-use limen::{DType, Dim, NodeError, PortSpec, Tensor};
+use limen::Tensor;
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::NodeError;
 use std::cmp::Ordering;
 
 /// Numbers in a row.

@@ -3,10 +3,12 @@
 //! Where nothing is known of what arrives (the node upstream has problems of its own, or closes a cycle) a node takes
 //! anything and leaves its output unknown too, so that one mistake is reported once.
 
-use limen::{Content, DType, Dim, Given, NodeError, OutPort, PortSpec, Ports, TensorMut};
+use limen::TensorMut;
+use limen::message::{Content, DType, Dim, PortSpec};
+use limen::node::{Connected, NodeError, OutPort, Ports};
 
 /// Height, width and channels of the image a node is given; `None` where no image is known.
-pub(crate) fn image_dims(given: &Given) -> Option<&[Dim; 3]> {
+pub(crate) fn image_dims(given: &Connected) -> Option<&[Dim; 3]> {
     given.single().and_then(|spec| <&[Dim; 3]>::try_from(&spec.shape[..]).ok())
 }
 
@@ -16,7 +18,7 @@ pub(crate) fn any_image() -> [Dim; 3] {
 }
 
 /// What arrives, as numbers of the dtype the node works on: the engine then compares the two.
-pub(crate) fn any_shape(given: &Given, dtype: DType) -> Option<PortSpec> {
+pub(crate) fn any_shape(given: &Connected, dtype: DType) -> Option<PortSpec> {
     given.single().map(|spec| PortSpec { dtype, content: Content::Numbers, ..spec.clone() })
 }
 
@@ -29,7 +31,7 @@ pub(crate) fn takes(spec: Option<PortSpec>) -> Ports {
 }
 
 /// Ports of a node that sends some of its messages on as they are.
-pub(crate) fn passes(given: &Given) -> Ports {
+pub(crate) fn passes(given: &Connected) -> Ports {
     let spec = given.single().cloned();
     takes(spec.clone()).output_forwarding("out", spec, "in").selective()
 }

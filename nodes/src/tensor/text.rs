@@ -1,7 +1,9 @@
 //! Tensors as text: for tables, for JSON, and for people.
 
 use half::{bf16, f16};
-use limen::{DType, NodeError, Tensor};
+use limen::Tensor;
+use limen::message::DType;
+use limen::node::NodeError;
 use std::io::Write;
 
 /// Who is to read it.

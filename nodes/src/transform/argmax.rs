@@ -1,9 +1,9 @@
 //! The place and value of the maximum.
 
 use crate::tensor::shape;
-use limen::{
-    Building, DType, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor, Transform,
-};
+use limen::message::{DType, PortSpec};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -32,7 +32,7 @@ fn greatest(values: &[f32]) -> Option<(usize, f32)> {
 impl Node for Argmax {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|s| s.max_elements().is_some_and(|n| n > i32::MAX as usize)) {

@@ -2,10 +2,9 @@
 
 use crate::tensor::shape;
 use half::{bf16, f16};
-use limen::{
-    Building, Cost, DType, Element, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, Ports, Tensor,
-    TensorMut, Transform,
-};
+use limen::message::{DType, Element};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -161,7 +160,7 @@ fn cast(scaled: Option<(f64, f64)>, from: &Tensor, into: &mut TensorMut) -> Resu
 impl Node for Cast {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (field, value) in [("scale", config.scale), ("offset", config.offset)] {
             if let Some(value) = value.filter(|v| !v.is_finite()) {
@@ -228,7 +227,7 @@ mod tests {
 
     #[test]
     fn every_type_reaches_every_other() {
-        use limen::{Pool, PortSpec};
+        use limen::message::{Pool, PortSpec};
         let types = [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::U8, DType::I16, DType::U16];
         let types = [&types[..], &[DType::I32, DType::U32, DType::I64, DType::U64]].concat();
         let loan = |dtype| Pool::new("test", &PortSpec::fixed(dtype, [2]), 1, 1).unwrap().take().unwrap();

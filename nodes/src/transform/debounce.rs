@@ -1,10 +1,10 @@
 //! What is left when it has been quiet for a while.
 
-use limen::unit::Span;
-use limen::{
-    Building, Emit, Given, InPort, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor,
-    Transform,
+use limen::node::{
+    Building, Connected, Emit, InPort, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform,
 };
+use limen::unit::Span;
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -27,7 +27,7 @@ pub struct Debounce {
 impl Node for Debounce {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let spec = given.single().cloned();
         let input = InPort { name: "in".into(), spec: spec.clone(), holds: 1 };
         Ok(Ports::new().in_port(input).output_forwarding("out", spec, "in").selective().waits(config.quiet))

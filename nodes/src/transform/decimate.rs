@@ -1,9 +1,8 @@
 //! One message of every few.
 
 use crate::tensor::shape;
-use limen::{
-    Building, Emit, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor, Transform,
-};
+use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -25,7 +24,7 @@ pub struct Decimate {
 impl Node for Decimate {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.keep_every == 0 {
             errors.at("keep_every", "none of 0 messages can be kept").help("write 1 to keep all, 2 for every other");

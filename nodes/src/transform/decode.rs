@@ -1,10 +1,12 @@
 //! Numbers out of packets.
 
 use crate::tensor::shape;
-use limen::{
-    Building, DType, Emit, Given, MAX_PORTS, Many, Message, Metrics, Node, NodeError, OutPort, PlanErrors, Planning,
-    PortSpec, Ports, Tensor, Transform,
+use limen::message::{DType, PortSpec};
+use limen::node::{
+    Building, Connected, Emit, MAX_PORTS, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
+    Transform,
 };
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -232,7 +234,7 @@ fn gather(parts: &[Part], width: usize, message: &[u8], mut into: &mut [u8]) {
 impl Node for Decode {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = given.single();
         let is_packet = |spec: &&PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 1;

@@ -1,10 +1,9 @@
 //! The boxes in a detector's answer.
 
 use crate::tensor::boxes::{self, ROW, Row};
-use limen::{
-    Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor,
-    Transform,
-};
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -84,7 +83,7 @@ fn select(scores: &[f32], threshold: f32, most: usize, passed: &mut Vec<(f32, us
 impl Node for DecodeBoxes {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (field, n) in [
             ("stride", config.stride),

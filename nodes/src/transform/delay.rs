@@ -1,10 +1,10 @@
 //! Later, by a set time.
 
-use limen::unit::Span;
-use limen::{
-    Building, Emit, Given, InPort, Message, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Tensor,
-    Time, Transform,
+use limen::node::{
+    Building, Connected, Emit, InPort, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
 };
+use limen::unit::Span;
+use limen::{Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -44,7 +44,7 @@ impl Delay {
 impl Node for Delay {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(1..=1 << 12).contains(&config.holds) {
             errors.at("holds", format!("{} messages cannot be held", config.holds)).help("write 1 to 4096");

@@ -1,7 +1,8 @@
 //! Lets messages through, or not.
 
 use crate::tensor::shape;
-use limen::{Building, Emit, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform};
+use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -29,7 +30,7 @@ pub struct Gate {
 impl Node for Gate {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(shape::passes(given).setting("open", 0.0..=1.0))
     }
 
@@ -40,7 +41,7 @@ impl Node for Gate {
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         match name {
             "open" => self.open = value != 0.0,
-            _ => return Err(limen::NodeErrorKind::UnknownSetting { name: name.to_string() }.into()),
+            _ => return Err(limen::node::NodeErrorKind::UnknownSetting { name: name.to_string() }.into()),
         }
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! Many messages become one tensor again.
 
 use crate::tensor::shape;
-use limen::unit::Span;
-use limen::{
-    Building, Dim, Emit, Given, Header, MAX_RANK, Message, Metrics, Node, NodeError, OutPort, PlanErrors, Planning,
-    PortSpec, Ports, Reset, Tensor, Time, Transform,
+use limen::message::{Dim, Header, MAX_RANK, PortSpec};
+use limen::node::{
+    Building, Connected, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Reset, Transform,
 };
+use limen::unit::Span;
+use limen::{Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -117,7 +118,7 @@ impl Gather {
 impl Node for Gather {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (name, value, most) in [("max", config.max, 1 << 16), ("open", config.open, 1 << 10)] {
             if !(1..=most).contains(&value) {

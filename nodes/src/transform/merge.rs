@@ -1,8 +1,9 @@
 //! Many inputs become one stream.
 
-use limen::{
-    Building, Content, Emit, Given, Node, NodeError, OneOf, OutPort, Picked, PlanErrors, Planning, Ports, Tensor,
-    Transform,
+use limen::Tensor;
+use limen::message::Content;
+use limen::node::{
+    Building, Connected, Emit, Node, NodeError, OneOf, OutPort, Picked, PlanErrors, Planning, Ports, Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -21,7 +22,7 @@ pub struct Merge;
 impl Node for Merge {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let first = given.inputs().find_map(|(_, spec)| spec.cloned());
         // What comes out is text only if all that comes in is.
         let same = |content| given.inputs().all(|(_, spec)| spec.is_none_or(|spec| spec.content == content));

@@ -1,9 +1,9 @@
 //! One box for each object.
 
 use crate::tensor::boxes::{self, ROW, Row};
-use limen::{
-    Building, Cost, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform,
-};
+use limen::message::Dim;
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -60,7 +60,7 @@ fn suppress(rows: &[Row], iou: f32, most: usize, order: &mut Vec<(f32, usize)>, 
 impl Node for Nms {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(0.0..=1.0).contains(&config.iou) {
             errors.at("iou", format!("{} is no overlap", config.iou)).help("write a number from 0 to 1");

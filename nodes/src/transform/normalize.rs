@@ -1,10 +1,9 @@
 //! Mean and standard deviation per channel.
 
 use crate::tensor::shape;
-use limen::{
-    Building, Cost, DType, Emit, Given, Layout, Node, NodeError, PlanErrors, Planning, Ports, Tensor, TensorMut,
-    Transform,
-};
+use limen::message::{DType, Layout};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -54,7 +53,7 @@ fn normalize(channels: &[(f32, f32)], layout: Layout, values: &mut [f32]) {
 impl Node for Normalize {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (field, values) in [("mean", &config.mean), ("std", &config.std)] {
             if values.is_empty() {

@@ -1,7 +1,8 @@
 //! Nothing at all, for measuring what a hop costs and for naming a place in a graph.
 
 use crate::tensor::shape;
-use limen::{Building, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, Ports, Tensor, Transform};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -16,7 +17,7 @@ pub struct Pass;
 impl Node for Pass {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let spec = given.single().cloned();
         Ok(shape::takes(spec.clone()).output_forwarding("out", spec, "in"))
     }

@@ -3,10 +3,9 @@
 use crate::tensor::shape;
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
-use limen::{
-    Building, Cost, DType, Dim, Emit, Given, Layout, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports,
-    Tensor, Transform,
-};
+use limen::message::{DType, Dim, Layout, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -92,7 +91,7 @@ impl Scaler {
 impl Node for Resize {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (field, side) in [("width", config.width), ("height", config.height)] {
             if !(1..=MAX_SIDE).contains(&side) {

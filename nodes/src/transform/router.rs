@@ -1,7 +1,9 @@
 //! One of several ways for each message.
 
-use limen::{
-    Building, DType, Emit, Given, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Set, Tensor,
+use limen::Tensor;
+use limen::message::DType;
+use limen::node::{
+    Building, Connected, Emit, Many, MessageSet, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
     Transform,
 };
 use schemars::JsonSchema;
@@ -100,7 +102,7 @@ fn first(tensor: &Tensor) -> Result<f64, NodeError> {
 impl Node for Router {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.routes.is_empty() {
             errors
@@ -122,7 +124,7 @@ impl Node for Router {
         }
         let by = given.inputs().find(|(name, _)| *name == "by");
         let spec = given.inputs().find(|(name, _)| *name != "by").and_then(|(_, spec)| spec.cloned());
-        let input = |ports: Ports, name: &str, spec: Option<limen::PortSpec>| match spec {
+        let input = |ports: Ports, name: &str, spec: Option<limen::message::PortSpec>| match spec {
             Some(spec) => ports.input(name, spec),
             None => ports.input_any(name),
         };
@@ -157,7 +159,7 @@ impl Transform for Router {
     type In = Many<Tensor>;
     type Out = Many<Tensor>;
 
-    fn apply(&mut self, mut input: Set<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
+    fn apply(&mut self, mut input: MessageSet<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
         let value = first(&input[self.by].body)?;
         match self.routes.iter().position(|condition| condition.holds(value)) {
             Some(route) => out[route].send(input.swap_remove(0)),

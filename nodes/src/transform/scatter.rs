@@ -1,10 +1,9 @@
 //! One tensor becomes many messages.
 
 use crate::tensor::shape;
-use limen::{
-    Building, Dim, Emit, Given, Message, Node, NodeError, OutPort, PlanErrors, Planning, PortSpec, Ports, Tensor,
-    Transform,
-};
+use limen::message::{Dim, PortSpec};
+use limen::node::{Building, Connected, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -22,7 +21,7 @@ pub struct Scatter;
 impl Node for Scatter {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = given.single().cloned();
         let rows = spec.as_ref().and_then(|spec| {

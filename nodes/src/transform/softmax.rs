@@ -1,9 +1,9 @@
 //! Scores to probabilities.
 
 use crate::tensor::shape;
-use limen::{
-    Building, Cost, DType, Emit, Given, Node, NodeError, PlanErrors, Planning, Ports, Tensor, TensorMut, Transform,
-};
+use limen::message::DType;
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -30,7 +30,7 @@ fn softmax(row: &mut [f32]) {
 impl Node for Softmax {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|spec| spec.shape.is_empty()) {

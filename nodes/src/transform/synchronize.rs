@@ -1,6 +1,9 @@
 //! Several streams, brought together and sent on apart.
 
-use limen::{Building, Emit, Given, Many, Node, NodeError, PlanErrors, Planning, Ports, Set, Tensor, Transform};
+use limen::Tensor;
+use limen::node::{
+    Building, Connected, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,7 +22,7 @@ pub struct Synchronize;
 impl Node for Synchronize {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if given.inputs().count() < 2 {
             errors
@@ -46,7 +49,7 @@ impl Transform for Synchronize {
     type Out = Many<Tensor>;
 
     #[inline]
-    fn apply(&mut self, input: Set<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
+    fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
         for (port, message) in out.iter_mut().zip(input) {
             port.send(message);
         }

@@ -1,10 +1,9 @@
 //! Which elements are high enough.
 
 use crate::tensor::shape;
-use limen::{
-    Building, DType, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Reset, Tensor,
-    Transform,
-};
+use limen::message::{DType, PortSpec};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -32,7 +31,7 @@ pub struct Threshold {
 impl Node for Threshold {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.at.is_nan() {
             errors.at("at", "nothing is at least what is not a number").help("write a number");

@@ -1,10 +1,9 @@
 //! No more often than so many times a second.
 
 use crate::tensor::shape;
+use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
 use limen::unit::Rate;
-use limen::{
-    Building, Emit, Given, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Tensor, Transform,
-};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -33,7 +32,7 @@ pub struct Throttle {
 impl Node for Throttle {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         Ok(shape::passes(given).setting("rate", SLOWEST..=FASTEST))
     }
 
@@ -51,7 +50,7 @@ impl Node for Throttle {
                 }
                 self.period = period;
             }
-            _ => return Err(limen::NodeErrorKind::UnknownSetting { name: name.to_string() }.into()),
+            _ => return Err(limen::node::NodeErrorKind::UnknownSetting { name: name.to_string() }.into()),
         }
         Ok(())
     }

@@ -2,10 +2,9 @@
 
 use crate::tensor::shape;
 use half::f16;
-use limen::{
-    Building, Cost, DType, Element, Emit, Given, Layout, Message, Node, NodeError, PlanErrors, Planning, PortSpec,
-    Ports, Tensor, Transform,
-};
+use limen::message::{DType, Element, Layout, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -117,7 +116,7 @@ fn convert_planes<T: Element, const C: usize>(table: &[T; 256], pixels: &[u8], i
 impl Node for ToTensor {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (i, bound) in config.range.iter().enumerate().filter(|(_, bound)| !bound.is_finite()) {
             errors.at(format!("range[{i}]"), format!("{bound} is no bound of a range")).help("write a finite number");

@@ -1,10 +1,9 @@
 //! The places and values of the greatest elements.
 
 use crate::tensor::boxes;
-use limen::{
-    Building, Cost, DType, Dim, Emit, Given, Message, Node, NodeError, PlanErrors, Planning, PortSpec, Ports, Tensor,
-    Transform,
-};
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -46,7 +45,7 @@ fn greatest(values: &[f32], k: usize, best: &mut Vec<(f32, usize)>) {
 impl Node for TopK {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         // Of another rank the engine refuses it, comparing it with this.
         let length = match given.single().map(|spec| &spec.shape[..]) {

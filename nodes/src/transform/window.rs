@@ -1,10 +1,9 @@
 //! Several messages as one.
 
 use crate::tensor::shape;
-use limen::{
-    Building, Dim, Emit, Given, Header, MAX_RANK, Message, Metrics, Node, NodeError, PlanErrors, Planning, Ports,
-    Reset, Tensor, Transform,
-};
+use limen::message::{Dim, Header, MAX_RANK};
+use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
+use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -75,7 +74,7 @@ impl Window {
 impl Node for Window {
     type Config = Config;
 
-    fn ports(config: &Config, given: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (name, value) in [("length", Some(config.length)), ("hop", config.hop)] {
             if value.is_some_and(|value| !(1..=1 << 20).contains(&value)) {
@@ -91,7 +90,7 @@ impl Node for Window {
             }
             let first = if config.tail == Tail::Send { Dim::AtMost(config.length) } else { Dim::Fixed(config.length) };
             let shape = std::iter::once(first).chain(spec.shape.iter().cloned());
-            Some(limen::PortSpec::new(spec.dtype, shape))
+            Some(limen::message::PortSpec::new(spec.dtype, shape))
         });
         errors.into_result(shape::gives(shape::takes(spec), out).selective().spans(config.length))
     }

@@ -12,8 +12,10 @@ use crate::text::paragraph::paragraph;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use limen::policy::Telemetry;
+use limen::text::nearest;
 use limen::unit::Span;
-use limen::{Layers, Options, Telemetry, nearest};
+use limen::{Layers, Options};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -412,7 +414,7 @@ impl RunArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::Trials;
+    use limen::policy::Trials;
     use std::time::Duration;
 
     fn read(words: &str) -> Result<Arguments, clap::Error> {

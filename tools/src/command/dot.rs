@@ -1,6 +1,9 @@
 //! `limen-run dot`: a planned graph as Graphviz draws it.
 
-use limen::{Plan, Role, WhenFull, is_terminal_control};
+use limen::Plan;
+use limen::plan::Role;
+use limen::policy::WhenFull;
+use limen::text::is_terminal_control;
 use std::fmt::Write;
 
 /// The plan in the DOT language: threads as boxes around their nodes, what travels on the edges.

@@ -5,7 +5,8 @@ pub(crate) mod codes;
 use crate::text::escape::one_line;
 use crate::text::paragraph::paragraph;
 use codes::{CODES, Code};
-use limen::{Kind, Registry, Role};
+use limen::Registry;
+use limen::plan::{Kind, Role};
 use std::fmt::Write;
 
 /// The text of `limen-run explain WHAT`, for a code or a kind; `None` for what is neither.

@@ -2,8 +2,8 @@
 
 use crate::text::escape::one_line;
 use crate::text::table::Table;
-use limen::Trials;
 use limen::backend::BackendError;
+use limen::policy::Trials;
 use limen_backends::{Dispatch, trial};
 use std::fmt::Write;
 use std::path::Path;

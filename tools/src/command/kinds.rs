@@ -2,7 +2,8 @@
 
 use crate::text::escape::one_line;
 use crate::text::paragraph::paragraph;
-use limen::{Kind, Registry};
+use limen::Registry;
+use limen::plan::Kind;
 use serde_json::{Value, json};
 
 /// The first sentence of a kind's documentation.

@@ -1,6 +1,6 @@
 //! What is written behind options of the command line, where it is more than a word or a number.
 
-use limen::Trials;
+use limen::policy::Trials;
 use limen::unit::{Bytes, Span};
 use std::str::FromStr;
 

@@ -5,8 +5,11 @@ use crate::text::number::count;
 use crate::text::paragraph::paragraph;
 use crate::text::reasons::{Reasons, floating};
 use crate::text::table::Table;
+use limen::Plan;
+use limen::node::Cost;
+use limen::plan::{NodePlan, Placement, WorkerPlan};
+use limen::policy::{OnError, Schedule, WhenFull};
 use limen::unit::{show_bytes, show_ns};
-use limen::{Cost, NodePlan, OnError, Plan, Schedule, WhenFull, Why, WorkerPlan};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -72,21 +75,21 @@ pub fn show_why(plan: &Plan) -> String {
 fn why(plan: &Plan, node: &NodePlan) -> String {
     let name = |at: usize| one_line(&plan.nodes()[at].name);
     match node.why {
-        Why::Cpu => "its `cpu` says so".into(),
-        Why::Core => "its `core` says so, counted along the CPUs of this run".into(),
-        Why::Helper => {
+        Placement::Cpu => "its `cpu` says so".into(),
+        Placement::Core => "its `core` says so, counted along the CPUs of this run".into(),
+        Placement::Helper => {
             "it may wait in the kernel, which would hold up whatever shares its core; `core` pins its thread".into()
         }
-        Why::Heavy => format!(
+        Placement::Heavy => format!(
             "{}, and heavy nodes are spread over the cores in the order of the graph; `core` or `budget` changes that",
             if node.cost == Cost::Infer { "it runs a model" } else { "a call of it takes more than 50 µs" }
         ),
-        Why::Feeds(to) => format!("it is not heavy and joins `{}`, which it feeds", name(to)),
-        Why::Takes(from) => format!("it is not heavy and joins `{}`, from which it takes", name(from)),
-        Why::Apart(to) => {
+        Placement::Feeds(to) => format!("it is not heavy and joins `{}`, which it feeds", name(to)),
+        Placement::Takes(from) => format!("it is not heavy and joins `{}`, from which it takes", name(from)),
+        Placement::Apart(to) => {
             format!("`{}` may be slow, and its edge supersedes only what comes from another core", name(to))
         }
-        Why::First => "nothing near it has a core, so it goes to the first".into(),
+        Placement::First => "nothing near it has a core, so it goes to the first".into(),
     }
 }
 

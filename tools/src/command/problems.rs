@@ -3,7 +3,8 @@
 use crate::text::escape::one_line;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
-use limen::{Place, Problem, Problems, is_terminal_control};
+use limen::text::is_terminal_control;
+use limen::{Place, Problem, Problems};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;

@@ -16,7 +16,8 @@ use crate::terminal::stdout::Stdout;
 use crate::text::escape::one_line;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use limen::{Registry, nearest};
+use limen::Registry;
+use limen::text::nearest;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -46,7 +47,7 @@ pub fn main(registry: Registry) -> ExitCode {
                 return ExitCode::from(REFUSED);
             }
             let text = error.render().to_string();
-            if text.contains(|c: char| !matches!(c, '\n' | '\t') && limen::is_terminal_control(c)) {
+            if text.contains(|c: char| !matches!(c, '\n' | '\t') && limen::text::is_terminal_control(c)) {
                 complain(text.trim_end());
             } else {
                 // Help that nobody reads any more is no failure.

@@ -1,6 +1,7 @@
 //! `limen-run schema`: a graph file's JSON Schema, so that an editor completes keys, kinds and their config.
 
-use limen::{Registry, Role};
+use limen::Registry;
+use limen::plan::Role;
 use serde_json::{Map, Value, json};
 
 /// Names of graphs, nodes and ports.

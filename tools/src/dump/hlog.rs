@@ -7,7 +7,10 @@
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
 use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
-use limen::{HistogramReport, IntervalReport, Report, is_terminal_control};
+use limen::Report;
+use limen::report::HistogramReport;
+use limen::run::IntervalReport;
+use limen::text::is_terminal_control;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};

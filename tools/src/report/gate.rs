@@ -145,7 +145,7 @@ fn unknown(name: &str, report: &Report) -> String {
 mod tests {
     use super::*;
     use crate::report::made_up;
-    use limen::Term;
+    use limen::report::Term;
 
     fn parse(text: &str) -> Result<(Figure, Op, f64), GateError> {
         text.parse::<Gate>().map(|gate| (gate.figure, gate.op, gate.value))
@@ -241,7 +241,7 @@ mod tests {
         report.nodes[3].metrics.lost("unwritten", 2);
         report.nodes[2].metrics.lost("unwritten", 3);
         report.nodes[3].metrics.lost("full", 0);
-        report.edges[1].lost.push((limen::Reason::FullNewest, 1));
+        report.edges[1].lost.push((limen::report::Reason::FullNewest, 1));
         for (text, tripped, words) in [
             ("lost > 0", true, "holds (lost is 13)"),
             ("lost.overrun > 0", true, "holds (lost.overrun is 7)"),

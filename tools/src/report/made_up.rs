@@ -1,9 +1,11 @@
 //! A report that no run made, for the tests of everything that reads reports.
 
 use hdrhistogram::Histogram;
-use limen::{
-    DeadlineReport, EdgeReport, HistogramReport, Metrics, NodeReport, OnMiss, Outcome, Pinned, Reason, Recorded,
-    Report, Term, Wait, WhenFull, WorkerReport,
+use limen::Report;
+use limen::node::Metrics;
+use limen::policy::{OnMiss, Wait, WhenFull};
+use limen::report::{
+    DeadlineReport, EdgeReport, HistogramReport, NodeReport, Outcome, Pinned, Reason, Recorded, Term, WorkerReport,
 };
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -10,9 +10,10 @@ use crate::text::number::{count, figure, if_some, percent};
 use crate::text::paragraph::paragraph;
 use crate::text::table::Table;
 use latency::{node_of, sources};
+use limen::Report;
 use limen::backend::BackendStatus;
+use limen::report::{HandleKind, NodeReport, Outcome, Reason};
 use limen::unit::{show_bytes, show_ns};
-use limen::{NodeReport, Outcome, Reason, Report, Way};
 use std::fmt::Write;
 
 /// How much is printed.
@@ -109,7 +110,7 @@ fn losses(text: &mut String, report: &Report) {
             table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, edge.sent)]);
         }
     }
-    for handle in report.handles.iter().filter(|h| h.way != Way::Past) {
+    for handle in report.handles.iter().filter(|h| h.way != HandleKind::Past) {
         for (reason, n) in &handle.lost {
             let (lost, thinned) = if *reason == Reason::Superseded { (0, *n) } else { (*n, 0) };
             let name = format!("{} {}", handle.way.name(), handle.name);
@@ -225,7 +226,7 @@ fn failures(text: &mut String, report: &Report, most: usize) {
 mod tests {
     use super::*;
     use crate::report::made_up;
-    use limen::FailureReport;
+    use limen::report::FailureReport;
 
     #[test]
     fn a_good_run() {

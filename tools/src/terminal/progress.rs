@@ -4,7 +4,8 @@
 use crate::terminal::log;
 use crate::text::escape::one_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use limen::{Plan, Role, Running};
+use limen::plan::Role;
+use limen::{Plan, Running};
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,8 @@
 use crate::report::exit_code::FAILED;
 use crate::terminal::log::complain;
 use crate::text::escape::plain;
-use limen::{Plan, is_terminal_control};
+use limen::Plan;
+use limen::text::is_terminal_control;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
 //! Text from files, models and libraries: a terminal shows it and does not obey it.
 
-use limen::{Escaped, is_terminal_control};
+use limen::text::{Escaped, is_terminal_control};
 use std::fmt::Write;
 
 /// Text from a file as one line that a terminal shows and does not obey.

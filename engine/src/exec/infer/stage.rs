@@ -23,7 +23,7 @@ use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::intake::{Burst, Intake, ZipMany};
 use crate::node::metrics::Metrics;
 use crate::node::port::PortSet;
-use crate::node::{Many, Set};
+use crate::node::{Many, MessageSet};
 use std::collections::VecDeque;
 
 type LaneOf<B> = <SessionOf<B> as Session>::Lane;
@@ -31,7 +31,7 @@ type SessionOf<B> = <<B as Backend>::Prepared as Prepared>::Session;
 
 /// A message of a batch that is not full yet.
 pub(super) struct Held {
-    pub(super) set: Set<Tensor>,
+    pub(super) set: MessageSet<Tensor>,
     run: Run,
     since: u64,
 }
@@ -53,7 +53,7 @@ const LOOK_NS: u64 = 1_000_000;
 pub(super) struct InferStage<B: Backend> {
     common: Common,
     intake: ZipMany<Tensor>,
-    burst: Burst<Set<Tensor>>,
+    burst: Burst<MessageSet<Tensor>>,
     held: VecDeque<Held>,
     /// The origins of those, where they are followed.
     origins: VecDeque<Origins>,

@@ -12,7 +12,7 @@ impl FromStr for PortSpec {
     /// Reads an element type and the shape of one message. A dim is a length, or `<=` and the greatest one.
     ///
     /// ```
-    /// use limen::{DType, Dim, PortSpec};
+    /// use limen::message::{DType, Dim, PortSpec};
     /// let boxes: PortSpec = "f32[<=300,6]".parse().unwrap();
     /// assert_eq!(boxes, PortSpec::new(DType::F32, [Dim::AtMost(300), Dim::Fixed(6)]));
     /// assert_eq!("u64".parse(), Ok(PortSpec::fixed(DType::U64, [])));

@@ -19,7 +19,7 @@ use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
 use crate::message::payload::{Header, Message, Payload};
-use crate::node::{Inputs, Many, PortType, Set};
+use crate::node::{Inputs, Many, MessageSet, PortType};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -339,7 +339,7 @@ pub struct ZipMany<T: Payload> {
     sides: Vec<Side<T>>,
     /// There is one input, taken as it comes: nothing to match, and no sets are held.
     is_sole: bool,
-    sets: VecDeque<(Set<T>, Run)>,
+    sets: VecDeque<(MessageSet<T>, Run)>,
     fresh: Fresh,
     rule: JoinRule,
     due: u64,
@@ -363,7 +363,7 @@ impl<T: Payload> ZipMany<T> {
 
 #[allow(private_interfaces)]
 impl<T: Payload> Intake for ZipMany<T> {
-    type Taken = Set<T>;
+    type Taken = MessageSet<T>;
     const JOINS: bool = true;
     fn build(parts: IntakeParts) -> Self {
         let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
@@ -381,7 +381,7 @@ impl<T: Payload> Intake for ZipMany<T> {
             known: 0,
         }
     }
-    fn burst(&self) -> Burst<Set<T>> {
+    fn burst(&self) -> Burst<MessageSet<T>> {
         // A sole input's edge changes lists with this one.
         let buffer = self.sides.iter().map(|side| side.rx.buffer()).max().unwrap_or_default();
         Burst::new(Vec::with_capacity(BURST), BURST.max(buffer) + 1)
@@ -391,7 +391,7 @@ impl<T: Payload> Intake for ZipMany<T> {
             return self.sides[0].rx.len().min(limit);
         }
         while self.sets.len() < limit && self.align() {
-            let mut set = Set::new();
+            let mut set = MessageSet::new();
             let mut runs = arrayvec::ArrayVec::<Run, MAX_PORTS>::new();
             let mut fresh = arrayvec::ArrayVec::<bool, MAX_PORTS>::new();
             for side in &mut self.sides {
@@ -413,11 +413,11 @@ impl<T: Payload> Intake for ZipMany<T> {
             see(Self::header(set, Lead::Oldest));
         }
     }
-    fn fill(&mut self, n: usize, into: &mut Burst<Set<T>>) {
+    fn fill(&mut self, n: usize, into: &mut Burst<MessageSet<T>>) {
         if self.is_sole {
             let Side { rx, items, .. } = &mut self.sides[0];
             rx.fill(n, items, &mut into.runs);
-            into.items.extend(items.drain(..).map(|message| Set::from_iter([message])));
+            into.items.extend(items.drain(..).map(|message| MessageSet::from_iter([message])));
             return rx.recycle(items);
         }
         for (set, run) in self.sets.drain(..n) {
@@ -463,13 +463,13 @@ impl<T: Payload> Intake for ZipMany<T> {
         // A single perishable input is taken late; a join has to take to match.
         self.sides.len() == 1 && self.sides[0].rx.is_perishable()
     }
-    fn header(taken: &Set<T>, lead: Lead) -> &Header {
+    fn header(taken: &MessageSet<T>, lead: Lead) -> &Header {
         lead.of(taken.iter().map(Message::header)).unwrap_or(taken[0].header())
     }
-    fn each_header(taken: &Set<T>, see: &mut dyn FnMut(usize, &Header)) {
+    fn each_header(taken: &MessageSet<T>, see: &mut dyn FnMut(usize, &Header)) {
         taken.iter().enumerate().for_each(|(input, message)| see(input, message.header()));
     }
-    fn each_origin(taken: &Set<T>, fresh: u16, see: &mut dyn FnMut(Origin)) {
+    fn each_origin(taken: &MessageSet<T>, fresh: u16, see: &mut dyn FnMut(Origin)) {
         for (input, message) in taken.iter().enumerate() {
             T::each_origin(message, &mut |origin| see(used(origin, fresh, input)));
         }
@@ -488,7 +488,7 @@ impl<T: Payload> Intake for ZipMany<T> {
 }
 
 impl<T: Payload> Inputs for Many<T> {
-    type Taken = Set<T>;
+    type Taken = MessageSet<T>;
     type Intake = ZipMany<T>;
     const COUNT: Option<usize> = None;
     fn types(ports: usize) -> Vec<PortType> {

@@ -5,7 +5,7 @@ use crate::base::error::suggest;
 use crate::base::policy::{EdgePolicy, WhenFull};
 use crate::edge::BURST;
 use crate::edge::Params;
-use crate::exec::endpoint::{Berth, Moored, Way};
+use crate::exec::endpoint::{Berth, HandleKind, Moored};
 use crate::exec::shared::RunShared;
 use crate::handle::{Inlet, InletPlan, Outlet, TAP_HOLDS, Tap, Tapped};
 use crate::host::sync::Arc;
@@ -42,7 +42,7 @@ impl Wired {
     /// # Errors
     /// [`RunError::NoSuch`] where the node is no inlet, sends another payload, or was taken already.
     pub fn inlet<T: Payload>(&mut self, node: &str) -> Result<Inlet<T>, RunError> {
-        self.take_handle::<Inlet<T>, T>(node, Way::In)
+        self.take_handle::<Inlet<T>, T>(node, HandleKind::In)
     }
 
     /// The program's end of a node of `kind: outlet`, or of a kind added by [`Registry::outlet`](crate::Registry::outlet).
@@ -50,7 +50,7 @@ impl Wired {
     /// # Errors
     /// [`RunError::NoSuch`] where the node is no outlet, takes another payload, or was taken already.
     pub fn outlet<T: Payload>(&mut self, node: &str) -> Result<Outlet<T>, RunError> {
-        self.take_handle::<Outlet<T>, T>(node, Way::Out)
+        self.take_handle::<Outlet<T>, T>(node, HandleKind::Out)
     }
 
     /// A look at what a node sends: `node/port`, or `node` where it has one output. Holds four messages; nothing that the
@@ -172,7 +172,7 @@ impl Wired {
         Ok((at, output?))
     }
 
-    fn take_handle<H: 'static, T: Payload>(&mut self, name: &str, way: Way) -> Result<H, RunError> {
+    fn take_handle<H: 'static, T: Payload>(&mut self, name: &str, way: HandleKind) -> Result<H, RunError> {
         let node = self.node(name)?;
         let Some(moored) = self.handles.get(&node) else {
             let was = if self.docks.iter().any(|(at, _)| *at == node) { "was taken already" } else { "is none" };
@@ -183,7 +183,7 @@ impl Wired {
             return handle.map(|handle| *handle).ok_or_else(|| RunError::NoSuch(format!("no `{name}`")));
         }
         same_payload::<T>(name, Some(moored.ty))?;
-        let other = if way == Way::In { Way::Out } else { Way::In };
+        let other = if way == HandleKind::In { HandleKind::Out } else { HandleKind::In };
         Err(RunError::NoSuch(format!("`{name}` is an {}, not an {}", other.name(), way.name())))
     }
 

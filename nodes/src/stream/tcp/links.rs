@@ -6,7 +6,8 @@ use crate::stream::backoff::Backoff;
 use crate::stream::framing::Framing;
 use crate::stream::ready::Read;
 use arrayvec::ArrayVec;
-use limen::{Clock, Descriptors, Interest, Metrics, NodeError, Time, Watched};
+use limen::node::{Descriptors, Interest, Metrics, NodeError, Watched};
+use limen::{Clock, Time};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt};
 use std::io;
@@ -28,7 +29,7 @@ const EXHAUSTED: u64 = 100_000_000;
 
 /// Where connections come from.
 #[derive(Debug)]
-enum Way {
+enum HandleKind {
     Listen {
         listener: Watched<TcpListener>,
         most: usize,
@@ -134,7 +135,7 @@ impl Idle {
 /// A node's connections.
 #[derive(Debug)]
 pub(crate) struct Links {
-    way: Way,
+    way: HandleKind,
     framing: Framing,
     max: usize,
     /// What counts as idle, and for how long it may be, ns.
@@ -172,7 +173,7 @@ impl Links {
         let listener = TcpListener::bind(address.0).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         let listener = descriptors.watch(listener, Interest::Read).map_err(refused)?;
-        let way = Way::Listen { listener, most: most.min(MOST), next: Time::ZERO };
+        let way = HandleKind::Listen { listener, most: most.min(MOST), next: Time::ZERO };
         Ok(Links { way, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() })
     }
 
@@ -186,20 +187,20 @@ impl Links {
         clock: Clock,
         descriptors: Descriptors,
     ) -> Self {
-        let way = Way::Connect { address, attempt: Attempt::Rest(Time::ZERO), backoff };
+        let way = HandleKind::Connect { address, attempt: Attempt::Rest(Time::ZERO), backoff };
         Links { way, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() }
     }
 
     /// Whether it is others who connect.
     pub(crate) fn listens(&self) -> bool {
-        matches!(self.way, Way::Listen { .. })
+        matches!(self.way, HandleKind::Listen { .. })
     }
 
     /// When to look again although no descriptor is ready.
     pub(crate) fn look_again_at(&self) -> Time {
         let way = match &self.way {
-            Way::Connect { attempt: Attempt::Rest(until) | Attempt::Try(_, until), .. } => *until,
-            Way::Listen { next, .. } if *next > Time::ZERO => *next,
+            HandleKind::Connect { attempt: Attempt::Rest(until) | Attempt::Try(_, until), .. } => *until,
+            HandleKind::Listen { next, .. } if *next > Time::ZERO => *next,
             _ => Time::NEVER,
         };
         if self.idle.after == 0 {
@@ -230,9 +231,9 @@ impl Links {
         self.begin(now);
         let mut events: Events = self.peers.iter().map(|peer| peer.stream().is_ready()).collect();
         events.push(match &self.way {
-            Way::Listen { listener, next, .. } => *next <= now && listener.is_ready(),
-            Way::Connect { attempt: Attempt::Try(stream, _), .. } => stream.is_ready(),
-            Way::Connect { .. } => false,
+            HandleKind::Listen { listener, next, .. } => *next <= now && listener.is_ready(),
+            HandleKind::Connect { attempt: Attempt::Try(stream, _), .. } => stream.is_ready(),
+            HandleKind::Connect { .. } => false,
         });
         let has_happened = self.serve(&events, now);
         self.end_idle(now) || has_happened
@@ -246,7 +247,7 @@ impl Links {
             has_happened |= read != Read::Nothing;
             if let Read::Some(_) = read {
                 peer.heard = now;
-                if let Way::Connect { backoff, .. } = &mut self.way {
+                if let HandleKind::Connect { backoff, .. } = &mut self.way {
                     backoff.reset();
                 }
             }
@@ -261,11 +262,11 @@ impl Links {
     /// Begins an attempt to connect, or accepts again, if it is time.
     fn begin(&mut self, now: Time) {
         match &mut self.way {
-            Way::Listen { listener, next, .. } if *next > Time::ZERO && *next <= now => {
+            HandleKind::Listen { listener, next, .. } if *next > Time::ZERO && *next <= now => {
                 *next = Time::ZERO;
                 listener.set_interest(Interest::Read);
             }
-            Way::Connect { address, attempt, backoff } => {
+            HandleKind::Connect { address, attempt, backoff } => {
                 if !matches!(attempt, Attempt::Rest(until) if *until <= now) {
                     return;
                 }
@@ -276,12 +277,12 @@ impl Links {
                     Err(_) => Attempt::Rest(backoff.after(now)),
                 };
             }
-            Way::Listen { .. } => {}
+            HandleKind::Listen { .. } => {}
         }
     }
 
     fn is_late(&self, now: Time) -> bool {
-        matches!(&self.way, Way::Connect { attempt: Attempt::Try(_, until), .. } if *until <= now)
+        matches!(&self.way, HandleKind::Connect { attempt: Attempt::Try(_, until), .. } if *until <= now)
     }
 
     /// Takes whoever has come. Whether anybody has.
@@ -289,7 +290,7 @@ impl Links {
         let mut has_met = false;
         match &mut self.way {
             // Bounded: whoever comes faster than they are met waits for the next look.
-            Way::Listen { listener, most, next } => {
+            HandleKind::Listen { listener, most, next } => {
                 for _ in 0..MOST {
                     // One whose end was just noticed makes room for whoever came with it.
                     let open = self.peers.iter().filter(|peer| !peer.is_closed).count();
@@ -336,7 +337,7 @@ impl Links {
                     }
                 }
             }
-            Way::Connect { attempt, backoff, .. } => {
+            HandleKind::Connect { attempt, backoff, .. } => {
                 let Attempt::Try(stream, _) = std::mem::replace(attempt, Attempt::Open) else { return false };
                 has_met = true;
                 // A port that nobody has may be given to the very socket that asks for it, which then talks to itself.
@@ -359,7 +360,7 @@ impl Links {
         let now = self.clock.now();
         let peer = self.peers.remove(at);
         self.counts.disconnects += 1;
-        if let Way::Connect { attempt, backoff, .. } = &mut self.way {
+        if let HandleKind::Connect { attempt, backoff, .. } = &mut self.way {
             // Whoever accepts and hangs up at once is asked less and less often.
             if now.since(peer.since) >= WORKED {
                 backoff.reset();
@@ -386,8 +387,8 @@ impl Links {
     /// Whether the connection that it makes itself is being made.
     pub(crate) fn is_connecting(&self) -> bool {
         match &self.way {
-            Way::Connect { attempt: Attempt::Rest(until), .. } => *until == Time::ZERO,
-            Way::Connect { attempt: Attempt::Try(..), .. } => true,
+            HandleKind::Connect { attempt: Attempt::Rest(until), .. } => *until == Time::ZERO,
+            HandleKind::Connect { attempt: Attempt::Try(..), .. } => true,
             _ => false,
         }
     }

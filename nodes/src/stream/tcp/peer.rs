@@ -3,7 +3,8 @@
 use crate::stream::framing::{Deframer, Framing};
 use crate::stream::outgoing::{Outgoing, Sent};
 use crate::stream::ready::{self, Read};
-use limen::{Interest, Time, Watched};
+use limen::Time;
+use limen::node::{Interest, Watched};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, Read as _};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
 //! The grammar of `--fail-on`: `FIGURE OP VALUE`, and what is said of anything else.
 
-use limen::Term;
+use limen::report::Term;
 use limen::unit::Span;
 use std::fmt;
 

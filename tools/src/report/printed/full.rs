@@ -3,8 +3,9 @@
 use crate::text::number::{figure, if_some};
 use crate::text::reasons::floating;
 use crate::text::table::Table;
+use limen::Report;
+use limen::report::Term;
 use limen::unit::show_ns;
-use limen::{Report, Term};
 
 pub(super) fn edges(text: &mut String, report: &Report) {
     let mut table =

@@ -3,8 +3,9 @@
 use crate::text::number::percent;
 use crate::text::paragraph::paragraph;
 use crate::text::table::Table;
+use limen::Report;
+use limen::report::{DeadlineReport, NodeReport, Recorded, Term};
 use limen::unit::show_ns;
-use limen::{DeadlineReport, NodeReport, Recorded, Report, Term};
 
 /// The nodes that begin messages: those that no edge leads to.
 pub(super) fn sources(report: &Report) -> impl Iterator<Item = &NodeReport> {

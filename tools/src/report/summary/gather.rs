@@ -5,9 +5,10 @@ use super::{
     PathSummary, ProblemSummary, WorkerSummary,
 };
 use crate::report::gate::Verdict;
-use limen::{
-    EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Problem, Recorded, Report, Term, WorkerReport,
+use limen::report::{
+    EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Recorded, Term, WorkerReport,
 };
+use limen::{Problem, Report};
 use std::collections::BTreeMap;
 
 pub(super) fn node(n: &NodeReport) -> NodeSummary {
