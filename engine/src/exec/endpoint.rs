@@ -69,7 +69,7 @@ impl HandleReport {
 }
 
 /// What a handle, its stage and the report share.
-pub(crate) struct Dock<E> {
+pub(crate) struct Endpoint<E> {
     pub(crate) name: String,
     pub(crate) way: HandleKind,
     /// The program's end, until it is dropped or the report takes it.
@@ -80,16 +80,16 @@ pub(crate) struct Dock<E> {
     pub(crate) run: Arc<RunShared>,
 }
 
-/// A dock, whatever travels through it.
-pub(crate) trait AnyDock: Send + Sync {
+/// A endpoint, whatever travels through it.
+pub(crate) trait AnyEndpoint: Send + Sync {
     /// Ends it and counts. `answered` where the stage's thread has ended.
     fn report(&self, answered: bool) -> HandleReport;
     /// The bell of whoever waits at the program's end.
     fn bell(&self) -> Arc<Bell>;
 }
 
-/// What a dock is made with.
-pub(crate) struct Berth {
+/// What a endpoint is made with.
+pub(crate) struct EndpointParts {
     pub(crate) name: String,
     pub(crate) when_full: WhenFull,
     /// The pool of the node's output, if it has one.
@@ -99,14 +99,14 @@ pub(crate) struct Berth {
     pub(crate) bell: Arc<Bell>,
 }
 
-/// A handle that was made and not yet taken, and its dock.
-pub(crate) struct Moored {
+/// A handle that was made and not yet taken, and its endpoint.
+pub(crate) struct NewHandle {
     pub(crate) handle: Box<dyn Any + Send>,
     pub(crate) ty: PortType,
-    pub(crate) dock: DynArc<dyn AnyDock>,
+    pub(crate) endpoint: DynArc<dyn AnyEndpoint>,
 }
 
-impl<E> Dock<E> {
+impl<E> Endpoint<E> {
     pub(crate) fn counts(&self) -> &Shared {
         &self.params.shared
     }
@@ -131,7 +131,7 @@ impl<E> Dock<E> {
 }
 
 /// The graph takes from the program.
-impl<T: Payload> AnyDock for Dock<OuterTx<T>> {
+impl<T: Payload> AnyEndpoint for Endpoint<OuterTx<T>> {
     fn report(&self, _: bool) -> HandleReport {
         // From here on nobody sends.
         drop(lock(&self.end).take());
@@ -146,7 +146,7 @@ impl<T: Payload> AnyDock for Dock<OuterTx<T>> {
 }
 
 /// The program takes from the graph.
-impl<T: Payload> AnyDock for Dock<OuterRx<T>> {
+impl<T: Payload> AnyEndpoint for Endpoint<OuterRx<T>> {
     fn report(&self, answered: bool) -> HandleReport {
         // A stage that does not answer will not say so itself.
         self.params.close(true);

@@ -2,7 +2,7 @@
 
 use crate::base::document::Tree;
 use crate::base::policy::NodePolicy;
-use crate::exec::endpoint::{Berth, Moored};
+use crate::exec::endpoint::{EndpointParts, NewHandle};
 use crate::exec::stage::{Blueprint, BySource, Common, Rules, Stage};
 use crate::exec::worker::Cx;
 use crate::node::PortType;
@@ -74,8 +74,8 @@ pub(crate) trait PlannedNode: Send {
         0
     }
     /// Makes the handle of a node that is the program's end of the graph.
-    fn moor(&mut self, berth: Berth) -> Option<Moored> {
-        let _ = berth;
+    fn attach(&mut self, with: EndpointParts) -> Option<NewHandle> {
+        let _ = with;
         None
     }
     fn make(

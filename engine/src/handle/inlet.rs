@@ -9,10 +9,10 @@ use crate::base::error::PlanErrors;
 use crate::base::policy::Qos;
 use crate::base::policy::WhenFull;
 use crate::edge::{OuterParams, OuterRx, OuterTx, Shared, State, outer};
-use crate::exec::endpoint::Berth;
-use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::Endpoint;
+use crate::exec::endpoint::EndpointParts;
 use crate::exec::endpoint::HandleKind;
-use crate::exec::endpoint::Moored;
+use crate::exec::endpoint::NewHandle;
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::shared::lock;
 use crate::exec::stage::{SourceStage, Stage};
@@ -80,16 +80,16 @@ pub(super) fn read_spec<T: Payload>(
 }
 
 /// The end of an inlet's edge that belongs to the graph. Whoever drops it leaves what is in it to be counted.
-struct Quay<T: Payload> {
+struct GraphEnd<T: Payload> {
     rx: Option<OuterRx<T>>,
-    dock: DynArc<Dock<OuterTx<T>>>,
+    endpoint: DynArc<Endpoint<OuterTx<T>>>,
 }
 
-impl<T: Payload> Drop for Quay<T> {
+impl<T: Payload> Drop for GraphEnd<T> {
     fn drop(&mut self) {
         if let Some(rx) = self.rx.take() {
             rx.leave();
-            *lock(&self.dock.remains) = Some(Box::new(rx));
+            *lock(&self.endpoint.remains) = Some(Box::new(rx));
         }
     }
 }
@@ -99,7 +99,7 @@ pub(crate) struct InletPlan<T: Payload> {
     ports: Ports,
     capacity: usize,
     hold: usize,
-    quay: Option<Quay<T>>,
+    graph_end: Option<GraphEnd<T>>,
 }
 
 impl<T: Payload> InletPlan<T> {
@@ -121,12 +121,12 @@ impl<T: Payload> InletPlan<T> {
             Some(spec) => Ports::new().output("out", spec),
             None => Ports::new().output_plain("out"),
         };
-        errors.into_result(InletPlan { ports, capacity, hold: config.hold, quay: None })
+        errors.into_result(InletPlan { ports, capacity, hold: config.hold, graph_end: None })
     }
 
     /// An inlet in the place of a source that gives this.
     pub(crate) fn instead_of(ports: Ports, capacity: usize, hold: usize) -> Self {
-        InletPlan { ports, capacity, hold, quay: None }
+        InletPlan { ports, capacity, hold, graph_end: None }
     }
 }
 
@@ -146,7 +146,7 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
     fn outside(&self) -> usize {
         self.capacity + self.hold
     }
-    fn moor(&mut self, berth: Berth) -> Option<Moored> {
+    fn attach(&mut self, with: EndpointParts) -> Option<NewHandle> {
         let own: Arc<Bell> = Arc::default();
         let params = OuterParams {
             capacity: self.capacity,
@@ -154,20 +154,20 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
             shared: Arc::<Shared>::default(),
             gone: Arc::default(),
             producer_bell: own.clone(),
-            consumer_bell: berth.bell,
+            consumer_bell: with.bell,
         };
         let (tx, rx) = outer(&params);
-        let dock = DynArc::new(Dock {
-            name: berth.name,
+        let endpoint = DynArc::new(Endpoint {
+            name: with.name,
             way: HandleKind::In,
             end: Some(tx).into(),
             remains: None.into(),
             params,
-            run: berth.run,
+            run: with.run,
         });
-        self.quay = Some(Quay { rx: Some(rx), dock: dock.clone() });
-        let handle = Inlet::<T> { dock: dock.clone(), pool: berth.pool, bell: own };
-        Some(Moored { handle: Box::new(handle), ty: PortType::of::<T>(), dock })
+        self.graph_end = Some(GraphEnd { rx: Some(rx), endpoint: endpoint.clone() });
+        let handle = Inlet::<T> { endpoint: endpoint.clone(), pool: with.pool, bell: own };
+        Some(NewHandle { handle: Box::new(handle), ty: PortType::of::<T>(), endpoint })
     }
     fn make(
         self: Box<Self>,
@@ -176,14 +176,14 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
         let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
-        let quay = self.quay.ok_or_else(|| NodeError::other("an inlet is wired before it is built"))?;
-        Ok(Box::new(SourceStage::new(InletNode { quay }, parts.common, emit, None, building.descriptors(), cx)))
+        let graph_end = self.graph_end.ok_or_else(|| NodeError::other("an inlet is wired before it is built"))?;
+        Ok(Box::new(SourceStage::new(InletNode { graph_end }, parts.common, emit, None, building.descriptors(), cx)))
     }
 }
 
 /// The node at the graph's end.
 struct InletNode<T: Payload> {
-    quay: Quay<T>,
+    graph_end: GraphEnd<T>,
 }
 
 /// In `Header::reserved`: the origin is of the run's own clock, not of a device's.
@@ -203,7 +203,7 @@ impl<T: Payload> Source for InletNode<T> {
     type Out = T;
 
     fn next(&mut self, out: &mut Emit<T>) -> Result<Next, NodeError> {
-        let Some(rx) = &mut self.quay.rx else { return Ok(Next::Done) };
+        let Some(rx) = &mut self.graph_end.rx else { return Ok(Next::Done) };
         let Some(message) = rx.pop() else {
             return Ok(if rx.state() == State::Open { Next::Idle } else { Next::Done });
         };
@@ -226,17 +226,17 @@ impl<T: Payload> Source for InletNode<T> {
     }
 
     fn owes(&self) -> bool {
-        self.quay.rx.as_ref().is_some_and(|rx| rx.len() > 0)
+        self.graph_end.rx.as_ref().is_some_and(|rx| rx.len() > 0)
     }
 
     fn turned(&mut self) {
-        if let Some(rx) = &mut self.quay.rx {
+        if let Some(rx) = &mut self.graph_end.rx {
             rx.ring();
         }
     }
 
     fn ended(&mut self) {
-        if let Some(rx) = &self.quay.rx {
+        if let Some(rx) = &self.graph_end.rx {
             rx.leave();
         }
     }
@@ -311,7 +311,7 @@ impl<T: Payload> std::error::Error for SendError<T> {}
 /// assert_eq!(running.wait().node("a").unwrap().done, 1);
 /// ```
 pub struct Inlet<T: Payload> {
-    dock: DynArc<Dock<OuterTx<T>>>,
+    endpoint: DynArc<Endpoint<OuterTx<T>>>,
     pool: Option<Pool>,
     bell: Arc<Bell>,
 }
@@ -320,7 +320,7 @@ impl<T: Payload> Inlet<T> {
     /// The header of a message that begins now, by the clock of the run. Deadline, class, trace and segment may be
     /// changed; sequence and source are the graph's to say.
     pub fn header(&self) -> Header {
-        Header { reserved: OWN_CLOCK, ..self.header_at(self.dock.now()) }
+        Header { reserved: OWN_CLOCK, ..self.header_at(self.endpoint.now()) }
     }
 
     /// The header of a message that began at a time of the device's clock. `clock:` of the node says how such times are
@@ -355,7 +355,7 @@ impl<T: Payload> Inlet<T> {
 
     /// Whether the graph takes no more.
     pub fn is_closed(&self) -> bool {
-        self.dock.run.is_stopping() || lock(&self.dock.end).as_ref().is_none_or(OuterTx::is_gone)
+        self.endpoint.run.is_stopping() || lock(&self.endpoint.end).as_ref().is_none_or(OuterTx::is_gone)
     }
 
     /// Ends the stream, as dropping the inlet does: what was sent is still done.
@@ -365,9 +365,9 @@ impl<T: Payload> Inlet<T> {
         if !T::is_sole(&message, self.pool.as_ref()) {
             return Err(SendError::Foreign(message));
         }
-        let mut end = lock(&self.dock.end);
+        let mut end = lock(&self.endpoint.end);
         match &mut *end {
-            Some(tx) if !self.dock.run.is_stopping() && !tx.is_gone() => {
+            Some(tx) if !self.endpoint.run.is_stopping() && !tx.is_gone() => {
                 tx.push(message).map_err(SendError::Full)?;
                 tx.ring();
                 Ok(())
@@ -382,10 +382,12 @@ impl<T: Payload> Inlet<T> {
                 Err(SendError::Full(message)) => message,
                 other => return other,
             };
-            let dock = &self.dock;
-            let is_due =
-                || dock.run.is_stopping() || lock(&dock.end).as_ref().is_none_or(|tx| tx.room() > 0 || tx.is_gone());
-            if !sleep_unless(&dock.run, &self.bell, until, is_due) {
+            let endpoint = &self.endpoint;
+            let is_due = || {
+                endpoint.run.is_stopping()
+                    || lock(&endpoint.end).as_ref().is_none_or(|tx| tx.room() > 0 || tx.is_gone())
+            };
+            if !sleep_unless(&endpoint.run, &self.bell, until, is_due) {
                 return Err(SendError::OwnTurn(message));
             }
             if until <= end_of(Duration::ZERO) {
@@ -402,7 +404,7 @@ impl Inlet<Tensor> {
     /// # Errors
     /// [`TensorError::PoolEmpty`] where the program has too many.
     pub fn loan(&mut self, header: &Header) -> Result<TensorMut, TensorError> {
-        let none = || TensorError::PoolEmpty { pool: self.dock.name.clone(), slots: 0 };
+        let none = || TensorError::PoolEmpty { pool: self.endpoint.name.clone(), slots: 0 };
         let mut tensor = self.pool.as_mut().ok_or_else(none)?.take()?;
         *tensor.header_mut() = *header;
         Ok(tensor)
@@ -412,7 +414,7 @@ impl Inlet<Tensor> {
 impl<T: Payload> Drop for Inlet<T> {
     fn drop(&mut self) {
         // The end stays where it is, to be counted; closing it is final.
-        if let Some(tx) = &*lock(&self.dock.end) {
+        if let Some(tx) = &*lock(&self.endpoint.end) {
             tx.close(false);
         }
     }
@@ -420,6 +422,6 @@ impl<T: Payload> Drop for Inlet<T> {
 
 impl<T: Payload> fmt::Debug for Inlet<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inlet").field("name", &self.dock.name).finish_non_exhaustive()
+        f.debug_struct("Inlet").field("name", &self.endpoint.name).finish_non_exhaustive()
     }
 }

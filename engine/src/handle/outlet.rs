@@ -8,10 +8,10 @@ use super::receiver::{Receiver, RecvError};
 use crate::base::error::PlanErrors;
 use crate::base::policy::WhenFull;
 use crate::edge::{OuterParams, OuterTx, Reason, Shared, outer};
-use crate::exec::endpoint::Berth;
-use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::Endpoint;
+use crate::exec::endpoint::EndpointParts;
 use crate::exec::endpoint::HandleKind;
-use crate::exec::endpoint::Moored;
+use crate::exec::endpoint::NewHandle;
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{SinkStage, Stage};
 use crate::exec::worker::Cx;
@@ -82,28 +82,28 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
     fn outside(&self) -> usize {
         self.hold
     }
-    fn moor(&mut self, berth: Berth) -> Option<Moored> {
+    fn attach(&mut self, with: EndpointParts) -> Option<NewHandle> {
         let own: Arc<Bell> = Arc::default();
         let params = OuterParams {
-            capacity: if berth.when_full == WhenFull::Latest { 1 } else { self.hold },
-            when_full: berth.when_full,
+            capacity: if with.when_full == WhenFull::Latest { 1 } else { self.hold },
+            when_full: with.when_full,
             shared: Arc::<Shared>::default(),
             gone: Arc::default(),
-            producer_bell: berth.bell,
+            producer_bell: with.bell,
             consumer_bell: own.clone(),
         };
         let (tx, rx) = outer(&params);
         self.tx = Some(tx);
-        let dock = DynArc::new(Dock {
-            name: berth.name,
+        let endpoint = DynArc::new(Endpoint {
+            name: with.name,
             way: HandleKind::Out,
             end: Some(rx).into(),
             remains: None.into(),
             params,
-            run: berth.run,
+            run: with.run,
         });
-        let handle = Outlet::<T>(Receiver { dock: dock.clone(), bell: own });
-        Some(Moored { handle: Box::new(handle), ty: PortType::of::<T>(), dock })
+        let handle = Outlet::<T>(Receiver { endpoint: endpoint.clone(), bell: own });
+        Some(NewHandle { handle: Box::new(handle), ty: PortType::of::<T>(), endpoint })
     }
     fn make(
         self: Box<Self>,
@@ -219,6 +219,6 @@ impl<T: Payload> Outlet<T> {
 
 impl<T: Payload> fmt::Debug for Outlet<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet").field("name", &self.0.dock.name).finish_non_exhaustive()
+        f.debug_struct("Outlet").field("name", &self.0.endpoint.name).finish_non_exhaustive()
     }
 }

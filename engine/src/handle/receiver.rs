@@ -2,7 +2,7 @@
 
 use super::{end_of, sleep_unless};
 use crate::edge::{OuterRx, Reason, State};
-use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::Endpoint;
 use crate::exec::shared::lock;
 use crate::host::clock::Time;
 use crate::host::sync::{Arc, DynArc};
@@ -29,13 +29,13 @@ pub enum RecvError {
 
 /// The consumer's end of an outer edge.
 pub(super) struct Receiver<T: Payload> {
-    pub(super) dock: DynArc<Dock<OuterRx<T>>>,
+    pub(super) endpoint: DynArc<Endpoint<OuterRx<T>>>,
     pub(super) bell: Arc<Bell>,
 }
 
 impl<T: Payload> Receiver<T> {
     pub(super) fn try_recv(&mut self) -> Result<Message<T>, RecvError> {
-        let mut end = lock(&self.dock.end);
+        let mut end = lock(&self.endpoint.end);
         let Some(rx) = &mut *end else { return Err(RecvError::Ended) };
         if let Some(message) = rx.pop() {
             rx.received(1);
@@ -59,8 +59,9 @@ impl<T: Payload> Receiver<T> {
                 Err(RecvError::Empty) => {}
                 other => return other,
             }
-            let is_due = || lock(&self.dock.end).as_ref().is_none_or(|rx| rx.len() > 0 || rx.state() != State::Open);
-            if !sleep_unless(&self.dock.run, &self.bell, until, is_due) {
+            let is_due =
+                || lock(&self.endpoint.end).as_ref().is_none_or(|rx| rx.len() > 0 || rx.state() != State::Open);
+            if !sleep_unless(&self.endpoint.run, &self.bell, until, is_due) {
                 return Err(RecvError::OwnTurn);
             }
             if until <= end_of(Duration::ZERO) {
@@ -73,11 +74,11 @@ impl<T: Payload> Receiver<T> {
 impl<T: Payload> Drop for Receiver<T> {
     fn drop(&mut self) {
         // Held to the end: a report made meanwhile must not see half of it.
-        let mut end = lock(&self.dock.end);
+        let mut end = lock(&self.endpoint.end);
         let Some(mut rx) = end.take() else { return };
         // First that nobody takes any more: what comes after that is counted by whoever sends it.
         rx.leave();
         rx.discard(Reason::ConsumerGone);
-        *lock(&self.dock.remains) = Some(Box::new(rx));
+        *lock(&self.endpoint.remains) = Some(Box::new(rx));
     }
 }

@@ -3,7 +3,7 @@
 use super::receiver::{Receiver, RecvError};
 use crate::base::policy::WhenFull;
 use crate::edge::{OuterParams, OuterRx, Shared, TapTx, outer};
-use crate::exec::endpoint::Dock;
+use crate::exec::endpoint::Endpoint;
 use crate::exec::endpoint::HandleKind;
 use crate::exec::shared::RunShared;
 use crate::host::clock::Time;
@@ -47,7 +47,7 @@ pub struct Tap<T: Payload>(Receiver<T>);
 pub(crate) struct Tapped<T: Payload> {
     pub(crate) tap: Tap<T>,
     pub(crate) tx: TapTx<T>,
-    pub(crate) dock: DynArc<Dock<OuterRx<T>>>,
+    pub(crate) endpoint: DynArc<Endpoint<OuterRx<T>>>,
     pub(crate) bell: Arc<Bell>,
 }
 
@@ -65,10 +65,16 @@ impl<T: Payload> Tap<T> {
             consumer_bell: own.clone(),
         };
         let (tx, rx) = outer(&params);
-        let dock =
-            DynArc::new(Dock { name, way: HandleKind::Past, end: Some(rx).into(), remains: None.into(), params, run });
-        let tap = Tap(Receiver { dock: dock.clone(), bell: own.clone() });
-        Tapped { tap, tx: TapTx::new(tx, pool), dock, bell: own }
+        let endpoint = DynArc::new(Endpoint {
+            name,
+            way: HandleKind::Past,
+            end: Some(rx).into(),
+            remains: None.into(),
+            params,
+            run,
+        });
+        let tap = Tap(Receiver { endpoint: endpoint.clone(), bell: own.clone() });
+        Tapped { tap, tx: TapTx::new(tx, pool), endpoint, bell: own }
     }
 
     /// The next message that was seen, if there is one.
@@ -98,6 +104,6 @@ impl<T: Payload> Tap<T> {
 
 impl<T: Payload> fmt::Debug for Tap<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tap").field("name", &self.0.dock.name).finish_non_exhaustive()
+        f.debug_struct("Tap").field("name", &self.0.endpoint.name).finish_non_exhaustive()
     }
 }

@@ -66,7 +66,7 @@ impl Interest {
 ///
 /// impl Node for Bytes {
 ///     # type Config = ();
-///     # fn ports(_: &(), _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().output_plain("out")) }
+///     # fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().output_plain("out")) }
 ///     // ...
 ///     fn build(_: (), cx: &mut Building<'_>) -> Result<Self, NodeError> {
 ///         let socket = connect().map_err(NodeError::other)?;
@@ -95,7 +95,7 @@ impl Interest {
 /// # struct End;
 /// # impl Node for End {
 /// #     type Config = ();
-/// #     fn ports(_: &(), _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().input_any("in")) }
+/// #     fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().input_any("in")) }
 /// #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(End) }
 /// # }
 /// # impl Sink for End {

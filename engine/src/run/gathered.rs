@@ -57,7 +57,7 @@ impl Running {
         let failures = std::mem::take(&mut *lock(&self.shared.failures));
         let plan = &self.plan;
         let has_ended = |node: usize| !gathered.abandoned[plan.nodes()[node].worker];
-        let handles = self.docks.iter().map(|(node, dock)| dock.report(has_ended(*node))).collect();
+        let handles = self.endpoints.iter().map(|(node, endpoint)| endpoint.report(has_ended(*node))).collect();
         let outcome = if late {
             Outcome::DeadlinePassed
         } else if failures.stop {

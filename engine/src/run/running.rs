@@ -2,7 +2,7 @@
 
 use crate::base::error::suggest;
 use crate::edge::Shared;
-use crate::exec::endpoint::AnyDock;
+use crate::exec::endpoint::AnyEndpoint;
 use crate::exec::mailbox::Subject;
 use crate::exec::shared::{COMMANDS, Command, RunShared};
 use crate::exec::stage::{Counts, Judged};
@@ -43,7 +43,7 @@ pub struct Running {
     pub(crate) shared: Arc<RunShared>,
     pub(crate) edges: Vec<Arc<Shared>>,
     /// Where the program takes part, and at which node.
-    pub(crate) docks: Vec<(usize, DynArc<dyn AnyDock>)>,
+    pub(crate) endpoints: Vec<(usize, DynArc<dyn AnyEndpoint>)>,
     pub(crate) counts: Vec<Arc<Counts>>,
     /// What became of messages at their sink, by path of the plan.
     pub(crate) judged: Arc<Vec<Judged>>,
@@ -157,7 +157,7 @@ impl Running {
     /// The run begins by a clock; on this very thread, where it has no workers.
     pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
         self.watcher.begin_windows(clock.now().0, !self.plan.warmup.is_zero());
-        self.shared.begin_by(clock, here, self.docks.iter().map(|(_, dock)| dock.bell()).collect());
+        self.shared.begin_by(clock, here, self.endpoints.iter().map(|(_, endpoint)| endpoint.bell()).collect());
     }
 
     /// A handle that can stop this run from elsewhere.

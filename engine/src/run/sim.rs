@@ -13,7 +13,7 @@
 //! # struct Count(u64);
 //! # impl Node for Count {
 //! #     type Config = ();
-//! #     fn ports(_: &(), _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().output_plain("out")) }
+//! #     fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().output_plain("out")) }
 //! #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(Count(0)) }
 //! # }
 //! # impl Source for Count {
@@ -29,7 +29,7 @@
 //! # struct End;
 //! # impl Node for End {
 //! #     type Config = ();
-//! #     fn ports(_: &(), _: &Given, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().input_any("in")) }
+//! #     fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> { Ok(Ports::new().input_any("in")) }
 //! #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(End) }
 //! # }
 //! # impl Sink for End {
@@ -267,7 +267,7 @@ impl Simulation {
     /// Whoever waited for the program around the graph, and need not any more, may be next.
     fn look_outside(&mut self) {
         let Simulation { running, workers, stages, .. } = self;
-        for (node, _) in &running.docks {
+        for (node, _) in &running.endpoints {
             let is_seat = |seat: &&mut Seat| workers[seat.worker].0.node(seat.at) == *node;
             let Some(seat) = stages.iter_mut().find(is_seat) else { continue };
             // Nobody sleeps here: a bell that was armed and is not any more has been rung.
@@ -276,7 +276,7 @@ impl Simulation {
                 seat.state = State::Ready;
             }
         }
-        for (node, _) in &running.docks {
+        for (node, _) in &running.endpoints {
             running.shared.bell(running.plan.nodes()[*node].worker).arm();
         }
     }

@@ -3,7 +3,7 @@
 mod handles;
 
 use crate::edge::{Buffers, Params, Shared};
-use crate::exec::endpoint::{AnyDock, Moored};
+use crate::exec::endpoint::{AnyEndpoint, NewHandle};
 use crate::exec::planned::{PlannedNode, StageParts, StagePlan};
 use crate::exec::shared::{BuildError, RunShared, StartError};
 use crate::exec::stage::{Blueprint, Common, Counts, Judged, Links, Liveness, Stage};
@@ -25,7 +25,7 @@ use crate::run::error::RunError;
 use crate::run::events::spawn_watch;
 use crate::run::events::{WatchedEdge, Watcher};
 use crate::run::running::{GRACE, Running};
-use handles::moor;
+use handles::attach;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -42,8 +42,8 @@ pub struct Wired {
     workers: Vec<WorkerParts>,
     judged: Arc<Vec<Judged>>,
     /// Handles that nobody has taken yet, by node.
-    handles: BTreeMap<usize, Moored>,
-    docks: Vec<(usize, DynArc<dyn AnyDock>)>,
+    handles: BTreeMap<usize, NewHandle>,
+    endpoints: Vec<(usize, DynArc<dyn AnyEndpoint>)>,
 }
 
 /// What one worker is to build.
@@ -136,13 +136,13 @@ impl Plan {
                 .collect::<Result<Vec<_>, _>>()?;
             workers.push(WorkerParts { nodes, ends });
         }
-        let (handles, docks) = (BTreeMap::new(), Vec::new());
-        let mut wired = Wired { plan: self, shared, edges, counts, workers, judged, handles, docks };
+        let (handles, endpoints) = (BTreeMap::new(), Vec::new());
+        let mut wired = Wired { plan: self, shared, edges, counts, workers, judged, handles, endpoints };
         let nodes = wired.workers.iter_mut().flat_map(|worker| &mut worker.nodes);
         for parts in nodes {
-            if let Some(moored) = moor(parts, &wired.plan, &wired.shared) {
-                wired.docks.push((parts.node, moored.dock.clone()));
-                wired.handles.insert(parts.node, moored);
+            if let Some(made) = attach(parts, &wired.plan, &wired.shared) {
+                wired.endpoints.push((parts.node, made.endpoint.clone()));
+                wired.handles.insert(parts.node, made);
             }
         }
         Ok(wired)
@@ -374,7 +374,7 @@ impl Wired {
 
     /// The run, and the workers it is still to be given.
     pub(crate) fn split(self, done: Receiver<worker::Outcome>, has_workers: bool) -> (Running, Vec<worker::Plan>) {
-        let Wired { plan, shared, edges, counts, workers, judged, handles, docks } = self;
+        let Wired { plan, shared, edges, counts, workers, judged, handles, endpoints } = self;
         drop(handles);
         let worker = |(index, WorkerParts { nodes, ends }): (usize, WorkerParts)| {
             let (folders, worker) = (plan.folders.clone(), &plan.workers()[index]);
@@ -401,7 +401,7 @@ impl Wired {
             plan,
             shared,
             edges,
-            docks,
+            endpoints,
             counts,
             judged,
             pinned: Vec::new(),

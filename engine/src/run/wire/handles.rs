@@ -5,7 +5,7 @@ use crate::base::error::suggest;
 use crate::base::policy::{EdgePolicy, WhenFull};
 use crate::edge::BURST;
 use crate::edge::Params;
-use crate::exec::endpoint::{Berth, HandleKind, Moored};
+use crate::exec::endpoint::{EndpointParts, HandleKind, NewHandle};
 use crate::exec::shared::RunShared;
 use crate::handle::{Inlet, InletPlan, Outlet, TAP_HOLDS, Tap, Tapped};
 use crate::host::sync::Arc;
@@ -24,7 +24,7 @@ const REPLACED_HOLDS: usize = 2;
 const MOST_TAPPED: usize = 1 << 16;
 
 /// Makes the handle of a node that is the program's end of the graph.
-pub(super) fn moor(parts: &mut NodeParts, plan: &Plan, run: &Arc<RunShared>) -> Option<Moored> {
+pub(super) fn attach(parts: &mut NodeParts, plan: &Plan, run: &Arc<RunShared>) -> Option<NewHandle> {
     if parts.planned.outside() == 0 {
         return None;
     }
@@ -33,7 +33,7 @@ pub(super) fn moor(parts: &mut NodeParts, plan: &Plan, run: &Arc<RunShared>) -> 
     // The program fills what it sends, so the buffers are its own to give.
     let pool = parts.outputs.first_mut().and_then(|out| out.pool.take());
     let (name, run, bell) = (parts.name.clone(), run.clone(), run.bell(node.worker));
-    parts.planned.moor(Berth { name, when_full, pool, run, bell })
+    parts.planned.attach(EndpointParts { name, when_full, pool, run, bell })
 }
 
 impl Wired {
@@ -83,7 +83,7 @@ impl Wired {
         }
         // What waits, what the program keeps, and what is being written.
         let pool = out.spec.as_ref().map(|spec| self.plan.beyond(&name, spec, 2 * hold + 1)).transpose()?;
-        let Tapped { tap, tx, dock, bell } = Tap::<T>::made(name.clone(), hold, pool, self.shared.clone());
+        let Tapped { tap, tx, endpoint, bell } = Tap::<T>::made(name.clone(), hold, pool, self.shared.clone());
         let params = Params {
             // No edge of the plan; its books are the tap's own.
             index: usize::MAX,
@@ -101,7 +101,7 @@ impl Wired {
         if let Some(wired) = parts.outputs.iter_mut().find(|wired| wired.name == out.name) {
             wired.taps.push(Box::new(tx.into_cross(&params)));
         }
-        self.docks.push((node, dock));
+        self.endpoints.push((node, endpoint));
         Ok(tap)
     }
 
@@ -139,9 +139,9 @@ impl Wired {
         parts.planned = Box::new(InletPlan::<T>::instead_of(ports, REPLACED_CAPACITY, REPLACED_HOLDS));
         // Built from no config, so not built again.
         parts.stage.config = None;
-        if let Some(moored) = moor(parts, &self.plan, &self.shared) {
-            self.docks.push((at, moored.dock.clone()));
-            self.handles.insert(at, moored);
+        if let Some(made) = attach(parts, &self.plan, &self.shared) {
+            self.endpoints.push((at, made.endpoint.clone()));
+            self.handles.insert(at, made);
         }
         self.inlet(node)
     }
@@ -174,15 +174,15 @@ impl Wired {
 
     fn take_handle<H: 'static, T: Payload>(&mut self, name: &str, way: HandleKind) -> Result<H, RunError> {
         let node = self.node(name)?;
-        let Some(moored) = self.handles.get(&node) else {
-            let was = if self.docks.iter().any(|(at, _)| *at == node) { "was taken already" } else { "is none" };
+        let Some(made) = self.handles.get(&node) else {
+            let was = if self.endpoints.iter().any(|(at, _)| *at == node) { "was taken already" } else { "is none" };
             return Err(RunError::NoSuch(format!("{} `{name}` {was}", way.name())));
         };
-        if moored.handle.is::<H>() {
-            let handle = self.handles.remove(&node).and_then(|moored| moored.handle.downcast().ok());
+        if made.handle.is::<H>() {
+            let handle = self.handles.remove(&node).and_then(|made| made.handle.downcast().ok());
             return handle.map(|handle| *handle).ok_or_else(|| RunError::NoSuch(format!("no `{name}`")));
         }
-        same_payload::<T>(name, Some(moored.ty))?;
+        same_payload::<T>(name, Some(made.ty))?;
         let other = if way == HandleKind::In { HandleKind::Out } else { HandleKind::In };
         Err(RunError::NoSuch(format!("`{name}` is an {}, not an {}", other.name(), way.name())))
     }
