@@ -62,7 +62,7 @@ pub trait Node: Sized + 'static {
     /// Changes a setting between turns: one that [`Ports::setting`] declared, within its range.
     ///
     /// # Errors
-    /// [`NodeErrorKind::UnknownSetting`](crate::node::NodeErrorKind::UnknownSetting) by default.
+    /// [`NodeErrorKind::UnknownSetting`] by default.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         let _ = value;
         Err(crate::node::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
@@ -232,7 +232,7 @@ pub trait Sink: Node {
     fn feeder_failed(&mut self) {}
 }
 
-/// What one call of a node is given: a message, a tuple of messages, or a [`Set`].
+/// What one call of a node is given: a message, a tuple of messages, or a [`MessageSet`].
 pub type Taken<I> = <I as Inputs>::Taken;
 
 /// What a node takes: a payload, a tuple of payloads, [`Many`], or `TensorMut`.

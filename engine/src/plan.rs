@@ -1,7 +1,7 @@
 //! What a graph means: kinds resolved, ports typed, shapes inferred, cores given, pools sized, memory bounded.
 //!
 //! Planning opens no device and starts no thread. It goes on after a problem as far as it can, and answers with every
-//! problem it found. Where a node goes is [`crate::plan::place`]'s business.
+//! problem it found. Where a node goes is `place`'s business.
 
 mod check;
 mod connection;

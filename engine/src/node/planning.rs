@@ -83,8 +83,8 @@ impl Building<'_> {
         self.clock.clone()
     }
 
-    /// Where a source or a sink registers the file descriptors that it waits for, now and later; see [`Next::WhenReady`] and
-    /// [`Sink::progress`].
+    /// Where a source or a sink registers the file descriptors that it waits for, now and later; see [`Next::WhenReady`](crate::node::Next::WhenReady) and
+    /// [`Sink::progress`](crate::node::Sink::progress).
     pub fn descriptors(&self) -> Descriptors {
         self.descriptors.clone()
     }

@@ -171,7 +171,7 @@ impl Ports {
     }
 
     /// Calls may wait in the kernel (disks, devices without a descriptor): the node runs on a helper thread. What waits for
-    /// a descriptor does not have to: [`Next::WhenReady`], [`Sink::progress`].
+    /// a descriptor does not have to: [`Next::WhenReady`](crate::node::Next::WhenReady), [`Sink::progress`](crate::node::Sink::progress).
     #[must_use]
     pub fn blocking(mut self) -> Self {
         self.blocking = true;
