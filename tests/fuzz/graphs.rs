@@ -180,7 +180,7 @@ fn check(text: &str, folder: &Path, layers: &Layers) -> Result<bool, String> {
     let flat = spec.to_yaml();
     let again = Spec::from_text(&flat, "graph.yaml")
         .map_err(|problems| format!("its flat form is refused: {problems}\n{flat}"));
-    if layers.variables.is_empty() && !flat.contains("${") {
+    if layers.variables.is_empty() && !flat.replace("${:-", "").contains("${") {
         let again = again?;
         if again != spec && !spec.name.is_empty() {
             return Err(format!("its flat form says something else:\n{text}\n---\n{flat}"));

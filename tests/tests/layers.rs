@@ -38,9 +38,14 @@ fn set(settings: &[&str]) -> Layers {
     Layers { set: settings.iter().map(ToString::to_string).collect(), ..Layers::default() }
 }
 
-/// The flat graph of a text.
+/// The flat graph of a text, its configs read.
 fn flat(text: &str, layers: &Layers) -> String {
-    Spec::from_text_with(text, "g.yaml", layers).unwrap_or_else(|problems| panic!("{problems}\n{text}")).to_yaml()
+    shown(&Spec::from_text_with(text, "g.yaml", layers).unwrap_or_else(|problems| panic!("{problems}\n{text}")))
+}
+
+fn shown(spec: &Spec) -> String {
+    registry().read_configs(spec);
+    spec.to_yaml()
 }
 
 fn problems(text: &str, layers: &Layers) -> Vec<String> {
@@ -112,16 +117,16 @@ fn later_layers_win() {
         ("over.yaml", "nodes: { a: { config: { count: 3 } }, b: { from: { capacity: 9 } } }\n"),
     ]);
     let layers = Layers { profile: Some("robot".into()), ..Layers::default() };
-    let yaml = folder.load(&layers).unwrap().to_yaml();
+    let yaml = shown(&folder.load(&layers).unwrap());
     for part in ["count: 2", "stop: 2s", "watchdog: 9s", "core: 1", "core: 0"] {
         assert!(yaml.contains(part), "{part}\n{yaml}");
     }
     let layers = Layers { overlays: vec![folder.path("over.yaml")], ..layers };
-    let yaml = folder.load(&layers).unwrap().to_yaml();
+    let yaml = shown(&folder.load(&layers).unwrap());
     assert!(yaml.contains("count: 3") && yaml.contains("capacity: 9") && yaml.contains("from: a"), "{yaml}");
     let layers = Layers { set: vec!["nodes.a.config.count=4".into()], ..layers };
     let spec = folder.load(&layers).unwrap();
-    assert!(spec.to_yaml().contains("count: 4"));
+    assert!(shown(&spec).contains("count: 4"));
     let places = spec.to_yaml_with_places();
     assert!(places.contains("count: 4 # --set nodes.a.config.count=4"), "{places}");
     assert!(places.contains("graph.yaml:4:27"), "{places}");
@@ -154,6 +159,44 @@ fn variables_are_values_and_never_structure() {
         let found = problems(&text, &Layers::default());
         assert!(found.iter().any(|f| f.starts_with("g.yaml:4:29: error[E0151]") && f.contains(part)), "{found:?}");
     }
+}
+
+/// A value from outside may be text or a number: what it is, its place says, and the flat form says the same.
+#[test]
+fn the_flat_form_keeps_what_a_value_from_outside_may_be() {
+    let text = r#"
+version: 1
+nodes:
+  a: { kind: "${LIMEN_TEST_KIND:-1}", core: "${LIMEN_TEST_CORE:-1}", config: { count: "${N}", note: "${N}" } }
+  "true": { kind: collect, from: "${LIMEN_TEST_FROM:-true}" }
+"#;
+    for value in
+        ["1", "true", "null", "~", "", "1e3", " 7 ", "0x10", "a # b", "}", "1 # }", "1\n", "b", "${x}", "$${N}"]
+    {
+        let variables = [("N".to_string(), value.to_string())];
+        let layers = Layers { variables: variables.into_iter().collect(), ..Layers::default() };
+        let spec = Spec::from_text_with(text, "g.yaml", &layers).unwrap_or_else(|problems| panic!("{problems}"));
+        let yaml = spec.to_yaml();
+        for part in ["kind: '1'", "from: 'true'", "core: 1"] {
+            assert!(yaml.replace('"', "'").contains(part), "{part}\n{yaml}");
+        }
+        let again =
+            Spec::from_text(&yaml, "flat.yaml").unwrap_or_else(|problems| panic!("{value:?}: {problems}\n{yaml}"));
+        assert!(again == spec, "{value:?}\n{yaml}");
+        assert_eq!(again.to_yaml(), yaml, "{value:?}");
+    }
+    // A kind that has read its config knows which of them it is.
+    let registry = limen::Registry::new().with(limen_nodes::register);
+    let text = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: \"${N}\" } }\n  \
+                b: { kind: csv, from: a, config: { path: \"${N}\" } }\n";
+    let variables = [("N".to_string(), "7".to_string())];
+    let layers = Layers { variables: variables.into_iter().collect(), ..Layers::default() };
+    let spec = Spec::from_text_with(text, "g.yaml", &layers).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(spec.to_yaml().matches("${:-7}").count(), 2, "{}", spec.to_yaml());
+    registry.read_configs(&spec);
+    let yaml = spec.to_yaml().replace('"', "'");
+    assert!(yaml.contains("count: 7") && yaml.contains("path: '7'"), "{yaml}");
+    assert!(Spec::from_text(&yaml, "flat.yaml").unwrap() == spec);
 }
 
 const EYES: &str = "\

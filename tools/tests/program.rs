@@ -581,6 +581,14 @@ fn values_of_the_environment_are_shown_only_where_listed() {
     let mut command = folder.command("graph.yaml --json");
     let ran = Ran::from(command.env("LIMEN_TEST_COUNT", "12").output().unwrap());
     assert_eq!(ran.json()["nodes"][1]["done"], 12);
+    // Nor by way of a parameter, within a longer text.
+    let graph = "version: 1\nsubgraphs:\n  s: { parameters: { at: ~ }, nodes: { n: { kind: csv, config: { path: \"to-${at}.csv\" } } } }\n\
+                 nodes: { x: { subgraph: s, config: { at: \"<${LIMEN_TEST_COUNT:-3}>\" } } }\n";
+    let folder = Folder::with("hidden", graph);
+    let mut command = folder.command("expand graph.yaml");
+    let ran = Ran::from(command.env("LIMEN_TEST_COUNT", "12").output().unwrap());
+    ran.expect(0, "path: to-<${LIMEN_TEST_COUNT:-3}>.csv", "");
+    assert!(!ran.out.contains("12"), "{}", ran.out);
 }
 
 #[test]

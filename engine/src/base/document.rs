@@ -13,6 +13,7 @@ use serde::de::{self, DeserializeOwned};
 use serde_saphyr::Spanned;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Deeper nesting than this is refused; a graph file needs six levels.
 const MAX_DEPTH: usize = 64;
@@ -51,22 +52,77 @@ pub(crate) enum Value {
 }
 
 /// A value from outside of the file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Word {
     /// The value.
-    pub(crate) text: String,
+    text: String,
     /// How the file writes it, where the value is not to be shown.
-    pub(crate) written: Option<String>,
+    written: Option<String>,
+    /// As what it was read, by whoever holds a copy of it: [`AS_TEXT`], [`AS_VALUE`] or both.
+    read: Arc<AtomicU8>,
 }
 
+const AS_TEXT: u8 = 1;
+const AS_VALUE: u8 = 2;
+
 impl Word {
-    /// What a plain scalar of the same text would be.
+    pub(crate) fn new(text: String, written: Option<String>) -> Self {
+        Word { text, written, read: Arc::default() }
+    }
+
+    /// Its characters, for what does not depend on what it is read as.
+    pub(crate) fn characters(&self) -> &str {
+        &self.text
+    }
+
+    /// How the file writes it, where the value is not to be shown.
+    pub(crate) fn written(&self) -> Option<&str> {
+        self.written.as_deref()
+    }
+
+    /// As text.
+    pub(crate) fn text(&self) -> &str {
+        self.read.fetch_or(AS_TEXT, Ordering::Relaxed);
+        &self.text
+    }
+
+    /// As what a plain scalar of the same text would be.
     fn value(&self) -> Value {
-        // A structure, or what is no YAML, is text: nothing from outside of the file can add structure to it.
+        self.read.fetch_or(AS_VALUE, Ordering::Relaxed);
+        self.plain()
+    }
+
+    /// Whether a plain scalar of the same text would be nothing: then it is read as that.
+    fn is_nothing(&self) -> bool {
+        self.plain() == Value::Null && self.value() == Value::Null
+    }
+
+    fn plain(&self) -> Value {
+        // A structure, a comment, or what is no YAML, is text: nothing from outside of the file can add structure to it.
         match Tree::parse(&self.text, "").map(|tree| tree.value) {
-            Ok(value @ (Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_))) => value,
+            Ok(value @ (Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_)))
+                if !self.text.contains(['#', '}']) =>
+            {
+                value
+            }
             _ => Value::Text(self.text.clone()),
         }
+    }
+
+    /// The one value that it is: what it was read as, or the only thing that it can be read as.
+    fn settled(&self) -> Option<Value> {
+        match (self.read.load(Ordering::Relaxed), self.plain()) {
+            (_, text @ Value::Text(_)) => Some(text),
+            (AS_TEXT, _) => Some(Value::Text(self.text.clone())),
+            (AS_VALUE, value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+impl PartialEq for Word {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.written == other.written
     }
 }
 
@@ -96,11 +152,18 @@ impl Value {
 }
 
 impl Value {
-    /// A word as what it is where nothing says what is wanted.
-    fn scalar(&self) -> std::borrow::Cow<'_, Value> {
-        match self {
-            Value::Word(word) => std::borrow::Cow::Owned(word.value()),
-            other => std::borrow::Cow::Borrowed(other),
+    /// Whether two scalars are the same; a word that may be one or the other is the same as either.
+    fn is_same(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Value::Word(a), Value::Word(b)) => match (a.settled(), b.settled()) {
+                (Some(a), Some(b)) => a == b,
+                _ => a.text == b.text || a.plain() == b.plain(),
+            },
+            (Value::Word(word), value) | (value, Value::Word(word)) => match word.settled() {
+                Some(settled) => settled == *value,
+                None => word.plain() == *value || *value == Value::Text(word.text.clone()),
+            },
+            (a, b) => a == b,
         }
     }
 }
@@ -162,7 +225,8 @@ impl Tree {
     /// The text, where it is one.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) | Value::Word(Word { text, .. }) => Some(text),
+            Value::Text(text) => Some(text),
+            Value::Word(word) => Some(word.text()),
             _ => None,
         }
     }
@@ -209,7 +273,8 @@ impl Tree {
             Value::Map(entries) => {
                 entries.iter().map(|(key, value)| value.size() + key.name.len() / 64).sum::<usize>() + 1
             }
-            Value::Text(text) | Value::Word(Word { text, .. }) => text.len() / 64 + 1,
+            Value::Text(text) => text.len() / 64 + 1,
+            Value::Word(word) => word.text.len() / 64 + 1,
             _ => 1,
         }
     }
@@ -221,7 +286,7 @@ impl Tree {
             (Value::Map(a), Value::Map(b)) => {
                 a.len() == b.len() && a.iter().zip(b).all(|((k, a), (l, b))| k.name == l.name && a.says(b))
             }
-            (a, b) => a.scalar() == b.scalar(),
+            (a, b) => a.is_same(b),
         }
     }
 

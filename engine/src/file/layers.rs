@@ -232,7 +232,7 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
             Err(problem) => return wrong(problem.message, "write one map or list, such as `{ from: camera }`"),
         },
         false if matches!(text.trim(), "" | "~") => Value::Null,
-        false => Value::Word(Word { text: text.into(), written: None }),
+        false => Value::Word(Word::new(text.into(), None)),
     };
     place_all(&mut value, &place);
     let steps: Vec<&str> = path.split(['.', '[']).map(|step| step.trim_end_matches(']')).collect();

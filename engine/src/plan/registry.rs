@@ -7,6 +7,7 @@ use crate::exec::infer::{Batch, Infer, InferPlan};
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{Blueprint, SinkStage, SourceStage, Stage, TransformStage, Trouble, guarded};
 use crate::exec::worker::Cx;
+use crate::file::spec::Spec;
 use crate::handle::{InletConfig, InletPlan, OutletConfig, OutletPlan};
 use crate::host::panic::catch_panic;
 use crate::message::payload::Payload;
@@ -246,6 +247,17 @@ impl Registry {
     pub(crate) fn find(&self, name: &str, has_inputs: bool) -> Option<&Kind> {
         let kinds = self.kinds.get(name)?;
         kinds.iter().find(|k| (k.role != Role::Source) == has_inputs).or_else(|| kinds.first())
+    }
+
+    /// Reads the config of every node whose kind is known, so that values from outside of the file (variables, settings) are known
+    /// to be text or not: [`Spec::to_yaml`] then writes them as their kind took them. What is wrong in a config is not told here;
+    /// planning tells it.
+    pub fn read_configs(&self, spec: &Spec) {
+        for node in &spec.nodes {
+            if let Some(kind) = self.find(&node.kind.value, !node.inputs.is_empty()) {
+                kind.check(&node.config, &mut Problems::default());
+            }
+        }
     }
 
     /// The problem of a kind that is not there.

@@ -73,7 +73,10 @@ impl<'a> Run<'a> {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if arguments.expand {
             return match Spec::from_file_with(path, &arguments.layers()) {
-                Ok(spec) => self.stdout.print_file(&spec.to_yaml_with_places()),
+                Ok(spec) => {
+                    registry.read_configs(&spec);
+                    self.stdout.print_file(&spec.to_yaml_with_places())
+                }
                 Err(problems) => self.refused(&name, &problems),
             };
         }

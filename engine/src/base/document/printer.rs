@@ -46,7 +46,11 @@ impl Serialize for Scalar<'_> {
             Value::Float(x) => serializer.serialize_f64(*x),
             // What the file gets from outside is read from there again.
             Value::Word(Word { written: Some(written), .. }) => serializer.serialize_str(written),
-            Value::Word(word) => Scalar(&word.value()).serialize(serializer),
+            Value::Word(word) => match word.settled() {
+                Some(value) => Scalar(&value).serialize(serializer),
+                // Nobody asked yet which of them it is: a default of no variable is a word again.
+                None => serializer.serialize_str(&format!("${{:-{}}}", word.text)),
+            },
             Value::Text(text) => serializer.serialize_str(&escaped(text)),
             Value::Null | Value::List(_) | Value::Map(_) => serializer.serialize_unit(),
         }

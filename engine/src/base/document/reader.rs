@@ -1,6 +1,6 @@
 //! A tree as serde reads it: typed values, every unknown key, and the place of whatever is wrong.
 
-use super::{Key, Tree, Value, Word};
+use super::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, suggest};
 use serde::de::{self, IntoDeserializer};
 use std::cell::RefCell;
@@ -186,7 +186,8 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
                 Value::Bool(b) => visitor.visit_bool(b),
                 Value::Int(i) => visit_int(i, visitor),
                 Value::Float(x) => visitor.visit_f64(x),
-                _ => visitor.visit_str(&word.text),
+                Value::Text(text) => visitor.visit_string(text),
+                Value::Word(_) | Value::List(_) | Value::Map(_) => unreachable!("a word is one scalar"),
             },
             Value::List(items) => visitor.visit_seq(Items { reader: self, items: items.iter() }),
             Value::Map(entries) => {
@@ -199,7 +200,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
     fn deserialize_option<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.tree.value {
             Value::Null => visitor.visit_none(),
-            Value::Word(word) if word.value() == Value::Null => visitor.visit_none(),
+            Value::Word(word) if word.is_nothing() => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -241,7 +242,11 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         let result = match &self.tree.value {
-            Value::Text(name) | Value::Word(Word { text: name, .. }) => {
+            Value::Text(name) => {
+                visitor.visit_enum(Variant { reader: self, name, place: &self.tree.place, value: None })
+            }
+            Value::Word(word) => {
+                let name = word.text();
                 visitor.visit_enum(Variant { reader: self, name, place: &self.tree.place, value: None })
             }
             Value::Map(entries) if entries.len() == 1 => {
@@ -277,14 +282,14 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
                 help: Some("put it in quotes if text is meant".into()),
                 ..ReadError::default()
             }),
-            Value::Word(word) => self.placed(visitor.visit_str(&word.text)),
+            Value::Word(word) => self.placed(visitor.visit_str(word.text())),
             _ => self.deserialize_any(visitor),
         }
     }
 
     fn deserialize_str<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.tree.value {
-            Value::Word(word) => self.placed(visitor.visit_str(&word.text)),
+            Value::Word(word) => self.placed(visitor.visit_str(word.text())),
             _ => self.deserialize_any(visitor),
         }
     }

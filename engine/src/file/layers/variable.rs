@@ -38,7 +38,16 @@ impl<'a> Variables<'a> {
             Value::Map(entries) => {
                 entries.iter_mut().for_each(|(_, value)| self.put_into(value, parameters, problems));
             }
-            Value::Text(text) | Value::Word(Word { text, written: None }) if text.contains("${") => {
+            Value::Text(_) | Value::Word(_) => {
+                let (text, is_word) = match &tree.value {
+                    Value::Word(word) if word.written().is_some() => return,
+                    Value::Word(word) => (word.characters(), true),
+                    Value::Text(text) => (text.as_str(), false),
+                    _ => return,
+                };
+                if !text.contains("${") {
+                    return;
+                }
                 let whole = text.strip_prefix("${").and_then(|t| t.strip_suffix('}'));
                 if let Some(value) = whole.and_then(|name| parameters.get(name)) {
                     if self.budget.allows(value.size(), &tree.place, problems) {
@@ -47,12 +56,12 @@ impl<'a> Variables<'a> {
                     return;
                 }
                 match self.fill(text, parameters) {
-                    Ok(filled) if filled.changed => {
+                    Ok(filled) if filled.changed || is_word => {
                         self.budget.allows(filled.text.len() / 64, &tree.place, problems);
                         let written = filled.hidden.then_some(filled.written);
-                        tree.value = Value::Word(Word { text: filled.text, written });
+                        tree.value = Value::Word(Word::new(filled.text, written));
                     }
-                    Ok(filled) => *text = filled.text,
+                    Ok(filled) => tree.value = Value::Text(filled.text),
                     Err((message, help)) => {
                         problems.push(Problem::new("E0151", tree.place.clone(), message).help(help));
                     }
@@ -83,14 +92,10 @@ impl<'a> Variables<'a> {
                 return Err((format!("`{}` is not closed", &rest[at..]), help.into()));
             };
             let whole = &rest[at..=at + end];
-            let (name, default) = match whole[2..whole.len() - 1].split_once(":-") {
-                Some((name, default)) => (name, Some(default)),
-                None => (&whole[2..whole.len() - 1], None),
-            };
-            let (value, shown) = self.value(name, default, parameters)?;
-            filled.written += if shown { &value } else { whole };
+            let (value, written) = self.value(whole, parameters)?;
+            filled.hidden |= written.is_some();
+            filled.written += &written.unwrap_or_else(|| value.replace("${", "$${"));
             filled.text += &value;
-            filled.hidden |= !shown;
             filled.changed = true;
             if filled.text.len() > MAX_TEXT {
                 let message = format!("what is put in makes a text of more than {} KiB", MAX_TEXT >> 10);
@@ -103,24 +108,33 @@ impl<'a> Variables<'a> {
         Ok(filled)
     }
 
-    /// The value of one variable, and whether it may be shown.
+    /// The value of one variable, and how to write it where it is not to be shown.
     fn value(
         &self,
-        name: &str,
-        default: Option<&str>,
+        whole: &str,
         parameters: &BTreeMap<&str, Tree>,
-    ) -> Result<(String, bool), (String, String)> {
+    ) -> Result<(String, Option<String>), (String, String)> {
+        let inner = &whole[2..whole.len() - 1];
+        let (name, default) = match inner.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
         if let Some(parameter) = parameters.get(name) {
             return match &parameter.value {
-                Value::Text(text) | Value::Word(Word { text, .. }) => Ok((text.clone(), true)),
-                Value::Int(n) => Ok((n.to_string(), true)),
-                Value::Float(x) => Ok((x.to_string(), true)),
-                Value::Bool(b) => Ok((b.to_string(), true)),
+                Value::Text(text) => Ok((text.clone(), None)),
+                Value::Word(word) => Ok((word.characters().to_string(), word.written().map(str::to_string))),
+                Value::Int(n) => Ok((n.to_string(), None)),
+                Value::Float(x) => Ok((x.to_string(), None)),
+                Value::Bool(b) => Ok((b.to_string(), None)),
                 other => Err((
                     format!("parameter `{name}` is {}, which cannot be part of a text", other.describe()),
                     format!("use `${{{name}}}` as the whole value"),
                 )),
             };
+        }
+        // How the flat form writes a value from outside that may be text or a number.
+        if let (true, Some(default)) = (name.is_empty(), default) {
+            return Ok((default.to_string(), None));
         }
         let is_variable = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -134,7 +148,7 @@ impl<'a> Variables<'a> {
             return Err((format!("there is no parameter `{name}`"), help));
         }
         if let Some(value) = self.layers.variables.get(name) {
-            return Ok((value.clone(), true));
+            return Ok((value.clone(), None));
         }
         let listed = self.layers.env.iter().any(|listed| listed == name);
         if !listed && !name.starts_with("LIMEN_") {
@@ -142,8 +156,8 @@ impl<'a> Variables<'a> {
             return Err((format!("the graph may not read the variable `{name}`"), help));
         }
         match (std::env::var(name), default) {
-            (Ok(value), _) => Ok((value, listed)),
-            (Err(std::env::VarError::NotPresent), Some(default)) => Ok((default.to_string(), true)),
+            (Ok(value), _) => Ok((value, (!listed).then(|| whole.to_string()))),
+            (Err(std::env::VarError::NotPresent), Some(default)) => Ok((default.to_string(), None)),
             (Err(std::env::VarError::NotPresent), None) => {
                 Err((format!("`{name}` is not set"), format!("set it, or write `${{{name}:-default}}`")))
             }
