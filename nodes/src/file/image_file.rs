@@ -1,39 +1,40 @@
 //! Image files: what their header says, and their pixels as `u8[height, width, channels]`.
+//!
+//! PNG and JPEG, told apart by their first bytes. Colour profiles and orientation tags are not applied.
 
-use image::{ColorType, DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 use limen::files::InputFile;
 use limen::node::NodeError;
 use std::fmt;
-use std::io::{BufReader, Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::path::PathBuf;
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::{ZByteReaderTrait, ZCursor};
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
 
 /// Largest side of an image, in pixels: far above any camera, far below what overflows a size.
-const MAX_SIDE: u32 = 1 << 15;
+const MAX_SIDE: usize = 1 << 15;
 
-/// No file decodes to more than so many times its size: DEFLATE makes at most 1032 bytes of one, and each of their bits may stand for a pixel
-/// of four bytes. JPEG needs a bit for a block.
-const MOST_EXPANDED: u64 = 1032 * 8 * 4;
+/// A file decodes to at most this many times its size: DEFLATE makes at most 1032 bytes of one, and each of their bits may be a pixel of four
+/// bytes. JPEG needs a bit for a block.
+const MAX_EXPANSION: u64 = 1032 * 8 * 4;
+
+/// Bytes that a PNG file's chunks other than pixels may take in memory.
+const MAX_METADATA: usize = 64 << 20;
+
+const PNG_SIGNATURE: [u8; 8] = [0x89, b'P', b'N', b'G', 0x0D, 0x0A, 0x1A, 0x0A];
+const JPEG_SIGNATURE: [u8; 3] = [0xFF, 0xD8, 0xFF];
 
 /// The size of a decoded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) height: usize,
     pub(crate) width: usize,
+    /// 1 grey, 3 RGB, 4 RGBA.
     pub(crate) channels: usize,
 }
 
 impl Size {
-    fn of(decoder: &impl ImageDecoder) -> Size {
-        let (width, height) = decoder.dimensions();
-        let color = decoder.color_type();
-        let channels = match (color.has_color(), color.has_alpha()) {
-            (false, _) => 1,
-            (true, false) => 3,
-            (true, true) => 4,
-        };
-        Size { height: height as usize, width: width as usize, channels }
-    }
-
     pub(crate) fn bytes(self) -> usize {
         self.height * self.width * self.channels
     }
@@ -54,29 +55,79 @@ pub(crate) struct Found {
     pub(crate) real: PathBuf,
 }
 
-fn limits(max_alloc: u64) -> Limits {
-    let mut limits = Limits::default();
-    (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));
-    limits.max_alloc = Some(max_alloc);
-    limits
+/// What the first bytes of a file say that it is.
+enum Format {
+    Png,
+    Jpeg,
+}
+
+impl Format {
+    fn of(bytes: &[u8]) -> Result<Format, String> {
+        if bytes.starts_with(&PNG_SIGNATURE) {
+            Ok(Format::Png)
+        } else if bytes.starts_with(&JPEG_SIGNATURE) {
+            Ok(Format::Jpeg)
+        } else {
+            Err("the format is neither PNG nor JPEG".into())
+        }
+    }
+}
+
+/// Reads a PNG file's header.
+fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String> {
+    let mut decoder = png::Decoder::new_with_limits(file, png::Limits { bytes: MAX_METADATA });
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    // Palettes become RGB, one to four bits a sample become eight, a transparent colour becomes an alpha channel.
+    decoder.set_transformations(png::Transformations::EXPAND);
+    let reader = decoder.read_info().map_err(|e| e.to_string())?;
+    let (width, height) = reader.info().size();
+    let channels = match reader.output_color_type().0 {
+        png::ColorType::Grayscale | png::ColorType::GrayscaleAlpha => 1,
+        png::ColorType::Rgb | png::ColorType::Indexed => 3,
+        png::ColorType::Rgba => 4,
+    };
+    let size = Size { height: height as usize, width: width as usize, channels };
+    if size.width > MAX_SIDE || size.height > MAX_SIDE {
+        return Err(format!("{size}; a side has at most {MAX_SIDE}"));
+    }
+    Ok((reader, size))
+}
+
+/// Reads a JPEG file's header.
+fn open_jpeg<R: ZByteReaderTrait>(file: R) -> Result<(JpegDecoder<R>, Size), String> {
+    let options = DecoderOptions::default().set_strict_mode(false).set_max_width(MAX_SIDE).set_max_height(MAX_SIDE);
+    let mut decoder = JpegDecoder::new_with_options(file, options);
+    decoder.decode_headers().map_err(|e| e.to_string())?;
+    let (Some((width, height)), Some(colors)) = (decoder.dimensions(), decoder.input_colorspace()) else {
+        return Err("the header has no size".into());
+    };
+    let (channels, colors) = match colors {
+        ColorSpace::Luma => (1, ColorSpace::Luma),
+        // YCbCr, CMYK and the rest.
+        _ => (3, ColorSpace::RGB),
+    };
+    decoder.set_options(decoder.options().jpeg_set_out_colorspace(colors));
+    Ok((decoder, Size { height, width, channels }))
 }
 
 /// The size of a file's image, from its header alone.
 pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeError> {
-    let bad = |error: ImageError| NodeError::input(path.display().to_string(), error);
+    let bad = |why: String| NodeError::input(path.display().to_string(), why);
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
     let bytes = file.size();
-    let reader = ImageReader::new(BufReader::new(file)).with_guessed_format().map_err(|e| NodeError::file(path, e))?;
-    let mut reader = reader;
-    reader.limits(limits(512 << 20));
-    let size = Size::of(&reader.into_decoder().map_err(bad)?);
+    let mut file = BufReader::new(file);
+    let size = match Format::of(file.fill_buf().map_err(|e| NodeError::file(path, e))?).map_err(bad)? {
+        Format::Png => open_png(file).map(|(_, size)| size),
+        Format::Jpeg => open_jpeg(file).map(|(_, size)| size),
+    };
+    let size = size.map_err(bad)?;
     if size.bytes() == 0 {
-        return Err(NodeError::input(path.display().to_string(), format!("the image is empty: {size}")));
+        return Err(bad(format!("the image is empty: {size}")));
     }
-    // What memory is planned for hangs on the header, so it is held against what the file could hold.
-    if size.bytes() as u64 > bytes.saturating_mul(MOST_EXPANDED) {
-        let why = format!("its header says {size}, which {bytes} bytes cannot hold");
-        return Err(NodeError::input(path.display().to_string(), why));
+    // Memory is planned from the header, so the header is checked against what the file could hold.
+    if size.bytes() as u64 > bytes.saturating_mul(MAX_EXPANSION) {
+        return Err(bad(format!("its header says {size}, which {bytes} bytes cannot hold")));
     }
     Ok(size)
 }
@@ -97,45 +148,68 @@ pub(crate) fn read(Found { path, real }: &Found, size: Size, into: &mut Vec<u8>)
 
 /// Decodes an image of a known size into its place.
 pub(crate) fn decode(bytes: &[u8], size: Size, into: &mut [u8]) -> Result<(), String> {
-    let words = |error: ImageError| error.to_string();
-    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
-    let mut reader = reader;
-    // 16-bit pixels, one copy of them, and the decoder's own tables.
-    reader.limits(limits(4 * size.bytes() as u64 + (64 << 20)));
-    let decoder = reader.into_decoder().map_err(words)?;
-    let found = Size::of(&decoder);
-    if found != size {
-        return Err(format!("{found}, where the first file has {size}; put files of one size under one path"));
-    }
-    match decoder.color_type() {
-        ColorType::L8 | ColorType::Rgb8 | ColorType::Rgba8 if decoder.total_bytes() == into.len() as u64 => {
-            decoder.read_image(into).map_err(words)
+    let check = |found: Size| match found == size {
+        true => Ok(()),
+        false => Err(format!("{found}, where the first file has {size}; put files of one size under one path")),
+    };
+    match Format::of(bytes)? {
+        Format::Png => {
+            let (reader, found) = open_png(Cursor::new(bytes))?;
+            check(found)?;
+            decode_png(reader, size, into)
         }
-        _ => {
-            let image = DynamicImage::from_decoder(decoder).map_err(words)?;
-            let pixels = match size.channels {
-                1 => image.into_luma8().into_raw(),
-                3 => image.into_rgb8().into_raw(),
-                _ => image.into_rgba8().into_raw(),
-            };
-            if pixels.len() != into.len() {
-                return Err(format!("it decodes to {} bytes, not to {}", pixels.len(), into.len()));
-            }
-            into.copy_from_slice(&pixels);
-            Ok(())
+        Format::Jpeg => {
+            let (mut decoder, found) = open_jpeg(ZCursor::new(bytes))?;
+            check(found)?;
+            decoder.decode_into(into).map_err(|e| e.to_string())
         }
     }
+}
+
+fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &mut [u8]) -> Result<(), String> {
+    let (color, depth) = reader.output_color_type();
+    let bytes = reader.output_buffer_size().ok_or("it is too large")?;
+    if depth == png::BitDepth::Eight && bytes == into.len() {
+        return reader.next_frame(into).map(drop).map_err(|e| e.to_string());
+    }
+    let mut samples = vec![0; bytes];
+    reader.next_frame(&mut samples).map_err(|e| e.to_string())?;
+    let of_pixel = color.samples();
+    if depth == png::BitDepth::Sixteen {
+        // Rounded, not cut: 65535 is 255, and as many levels become each of the others.
+        for at in 0..samples.len() / 2 {
+            let sample = u16::from_be_bytes([samples[2 * at], samples[2 * at + 1]]);
+            samples[at] = ((u32::from(sample) + 128) / 257) as u8;
+        }
+        samples.truncate(samples.len() / 2);
+    }
+    if samples.len() / of_pixel * size.channels != into.len() {
+        return Err(format!("it decodes to {} samples, not to {}", samples.len(), into.len()));
+    }
+    // Only grey images with an alpha channel have more samples than are wanted.
+    for (pixel, found) in into.chunks_exact_mut(size.channels).zip(samples.chunks_exact(of_pixel)) {
+        pixel.copy_from_slice(&found[..size.channels]);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use image::{ImageFormat, Luma, LumaA, Rgb, Rgba};
 
-    fn png(image: impl Into<DynamicImage>) -> Vec<u8> {
-        let mut bytes = Cursor::new(Vec::new());
-        image.into().write_to(&mut bytes, ImageFormat::Png).unwrap();
-        bytes.into_inner()
+    /// A PNG file of the samples, 8 or 16 bits each.
+    fn png_of(width: u32, height: u32, color: png::ColorType, depth: png::BitDepth, samples: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, width, height);
+        encoder.set_color(color);
+        encoder.set_depth(depth);
+        encoder.write_header().unwrap().write_image_data(samples).unwrap();
+        bytes
+    }
+
+    fn grey(width: u32, height: u32) -> Vec<u8> {
+        let samples = vec![0; (width * height) as usize];
+        png_of(width, height, png::ColorType::Grayscale, png::BitDepth::Eight, &samples)
     }
 
     fn size(channels: usize) -> Size {
@@ -152,11 +226,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap().join("a.png");
         let size_of_file = |path: &PathBuf| size_of_file(&Found { path: path.clone(), real: path.clone() });
-        let mut bytes = png(image::RgbaImage::new(1, 1));
+        let mut bytes = png_of(1, 1, png::ColorType::Rgba, png::BitDepth::Eight, &[0; 4]);
         std::fs::write(&path, &bytes).unwrap();
         assert_eq!(size_of_file(&path).unwrap(), Size { height: 1, width: 1, channels: 4 });
         for side in [16..20, 20..24] {
-            bytes[side].copy_from_slice(&MAX_SIDE.to_be_bytes());
+            bytes[side].copy_from_slice(&(MAX_SIDE as u32).to_be_bytes());
         }
         let sum = crc(&bytes[12..29]);
         bytes[29..33].copy_from_slice(&sum.to_be_bytes());
@@ -166,24 +240,25 @@ mod tests {
         let expected = "its header says 32768 × 32768 pixels with 4 channels, which 1024 bytes cannot hold";
         assert!(said.contains(expected), "{said}");
         // As many pixels of one colour as a file can have are let pass.
-        std::fs::write(&path, png(image::GrayImage::new(1 << 14, 1 << 13))).unwrap();
+        std::fs::write(&path, grey(1 << 14, 1 << 13)).unwrap();
         assert!(size_of_file(&path).is_ok());
     }
 
     #[test]
     fn pixels_come_as_8_bits_in_1_3_or_4_channels() {
-        let grey = image::GrayImage::from_fn(2, 1, |x, _| Luma([10 + x as u8]));
-        let grey_alpha = image::GrayAlphaImage::from_fn(2, 1, |x, _| LumaA([10 + x as u8, 99]));
-        let rgb = image::RgbImage::from_fn(2, 1, |x, _| Rgb([1, 2, x as u8]));
-        let rgba = image::RgbaImage::from_fn(2, 1, |x, _| Rgba([1, 2, x as u8, 4]));
-        let deep = image::ImageBuffer::<Luma<u16>, _>::from_fn(2, 1, |x, _| Luma([257 * (10 + x as u16)]));
-        for (bytes, expected) in [
-            (png(grey), vec![10, 11]),
-            (png(grey_alpha), vec![10, 11]),
-            (png(rgb), vec![1, 2, 0, 1, 2, 1]),
-            (png(rgba), vec![1, 2, 0, 4, 1, 2, 1, 4]),
-            (png(deep), vec![10, 11]),
+        use png::{BitDepth::*, ColorType::*};
+        for (color, depth, samples, expected) in [
+            (Grayscale, Eight, vec![10, 11], vec![10, 11]),
+            (GrayscaleAlpha, Eight, vec![10, 99, 11, 99], vec![10, 11]),
+            (Rgb, Eight, vec![1, 2, 0, 1, 2, 1], vec![1, 2, 0, 1, 2, 1]),
+            (Rgba, Eight, vec![1, 2, 0, 4, 1, 2, 1, 4], vec![1, 2, 0, 4, 1, 2, 1, 4]),
+            // 16 bits are rounded: 10 * 257 + 128 is 10, one more is 11.
+            (Grayscale, Sixteen, vec![0x0A, 0x8A, 0x0A, 0x8B], vec![10, 11]),
+            (GrayscaleAlpha, Sixteen, vec![0, 0, 9, 9, 0xFF, 0xFF, 9, 9], vec![0, 255]),
+            // A bit a pixel is black or white.
+            (Grayscale, One, vec![0b0100_0000], vec![0, 255]),
         ] {
+            let bytes = png_of(2, 1, color, depth, &samples);
             let mut pixels = vec![0; expected.len()];
             decode(&bytes, size(expected.len() / 2), &mut pixels).unwrap();
             assert_eq!(pixels, expected);
@@ -192,11 +267,11 @@ mod tests {
 
     #[test]
     fn what_is_no_image_of_the_size_is_refused_in_words() {
-        let grey = png(image::GrayImage::new(2, 1));
-        let cut = grey[..grey.len() - 20].to_vec();
+        let cut = grey(2, 1);
+        let cut = cut[..cut.len() - 20].to_vec();
         for (bytes, expected) in [
-            (png(image::GrayImage::new(3, 1)), "3 × 1 pixels with 1 channels, where the first file has 2 × 1"),
-            (png(image::RgbImage::new(2, 1)), "3 channels"),
+            (grey(3, 1), "3 × 1 pixels with 1 channels, where the first file has 2 × 1"),
+            (png_of(2, 1, png::ColorType::Rgb, png::BitDepth::Eight, &[0; 6]), "3 channels"),
             (cut, ""),
             (b"no image at all".to_vec(), "format"),
             (Vec::new(), "format"),
