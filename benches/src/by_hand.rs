@@ -1,12 +1,11 @@
 //! The work of `graphs/classify` by hand: draw a frame, make it small, normalise it, run the model, find the five best classes. The same
 //! libraries as the graph's nodes, one loop, nothing between them.
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session};
 use limen::message::DType;
 use limen_backends::onnx::OnnxLane;
 use limen_backends::{OnnxModel, Rten};
+use limen_resize::{Filter, Resizer};
 
 const WIDTH: usize = 640;
 const HEIGHT: usize = 480;
@@ -49,7 +48,7 @@ impl ByHand {
         ByHand {
             classes: vec![0.0; classes.product()],
             session: prepared.session(1).unwrap_or_else(|e| panic!("{e}")),
-            resizer: Resizer::new(),
+            resizer: Resizer::new(Filter::Bilinear),
             frame: vec![0; WIDTH * HEIGHT * 3],
             small: vec![0; SIDE * SIDE * 3],
             pixels: vec![0.0; 3 * SIDE * SIDE],
@@ -72,11 +71,8 @@ impl ByHand {
         let mut frame = std::mem::take(&mut self.frame);
         self.draw(n, &mut frame);
         self.frame = frame;
-        let from = ImageRef::new(WIDTH as u32, HEIGHT as u32, &self.frame, PixelType::U8x3).expect("sizes fit");
         let mut small = std::mem::take(&mut self.small);
-        let mut to = Image::from_slice_u8(SIDE as u32, SIDE as u32, &mut small, PixelType::U8x3).expect("sizes fit");
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-        self.resizer.resize(&from, &mut to, &options).expect("resizes");
+        self.resizer.scale([HEIGHT, WIDTH, 3], &self.frame, [SIDE, SIDE, 3], &mut small).expect("sizes fit");
         let classes = self.classify(&small);
         self.small = small;
         classes

@@ -1,0 +1,132 @@
+//! Scales images of 8-bit samples in 1 to 4 channels.
+//!
+//! All of `fast_image_resize` that is used is compiled here, for every number of channels, filter and set of SIMD instructions: more code than
+//! all nodes together. This crate needs nothing of limen, so that it compiles while the engine does.
+
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{U8, U8x2, U8x3, U8x4};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
+
+/// How the pixels of a scaled image are weighed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filter {
+    /// A triangle as wide as the scale asks for: Pillow's `BILINEAR`.
+    Bilinear,
+    /// The nearest pixel.
+    Nearest,
+    /// A windowed sinc.
+    Lanczos3,
+}
+
+/// A resizer with its buffers, which are reused for every image.
+#[derive(Debug)]
+pub struct Resizer {
+    resizer: fast_image_resize::Resizer,
+    options: ResizeOptions,
+}
+
+impl Resizer {
+    /// A resizer for one filter.
+    pub fn new(filter: Filter) -> Self {
+        let options = ResizeOptions::new().resize_alg(match filter {
+            Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+            Filter::Nearest => ResizeAlg::Nearest,
+            Filter::Lanczos3 => ResizeAlg::Convolution(FilterType::Lanczos3),
+        });
+        Resizer { resizer: fast_image_resize::Resizer::new(), options }
+    }
+
+    /// Scales from one buffer into another; shapes are height, width, channels. Colours are weighed by the alpha of 2 and 4 channels.
+    ///
+    /// # Errors
+    /// In words: the number of channels is not 1 to 4 or not the same, or a buffer is too small for its shape.
+    ///
+    /// ```
+    /// use limen_resize::{Filter, Resizer};
+    ///
+    /// let mut half = [0; 2];
+    /// Resizer::new(Filter::Nearest).scale([1, 4, 1], &[1, 50, 100, 200], [1, 2, 1], &mut half).unwrap();
+    /// assert_eq!(half, [50, 200]);
+    /// ```
+    pub fn scale(&mut self, from: [usize; 3], pixels: &[u8], to: [usize; 3], into: &mut [u8]) -> Result<(), String> {
+        let [.., channels] = from;
+        if to[2] != channels {
+            return Err(format!("{channels} channels, where {} were planned", to[2]));
+        }
+        match channels {
+            1 => self.scale_as::<U8>(from, pixels, to, into),
+            2 => self.scale_as::<U8x2>(from, pixels, to, into),
+            3 => self.scale_as::<U8x3>(from, pixels, to, into),
+            4 => self.scale_as::<U8x4>(from, pixels, to, into),
+            n => Err(format!("{n} channels, where 1 to 4 can be scaled")),
+        }
+    }
+
+    fn scale_as<P: PixelTrait>(
+        &mut self,
+        from: [usize; 3],
+        pixels: &[u8],
+        to: [usize; 3],
+        into: &mut [u8],
+    ) -> Result<(), String> {
+        let source = TypedImageRef::<P>::from_buffer(from[1] as u32, from[0] as u32, pixels);
+        let target = TypedImage::<P>::from_buffer(to[1] as u32, to[0] as u32, into);
+        let (source, mut target) = (source.map_err(|e| e.to_string())?, target.map_err(|e| e.to_string())?);
+        self.resizer.resize_typed(&source, &mut target, &self.options).map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(filter: Filter, from: [usize; 3], pixels: &[u8], to: [usize; 3], expected: &[u8]) {
+        let mut out = vec![0; to.iter().product()];
+        Resizer::new(filter).scale(from, pixels, to, &mut out).unwrap();
+        let far = out.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max();
+        assert!(out.len() == expected.len() && far <= Some(1), "{filter:?} {from:?}: {out:?}, expected {expected:?}");
+    }
+
+    /// The expected numbers are those of Pillow 13.
+    #[test]
+    fn bilinear_is_that_of_pillow() {
+        let row = [0, 10, 20, 30, 40, 50, 60, 70];
+        check(Filter::Bilinear, [1, 8, 1], &row, [1, 4, 1], &[7, 25, 45, 63]);
+        check(Filter::Bilinear, [1, 8, 1], &row, [1, 3, 1], &[11, 35, 59]);
+        check(Filter::Bilinear, [2, 1, 1], &[0, 100], [4, 1, 1], &[0, 25, 75, 100]);
+        let colours = [255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255];
+        check(Filter::Bilinear, [2, 2, 3], &colours, [1, 1, 3], &[128, 128, 128]);
+    }
+
+    #[test]
+    fn a_ramp_shrinks_as_in_pillow() {
+        let pixel = |at: usize| {
+            let (c, x, y) = (at % 3, at / 3 % 64, at / 3 / 64);
+            ((x * (c + 1) / 2 + y * (3 - c) / 2 + 35) % 256) as u8
+        };
+        let pixels: Vec<u8> = (0..48 * 64 * 3).map(pixel).collect();
+        let mut out = vec![0; 17 * 23 * 3];
+        Resizer::new(Filter::Bilinear).scale([48, 64, 3], &pixels, [17, 23, 3], &mut out).unwrap();
+        for (row, column, expected) in [(3, 5, [56, 59, 61]), (16, 22, [134, 143, 150]), (8, 11, [86, 91, 94])] {
+            let at = (row * 23 + column) * 3;
+            assert!(out[at..at + 3].iter().zip(expected).all(|(a, b)| a.abs_diff(b) <= 1), "{row} {column}");
+        }
+        let sum: i64 = out.iter().map(|v| i64::from(*v)).sum();
+        assert!((sum - 105_219).abs() < out.len() as i64 / 10, "{sum}");
+    }
+
+    #[test]
+    fn nearest_takes_pixels_as_they_are() {
+        check(Filter::Nearest, [1, 4, 1], &[1, 50, 100, 200], [1, 2, 1], &[50, 200]);
+        check(Filter::Nearest, [1, 2, 1], &[1, 200], [1, 4, 1], &[1, 1, 200, 200]);
+        check(Filter::Lanczos3, [1, 2, 1], &[7, 7], [3, 3, 1], &[7; 9]);
+    }
+
+    #[test]
+    fn what_cannot_be_scaled_is_an_error() {
+        let mut scaler = Resizer::new(Filter::Bilinear);
+        for (from, pixels, to) in [([1, 1, 5], 5, [1, 1, 5]), ([1, 1, 3], 3, [1, 1, 1]), ([2, 2, 1], 3, [1, 1, 1])] {
+            assert!(scaler.scale(from, &vec![0; pixels], to, &mut vec![0; to.iter().product()]).is_err(), "{from:?}");
+        }
+    }
+}
