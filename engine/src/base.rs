@@ -1,4 +1,4 @@
-//! What everything stands on: problems with their places, quantities, the words of policies, YAML as a tree. Names nothing above it.
+//! The foundation of the engine: problems with places, quantities, policies, YAML trees. Imports nothing from the other folders.
 
 pub(crate) mod document;
 pub(crate) mod error;

@@ -280,7 +280,7 @@ enum CrossRxKind<T: Payload> {
 
 fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
     let (tx, rx) = match params.policy.when_full {
-        _ if params.policy.looks() => {
+        _ if params.policy.checks_each_message() => {
             let lanes = Lanes::new(params);
             (CrossTxKind::Looking(lanes.clone()), CrossRxKind::Looking(lanes))
         }

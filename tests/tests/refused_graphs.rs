@@ -216,7 +216,7 @@ fn faults_and_deadlines() {
             ("4:46 E0104", "the number 5 is not a time"),
             ("4:57 E0104", "`never` is not one of"),
             ("4:73 E0138", "calls count from 1"),
-            ("5:39 E0138", "parts of the whole"),
+            ("5:39 E0138", "fractions from 0 to 1"),
             ("6:41 E0103", "did you mean `hang_at`?"),
             ("7:39 E0138", "`delay_to` without"),
             ("9:5 E0118", "without a deadline to miss"),

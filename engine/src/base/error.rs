@@ -1,7 +1,7 @@
-//! What is wrong with a graph: where, what is there, what was expected and the way out.
+//! Problems of a graph: where, what was found, what was expected, and a way out.
 //!
-//! Loading and planning collect [`Problem`]s, each with a place in the graph file and a stable code, and answer
-//! with all of them at once. What a node finds wrong with its config are [`PlanErrors`], which become problems.
+//! Loading and planning collect [`Problem`]s, each with a place in the graph file and a stable code, and return all of
+//! them at once. A node reports problems with its config as [`PlanErrors`], which become [`Problem`]s.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// A position in a graph file; lines and columns count from one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Place {
-    /// The file as the user named it, `<graph>` for text that came from memory.
+    /// The file as the user named it; `<graph>` for text from memory.
     pub file: Arc<str>,
-    /// Line, from 1; 0 where the text has no such place.
+    /// Line, from 1; 0 if the text has no such place.
     pub line: u64,
     /// Column in characters, from 1.
     pub column: u64,
@@ -28,27 +28,27 @@ impl fmt::Display for Place {
     }
 }
 
-/// Characters of a problem's message.
+/// Longest message of a problem, in characters.
 const MAX_MESSAGE: usize = 600;
 
-/// One thing wrong with a graph: its code, its place, what was found and expected, and what to do.
+/// A problem in a graph: its code, its place, what was found and expected, and a way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Stable code, `E` and four digits.
     pub code: &'static str,
-    /// Where it stands.
+    /// Where it is.
     pub place: Place,
-    /// What is there and what was expected.
+    /// What was found and what was expected.
     pub message: String,
-    /// The way out, where one is known.
+    /// A way out, if one is known.
     pub help: Option<String>,
 }
 
 impl Problem {
-    /// A problem at a place.
+    /// Creates a problem at a place.
     pub fn new(code: &'static str, place: Place, message: impl Into<String>) -> Self {
         let mut message = message.into();
-        // A name of a megabyte is not said back.
+        // A message may quote a name of a megabyte.
         if let Some((at, _)) = message.char_indices().nth(MAX_MESSAGE) {
             message.truncate(at);
             message.push('…');
@@ -56,7 +56,7 @@ impl Problem {
         Problem { code, place, message, help: None }
     }
 
-    /// Adds the way out.
+    /// Adds a way out.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -66,7 +66,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A line each: a name with a line end in it would pass for another problem.
+        // One line each: a name that contains a line break could fake another problem.
         let line = |text: &str| Escaped(text).to_string().replace('\n', " ");
         write!(f, "{}: error[{}]: {}", line(&self.place.to_string()), self.code, line(&self.message))?;
         if let Some(help) = &self.help {
@@ -76,7 +76,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Every problem found in a graph, in the order of their places. Never empty when it is an error.
+/// Every problem found in a graph, sorted by place. Never empty when it is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -86,20 +86,20 @@ impl Problems {
         self.0.push(problem);
     }
 
-    /// True when nothing is wrong.
+    /// Returns true if there are no problems.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `Ok(value)` when nothing is wrong.
+    /// Returns `Ok(value)` if there are no problems.
     ///
     /// # Errors
-    /// Itself, sorted by place, when something is.
+    /// The problems, sorted by place.
     pub fn into_result<T>(self, value: T) -> Result<T, Problems> {
         if self.is_empty() { Ok(value) } else { Err(self.sorted()) }
     }
 
-    /// By place, each once.
+    /// Sorts by place and removes duplicates.
     pub(crate) fn sorted(mut self) -> Problems {
         self.0.sort_by(|a, b| a.place.cmp(&b.place).then(a.code.cmp(b.code)));
         self.0.dedup();
@@ -121,7 +121,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// What a node finds wrong while planning; the engine turns its field names into places in the graph file.
+/// Problems that a node finds while planning; the engine maps its field names to places in the graph file.
 ///
 /// ```
 /// use limen::node::PlanErrors;
@@ -148,7 +148,7 @@ pub(crate) enum At {
 }
 
 impl FieldError {
-    /// Adds the way out.
+    /// Adds a way out.
     pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
         self
@@ -156,27 +156,27 @@ impl FieldError {
 }
 
 impl PlanErrors {
-    /// Something wrong with the node as a whole.
+    /// Adds a problem with the node as a whole.
     pub fn node(&mut self, message: impl Into<String>) -> &mut FieldError {
         self.add(At::Node, message.into())
     }
 
-    /// Something wrong with a field of the node's config, named as in `batch.max` or `range[1]`.
+    /// Adds a problem with a field of the node's config, named as in `batch.max` or `range[1]`.
     pub fn at(&mut self, field: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
         self.add(At::Field(field.into()), message.into())
     }
 
-    /// Something wrong with what an input port is connected to.
+    /// Adds a problem with the connection of an input port.
     pub fn input(&mut self, port: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
         self.add(At::Input(port.into()), message.into())
     }
 
-    /// Adds what others found.
+    /// Appends all problems of `others`.
     pub fn append(&mut self, mut others: PlanErrors) {
         self.0.append(&mut others.0);
     }
 
-    /// What is wrong, one sentence each, without the places.
+    /// Returns the messages, one sentence each, without the places.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|error| error.message.as_str())
     }
@@ -187,23 +187,23 @@ impl PlanErrors {
         &mut self.0[last]
     }
 
-    /// `Ok(value)` when nothing is wrong.
+    /// Returns `Ok(value)` if there are no problems.
     ///
     /// # Errors
-    /// Itself, when something is.
+    /// The problems.
     pub fn into_result<T>(self, value: T) -> Result<T, PlanErrors> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
 }
 
-/// Whether a terminal acts on a character instead of showing it: control characters, and those that turn the direction of
-/// the text around them or end its line.
+/// Returns whether a terminal acts on a character instead of showing it: control characters, bidirectional controls and line
+/// separators.
 pub fn is_terminal_control(c: char) -> bool {
-    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+    let bidi = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || bidi || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// Writes text from files so that a terminal shows it and never obeys it.
+/// Text from files, displayed with terminal control characters escaped.
 pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Debug for Escaped<'_> {
@@ -226,12 +226,13 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Among more names than this, only those that begin alike are looked at: a graph of ten thousand nodes may have as many wrong names.
+/// Above this many names, only those of the same length and first letter are compared: a graph of ten thousand nodes may have as many
+/// wrong names.
 const MANY: usize = 256;
-/// So many names are listed where none is near.
+/// Most names listed when none is similar.
 const LISTED: usize = 16;
 
-/// The nearest of some names, for "did you mean"; none where none is near.
+/// Returns the name most similar to `name`, for "did you mean"; `None` if none is close enough.
 ///
 /// ```
 /// assert_eq!(limen::text::nearest("resise", ["argmax", "resize"]), Some("resize"));
@@ -246,7 +247,7 @@ pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone)
         .filter(alike)
         .take(MANY / 4)
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        // A name none of which is left is another name.
+        // A candidate that shares no letter is no typo.
         .filter(|(distance, candidate)| {
             *distance <= (candidate.len().min(name.len()) / 3).max(1) && *distance < name.len()
         })
@@ -254,7 +255,7 @@ pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone)
         .map(|(_, candidate)| candidate)
 }
 
-/// "did you mean `x`?", or the list of what there is.
+/// "did you mean `x`?", or a list of the candidates.
 pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(near) = nearest(name, among.clone()) {
         return format!("did you mean `{near}`?");

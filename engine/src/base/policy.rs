@@ -1,23 +1,23 @@
-//! Policies: what a graph file may ask of an edge, a node, a worker or a run. Plain data, which every folder may name. A node's
-//! and an edge's are one struct each, from the file to the stage.
+//! Policies: what a graph file may set for an edge, a node, a worker or a run. Plain data that every folder may use. A node's and an
+//! edge's policies are one struct each, from the file to the stage.
 
 use crate::base::unit::{Bytes, Span};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What happens when a message finds its edge full.
+/// What happens to a message when its edge is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
     /// The producer is not called until there is room. Nothing is lost.
     #[default]
     Block,
-    /// The message that found no room is counted lost.
+    /// The new message is dropped and counted as lost.
     DropNewest,
-    /// The oldest message is counted lost and makes room.
+    /// The oldest message is dropped and counted as lost.
     DropOldest,
-    /// One fresh message; the one it supersedes is counted.
+    /// The edge holds one message; a newer one supersedes it, which is counted.
     Latest,
     /// The producing node fails.
     Fail,
@@ -35,28 +35,28 @@ impl WhenFull {
         }
     }
 
-    /// Whether messages can be lost on a healthy edge.
+    /// Returns whether messages can be lost while all nodes are healthy.
     pub fn is_lossy(self) -> bool {
         matches!(self, WhenFull::DropNewest | WhenFull::DropOldest | WhenFull::Latest)
     }
 }
 
-/// Which messages of several inputs are taken together, or which is taken next.
+/// Which messages of several inputs are taken together (joins), or which is taken next (merges).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JoinPolicy {
-    /// Of a join: those of one sequence; of a merge: whatever has come, in turn.
+    /// Join: messages of the same sequence number. Merge: whatever has arrived, round robin.
     #[default]
     Zip,
-    /// Of a join: those that began within a time of each other.
+    /// Join: messages whose times lie within a window.
     ByTime,
-    /// Of a join: the newest of each input.
+    /// Join: the newest message of each input.
     Sample,
-    /// Of a merge: one of each input after the other, however long that takes.
+    /// Merge: one message of each input in turn, waiting as long as necessary.
     InTurn,
-    /// Of a merge: the one that began first, once every input has one.
+    /// Merge: the message with the oldest time, once every input has one.
     OldestFirst,
-    /// Of a merge: the first input that has one, in the order of the graph.
+    /// Merge: the first input that has a message, in the order of the graph.
     Priority,
 }
 
@@ -73,25 +73,25 @@ impl JoinPolicy {
         }
     }
 
-    /// Whether it says which message of several inputs is taken next, and not which are taken together.
+    /// Returns whether this is a policy of merges, not of joins.
     pub(crate) fn merges(self) -> bool {
         matches!(self, JoinPolicy::InTurn | JoinPolicy::OldestFirst | JoinPolicy::Priority)
     }
 }
 
-/// Which message of an input is taken for a moment, of a join by time.
+/// Which message of an input a join by time takes for a given moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pick {
-    /// The one that began nearest to it.
+    /// The one nearest in time.
     #[default]
     Nearest,
-    /// The first within the window, as soon as there is one.
+    /// The first within the window, as soon as it arrives.
     Oldest,
     /// The last within the window.
     Newest,
-    /// Between the last before it and the first after it, element by element, what lies at the moment on the line between them.
-    /// Of tensors of `f32` or `f64`, with an `anchor`.
+    /// Linear interpolation, element by element, between the last message before the moment and the first after it.
+    /// Needs tensors of `f32` or `f64`, and an `anchor`.
     Interpolate,
 }
 
@@ -113,31 +113,31 @@ pub(crate) struct JoinSpec {
     /// Which messages are taken together, or which is taken next.
     #[serde(default)]
     pub(crate) policy: JoinPolicy,
-    /// Unmatched messages one input may pile up while a partner is missing.
+    /// Most unmatched messages an input may queue while a partner is missing.
     pub(crate) patience: Option<usize>,
-    /// By time: how far from the moment a message may have begun.
+    /// `by_time`: the largest distance in time from the moment.
     pub(crate) within: Option<Span>,
-    /// How long a message that others may still overtake is held back.
+    /// How long a message is held back while an earlier one may still arrive.
     pub(crate) hold: Option<Span>,
     /// The input whose messages are each taken with the newest of the others.
     pub(crate) trigger: Option<String>,
-    /// By time: which message of an input is taken for a moment.
+    /// `by_time`: which message of an input is taken for a moment.
     pub(crate) pick: Option<Pick>,
-    /// By time: the input that sets the moments.
+    /// `by_time`: the input whose messages set the moments.
     pub(crate) anchor: Option<String>,
 }
 
-/// How much a message matters beside others. Only edges with marks or lanes ask.
+/// How important a message is. Only edges with watermarks or lanes use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Qos {
-    /// As usual.
+    /// The default.
     #[default]
     Normal,
-    /// Taken beyond soft marks, and before others where an edge has a lane for it.
+    /// Passes the soft watermark, and is taken first where an edge has a lane for urgent messages.
     Urgent,
-    /// Lost first: never evicts anything, nor passes a soft mark of an edge that may lose messages.
+    /// Dropped first: never evicts a message, and does not pass the soft watermark of a lossy edge.
     Background,
 }
 
@@ -152,16 +152,15 @@ impl Qos {
     }
 }
 
-/// How times of a source's own clock become times of the run's.
+/// How a source's timestamps are converted to the run's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ClockOffset {
-    /// They are.
+    /// They are already on the run's clock.
     #[default]
     None,
-    /// So much is to be added, ns.
+    /// Adds a fixed offset, ns.
     By(i64),
-    /// By how much they were behind at least, lately: a message that took no time to get here is taken to have been among
-    /// the last ones.
+    /// Adds the smallest recent difference between arrival and timestamp, assuming that some recent message arrived without delay.
     Auto,
 }
 
@@ -172,11 +171,11 @@ pub enum OnError {
     /// The run drains and ends with exit code 1.
     #[default]
     Stop,
-    /// The call's inputs count as failed; the node goes on.
+    /// The call's inputs count as failed; the node continues.
     Skip,
-    /// The node is taken out; the rest goes on.
+    /// The node is removed; the rest of the graph continues.
     Detach,
-    /// The call's inputs count as failed; the node is built again, after a while, and goes on.
+    /// The call's inputs count as failed; the node is rebuilt after a backoff and continues.
     Restart,
 }
 
@@ -191,22 +190,22 @@ impl OnError {
         }
     }
 
-    /// Whether a failed call is all that is lost.
+    /// Returns whether the node continues after a failed call.
     pub(crate) fn goes_on(self) -> bool {
         matches!(self, OnError::Skip | OnError::Restart)
     }
 }
 
-/// What becomes of a message that misses its path's deadline. A miss at the sink is counted in any case.
+/// What happens to a message that misses its path's deadline. A miss at the sink is always counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnMiss {
-    /// It is late, and that is all.
+    /// Only counted.
     #[default]
     Count,
-    /// It is lost (`expired`) at the next node, once no sink it can reach would get it in time.
+    /// The message is dropped (`expired`) at the next node once it can no longer reach any sink in time.
     Drop,
-    /// As `drop`, and whatever waits at that node with it is lost too (`superseded`), but the newest.
+    /// As `drop`; older messages waiting at that node are dropped too (`superseded`), except the newest.
     SkipToLatest,
     /// A miss at the sink ends the run, with exit code 1.
     Stop,
@@ -224,14 +223,14 @@ impl OnMiss {
     }
 }
 
-/// What follows when an input is silent for longer than `expect_every`. It is counted in any case.
+/// What happens when an input is silent for longer than `expect_every`. A gap is always counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnGap {
-    /// Nothing else.
+    /// Only counted.
     #[default]
     Count,
-    /// The node is told to forget what it saw.
+    /// The node's state is reset.
     Reset,
     /// The run drains and ends with exit code 1.
     Stop,
@@ -251,13 +250,13 @@ impl OnGap {
 /// `on_error: { restart: { max: 3, backoff: 100ms, within: 1min } }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct RestartSpec {
-    /// How often.
+    /// Most restarts.
     #[serde(default = "RestartSpec::default_max")]
     pub(crate) max: u32,
-    /// How long after a failure it is built again; twice as long after each further one.
+    /// Backoff before the first restart; it doubles with each further failure.
     #[serde(default = "RestartSpec::default_backoff")]
     pub(crate) backoff: Span,
-    /// Failures longer ago than this are forgotten; none without.
+    /// Failures longer ago than this are forgotten; without it, none is.
     pub(crate) within: Option<Span>,
 }
 
@@ -284,34 +283,34 @@ pub(crate) struct FaultSpec {
     pub(crate) panic_at: Option<u64>,
     /// This call returns an error.
     pub(crate) error_at: Option<u64>,
-    /// Every so-many-th call returns an error.
+    /// Every call whose number is a multiple of this returns an error.
     pub(crate) error_every: Option<u64>,
     /// This call never returns.
     pub(crate) hang_at: Option<u64>,
-    /// Every call takes so much longer.
+    /// Delays every call.
     pub(crate) delay: Option<Span>,
-    /// With `delay`: every call takes longer by a time drawn from between them.
+    /// With `delay`: the delay of each call is drawn between the two.
     pub(crate) delay_to: Option<Span>,
-    /// The part of messages that is lost before the node gets them, 0 to 1.
+    /// The fraction of messages dropped before the node gets them, 0 to 1.
     #[serde(default)]
     pub(crate) drop: f64,
-    /// The part of calls whose messages are sent twice, 0 to 1.
+    /// The fraction of calls whose messages are sent twice, 0 to 1.
     #[serde(default)]
     pub(crate) duplicate: f64,
-    /// What is drawn is drawn from it.
+    /// The seed of all random draws.
     #[serde(default)]
     pub(crate) seed: u64,
 }
 
 impl FaultSpec {
-    /// What is wrong with it, if anything, and what would be right.
-    pub(crate) fn wrong(&self) -> Option<(&'static str, &'static str)> {
+    /// Returns what is wrong with it, if anything, and a way out.
+    pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let calls = [self.panic_at, self.error_at, self.error_every, self.hang_at];
-        let is_part = |p: f64| (0.0..=1.0).contains(&p);
+        let is_fraction = |p: f64| (0.0..=1.0).contains(&p);
         if calls.contains(&Some(0)) {
-            Some(("calls count from 1, there is none numbered 0", "write 1 for the first call"))
-        } else if !is_part(self.drop) || !is_part(self.duplicate) {
-            Some(("`drop` and `duplicate` are parts of the whole, from 0 to 1", "write `0.05` for one in twenty"))
+            Some(("calls count from 1; there is no call 0", "write 1 for the first call"))
+        } else if !is_fraction(self.drop) || !is_fraction(self.duplicate) {
+            Some(("`drop` and `duplicate` are fractions from 0 to 1", "write `0.05` for one in twenty"))
         } else if self.delay_to.is_some_and(|to| self.delay.is_none_or(|from| to.0 < from.0)) {
             Some(("`delay_to` without a shorter `delay`", "write `delay: 1ms, delay_to: 5ms`"))
         } else {
@@ -320,90 +319,88 @@ impl FaultSpec {
     }
 }
 
-/// What a graph file asks of a node: read with the file, checked while planning, and moved whole into the node's stage. Whoever
-/// acts on a part of it reads it from here.
+/// What a graph file sets for a node: parsed with the file, checked while planning, and moved whole into the node's stage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodePolicy {
     /// What happens when a call fails.
     pub(crate) on_error: OnError,
-    /// With `on_error: restart`: how often, and how soon.
+    /// With `on_error: restart`: how often and how soon.
     pub(crate) restart: RestartSpec,
-    /// How long a call may take.
+    /// Longest time a call may take.
     pub(crate) budget: Option<Span>,
-    /// What goes wrong on purpose.
+    /// Faults injected on purpose.
     pub(crate) fault: Option<FaultSpec>,
-    /// What of several inputs is taken together.
+    /// How messages of several inputs are combined.
     pub(crate) join: Option<JoinSpec>,
-    /// How much what a source begins matters.
+    /// The importance of messages that a source begins.
     pub(crate) qos: Option<Qos>,
-    /// How a source's times become times of the run's clock.
+    /// How a source's timestamps are converted to the run's clock.
     pub(crate) clock: ClockOffset,
 }
 
 impl NodePolicy {
-    /// How long a call may take, ns.
+    /// Longest time a call may take, ns.
     pub(crate) fn budget_ns(&self) -> Option<u64> {
         self.budget.map(Span::as_nanos)
     }
 
-    /// Whether it has faults planted for which this holds.
-    pub(crate) fn is_planted(&self, with: impl FnOnce(&FaultSpec) -> bool) -> bool {
+    /// Returns whether faults are injected that satisfy `with`.
+    pub(crate) fn has_fault(&self, with: impl FnOnce(&FaultSpec) -> bool) -> bool {
         self.fault.as_ref().is_some_and(with)
     }
 }
 
-/// What a graph file asks of an edge, written at its consumer: read with the file, checked while planning, and moved whole into the
-/// edge's ends and its consumer's stage.
+/// What a graph file sets for an edge, written at its consumer: parsed with the file, checked while planning, and moved whole into
+/// the edge's endpoints and its consumer's stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EdgePolicy {
     /// What happens when it is full.
     pub(crate) when_full: WhenFull,
-    /// Messages it holds, where the graph says so.
+    /// Messages it holds, if the graph sets it.
     pub(crate) capacity: Option<usize>,
-    /// Messages from which it is between its marks.
+    /// The soft watermark, in messages.
     pub(crate) soft_capacity: Option<usize>,
-    /// Bytes that it holds, in messages that have not been taken.
+    /// Most bytes it holds, in messages that have not been taken.
     pub(crate) max_bytes: Option<Bytes>,
-    /// Bytes from which it is between its marks.
+    /// The soft watermark, in bytes.
     pub(crate) soft_bytes: Option<Bytes>,
-    /// Whether `drop_oldest` evicts one message for each that comes between the marks; it does not without.
+    /// Whether `drop_oldest` evicts one message for each that arrives above the soft watermark; by default it does not.
     pub(crate) soft_evict: Option<bool>,
-    /// Urgent messages that a lane of their own holds; there is none without.
+    /// Capacity of the lane for urgent messages; without it there is no lane.
     pub(crate) urgent_capacity: Option<usize>,
-    /// The greatest age at which a message may begin a call.
+    /// The greatest age at which a message may enter a call.
     pub(crate) max_age: Option<Span>,
-    /// The longest silence.
+    /// The longest silence that is no gap.
     pub(crate) expect_every: Option<Span>,
-    /// What follows a longer one.
+    /// What happens after a longer silence.
     pub(crate) on_gap: OnGap,
 }
 
 impl EdgePolicy {
-    /// Whether messages are looked at one by one.
-    pub(crate) fn looks(&self) -> bool {
+    /// Returns whether every message is checked on its way, by watermarks, bytes or lanes.
+    pub(crate) fn checks_each_message(&self) -> bool {
         self.soft_capacity.is_some() || self.max_bytes.is_some() || self.lane() > 0
     }
 
-    /// Places in the lane of urgent messages; 0 where there is none.
+    /// Capacity of the lane for urgent messages; 0 if there is none.
     #[inline]
     pub(crate) fn lane(&self) -> usize {
         self.urgent_capacity.unwrap_or(0)
     }
 }
 
-/// Which passes are recorded.
+/// Which bursts are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Telemetry {
-    /// Sixteen bursts after idleness, then one in sixteen until there is nothing to do again; every burst where they follow
-    /// each other by 20 µs or more.
+    /// Sixteen bursts after idling, then one in sixteen until the source idles again; every burst if bursts are 20 µs or more apart.
     #[default]
     Auto,
-    /// Everything.
+    /// Every burst.
     Full,
     /// One burst in sixteen.
     Sampled,
-    /// Nothing; counters and laws stay exact.
+    /// None; counters and the laws stay exact.
     Off,
 }
 
@@ -411,9 +408,9 @@ pub enum Telemetry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
-    /// Never sleeps. For a core of its own.
+    /// Never sleeps. For a dedicated core.
     Spin,
-    /// Spins when the next message is expected sooner than a wake would take, sleeps otherwise.
+    /// Spins if the next message is expected before a sleeping worker would be awake; sleeps otherwise.
     #[default]
     Adaptive,
     /// Sleeps as soon as there is nothing to do.
@@ -431,16 +428,16 @@ impl Wait {
     }
 }
 
-/// Which of the stages that share a core is turned next.
+/// Which of the stages that share a core gets the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
-    /// One after the other, in the order of the graph.
+    /// Round robin, in the order of the graph.
     #[default]
     RoundRobin,
-    /// The one whose next message is due first, by the deadlines of `paths` and of messages.
+    /// The stage whose next message has the earliest deadline, by `paths` and deadlines of messages.
     Deadline,
-    /// Those whose outputs have room first, each as long as it has work and room.
+    /// Stages whose outputs have room first, each for as long as it has work and room.
     Throughput,
 }
 
@@ -458,21 +455,21 @@ impl Schedule {
 /// A policy of the kernel's real-time scheduler: `{ policy: fifo, priority: 40 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 pub struct RealTime {
-    /// Which.
+    /// The policy.
     #[serde(default)]
     pub policy: RtPolicy,
-    /// From 1 to 99; whatever has more runs first.
+    /// From 1 to 99; a higher priority runs first.
     pub priority: u8,
 }
 
-/// What happens among threads of one real-time priority.
+/// How threads of the same real-time priority share a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RtPolicy {
-    /// Each runs until it waits.
+    /// Each runs until it blocks.
     #[default]
     Fifo,
-    /// They take turns.
+    /// Round robin by time slices.
     Rr,
 }
 
@@ -486,19 +483,19 @@ impl std::fmt::Display for RealTime {
     }
 }
 
-/// How the models of a graph are tried before it starts. The engine hands this to the kinds that run models
+/// How the models of a graph are tried before it starts. The engine passes this to the kinds that run models
 /// ([`Planning::trials`](crate::node::Planning::trials)); it starts no process itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trials {
-    /// The program that is started for each trial. By default the one that runs now, where it answers trials.
+    /// The program started for each trial. Default: the current program, if it handles trials.
     pub program: Option<PathBuf>,
-    /// Whether models are tried in this process, which ends with a model that ends its process.
+    /// Whether models are tried in this process. A model that crashes then crashes this process.
     pub here: bool,
-    /// Most memory of a trial, in bytes, beyond what the program takes by itself. By default it follows from the model's size, as
-    /// the other two do.
+    /// Memory limit of a trial, in bytes, beyond what the program itself uses. The default follows from the model's size, as for the
+    /// other two limits.
     pub memory: Option<u64>,
-    /// Most processor time of a trial, in whole seconds, rounded up.
+    /// Limit of processor time of a trial, rounded up to whole seconds.
     pub cpu: Option<Duration>,
-    /// When a trial that has not ended is ended.
+    /// Limit of wall-clock time of a trial.
     pub wall: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! Quantities as a graph file writes them: `10ms`, `4MiB`, `30Hz`. Every one carries its unit.
+//! Quantities as a graph file writes them: `10ms`, `4MiB`, `30Hz`. Each has a unit.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
@@ -42,7 +42,7 @@ macro_rules! quantity {
     };
 }
 
-/// A length of time, written `10ms`, `1.5s`, `20us`, `2h`. At most about 584 years.
+/// A duration, written `10ms`, `1.5s`, `20us`, `2h`. At most about 584 years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -61,14 +61,14 @@ impl Span {
 }
 
 fn parse_span(text: &str) -> Option<Duration> {
-    // humantime takes `M` for months: nobody means that in a graph file.
+    // humantime reads `M` as months, which no graph file means.
     if text.contains('M') || !text.contains(char::is_alphabetic) {
         return None;
     }
     humantime::parse_duration(text).ok()
 }
 
-/// A length of time that may be negative, ns, written `3ms`, `+3ms`, `-250us`.
+/// A signed duration in ns, written `3ms`, `+3ms`, `-250us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Offset(pub i64);
 
@@ -116,7 +116,7 @@ pub struct Rate(pub f64);
 quantity!(Rate, parse_rate, "a rate with its unit, such as `30Hz`", r"^\s*[0-9.]+\s*(mHz|Hz|kHz|MHz)\s*$");
 
 impl Rate {
-    /// The time from one event to the next, in nanoseconds.
+    /// Returns the time between two events, in nanoseconds.
     pub fn period_ns(self) -> f64 {
         1e9 / self.0
     }
@@ -133,11 +133,11 @@ fn parse_rate(text: &str) -> Option<f64> {
         _ => return None,
     };
     let value = text[..split].parse::<f64>().ok()? * scale;
-    // Slower than once in a few centuries would overflow the period; faster than the clock's tick means nothing.
+    // A lower rate would overflow the period; a higher one exceeds the clock's resolution.
     (1e-9..=1e9).contains(&value).then_some(value)
 }
 
-/// A time as a person reads it: `850 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
+/// Formats a time for people: `850 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
 pub fn show_ns(ns: u64) -> String {
     let n = ns as f64;
     match ns {
@@ -148,7 +148,7 @@ pub fn show_ns(ns: u64) -> String {
     }
 }
 
-/// A number of bytes as a person reads it: `512 B`, `64.0 KiB`, `1.50 MiB`.
+/// Formats a number of bytes for people: `512 B`, `64.0 KiB`, `1.50 MiB`.
 pub fn show_bytes(bytes: u64) -> String {
     let b = bytes as f64;
     match bytes {
@@ -159,7 +159,7 @@ pub fn show_bytes(bytes: u64) -> String {
     }
 }
 
-/// Three significant digits below a thousand.
+/// Formats with three significant digits below a thousand.
 fn three(value: f64) -> String {
     if value < 10.0 {
         format!("{value:.2}")
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_quantity_carries_its_unit() {
+    fn a_quantity_without_its_unit_is_refused() {
         let span = |t: &str| t.parse::<Span>().ok().map(Span::as_nanos);
         for (text, ns) in [
             ("10ms", Some(10_000_000)),

@@ -119,7 +119,7 @@ impl RunCells {
 }
 
 pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T>, Rx<T>) {
-    if params.policy.looks() {
+    if params.policy.checks_each_message() {
         let lanes = Lanes::new(params);
         let tx = Tx::new(params.clone(), TxKind::Looking(lanes.clone(), true));
         return (tx, Rx::new(params.clone(), RxKind::Looking(lanes)));

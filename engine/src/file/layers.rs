@@ -11,7 +11,7 @@ mod merge;
 mod subgraph;
 mod variable;
 
-use crate::base::document::{Key, Tree, Value, Word};
+use crate::base::document::{Key, Substituted, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::host::files::InputFile;
 use crate::host::folders::Folders;
@@ -232,7 +232,7 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
             Err(problem) => return wrong(problem.message, "write one map or list, such as `{ from: camera }`"),
         },
         false if matches!(text.trim(), "" | "~") => Value::Null,
-        false => Value::Word(Word::new(text.into(), None)),
+        false => Value::Substituted(Substituted::new(text.into(), None)),
     };
     place_all(&mut value, &place);
     let steps: Vec<&str> = path.split(['.', '[']).map(|step| step.trim_end_matches(']')).collect();

@@ -516,7 +516,7 @@ impl Reader<'_> {
 
     fn fault(&mut self, tree: &Tree) -> Option<FaultSpec> {
         let fault: Option<FaultSpec> = tree.read(self.problems);
-        if let Some((message, help)) = fault.as_ref().and_then(FaultSpec::wrong) {
+        if let Some((message, help)) = fault.as_ref().and_then(FaultSpec::problem) {
             self.wrong("E0138", &tree.place, message, help);
         }
         fault

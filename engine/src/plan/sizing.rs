@@ -182,7 +182,7 @@ impl Planner<'_> {
             let (mut node, mut port) = (edge.from, edge.from_port);
             let exclusive = loop {
                 let out = &nodes[node].outputs[port];
-                let duplicates = nodes[node].policy().is_planted(|fault| fault.duplicate > 0.0);
+                let duplicates = nodes[node].policy().has_fault(|fault| fault.duplicate > 0.0);
                 if out.edges.len() > 1 || out.rows > 1 || duplicates {
                     break false;
                 }
@@ -421,7 +421,7 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
             found.insert(Loss::Edge(at));
         }
         let from = edges[at].from;
-        let drops = nodes[from].policy().is_planted(|fault| fault.drop > 0.0);
+        let drops = nodes[from].policy().has_fault(|fault| fault.drop > 0.0);
         let gives_up = !nodes[from].stage.rules.deadlines.is_empty();
         let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
         let routes = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().routes);
@@ -429,7 +429,7 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
         let parts = matches!(nodes[from].stage.rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample);
         let waits = nodes[from].stage.rule.patience.is_some() || parts;
         let out = &nodes[from].outputs[edges[at].from_port];
-        let duplicates = nodes[from].policy().is_planted(|fault| fault.duplicate > 0.0);
+        let duplicates = nodes[from].policy().has_fault(|fault| fault.duplicate > 0.0);
         let many = merges_streams(&nodes[from]) || makes_many(&nodes[from], out) || duplicates;
         if many || nodes[from].policy().on_error.goes_on() || waits || drops || gives_up || (selects && !routes) {
             found.insert(Loss::Node(from));
@@ -507,7 +507,7 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
 fn edge_bytes(edge: &EdgePlan, consumer: &NodePlan) -> usize {
     let (message, run) = (edge.ty.message, size_of::<Run>());
     let EdgePlan { capacity, policy, buffer, .. } = edge;
-    let (places, each, buffers) = if edge.crossing || policy.looks() {
+    let (places, each, buffers) = if edge.crossing || policy.checks_each_message() {
         // A ring of messages and one of runs, or a queue of both, whose places have numbers; what the producer fills and the consumer
         // empties lie beside it.
         (capacity + policy.lane(), message + run + size_of::<usize>(), 2)

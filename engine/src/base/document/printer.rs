@@ -1,11 +1,11 @@
-//! A tree as YAML text, each value with a word on where it came from if that is asked for.
+//! Prints a tree as YAML text, optionally with the place of each value as a comment.
 
-use super::{Tree, Value, Word};
+use super::{Substituted, Tree, Value};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_saphyr::Commented;
 
-/// What is printed.
+/// A tree to print, with or without places.
 #[derive(Clone, Copy)]
 struct Printed<'a> {
     tree: &'a Tree,
@@ -44,11 +44,11 @@ impl Serialize for Scalar<'_> {
                 _ => serializer.serialize_i128(*i),
             },
             Value::Float(x) => serializer.serialize_f64(*x),
-            // What the file gets from outside is read from there again.
-            Value::Word(Word { written: Some(written), .. }) => serializer.serialize_str(written),
-            Value::Word(word) => match word.settled() {
+            // A secret is printed as its variable, so that it is looked up again.
+            Value::Substituted(Substituted { written: Some(written), .. }) => serializer.serialize_str(written),
+            Value::Substituted(word) => match word.settled() {
                 Some(value) => Scalar(&value).serialize(serializer),
-                // Nobody asked yet which of them it is: a default of no variable is a word again.
+                // Still ambiguous: printed as a variable with only a default, which stays ambiguous.
                 None => serializer.serialize_str(&format!("${{:-{}}}", word.text)),
             },
             Value::Text(text) => serializer.serialize_str(&escaped(text)),
@@ -57,26 +57,26 @@ impl Serialize for Scalar<'_> {
     }
 }
 
-/// Text that would be read as a variable, so that it is not.
+/// Escapes text that would be read as a variable.
 fn escaped(text: &str) -> String {
     text.replace("${", "$${")
 }
 
 impl Tree {
-    /// What a program's value is in YAML.
+    /// Converts a program's value to a tree.
     pub(crate) fn of(value: &impl Serialize) -> Result<Tree, String> {
         let text = serde_saphyr::to_string(value).map_err(|error| error.to_string())?;
         Tree::parse(&text, "<graph>").map_err(|problem| problem.message)
     }
 
-    /// As YAML; with `places`, each value's place beside it as a comment.
+    /// Converts to YAML; with `places`, each value's place follows it as a comment.
     pub(crate) fn to_yaml(&self, places: bool) -> String {
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
         let mut text = String::new();
         let printed = Printed { tree: self, places };
         match serde_saphyr::to_fmt_writer_with_options(&mut text, &printed, options) {
             Ok(()) => text,
-            // Maps with names as keys, lists and scalars are YAML always.
+            // Maps with names as keys, lists and scalars always convert.
             Err(error) => format!("# {error}\n"),
         }
     }

@@ -1,4 +1,4 @@
-//! A tree as serde reads it: typed values, every unknown key, and the place of whatever is wrong.
+//! A tree as a serde deserializer: typed values, every unknown key, and the place of every wrong value.
 
 use super::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, suggest};
@@ -7,17 +7,17 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
-/// Why a tree cannot be read as a type.
+/// The reason that a tree cannot be read as a type.
 #[derive(Debug, Default)]
 pub(super) struct ReadError {
     pub(super) place: Option<Place>,
     pub(super) message: String,
     pub(super) help: Option<String>,
-    /// The field that is missing, where that is what is wrong.
+    /// The missing field, if that is the error.
     pub(super) missing: Option<&'static str>,
-    /// It follows from another error, which was reported.
+    /// A consequence of another error that was reported.
     pub(super) is_known: bool,
-    /// What it is about was set aside: reading again goes on behind it.
+    /// The wrong value was set aside: the next pass continues after it.
     pub(super) is_set_aside: bool,
 }
 
@@ -59,7 +59,7 @@ impl de::Error for ReadError {
             "a boolean" => "`true` or `false`",
             other => other,
         };
-        // Which unit was meant, only the writer knows; that one is missing is plain.
+        // The right unit cannot be guessed, so several are suggested.
         let units = match expected.split(" with").next() {
             Some("a time") => ["ms", "us", "s"].as_slice(),
             Some("a rate") => &["Hz"],
@@ -93,7 +93,7 @@ impl de::Error for ReadError {
     }
 }
 
-/// What serde expects, lists called so.
+/// Describes what serde expects, with arrays and tuples called lists.
 fn expected_in_words(expected: &dyn de::Expected) -> String {
     let text = expected.to_string();
     let list = ["an array of length ", "a tuple of size "].iter().find_map(|words| text.strip_prefix(words));
@@ -104,15 +104,14 @@ fn expected_in_words(expected: &dyn de::Expected) -> String {
     }
 }
 
-/// What was found while a tree was read, if need be several times: serde stops at the first value that is wrong, which is then
-/// set aside.
+/// What was found over all passes: serde stops at the first wrong value, which is set aside before the next pass.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Unknown keys.
     pub(super) unknown: RefCell<Vec<Problem>>,
     /// Maps whose unknown keys were reported.
     looked_at: RefCell<HashSet<*const Tree>>,
-    /// Values that were reported.
+    /// Wrong values that were reported.
     aside: RefCell<HashSet<*const Tree>>,
 }
 
@@ -121,7 +120,7 @@ impl Findings {
         self.aside.borrow().contains(&std::ptr::from_ref(tree))
     }
 
-    /// Whether something in it was set aside.
+    /// Returns whether a value inside it was set aside.
     fn is_reduced(&self, tree: &Tree) -> bool {
         !self.aside.borrow().is_empty()
             && match &tree.value {
@@ -132,7 +131,7 @@ impl Findings {
     }
 }
 
-/// Reads a [`Tree`] as a serde deserializer, remembering the place of what it is at.
+/// A serde deserializer over a [`Tree`] that adds places to errors.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     tree: &'a Tree,
@@ -148,7 +147,7 @@ impl<'a> Reader<'a> {
         Reader { tree, ..self }
     }
 
-    /// Puts the place of this value on an error that has none yet.
+    /// Gives an error without a place the place of this value.
     fn placed<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
         result.map_err(|mut e| {
             if e.place.is_none() {
@@ -181,13 +180,15 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
             Value::Int(i) => visit_int(*i, visitor),
             Value::Float(x) => visitor.visit_f64(*x),
             Value::Text(t) => visitor.visit_str(t),
-            Value::Word(word) => match word.value() {
+            Value::Substituted(word) => match word.value() {
                 Value::Null => visitor.visit_unit(),
                 Value::Bool(b) => visitor.visit_bool(b),
                 Value::Int(i) => visit_int(i, visitor),
                 Value::Float(x) => visitor.visit_f64(x),
                 Value::Text(text) => visitor.visit_string(text),
-                Value::Word(_) | Value::List(_) | Value::Map(_) => unreachable!("a word is one scalar"),
+                Value::Substituted(_) | Value::List(_) | Value::Map(_) => {
+                    unreachable!("a substituted value is a scalar")
+                }
             },
             Value::List(items) => visitor.visit_seq(Items { reader: self, items: items.iter() }),
             Value::Map(entries) => {
@@ -200,7 +201,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
     fn deserialize_option<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.tree.value {
             Value::Null => visitor.visit_none(),
-            Value::Word(word) if word.is_nothing() => visitor.visit_none(),
+            Value::Substituted(word) if word.is_nothing() => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -213,7 +214,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
     ) -> Result<V::Value, ReadError> {
         let result = match &self.tree.value {
             Value::Map(entries) => {
-                // All of them now: the first wrong value would end the reading.
+                // All unknown keys now: reading ends at the first wrong value.
                 let is_new = self.findings.looked_at.borrow_mut().insert(self.tree);
                 for (key, _) in entries.iter().filter(|(key, _)| is_new && !fields.contains(&key.name.as_str())) {
                     let problem = Problem::new("E0103", key.place.clone(), format!("unknown key `{}`", key.name))
@@ -222,7 +223,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
                 }
                 visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: entries.iter(), value: None })
             }
-            // A config left out is an empty one.
+            // A missing config is an empty one.
             Value::Null => {
                 visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: [].iter(), value: None })
             }
@@ -245,7 +246,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
             Value::Text(name) => {
                 visitor.visit_enum(Variant { reader: self, name, place: &self.tree.place, value: None })
             }
-            Value::Word(word) => {
+            Value::Substituted(word) => {
                 let name = word.text();
                 visitor.visit_enum(Variant { reader: self, name, place: &self.tree.place, value: None })
             }
@@ -282,14 +283,14 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
                 help: Some("put it in quotes if text is meant".into()),
                 ..ReadError::default()
             }),
-            Value::Word(word) => self.placed(visitor.visit_str(word.text())),
+            Value::Substituted(word) => self.placed(visitor.visit_str(word.text())),
             _ => self.deserialize_any(visitor),
         }
     }
 
     fn deserialize_str<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.tree.value {
-            Value::Word(word) => self.placed(visitor.visit_str(word.text())),
+            Value::Substituted(word) => self.placed(visitor.visit_str(word.text())),
             _ => self.deserialize_any(visitor),
         }
     }
@@ -352,7 +353,7 @@ impl<'de> de::MapAccess<'de> for Entries<'_> {
     }
 }
 
-/// A name that stands alone, or as the only key of a map.
+/// A variant: a name alone, or the only key of a map.
 struct Variant<'a> {
     reader: Reader<'a>,
     name: &'a str,
@@ -361,11 +362,11 @@ struct Variant<'a> {
 }
 
 impl<'a> Variant<'a> {
-    /// Reads what belongs to the name, at its own place.
+    /// Reads the value of the variant.
     fn value(self) -> Result<Reader<'a>, ReadError> {
         let missing = || ReadError {
             place: Some(self.place.clone()),
-            message: format!("`{}` alone says too little", self.name),
+            message: format!("`{}` needs a value", self.name),
             help: Some(format!("write `{{ {}: … }}`", self.name)),
             ..ReadError::default()
         };

@@ -106,7 +106,7 @@ impl Common {
         let Links { counts, live, judged, behind } = links;
         let policy = Box::new(std::mem::take(&mut plan.policy));
         let rules = std::mem::take(&mut plan.rules);
-        let is_filtered = !rules.is_empty() || policy.is_planted(|fault| fault.drop > 0.0);
+        let is_filtered = !rules.is_empty() || policy.has_fault(|fault| fault.drop > 0.0);
         let filter =
             is_filtered.then(|| Box::new(DeadlineFilter::new(rules, plan.buffer, judged, behind, plan.traced)));
         Common {

@@ -4,7 +4,7 @@
 //! it is.
 
 use super::{Budget, Layers};
-use crate::base::document::{Tree, Value, Word};
+use crate::base::document::{Substituted, Tree, Value};
 use crate::base::error::{Place, Problem, Problems};
 use std::collections::BTreeMap;
 
@@ -38,10 +38,10 @@ impl<'a> Variables<'a> {
             Value::Map(entries) => {
                 entries.iter_mut().for_each(|(_, value)| self.put_into(value, parameters, problems));
             }
-            Value::Text(_) | Value::Word(_) => {
+            Value::Text(_) | Value::Substituted(_) => {
                 let (text, is_word) = match &tree.value {
-                    Value::Word(word) if word.written().is_some() => return,
-                    Value::Word(word) => (word.characters(), true),
+                    Value::Substituted(word) if word.written().is_some() => return,
+                    Value::Substituted(word) => (word.characters(), true),
                     Value::Text(text) => (text.as_str(), false),
                     _ => return,
                 };
@@ -59,7 +59,7 @@ impl<'a> Variables<'a> {
                     Ok(filled) if filled.changed || is_word => {
                         self.budget.allows(filled.text.len() / 64, &tree.place, problems);
                         let written = filled.hidden.then_some(filled.written);
-                        tree.value = Value::Word(Word::new(filled.text, written));
+                        tree.value = Value::Substituted(Substituted::new(filled.text, written));
                     }
                     Ok(filled) => tree.value = Value::Text(filled.text),
                     Err((message, help)) => {
@@ -122,7 +122,7 @@ impl<'a> Variables<'a> {
         if let Some(parameter) = parameters.get(name) {
             return match &parameter.value {
                 Value::Text(text) => Ok((text.clone(), None)),
-                Value::Word(word) => Ok((word.characters().to_string(), word.written().map(str::to_string))),
+                Value::Substituted(word) => Ok((word.characters().to_string(), word.written().map(str::to_string))),
                 Value::Int(n) => Ok((n.to_string(), None)),
                 Value::Float(x) => Ok((x.to_string(), None)),
                 Value::Bool(b) => Ok((b.to_string(), None)),
