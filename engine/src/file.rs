@@ -1,4 +1,4 @@
-//! What a graph file says: one flat tree of what was laid over it, and its structure. A graph that a program builds is one, too.
+//! What a graph file says: the flat tree after all layers, and its structure. Graphs built by a program take the same way.
 
 pub(crate) mod builder;
 pub(crate) mod layers;

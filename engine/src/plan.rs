@@ -1,7 +1,7 @@
-//! What a graph means: kinds resolved, ports typed, shapes inferred, cores given, pools sized, memory bounded.
+//! What a graph means: kinds resolved, ports typed, shapes inferred, nodes placed on cores, pools sized, memory bounded.
 //!
-//! Planning opens no device and starts no thread. It goes on after a problem as far as it can, and answers with every
-//! problem it found. Where a node goes is `place`'s business.
+//! Planning opens no device and starts no thread. It continues after a problem as far as possible and reports every problem
+//! it found. `place` assigns nodes to cores.
 
 mod check;
 mod connection;
@@ -35,24 +35,24 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a program may ask for beyond the graph file. The defaults are the graph file's own.
+/// Settings of a program beyond the graph file. The defaults are the graph file's own.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// CPUs of the run, by the kernel's numbers; all that the process may use by default.
+    /// CPUs of the run, by the kernel's numbers; by default all that the process may use.
     pub cpus: Option<Vec<usize>>,
     /// Most calls of each source.
     pub frames: Option<u64>,
-    /// How long histograms are not kept.
+    /// How long no histograms are recorded after the start.
     pub warmup: Option<Duration>,
-    /// What is recorded.
+    /// What the ledger records.
     pub telemetry: Option<Telemetry>,
-    /// Whether a refusal by the system ends the run.
+    /// Whether a request that the system refuses (pinning, real time, locked memory) ends the run.
     pub strict: Option<bool>,
-    /// Whether the graph may ask for real-time threads.
+    /// Whether the graph may use real-time threads.
     pub allow_rt: bool,
-    /// Whether the graph may listen where other machines reach it.
+    /// Whether the graph may listen on addresses that other machines can reach.
     pub allow_public: bool,
-    /// Where the graph's output files go instead of into its own folder.
+    /// The folder for the graph's output files, instead of the graph's own.
     pub out: Option<PathBuf>,
     /// How models are tried before the graph starts.
     pub trials: Trials,
@@ -73,7 +73,7 @@ pub struct Plan {
     pub(crate) stop: Duration,
     pub(crate) start: Duration,
     pub(crate) watchdog: Duration,
-    /// The part of an edge's messages that may be lost in a second without a word.
+    /// The fraction of an edge's messages that may be lost in a second without an event.
     pub(crate) drops_above: f64,
     pub(crate) warmup: Duration,
     pub(crate) telemetry: Telemetry,
@@ -87,40 +87,40 @@ pub struct NodePlan {
     pub name: String,
     /// Its kind.
     pub kind: String,
-    /// What it does in the graph.
+    /// Its role in the graph.
     pub role: Role,
-    /// How long a call takes, roughly.
+    /// A rough estimate of how long a call takes.
     pub cost: Cost,
     /// Index of its worker.
     pub worker: usize,
     /// Why it runs there.
     pub why: Placement,
-    /// Output ports: name, spec, slots of the pool (0 where the port has none), bytes of the pool.
+    /// Output ports.
     pub outputs: Vec<OutputPlan>,
-    /// What the node itself says in plans.
+    /// Remarks of the node, shown in plans.
     pub notes: Vec<String>,
-    /// What nobody who runs the graph may miss.
+    /// Remarks of the node that every user of the graph has to see.
     pub notices: Vec<String>,
-    /// Whether it is a source that never ends by itself.
+    /// Whether it is a source without an end of its own.
     pub endless: bool,
-    /// How many messages it begins before it ends, where that is known.
+    /// How many messages a source begins before it ends, if known.
     pub total: Option<u64>,
-    /// What may be changed while it runs.
+    /// The settings that can be changed while it runs.
     pub settings: Vec<Setting>,
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
     pub(crate) planned: Option<Box<dyn PlannedNode>>,
     pub(crate) in_edges: Vec<usize>,
     pub(crate) copies: Option<usize>,
-    /// By input: slots and bytes of the pool of its interpolated messages; empty where none are.
+    /// By input: slots and bytes of the pool of its interpolated messages; empty if there are none.
     pub(crate) blends: Vec<(usize, usize)>,
     pub(crate) reached_by: Vec<usize>,
     pub(crate) blocking: bool,
-    /// Threads that it starts for its calls.
+    /// Threads it starts for its calls.
     pub(crate) helpers: usize,
-    /// What its stage is told.
+    /// The parameters of its stage.
     pub(crate) stage: StagePlan,
-    /// The sources behind what it takes whose origins are not told, and the node from which on nothing tells them.
-    pub(crate) untold: BTreeMap<u16, usize>,
+    /// Sources that reach it but whose origins are no longer tracked, each with the node where tracking ends.
+    pub(crate) untracked: BTreeMap<u16, usize>,
 }
 
 /// An output port of a plan.
@@ -128,18 +128,18 @@ pub struct NodePlan {
 pub struct OutputPlan {
     /// Its name.
     pub name: String,
-    /// What it gives.
+    /// The type of its messages.
     pub spec: Option<PortSpec>,
-    /// Slots of its pool; 0 where it has none.
+    /// Slots of its pool; 0 if it has none.
     pub slots: usize,
     /// Bytes of its pool.
     pub bytes: usize,
     pub(crate) emits: usize,
     pub(crate) rows: usize,
-    /// Its buffers never leave the node's thread.
+    /// Whether its buffers never leave the node's thread.
     pub(crate) stays: bool,
     pub(crate) edges: Vec<usize>,
-    /// The sources whose origins are kept beside each message; none where its header says it all.
+    /// The sources whose origins are stored beside each message; empty if the header suffices.
     pub(crate) origins: Vec<u16>,
 }
 
@@ -152,20 +152,20 @@ pub struct EdgePlan {
     pub to_name: String,
     /// Messages it holds.
     pub capacity: usize,
-    /// Whether it goes from one thread to another.
+    /// Whether producer and consumer run on different threads.
     pub crossing: bool,
-    /// What travels.
+    /// The type of its messages.
     pub spec: Option<PortSpec>,
     pub(crate) from: usize,
     pub(crate) from_port: usize,
     pub(crate) to: usize,
     pub(crate) ty: PortType,
     pub(crate) buffer: usize,
-    /// What the graph file asks of it.
+    /// The edge's policy in the graph file.
     pub(crate) policy: EdgePolicy,
     /// Bytes of its largest message.
     pub(crate) largest: u64,
-    /// Another input of its consumer sets the moment: what comes here and finds no partner is thinned, not lost.
+    /// Another input of its consumer sets the moment: messages here without a partner are thinned, not lost.
     pub(crate) thins: bool,
 }
 
@@ -175,8 +175,7 @@ impl EdgePlan {
         self.policy.when_full
     }
 
-    /// Whether the graph says how many messages it holds, or that is what the bytes of a message and the threads on both sides
-    /// suggest.
+    /// Returns whether the graph file sets the capacity; otherwise it follows from the size of a message and the threads of both nodes.
     pub fn is_capacity_written(&self) -> bool {
         self.policy.capacity.is_some()
     }
@@ -189,36 +188,36 @@ pub struct PathPlan {
     pub from: String,
     /// The sink.
     pub to: String,
-    /// End-to-end latency that is still good, ns.
+    /// Longest end-to-end latency that meets the deadline, ns.
     pub deadline: Option<u64>,
-    /// What becomes of a message that misses it.
+    /// What happens to a message that misses it.
     pub on_miss: OnMiss,
-    /// The node behind which nothing tells any more when the source began a message: the path is not measured, and its
+    /// The node behind which the origin of the source's messages is no longer tracked: the path is not measured, and its
     /// deadline not judged.
     pub untold_behind: Option<String>,
 }
 
-/// Bytes the engine will take, known before anything starts.
+/// Bytes the engine will allocate, known before anything starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Tensor pools.
     pub pools: usize,
-    /// Rings and buffers of edges, and what stages keep messages in on their way from one to the next.
+    /// Rings and buffers of edges, and the buffers of stages.
     pub edges: usize,
-    /// What nodes take for themselves, as far as they say ([`Ports::memory`](crate::node::Ports::memory)).
+    /// Memory of nodes, as far as they declare it ([`Ports::memory`](crate::node::Ports::memory)).
     pub nodes: usize,
     /// Histograms.
     pub histograms: usize,
-    /// Copies of histograms for who asks while the graph runs: one of every worker's, and what it was compared with.
+    /// Copies of histograms for queries while the graph runs: for each worker the latest and the one before.
     pub windows: usize,
-    /// Events that wait to be read.
+    /// The queue of events.
     pub events: usize,
-    /// The most that was allowed.
+    /// The limit.
     pub limit: usize,
 }
 
 impl Memory {
-    /// Everything.
+    /// Returns the sum of all parts, without the limit.
     pub fn total(&self) -> usize {
         let Memory { pools, edges, nodes, histograms, windows, events, limit: _ } = *self;
         [pools, edges, nodes, histograms, windows, events].into_iter().fold(0, usize::saturating_add)
@@ -232,23 +231,23 @@ impl std::fmt::Debug for Plan {
 }
 
 impl NodePlan {
-    /// What happens when a call fails.
+    /// Returns what happens when a call fails.
     pub fn on_error(&self) -> OnError {
         self.stage.policy.on_error
     }
 
-    /// What the graph file asks of it.
+    /// Returns the node's policy in the graph file.
     pub(crate) fn policy(&self) -> &NodePolicy {
         &self.stage.policy
     }
 
-    /// Whether messages that a call takes together may have begun at different times: those of one number of one source have not.
+    /// Returns whether messages taken together in a call can have different origin times. Those of one sequence of one source cannot.
     pub(crate) fn has_skew(&self) -> bool {
         let takes_together = self.in_edges.len() > 1 && !self.merges();
         takes_together && (self.stage.rule.policy != JoinPolicy::Zip || self.stage.sources.len() > 1)
     }
 
-    /// Whether a call gets a message of one input instead of one of each.
+    /// Returns whether a call takes a message of one input instead of one of each.
     pub(crate) fn merges(&self) -> bool {
         self.planned.as_ref().is_some_and(|planned| planned.merges())
     }
@@ -269,11 +268,11 @@ impl Plan {
         Plan::with_options(spec, registry, &Options::default())
     }
 
-    /// Reads a graph file, lays over it what is to be laid over it, and plans it.
+    /// Reads a graph file, applies its layers, and plans it.
     ///
     /// # Errors
-    /// Every problem. Where only values are wrong, the graph is planned with their defaults to find what else is; where nodes or
-    /// connections cannot be told, what is wrong with the configs of those that can is among them all the same.
+    /// Every problem. If only values are wrong, the graph is planned with their defaults to find further problems. If nodes or
+    /// connections are wrong, the configs of all nodes whose kinds are known are still checked.
     pub fn from_file(
         path: impl AsRef<Path>,
         layers: &Layers,
@@ -298,13 +297,13 @@ impl Plan {
         Err(Spec::settle(problems))
     }
 
-    /// Plans a graph with what the command line asks for.
+    /// Plans a graph with the program's settings.
     ///
     /// # Errors
     /// Every problem of the graph.
     pub fn with_options(spec: Spec, registry: &Registry, options: &Options) -> Result<Plan, Problems> {
         let mut spec = spec;
-        // Ten thousand nodes as a tree are some megabytes, and planning needs some of its own.
+        // The tree of ten thousand nodes takes some megabytes, and planning needs memory of its own.
         spec.forget_tree();
         // Another plan of the same graph may read other files.
         spec.folders.read = spec.folders.read.detached();
@@ -314,53 +313,53 @@ impl Plan {
         Planner { spec: &spec, registry, options, problems: Problems::default(), effort: effort::Effort::new() }.plan()
     }
 
-    /// The graph's name.
+    /// Returns the graph's name.
     pub fn graph(&self) -> &str {
         &self.graph
     }
 
-    /// Nodes in topological order.
+    /// Returns the nodes in topological order.
     pub fn nodes(&self) -> &[NodePlan] {
         &self.nodes
     }
 
-    /// Edges in the order of their consumers.
+    /// Returns the edges in the order of their consumers.
     pub fn edges(&self) -> &[EdgePlan] {
         &self.edges
     }
 
-    /// Threads: one for each core that is used, then helpers.
+    /// Returns the threads: one for each core in use, then helpers.
     pub fn workers(&self) -> &[WorkerPlan] {
         &self.workers
     }
 
-    /// Paths with a deadline.
+    /// Returns the paths with a deadline.
     pub fn paths(&self) -> &[PathPlan] {
         &self.paths
     }
 
-    /// What is worth knowing before the run.
+    /// Returns remarks for the user before the run.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What the engine will allocate.
+    /// Returns the memory the engine will allocate.
     pub fn memory(&self) -> Memory {
         self.memory
     }
 
-    /// The path under which the graph reads a file, by whatever name it is asked for: one of its own files, an input or a model. What a
-    /// program writes beside the graph's own outputs should be none of these.
+    /// Returns the path under which the graph reads a file (one of its own files, an input or a model), whatever name `path` uses for it.
+    /// A program should not overwrite such a file.
     pub fn reads(&self, path: &Path) -> Option<PathBuf> {
         self.folders.read.find(path)
     }
 
-    /// The same of a file that is open.
+    /// Does the same for an open file.
     pub fn reads_open(&self, file: &impl AsFd) -> Option<PathBuf> {
         self.folders.read.find_open(file)
     }
 
-    /// The files that the graph's nodes write, as paths without links, each with the name of its node.
+    /// Returns the files the graph's nodes write, as paths without links, each with the name of its node.
     pub fn writes(&self) -> impl Iterator<Item = (&str, &Path)> {
         let claims = self.nodes.iter().filter_map(|node| Some((node, &node.planned.as_ref()?.ports().claims)));
         claims.flat_map(|(node, claims)| {

@@ -144,7 +144,11 @@ fn a_call_that_takes_too_long_is_named_while_it_lasts() {
     let is_named = |report: &Report| report.notes.iter().any(|note| note.contains("a call of `m` has been on its way"));
     let report = run(&text("20ms"));
     assert!(is_named(&report), "{:?}", report.notes);
-    assert!(report.notes.iter().any(|note| note.contains("threads of its own (2), which float")), "{:?}", report.notes);
+    assert!(
+        report.notes.iter().any(|note| note.contains("threads of its own (2), which are not pinned")),
+        "{:?}",
+        report.notes
+    );
     let calm = run(&text("10s"));
     assert_eq!((report.exit_code(), calm.exit_code(), is_named(&calm)), (0, 0, false));
 }

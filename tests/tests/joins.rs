@@ -314,7 +314,7 @@ fn a_router_sends_each_message_one_way() {
     let joined =
         format!("{graph}  j: {{ kind: pair, inputs: {{ a: a, b: r/few }} }}\n  w: {{ kind: collect, from: j }}\n");
     let problems = limen_tests::plan(&joined).expect_err("refused").to_string();
-    assert!(problems.contains("`r` may let messages go"), "{problems}");
+    assert!(problems.contains("`r` may drop messages"), "{problems}");
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn what_cannot_be_synchronized_is_refused() {
     };
     for (inputs, join, expected) in [
         ("inputs: { x: a }", "", "one input has nothing"),
-        ("inputs: { x: a, y: b }", "", "`b` may let messages go"),
+        ("inputs: { x: a, y: b }", "", "`b` may drop messages"),
         ("inputs: { x: a, y: a }", ", join: { policy: in_turn }", "takes messages of all its inputs together"),
         ("inputs: { y: a, v: a }", "", "has no output `x`"),
     ] {

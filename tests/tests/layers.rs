@@ -92,7 +92,7 @@ fn settings_are_what_their_place_takes() {
 #[test]
 fn a_setting_that_sets_nothing_is_named() {
     for (setting, part) in [
-        ("nodes.a.core", "there is no `=`"),
+        ("nodes.a.core", "has no `=`"),
         ("nodes..core=1", "is not a path"),
         ("nodes.a.kind.core=1", "there is `numbers`, which has no `core`"),
         ("nodes.b.from={ from: a", "not readable as YAML"),
@@ -249,14 +249,14 @@ fn what_is_wrong_with_a_subgraph_is_named() {
     };
     for (from, to, start, part) in [
         ("subgraph: pair", "subgraph: pare", "g.yaml:20:21: error[E0153]", "there are: `eye`, `pair`"),
-        ("a: { subgraph: eye", "a: { subgraph: pair", "g.yaml:15:22: error[E0153]", "within itself"),
+        ("a: { subgraph: eye", "a: { subgraph: pair", "g.yaml:15:22: error[E0153]", "contains itself"),
         (
             "config: { count: 10 } }",
             "}\n  z: { subgraph: eye, from: source, config: { stap: 2 } }",
             "g.yaml:20:47: error[E0154]",
             "`step`",
         ),
-        ("parameters: { step: 1 }", "parameters: { step: ~ }", "g.yaml:15:7: error[E0154]", "does not give `step`"),
+        ("parameters: { step: 1 }", "parameters: { step: ~ }", "g.yaml:15:7: error[E0154]", "does not set `step`"),
         ("inputs: { in: a/out }", "inputs: { inn: a/out }", "g.yaml:16:7: error[E0155]", "nothing is connected"),
         ("from: inputs }", "from: inputs/other }", "g.yaml:15:33: error[E0155]", "has no input `other`"),
         ("outputs: { out: b }", "outputs: { out: c }", "g.yaml:13:21: error[E0155]", "no node `c`"),
@@ -288,7 +288,7 @@ fn what_is_wrong_with_a_subgraph_is_named() {
         }
     }
     bomb += "nodes: { x: { subgraph: s6 } }\n";
-    assert!(problems(&bomb, &Layers::default())[0].contains("unfolds to more than 20000 nodes"));
+    assert!(problems(&bomb, &Layers::default())[0].contains("expands to more than 20000 nodes"));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn includes_stay_in_the_folder_and_end() {
         ("fifo.yaml", "graph.yaml:2:11: error[E0148]", "not a regular file"),
         ("/dev/zero", "graph.yaml:2:11: error[E0148]", "leaves the graph's folder"),
         ("self.yaml", "self.yaml:2:11: error[E0148]", "includes itself"),
-        ("twice.yaml", "graph.yaml:4:3: error[E0149]", "`a` is in nodes already"),
+        ("twice.yaml", "graph.yaml:4:3: error[E0149]", "`a` is already in nodes"),
         ("broken.yaml", "broken.yaml:", "not readable as YAML"),
         ("colour.yaml", "colour.yaml:1:1: error[E0103]", "unknown key `colour`"),
         ("many.yaml", "many.yaml:1:", "more than 64 files"),
@@ -384,7 +384,7 @@ fn a_small_file_does_not_become_a_mountain() {
         "1, ".repeat(10_000),
         (0..1000).map(|i| format!("  n{i}: {{ kind: numbers }}\n")).collect::<String>()
     );
-    for (text, part) in [(parameter, "half a million"), (long, "more than 64 KiB"), (defaults, "half a million")] {
+    for (text, part) in [(parameter, "half a million"), (long, "exceeds 64 KiB"), (defaults, "half a million")] {
         let found = problems(&text, &Layers::default());
         assert!(found.iter().any(|f| f.contains(part)), "{part}: {}", found[0]);
     }

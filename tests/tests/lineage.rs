@@ -177,7 +177,7 @@ fn a_path_that_nothing_tells_of_is_listed_as_not_judged() {
          z: {{ kind: collect, from: r/all }}\n{PATHS}"
     );
     let notes = plan(&graph).expect("plans").notes().join("\n");
-    assert!(notes.contains("`b` to `z` is not judged: what `r` sends does not tell when `b` began it"), "{notes}");
+    assert!(notes.contains("`b` to `z` is not judged: messages from `r` do not carry the origin of `b`"), "{notes}");
     let report = ran(&graph);
     assert_eq!((deadline(&report, "a").judged, deadline(&report, "a").untold_behind.as_deref()), (64, None));
     assert_eq!((deadline(&report, "b").judged, deadline(&report, "b").untold_behind.as_deref()), (0, Some("r")));

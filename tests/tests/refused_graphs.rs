@@ -166,7 +166,7 @@ fn joins_of_what_may_be_lost() {
          q: { kind: pair, join: { patience: 4 }, inputs: { a: a, b: t } }\n  \
          p: { kind: pair, inputs: { a: a, b: s } }\n  r: { kind: pair, inputs: { a: q, b: a } }\n  \
          c: { kind: collect, from: p }\n  d: { kind: collect, from: r }\n",
-        &[("7:3 E0134", "`s` skips what it fails on"), ("8:3 E0134", "`q` gives up partners")],
+        &[("7:3 E0134", "`s` skips messages it fails on"), ("8:3 E0134", "`q` stops waiting for partners")],
     );
 }
 
@@ -188,7 +188,7 @@ fn joins_by_time_of_streams_of_their_own_may_lose() {
     assert!(limen_tests::plan(&graph("g", other)).is_ok());
     check(&graph("{ from: a, when_full: latest }", ""), &[("6:3 E0134", "may lose messages")]);
     let other = "  q: { kind: collect, inputs: { x: o, y: o } }\n";
-    check(&graph("g", other), &[("6:3 E0134", "`g` may let messages go")]);
+    check(&graph("g", other), &[("6:3 E0134", "`g` may drop messages")]);
 }
 
 /// Found by seeds: what comes more than once fills the edges, and its partner's way leads through them.
@@ -199,7 +199,7 @@ fn joins_of_what_becomes_more() {
          t: { kind: step, from: a }\n  m: { kind: merge, inputs: { x: a, y: t } }\n  p: { kind: pair, inputs: { a: a, b: s } }\n  \
          q: { kind: pair, inputs: { a: m, b: a } }\n  r: { kind: pair, inputs: { a: m, b: m } }\n  c: { kind: collect, from: p }\n  \
          d: { kind: collect, from: q }\n  e: { kind: collect, from: r }\n",
-        &[("7:3 E0134", "`s` makes several messages of one"), ("8:3 E0134", "`m` puts several streams together")],
+        &[("7:3 E0134", "`s` makes several messages from one"), ("8:3 E0134", "`m` merges several streams")],
     );
 }
 
@@ -219,7 +219,7 @@ fn faults_and_deadlines() {
             ("5:39 E0138", "fractions from 0 to 1"),
             ("6:41 E0103", "did you mean `hang_at`?"),
             ("7:39 E0138", "`delay_to` without"),
-            ("9:5 E0118", "without a deadline to miss"),
+            ("9:5 E0118", "without a deadline"),
             ("10:47 E0104", "`explode` is not one of"),
         ],
     );
@@ -227,8 +227,8 @@ fn faults_and_deadlines() {
         "version: 1\nnodes:\n  a: { kind: numbers, fault: { drop: 0.1 } }\n  \
          b: { kind: collect, from: a, fault: { duplicate: 1 } }\n",
         &[
-            ("3:30 E0138", "a source's messages cannot be lost before there are any"),
-            ("4:39 E0138", "only what a source or a transform sends"),
+            ("3:30 E0138", "a source takes no messages that `drop` could lose"),
+            ("4:39 E0138", "only messages of a source or a transform"),
         ],
     );
 }
@@ -271,19 +271,15 @@ fn joins_that_cannot_be_meant() {
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate } }",
             "5:50 E0139",
-            "`pick: interpolate` without the moments",
+            "`pick: interpolate` needs an `anchor`",
         ),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate, anchor: a } }",
             "5:50 E0139",
-            "`b` cannot be interpolated: u64[] is no `f32`",
+            "`b` cannot be interpolated: u64[] is not `f32`",
         ),
         ("m: { kind: step, from: a, join: { patience: 1 } }", "5:35 E0139", "`join` with one input"),
-        (
-            "m: { kind: merge, inputs: { x: a, y: a }, join: { policy: in_turn } }",
-            "5:3 E0134",
-            "more than one comes from `a`",
-        ),
+        ("m: { kind: merge, inputs: { x: a, y: a }, join: { policy: in_turn } }", "5:3 E0134", "several come from `a`"),
     ] {
         check(&graph(node), &[(place, part)]);
     }
@@ -295,11 +291,11 @@ fn marks_that_cannot_be_meant() {
         format!("version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: {{ from: a, {edge} }} }}\n")
     };
     check(&graph("soft_capacity: 9, capacity: 4"), &[("4:55 E0133", "above the edge's capacity of 4")]);
-    check(&graph("soft_bytes: 9B"), &[("4:52 E0133", "counts only below a hard one")]);
-    check(&graph("soft_bytes: 9B, max_bytes: 8B"), &[("4:52 E0133", "the soft mark is above the hard one")]);
+    check(&graph("soft_bytes: 9B"), &[("4:52 E0133", "needs a hard one")]);
+    check(&graph("soft_bytes: 9B, max_bytes: 8B"), &[("4:52 E0133", "the soft watermark is above the hard one")]);
     check(&graph("soft_evict: true, soft_capacity: 2"), &[("4:52 E0133", "only `drop_oldest` evicts")]);
     check(&graph("when_full: latest, max_bytes: 8B"), &[("4:70 E0133", "holds one message")]);
-    check(&graph("max_bytes: 0B"), &[("4:51 E0133", "nothing could ever pass")]);
+    check(&graph("max_bytes: 0B"), &[("4:51 E0133", "no message could ever pass")]);
     check(&graph("max_bytes: 8"), &[("4:51 E0104", "not a size with its unit")]);
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: split, config: { times: 8 }, from: a }\n  \
@@ -309,7 +305,7 @@ fn marks_that_cannot_be_meant() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers, qos: urgent }\n  b: { kind: step, from: a, qos: normal, clock: { offset: auto } }\n  \
          c: { kind: pair, inputs: { a: a, b: { from: b, urgent_capacity: 4 } } }\n  d: { kind: collect, from: c }\n",
-        &[("4:34 E0144", "`b` is no source"), ("4:49 E0144", "`b` is no source"), ("5:3 E0134", "overtake")],
+        &[("4:34 E0144", "`b` is not a source"), ("4:49 E0144", "`b` is not a source"), ("5:3 E0134", "overtake")],
     );
 }
 
@@ -317,7 +313,7 @@ fn marks_that_cannot_be_meant() {
 fn restarts_clocks_and_cores() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers, on_error: { restart: { max: 0 } } }\n  b: { kind: collect, from: a, on_error: { retry: 3 } }\n",
-        &[("3:33 E0106", "never restarted"), ("4:44 E0103", "unknown key `retry`")],
+        &[("3:33 E0106", "never restarts"), ("4:44 E0103", "unknown key `retry`")],
     );
     check(
         "version: 1\nnodes:\n  a: { kind: numbers, clock: { offset: 3 } }\n  b: { kind: collect, from: a }\ncores: { 0: { rt: { priority: 100 }, schedule: fair } }\n",
@@ -334,7 +330,7 @@ fn restarts_clocks_and_cores() {
     );
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  c: { kind: csv, config: { path: x.csv }, inputs: { n: a }, on_error: restart }\n",
-        &[("4:3 E0147", "begin anew")],
+        &[("4:3 E0147", "each restart would overwrite")],
     );
 }
 
@@ -392,7 +388,7 @@ fn a_helper_thread_runs_on_the_core_of_its_node() {
     assert_eq!(of("c"), ("limen-c".into(), false, true, "park", true));
     let b = plan.nodes().iter().find(|node| node.name == "b").unwrap();
     assert_eq!(plan.workers()[b.worker].cpu(), Some(cpu));
-    check(&graph("spin", ""), &[("4:3 E0142", "the core it was given spins")]);
+    check(&graph("spin", ""), &[("4:3 E0142", "but a worker spins on its core")]);
     // The core's real-time policy is the helper's too.
     let spec = Spec::from_text(&graph("park", ", rt: { priority: 40 }"), "test.yaml").unwrap();
     let options = Options { allow_rt: true, ..Options::default() };
@@ -411,7 +407,7 @@ fn a_sampling_node_on_one_branch_of_a_join() {
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n  \
          s: { kind: pair, inputs: { a: a, b: b }, join: { policy: sample, trigger: a } }\n  \
          c: { kind: collect, inputs: { x: a, y: s } }\n",
-        &[("6:3 E0134", "`s` samples, and lets go what comes before the first of its other inputs")],
+        &[("6:3 E0134", "`s` samples, and drops messages that arrive before the first of its other inputs")],
     );
 }
 
@@ -448,7 +444,7 @@ fn a_join_of_what_was_synchronized_out_of_step() {
         )
     };
     for policy in ["by_time, within: 1ms", "sample"] {
-        let why = "`s` sends on what it takes of each input by an output of its own, not in step";
+        let why = "`s` forwards each input by its own output, not in step";
         check(&graph(policy, ""), &[("6:3 E0134", why)]);
         assert!(limen_tests::plan(&graph(policy, ", join: { patience: 4 }")).is_ok(), "{policy}");
     }
@@ -460,7 +456,7 @@ fn a_deadline_that_makes_one_branch_of_a_join_give_up() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: step, from: a }\n  \
          c: { kind: collect, inputs: { x: a, y: b } }\npaths: [{ from: a, to: c, deadline: 1ms, on_miss: drop }]\n",
-        &[("5:3 E0134", "`b` may let messages go: a partner could be waited for for ever")],
+        &[("5:3 E0134", "`b` may drop messages: it could wait forever for a partner")],
     );
 }
 
@@ -470,7 +466,7 @@ fn deadlines_that_the_plan_itself_exceeds() {
         "version: 1\nnodes:\n  a: { kind: numbers }\n  d: { kind: delay, config: { by: 20ms }, from: a }\n  \
          s: { kind: step, from: d }\n  c: { kind: collect, from: s }\n  e: { kind: collect, from: a }\n\
          paths: [{ from: a, to: c, deadline: 19ms }, { from: a, to: e, deadline: 19ms }]\n",
-        &[("8:37 E0145", "takes 20.0 ms at least, because `d` waits")],
+        &[("8:37 E0145", "takes at least 20.0 ms, because `d` waits")],
     );
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n  \
@@ -492,7 +488,7 @@ fn deadlines_that_a_call_exceeds() {
     for mock in [", latency: 15ms", ", latency: 10ms, per_item: 5ms"] {
         check(
             &graph("", mock, "16ms"),
-            &[("7:37 E0145", "takes 17.0 ms at least, because `m` takes 15.0 ms a call, and the deadline is 16.0 ms")],
+            &[("7:37 E0145", "takes at least 17.0 ms, because `m` takes 15.0 ms a call, and the deadline is 16.0 ms")],
         );
     }
     // What a call may take is no certainty, but worth knowing.
@@ -504,7 +500,7 @@ fn deadlines_that_a_call_exceeds() {
     assert_eq!(
         notes(", budget: 9ms", "", "10ms"),
         [
-            "`a` to `c` may take 11.0 ms, because `m` may take 9.00 ms a call (`budget`), and the deadline is 10.0 ms: such messages miss it"
+            "`a` to `c` may take 11.0 ms, because `m` may take 9.00 ms a call (`budget`), and the deadline is 10.0 ms: slow messages will miss it"
         ]
     );
     assert_eq!(notes(", budget: 7ms", "", "10ms"), Vec::<String>::new());
@@ -547,7 +543,7 @@ fn streams_of_different_rates_by_number() {
     for (b, anchor, expected) in [("30Hz", "", 1), ("30Hz", ", anchor: y", 0), ("1kHz", "", 0)] {
         let join = format!(", join: {{ policy: by_time, within: 1ms{anchor} }}");
         let plan = limen_tests::plan(&graph(&timer("1kHz"), &camera(b), &join)).unwrap();
-        let said = "no input sets the moment: `a` begins one each 1.00 ms, `b` begins one each 33.3 ms";
+        let said = "without an `anchor`: `a` begins one each 1.00 ms, `b` begins one each 33.3 ms";
         assert_eq!(
             plan.notes().iter().filter(|note| note.contains(said)).count(),
             expected,
@@ -583,7 +579,7 @@ fn what_went_one_way_and_another_behind_a_join_by_time() {
     // What goes one way does not go the other, and what comes by neither could be waited for.
     check(
         &graph("{ to: all, when: '< 5' }, { to: rest, when: else }", "a: pair/all, b: pair/rest"),
-        &[("7:3 E0134", "`pair` may let messages go")],
+        &[("7:3 E0134", "`pair` may drop messages")],
     );
     check(
         &graph("{ to: all, when: else }", "a: imu, b: cam, c: copy"),
@@ -596,7 +592,7 @@ fn parts_of_nothing() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: step, from: a }\n  \
          g: { kind: gather, config: { max: 4 }, from: s }\n  t: { kind: trail, from: g }\n",
-        &[("5:3 E0146", "what comes from `a` was not taken apart")],
+        &[("5:3 E0146", "messages from `a` were not taken apart")],
     );
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: scatter, from: a }\n  t: { kind: trail, from: s }\n",
@@ -610,11 +606,11 @@ fn parts_of_nothing() {
     };
     check(
         &apart("  r: { kind: scatter, from: s }\n  t: { kind: trail, from: r }\n"),
-        &[("7:3 E0146", "takes parts apart that `s` has made")],
+        &[("7:3 E0146", "scatters parts that `s` made")],
     );
     check(
         &apart("  g: { kind: gather, config: { max: 2 }, from: s }\n  t: { kind: trail, from: g }\n"),
-        &[("7:30 E0146", "takes 2 parts, and `s` makes up to 3")],
+        &[("7:30 E0146", "takes 2 parts, but `s` makes up to 3")],
     );
 }
 
@@ -622,7 +618,7 @@ fn parts_of_nothing() {
 fn more_sources_than_there_are_numbers_for() {
     let nodes: String = (0..=1 << 16).map(|n| format!("  n{n}: {{ kind: numbers }}\n")).collect();
     let said = limen_tests::plan(&format!("version: 1\nnodes:\n{nodes}")).unwrap_err().to_string();
-    assert!(said.contains("error[E0158]") && said.contains("65537 sources, and may have 65536"), "{said}");
+    assert!(said.contains("error[E0158]") && said.contains("65537 sources; at most 65536"), "{said}");
 }
 
 /// The producer is not known yet when the consumer is planned.
@@ -667,7 +663,7 @@ fn a_graph_that_cannot_be_followed() {
         }
         text + &format!("  z: {{ kind: collect, from: n{count} }}\n")
     };
-    check(&joins(1500, ""), &[("- E0169", "write `join: { patience: 16 }` at its nodes with several inputs")]);
+    check(&joins(1500, ""), &[("- E0169", "write `join: { patience: 16 }` at nodes with several inputs")]);
     plan(&joins(1500, ", join: { patience: 16 }")).unwrap();
     let merges = |count: usize| {
         let mut text = "version: 1\nnodes:\n  n0: { kind: numbers }\n".to_string();
@@ -680,6 +676,6 @@ fn a_graph_that_cannot_be_followed() {
         }
         text + &format!("  z: {{ kind: collect, from: n{count} }}\n")
     };
-    check(&merges(2500), &[("- E0169", "let fewer of its nodes take from many sources")]);
+    check(&merges(2500), &[("- E0169", "let fewer nodes depend on many sources")]);
     plan(&merges(250)).unwrap();
 }

@@ -188,7 +188,11 @@ fn tables_fit_eighty_columns() {
 fn every_problem_is_said_and_counted() {
     let folder = Folder::with("problems", "version: 2\nnodes:\n  a: { kind: nul }\n  b: { kind: 'null', fro: a }\n");
     let ran = folder.run("graph.yaml");
-    ran.expect(2, "", "error[E0111]: version 2 is not known\n --> graph.yaml:1:10\n").expect(2, "", "1 | version: 2\n");
+    ran.expect(2, "", "error[E0111]: version 2 is not supported\n --> graph.yaml:1:10\n").expect(
+        2,
+        "",
+        "1 | version: 2\n",
+    );
     ran.expect(2, "", "\n\n3 problems; nothing was started\n");
     assert_eq!(ran.out, "");
     let json = folder.run("graph.yaml --json").json();
@@ -646,5 +650,5 @@ fn a_plan_that_the_process_has_no_addresses_for_is_refused() {
     let script = format!("ulimit -v 1500000; exec {} graph.yaml", env!("CARGO_BIN_EXE_limen-run"));
     let mut command = Command::new("sh");
     command.current_dir(&folder.0).args(["-c", &script]).stdin(Stdio::null());
-    Ran::from(command.output().unwrap()).expect(2, "", "more addresses: `ulimit -v`");
+    Ran::from(command.output().unwrap()).expect(2, "", "address space: `ulimit -v`");
 }

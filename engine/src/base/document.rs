@@ -92,7 +92,7 @@ impl Substituted {
     }
 
     /// Returns whether a plain scalar of the same text would be null, and if so records that it was read as that.
-    fn is_nothing(&self) -> bool {
+    fn is_null(&self) -> bool {
         self.plain() == Value::Null && self.value() == Value::Null
     }
 
@@ -201,7 +201,7 @@ impl Tree {
                     Some(l) if l.line() > 0 => Place { file, line: l.line(), column: l.column() },
                     _ => start,
                 };
-                let (message, help) = in_words(error.without_snippet());
+                let (message, help) = translate(error.without_snippet());
                 Err(Problem::new("E0102", place, format!("not readable as YAML: {message}")).help(help))
             }
         }
@@ -279,11 +279,13 @@ impl Tree {
     }
 
     /// Returns whether two trees have equal content, ignoring places.
-    pub(crate) fn says(&self, other: &Tree) -> bool {
+    pub(crate) fn has_same_content(&self, other: &Tree) -> bool {
         match (&self.value, &other.value) {
-            (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.says(b)),
+            (Value::List(a), Value::List(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.has_same_content(b))
+            }
             (Value::Map(a), Value::Map(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|((k, a), (l, b))| k.name == l.name && a.says(b))
+                a.len() == b.len() && a.iter().zip(b).all(|((k, a), (l, b))| k.name == l.name && a.has_same_content(b))
             }
             (a, b) => a.is_same(b),
         }
@@ -355,10 +357,10 @@ impl Tree {
 }
 
 /// Translates an error of the YAML library into a message and a way out, without its advice to Rust programmers.
-fn in_words(error: &serde_saphyr::Error) -> (String, &'static str) {
+fn translate(error: &serde_saphyr::Error) -> (String, &'static str) {
     use serde_saphyr::Error;
     let (message, help) = match error {
-        Error::AliasError { error, .. } => return in_words(error),
+        Error::AliasError { error, .. } => return translate(error),
         Error::NullIntoString { .. } | Error::InvalidCharNull { .. } => {
             ("a key has no name: it is empty, `null` or `~`", "give it a name; in quotes, `\"null\"` is one")
         }

@@ -1,5 +1,5 @@
-//! Graphs that a program makes. What is built is the YAML of a graph, and it is read as any other: nothing can be said here that a
-//! file cannot say, and the other way round.
+//! Graphs built by a program. The builder makes the YAML of a graph, which is read like any other: builder and file can express
+//! the same graphs.
 
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems};
@@ -7,7 +7,7 @@ use crate::base::policy::WhenFull;
 use crate::file::spec::Spec;
 use serde::Serialize;
 
-/// A graph in the making.
+/// A builder of a graph.
 ///
 /// ```
 /// use limen::{Connection, GraphBuilder, NodeBuilder, Spec};
@@ -24,21 +24,21 @@ use serde::Serialize;
 /// # Ok::<(), limen::Problems>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a graph is made by `build`"]
+#[must_use = "call `build` to make the graph"]
 pub struct GraphBuilder {
     map: Map,
     nodes: Map,
 }
 
-/// A node in the making: see [`GraphBuilder`].
+/// A builder of a node: see [`GraphBuilder`].
 #[derive(Clone, Debug)]
-#[must_use = "a node is added by `GraphBuilder::node`"]
+#[must_use = "add the node with `GraphBuilder::node`"]
 pub struct NodeBuilder {
     map: Map,
     inputs: Map,
 }
 
-/// A connection in the making: a node or `node/port`, and how the edge from there behaves.
+/// A builder of a connection: its origin, a node or `node/port`, and the policy of its edge.
 ///
 /// ```
 /// use limen::Connection;
@@ -47,17 +47,17 @@ pub struct NodeBuilder {
 /// # let _ = edge;
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a connection is given to `NodeBuilder::from` or `NodeBuilder::input`"]
+#[must_use = "pass the connection to `NodeBuilder::from` or `NodeBuilder::input`"]
 pub struct Connection(Map);
 
-/// The entries of a map, and what could not be written as YAML.
+/// The entries of a map, and the values that could not be converted to YAML.
 #[derive(Clone, Debug, Default)]
 struct Map {
     entries: Vec<(Key, Tree)>,
     problems: Vec<Problem>,
 }
 
-fn nowhere() -> Place {
+fn no_place() -> Place {
     Place { file: "<graph>".into(), line: 0, column: 0 }
 }
 
@@ -66,29 +66,29 @@ impl Map {
         match Tree::of(&value) {
             Ok(tree) => self.put(key, tree),
             Err(error) => {
-                let message = format!("`{key}` cannot be written as YAML: {error}");
+                let message = format!("`{key}` cannot be converted to YAML: {error}");
                 self.problems
-                    .push(Problem::new("E0104", nowhere(), message).help("give text, numbers, lists and maps"));
+                    .push(Problem::new("E0104", no_place(), message).help("use text, numbers, lists and maps"));
             }
         }
     }
 
-    /// Sets a key, in the place of an earlier value.
+    /// Sets a key, replacing an earlier value.
     fn put(&mut self, key: &str, tree: Tree) {
         match self.entries.iter_mut().find(|(known, _)| known.name == key) {
             Some((_, value)) => *value = tree,
-            None => self.entries.push((Key { place: nowhere(), name: key.into() }, tree)),
+            None => self.entries.push((Key { place: no_place(), name: key.into() }, tree)),
         }
     }
 
     fn put_map(&mut self, key: &str, mut map: Map) {
         self.problems.append(&mut map.problems);
-        self.put(key, Tree { place: nowhere(), value: Value::Map(map.entries) });
+        self.put(key, Tree { place: no_place(), value: Value::Map(map.entries) });
     }
 }
 
 impl GraphBuilder {
-    /// A graph of this name without nodes.
+    /// Creates a graph without nodes.
     pub fn new(name: &str) -> Self {
         let mut map = Map::default();
         map.set("version", 1);
@@ -96,7 +96,7 @@ impl GraphBuilder {
         GraphBuilder { map, nodes: Map::default() }
     }
 
-    /// Adds a node. One of the same name is replaced.
+    /// Adds a node, replacing one of the same name.
     pub fn node(mut self, name: &str, node: NodeBuilder) -> Self {
         let mut map = node.map;
         if !node.inputs.entries.is_empty() {
@@ -106,21 +106,21 @@ impl GraphBuilder {
         self
     }
 
-    /// Sets any other key of a graph: `run`, `cores`, `paths`, `defaults`, `subgraphs`, `profiles`.
+    /// Sets another key of the graph: `run`, `cores`, `paths`, `defaults`, `subgraphs`, `profiles`.
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         self.map.set(key, value);
         self
     }
 
-    /// The graph's file.
+    /// Returns the graph file.
     pub fn to_yaml(&self) -> String {
         self.tree().to_yaml(false)
     }
 
-    /// Reads what was built.
+    /// Reads the graph.
     ///
     /// # Errors
-    /// Every problem, as for a file; places are those of [`GraphBuilder::to_yaml`].
+    /// Every problem, as for a file; places refer to [`GraphBuilder::to_yaml`].
     pub fn build(self) -> Result<Spec, Problems> {
         let problems = [&self.map.problems[..], &self.nodes.problems[..]].concat();
         if problems.is_empty() { Spec::from_text(&self.to_yaml(), "<graph>") } else { Err(Problems(problems)) }
@@ -129,48 +129,48 @@ impl GraphBuilder {
     fn tree(&self) -> Tree {
         let mut map = self.map.clone();
         map.put_map("nodes", self.nodes.clone());
-        Tree { place: nowhere(), value: Value::Map(map.entries) }
+        Tree { place: no_place(), value: Value::Map(map.entries) }
     }
 }
 
 impl NodeBuilder {
-    /// A node of a kind.
+    /// Creates a node of a kind.
     pub fn new(kind: &str) -> Self {
         let mut map = Map::default();
         map.set("kind", kind);
         NodeBuilder { map, inputs: Map::default() }
     }
 
-    /// A node that is made of one of the graph's `subgraphs`.
+    /// Creates a node made from one of the graph's `subgraphs`.
     pub fn subgraph(name: &str) -> Self {
         let mut map = Map::default();
         map.set("subgraph", name);
         NodeBuilder { map, inputs: Map::default() }
     }
 
-    /// What the kind takes: a map, or a struct that serializes as one.
+    /// Sets the config of the kind: a map, or a struct that serializes as one.
     pub fn config(self, config: impl Serialize) -> Self {
         self.with("config", config)
     }
 
-    /// What its only input takes from.
+    /// Sets the origin of its only input.
     pub fn from(mut self, connection: impl Into<Connection>) -> Self {
         self.map.put_map("from", connection.into().0);
         self
     }
 
-    /// What one of its inputs takes from.
+    /// Sets the origin of one of its inputs.
     pub fn input(mut self, port: &str, connection: impl Into<Connection>) -> Self {
         self.inputs.put_map(port, connection.into().0);
         self
     }
 
-    /// The core of the run it is turned on.
+    /// Sets the core of the run on which it runs.
     pub fn core(self, core: usize) -> Self {
         self.with("core", core)
     }
 
-    /// Sets any other key of a node: `on_error`, `join`, `budget`, `fault`, `qos`, `clock`.
+    /// Sets another key of the node: `on_error`, `join`, `budget`, `fault`, `qos`, `clock`.
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         self.map.set(key, value);
         self
@@ -178,24 +178,24 @@ impl NodeBuilder {
 }
 
 impl Connection {
-    /// From `node` or `node/port`.
+    /// Creates a connection from `node` or `node/port`.
     pub fn new(from: &str) -> Self {
         let mut map = Map::default();
         map.set("from", from);
         Connection(map)
     }
 
-    /// Messages it holds.
+    /// Sets how many messages the edge holds.
     pub fn capacity(self, capacity: usize) -> Self {
         self.with("capacity", capacity)
     }
 
-    /// What happens when it is full.
+    /// Sets what happens when the edge is full.
     pub fn when_full(self, when_full: WhenFull) -> Self {
         self.with("when_full", when_full.name())
     }
 
-    /// Sets any other key of a connection, such as `max_age`.
+    /// Sets another key of the connection, such as `max_age`.
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         self.0.set(key, value);
         self

@@ -1,9 +1,9 @@
-//! What is laid over a graph file before it is read: included files, a profile, overlays, settings, defaults and subgraphs,
-//! down to one flat tree in which every value still knows where it was written.
+//! The layers of a graph file: included files, a profile, overlays, settings, defaults and subgraphs, merged into one flat tree
+//! in which every value has its place.
 //!
-//! Later layers win: the file over what it includes, the chosen profile over the file, overlays over that in their order,
-//! settings over all. Defaults fill what nobody wrote. Variables are put in before subgraphs are unfolded. Knows trees and files; what a
-//! key means is the spec's business.
+//! Later layers win: the file over its includes, the chosen profile over the file, overlays over that in their order, settings
+//! over all. Defaults fill missing keys. Variables are substituted before subgraphs are expanded. This folder knows trees and files;
+//! the meaning of keys is up to `spec`.
 
 mod defaults;
 mod include;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use subgraph::Expectation;
 
-/// What is laid over a graph file when it is read.
+/// The layers applied to a graph file.
 ///
 /// ```
 /// use limen::{Layers, Spec};
@@ -34,45 +34,45 @@ pub(crate) use subgraph::Expectation;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
-    /// Which of the graph's `profiles` applies.
+    /// The profile to apply, one of the graph's `profiles`.
     pub profile: Option<String>,
-    /// Files whose keys are laid over the graph's, in this order.
+    /// Overlay files, applied in this order.
     pub overlays: Vec<PathBuf>,
-    /// `path=value`, such as `nodes.camera.config.rate=30Hz`, over everything else.
+    /// Settings `path=value`, such as `nodes.camera.config.rate=30Hz`, applied last.
     pub set: Vec<String>,
-    /// Values for `${NAME}`; they go before the environment's.
+    /// Values for `${NAME}`; they take precedence over the environment.
     pub variables: BTreeMap<String, String>,
-    /// Names of environment variables, besides `LIMEN_*`, that the graph may read. Those listed are shown by [`Spec::to_yaml`],
+    /// Names of environment variables, besides `LIMEN_*`, that the graph may read. [`Spec::to_yaml`] shows the values of listed variables;
     /// others stay `${NAME}` there.
     ///
     /// [`Spec::to_yaml`]: crate::Spec::to_yaml
     pub env: Vec<String>,
-    /// Folders besides the graph's own from which it may include.
+    /// Folders besides the graph's own from which it may include files.
     pub allowed: Vec<PathBuf>,
 }
 
-/// A flat graph, what its subgraphs promised about their ports, and what was wrong on the way.
+/// A flat graph, the types its subgraphs declared for their ports, and the problems found.
 pub(crate) struct Flat {
     pub(crate) tree: Tree,
     pub(crate) expectations: Vec<Expectation>,
     pub(crate) problems: Problems,
-    /// Where the graph may read, and the files it is made of.
+    /// Where the graph may read, and the files it consists of.
     pub(crate) folders: Folders,
 }
 
-/// The keys of a flat graph, in the order in which they are printed.
+/// The keys of a flat graph, in the order of printing.
 const GRAPH: [&str; 6] = ["version", "graph", "run", "cores", "nodes", "paths"];
-/// What may be laid over a graph.
+/// The keys of an overlay.
 const OVERLAY: [&str; 8] = ["version", "graph", "nodes", "paths", "cores", "run", "defaults", "subgraphs"];
 
-/// How much subgraphs, parameters and defaults may add to what was written: a file of a few lines must not become a mountain.
+/// A limit on what subgraphs, parameters and defaults may add, so that a file of a few lines cannot expand without bound.
 pub(crate) struct Budget(Cell<usize>);
 
 impl Budget {
-    /// Some ten thousand nodes of a dozen values each come to a quarter of it.
+    /// Four times the size of ten thousand nodes of a dozen values each.
     const ALL: usize = 500_000;
 
-    /// Whether so much more may be added; the first time it may not, that is a problem.
+    /// Takes `size` from the budget and returns whether it sufficed; reports a problem the first time it does not.
     fn allows(&self, size: usize, place: &Place, problems: &mut Problems) -> bool {
         let left = self.0.get();
         if left >= size {
@@ -80,7 +80,7 @@ impl Budget {
             return true;
         }
         if left > 0 {
-            let message = "subgraphs, parameters and defaults unfold to more than half a million values";
+            let message = "subgraphs, parameters and defaults expand to more than half a million values";
             problems.push(
                 Problem::new("E0153", place.clone(), message).help("write large values where they are used once"),
             );
@@ -91,7 +91,7 @@ impl Budget {
 }
 
 impl Layers {
-    /// Reads a graph file and everything that belongs to it.
+    /// Reads a graph file and all its layers.
     pub(crate) fn load(&self, path: &Path) -> Result<Flat, Problems> {
         let file = path.display().to_string();
         let (text, opened) = include::read(path, &file, None).map_err(|problem| Problems(vec![problem]))?;
@@ -99,7 +99,7 @@ impl Layers {
         self.flatten(&text, &file, folder, Some(&opened))
     }
 
-    /// The same for a text; what it includes is looked for from `folder` on. `opened` is the file it stands in, if any.
+    /// Does the same for a text, with includes relative to `folder`. `opened` is the file the text comes from, if any.
     pub(crate) fn flatten(
         &self,
         text: &str,
@@ -111,7 +111,7 @@ impl Layers {
         let folders = Folders { graph: folder.to_path_buf(), allowed: self.allowed.clone(), ..Folders::default() };
         opened.into_iter().for_each(|file| folders.read.note(file));
         if !matches!(tree.value, Value::Map(_)) {
-            // The reader of the graph says what is wrong with it.
+            // `spec` reports the problem.
             return Ok(Flat { tree, expectations: Vec::new(), problems: Problems::default(), folders });
         }
         let mut problems = Problems::default();
@@ -128,10 +128,10 @@ impl Layers {
         let defaults = tree.take("defaults");
         let budget = Budget(Cell::new(Budget::ALL));
         let variables = variable::Variables::new(self, &budget);
-        variables.put_into(&mut tree, &BTreeMap::new(), &mut problems);
-        let expectations = subgraph::unfold(&mut tree, subgraphs.as_ref(), &variables, &mut problems);
+        variables.substitute(&mut tree, &BTreeMap::new(), &mut problems);
+        let expectations = subgraph::expand(&mut tree, subgraphs.as_ref(), &variables, &mut problems);
         if let Some(mut defaults) = defaults {
-            variables.put_into(&mut defaults, &BTreeMap::new(), &mut problems);
+            variables.substitute(&mut defaults, &BTreeMap::new(), &mut problems);
             defaults::fill(&mut tree, &defaults, &budget, &mut problems);
         }
         if let Value::Map(entries) = &mut tree.value {
@@ -146,7 +146,7 @@ impl Layers {
         if let Some(Tree { place, value }) = &profiles
             && !matches!(value, Value::Map(_))
         {
-            let message = format!("`profiles` is a map from names to what they change, not {}", value.describe());
+            let message = format!("`profiles` is a map from names to overlays, not {}", value.describe());
             problems
                 .push(Problem::new("E0105", place.clone(), message).help("write `profiles: { robot: { nodes: .. } }`"));
         }
@@ -159,7 +159,7 @@ impl Layers {
         }
         let Some(name) = &self.profile else { return };
         match known.iter().position(|(key, _)| key.name == *name) {
-            Some(at) => lay_map(tree, known.swap_remove(at).1),
+            Some(at) => overlay_map(tree, known.swap_remove(at).1),
             None => {
                 let help = suggest(name, known.iter().map(|(key, _)| key.name.as_str()));
                 let message = format!("the graph has no profile `{name}`");
@@ -177,7 +177,7 @@ impl Layers {
         match overlay {
             Ok(overlay) => {
                 if check_keys(&overlay, "an overlay", &OVERLAY, problems) {
-                    lay_map(tree, overlay);
+                    overlay_map(tree, overlay);
                 }
             }
             Err(problem) => problems.push(problem),
@@ -185,22 +185,22 @@ impl Layers {
     }
 }
 
-/// Lays what is a map over a graph; what is not was complained of, or is nothing.
-fn lay_map(tree: &mut Tree, over: Tree) {
+/// Merges a map into a graph. A value of another type was reported, or is null.
+fn overlay_map(tree: &mut Tree, over: Tree) {
     if matches!(over.value, Value::Map(_)) {
-        merge::lay(tree, over);
+        merge::overlay(tree, over);
     }
 }
 
-/// A path of more steps than this leads nowhere in a graph.
+/// A longer path cannot exist in a graph.
 const MAX_STEPS: usize = 32;
 
-/// The place of a graph as a whole: its file.
+/// Returns the place of the graph as a whole: its file.
 fn start_of(tree: &Tree) -> Place {
     Place { line: 0, ..tree.place.clone() }
 }
 
-/// Reports what is not a map, and keys that are not known; whether there is anything to use.
+/// Reports unknown keys, and a value that is no map; returns whether it can be used.
 fn check_keys(tree: &Tree, what: &str, known: &[&str], problems: &mut Problems) -> bool {
     if !matches!(tree.value, Value::Map(_) | Value::Null) {
         let keys = known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
@@ -216,17 +216,17 @@ fn check_keys(tree: &Tree, what: &str, known: &[&str], problems: &mut Problems) 
     true
 }
 
-/// `nodes.camera.config.rate=30Hz`.
+/// Applies a setting such as `nodes.camera.config.rate=30Hz`.
 fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
     let place = Place { file: format!("--set {setting}").into(), line: 0, column: 0 };
     let mut wrong = |message: String, help: &str| {
         problems.push(Problem::new("E0152", place.clone(), message).help(help));
     };
     let Some((path, text)) = setting.split_once('=') else {
-        return wrong("there is no `=` in it".into(), "write `--set nodes.camera.config.rate=30Hz`");
+        return wrong("the setting has no `=`".into(), "write `--set nodes.camera.config.rate=30Hz`");
     };
     let mut value = match text.trim_start().starts_with(['{', '[']) {
-        // Structures are YAML; everything else is whatever its place takes.
+        // Structures are YAML; a scalar has the type its place expects.
         true => match Tree::parse(text, &place.file) {
             Ok(tree) => tree.value,
             Err(problem) => return wrong(problem.message, "write one map or list, such as `{ from: camera }`"),
@@ -249,11 +249,11 @@ fn apply_setting(tree: &mut Tree, setting: &str, problems: &mut Problems) {
         return wrong(format!("`{path}`: there is no node `{}`", node[0]), &suggest(node[0], names));
     }
     if let Err(at) = set_at(tree, &steps, Tree { place: place.clone(), value }, &place) {
-        wrong(format!("`{path}`: {at}"), "`limen-run expand` shows what there is");
+        wrong(format!("`{path}`: {at}"), "`limen-run expand` shows the whole graph");
     }
 }
 
-/// Puts one place on a value and everything in it.
+/// Sets the place of a value and everything in it.
 fn place_all(value: &mut Value, place: &Place) {
     let inner: &mut dyn Iterator<Item = &mut Tree> = match value {
         Value::List(items) => &mut items.iter_mut(),
@@ -269,7 +269,7 @@ fn place_all(value: &mut Value, place: &Place) {
     });
 }
 
-/// Lays a value over what is at a path, making maps on the way where there is nothing.
+/// Merges a value at a path, creating missing maps on the way.
 fn set_at(here: &mut Tree, steps: &[&str], value: Tree, place: &Place) -> Result<(), String> {
     if here.value == Value::Null {
         here.value = Value::Map(Vec::new());
@@ -281,13 +281,13 @@ fn set_at(here: &mut Tree, steps: &[&str], value: Tree, place: &Place) -> Result
             let item = step.parse::<usize>().ok().and_then(|at| items.get_mut(at));
             let item = item.ok_or_else(|| format!("`{step}` is not a position in a list of {length}"))?;
             if rest.is_empty() {
-                merge::lay(item, value);
+                merge::overlay(item, value);
                 return Ok(());
             }
             set_at(item, rest, value, place)
         }
         Value::Map(entries) => {
-            // Names may have dots in them: the longest that is there is meant.
+            // Names may contain dots: the longest existing name wins.
             let joined = |n: usize| steps[..n].join(".");
             let known = (1..=steps.len()).rev().find(|n| entries.iter().any(|(key, _)| key.name == joined(*n)));
             let n = known.unwrap_or(1);
@@ -295,7 +295,7 @@ fn set_at(here: &mut Tree, steps: &[&str], value: Tree, place: &Place) -> Result
             if n == steps.len() {
                 let key = Key { place: place.clone(), name };
                 let over = Tree { place: place.clone(), value: Value::Map(vec![(key, value)]) };
-                merge::lay(here, over);
+                merge::overlay(here, over);
                 return Ok(());
             }
             if known.is_none() {
@@ -308,7 +308,7 @@ fn set_at(here: &mut Tree, steps: &[&str], value: Tree, place: &Place) -> Result
             };
             let (key, inner) = &mut entries[at];
             // `from: camera` is short for `from: { from: camera }`.
-            merge::lengthen(&key.name, inner);
+            merge::expand_from(&key.name, inner);
             set_at(inner, &steps[n..], value, place)
         }
         other => Err(format!("there is {}, which has no `{}`", other.describe(), steps[0])),

@@ -1,7 +1,7 @@
-//! What a graph file says, with the place of everything that a later check may reject.
+//! The structure of a graph file, with the place of everything that a later check may reject.
 //!
 //! Knows the file's own structure, units and names; knows no node kinds and opens no other file. Every problem of the
-//! file is found in one reading.
+//! file is found in one pass.
 
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// A graph as written.
+/// A graph file.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The graph's name; the file's stem where it gives none.
+    /// The graph's name; by default the file's stem.
     pub name: String,
     /// The file, as given.
     pub file: String,
@@ -30,9 +30,9 @@ pub struct Spec {
     pub(crate) cores: BTreeMap<usize, CoreSpec>,
     pub(crate) run: RunSpec,
     pub(crate) place: Place,
-    /// What all of this was read from.
+    /// The flat tree it was read from.
     tree: Tree,
-    /// What subgraphs promised of their ports.
+    /// The types that subgraphs declared for their ports.
     pub(crate) expectations: Vec<Expectation>,
 }
 
@@ -46,11 +46,11 @@ pub(crate) struct NodeSpec {
     pub(crate) core: Option<Placed<usize>>,
     pub(crate) cpu: Option<Placed<usize>>,
     pub(crate) policy: NodePolicy,
-    /// Where what is said of it stands.
+    /// The places of its values.
     pub(crate) places: Places,
 }
 
-/// Where the values of a map stand, by their keys.
+/// The places of a map's values, by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places(Vec<(Box<str>, Place)>);
 
@@ -59,20 +59,20 @@ impl Places {
         Places(entries.iter().map(|(key, value)| (key.name.as_str().into(), value.place.clone())).collect())
     }
 
-    /// Where the value of a key stands, if it is there.
+    /// Returns the place of a key's value, if it is set.
     pub(crate) fn get(&self, key: &str) -> Option<&Place> {
         self.0.iter().find(|(name, _)| **name == *key).map(|(_, place)| place)
     }
 }
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placed<T> {
     pub(crate) value: T,
     pub(crate) place: Place,
 }
 
-/// One connection, as its consumer writes it.
+/// A connection, as its consumer writes it.
 #[derive(Clone, Debug)]
 pub(crate) struct InputSpec {
     /// The consumer's port; `None` for `from:`, which means its only one.
@@ -81,12 +81,12 @@ pub(crate) struct InputSpec {
     pub(crate) node: String,
     pub(crate) output: Option<String>,
     pub(crate) policy: EdgePolicy,
-    /// Where what is said of its edge stands.
+    /// The places of its values.
     pub(crate) places: Places,
 }
 
 impl InputSpec {
-    /// Where the value of a key stands; its own place where it has none.
+    /// Returns the place of a key's value, or that of the connection.
     pub(crate) fn place_of(&self, key: &str) -> &Place {
         self.places.get(key).unwrap_or(&self.place)
     }
@@ -95,7 +95,7 @@ impl InputSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct PathSpec {
     pub(crate) place: Place,
-    /// Where its deadline stands; its own place where it has none.
+    /// The place of its deadline, or its own.
     pub(crate) deadline_place: Place,
     pub(crate) from: String,
     pub(crate) to: String,
@@ -109,7 +109,7 @@ pub(crate) struct CoreSpec {
     pub(crate) wait: Wait,
     #[serde(default)]
     pub(crate) schedule: Schedule,
-    /// What the kernel's scheduler is asked for.
+    /// The real-time policy to ask the kernel for.
     pub(crate) rt: Option<RealTime>,
     #[serde(skip)]
     pub(crate) place: Place,
@@ -122,19 +122,19 @@ pub(crate) struct RunSpec {
     /// How long it may take to build all nodes.
     #[serde(default = "RunSpec::default_start")]
     pub(crate) start: Span,
-    /// How long one turn of a node may take before the report names it.
+    /// How long a turn of a node may take before the report names the node.
     #[serde(default = "RunSpec::default_watchdog")]
     pub(crate) watchdog: Span,
-    /// The part of an edge's messages that may be lost in a second before it is told.
+    /// The fraction of an edge's messages that may be lost in a second before an event reports it.
     #[serde(default)]
-    pub(crate) drops_above: Part,
+    pub(crate) drops_above: Fraction,
     #[serde(default)]
     pub(crate) strict: bool,
-    /// Whether all memory of the process is to stay in RAM.
+    /// Whether to lock all memory of the process in RAM.
     #[serde(default)]
     pub(crate) mlock: bool,
     pub(crate) max_memory: Option<Bytes>,
-    /// Where `max_memory` stands.
+    /// The place of `max_memory`.
     #[serde(skip)]
     pub(crate) max_memory_place: Place,
     pub(crate) warmup: Option<Span>,
@@ -142,23 +142,27 @@ pub(crate) struct RunSpec {
     pub(crate) telemetry: Telemetry,
 }
 
-/// A part of the whole, from 0 to 1.
+/// A fraction from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "f64")]
-pub(crate) struct Part(pub(crate) f64);
+pub(crate) struct Fraction(pub(crate) f64);
 
-impl TryFrom<f64> for Part {
+impl TryFrom<f64> for Fraction {
     type Error = String;
 
-    fn try_from(part: f64) -> Result<Part, String> {
-        if (0.0..=1.0).contains(&part) { Ok(Part(part)) } else { Err(format!("`{part}` is not a part from 0 to 1")) }
+    fn try_from(fraction: f64) -> Result<Fraction, String> {
+        if (0.0..=1.0).contains(&fraction) {
+            Ok(Fraction(fraction))
+        } else {
+            Err(format!("`{fraction}` is not a fraction from 0 to 1"))
+        }
     }
 }
 
-impl Default for Part {
+impl Default for Fraction {
     /// One in a hundred.
     fn default() -> Self {
-        Part(0.01)
+        Fraction(0.01)
     }
 }
 
@@ -182,7 +186,7 @@ impl Default for RunSpec {
             stop: Self::default_stop(),
             start: Self::default_start(),
             watchdog: Self::default_watchdog(),
-            drops_above: Part::default(),
+            drops_above: Fraction::default(),
             strict: false,
             mlock: false,
             max_memory: None,
@@ -197,7 +201,7 @@ impl Default for RunSpec {
 const MAX_CAPACITY: i128 = 1 << 24;
 
 impl Spec {
-    /// Reads a graph file, with what it includes.
+    /// Reads a graph file and its includes.
     ///
     /// # Errors
     /// Every problem of the file: unreadable, not YAML, unknown keys, wrong values, wrong names.
@@ -205,16 +209,16 @@ impl Spec {
         Spec::from_file_with(path, &Layers::default())
     }
 
-    /// Reads a graph file with a profile, overlays and settings laid over it.
+    /// Reads a graph file with a profile, overlays and settings.
     ///
     /// # Errors
-    /// As [`Spec::from_file`], and what is wrong with the layers.
+    /// As [`Spec::from_file`], and every problem of the layers.
     pub fn from_file_with(path: impl AsRef<Path>, layers: &Layers) -> Result<Spec, Problems> {
         let (spec, problems) = Spec::read_file(path.as_ref(), layers)?;
         if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
     }
 
-    /// As much as can be read of a graph file, and what is wrong with it.
+    /// Reads as much as possible of a graph file; returns it with its problems.
     pub(crate) fn read_file(path: &Path, layers: &Layers) -> Result<(Spec, Problems), Problems> {
         let (mut spec, problems) = Spec::read(layers.load(path)?);
         if spec.name.is_empty() {
@@ -223,7 +227,7 @@ impl Spec {
         Ok((spec, problems))
     }
 
-    /// Reads a graph from text; relative paths begin in the current folder. `file` is the name used in messages.
+    /// Reads a graph from text; relative paths start at the current folder. Messages call it `file`.
     ///
     /// # Errors
     /// As [`Spec::from_file`].
@@ -237,7 +241,7 @@ impl Spec {
         Spec::from_text_with(text, file, &Layers::default())
     }
 
-    /// Reads a graph from text with a profile, overlays and settings laid over it.
+    /// Reads a graph from text with a profile, overlays and settings.
     ///
     /// # Errors
     /// As [`Spec::from_file_with`].
@@ -253,34 +257,34 @@ impl Spec {
         (spec, problems)
     }
 
-    /// Lets go of what is only there to be printed.
+    /// Drops the tree, which is needed only for printing.
     pub(crate) fn forget_tree(&mut self) {
         self.tree.value = Value::Null;
     }
 
-    /// Problems in the order in which they are shown.
+    /// Sorts problems for display.
     pub(crate) fn settle(mut problems: Problems) -> Problems {
-        // What else is said of a value that is not there says nothing.
+        // Other problems at the place of an unset variable are consequences.
         let unset: Vec<Place> = problems.0.iter().filter(|p| p.code == "E0151").map(|p| p.place.clone()).collect();
         problems.0.retain(|p| p.code == "E0151" || !unset.contains(&p.place));
         problems.sorted()
     }
 
-    /// The graph as one flat file, which loads back equal. Values of variables that are not listed in [`Layers::env`] stay `${NAME}`.
+    /// Returns the graph as one flat file, which loads back equal. Values of variables not listed in [`Layers::env`] stay `${NAME}`.
     pub fn to_yaml(&self) -> String {
         self.tree.to_yaml(false)
     }
 
-    /// The same, each value with the place it comes from as a comment.
+    /// Does the same, with the place of each value as a comment.
     pub fn to_yaml_with_places(&self) -> String {
         self.tree.to_yaml(true)
     }
 }
 
-/// Equal when they say the same, wherever it is written.
+/// Specs are equal if their content is, ignoring places.
 impl PartialEq for Spec {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name && self.tree.says(&other.tree)
+        self.name == other.name && self.tree.has_same_content(&other.tree)
     }
 }
 
@@ -289,24 +293,24 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn wrong(&mut self, code: &'static str, place: &Place, message: impl Into<String>, help: impl Into<String>) {
+    fn problem(&mut self, code: &'static str, place: &Place, message: impl Into<String>, help: impl Into<String>) {
         self.problems.push(Problem::new(code, place.clone(), message).help(help));
     }
 
-    /// The entries of a map, with a problem for every key that is not known.
+    /// Returns the entries of a map; reports every unknown key.
     fn map<'t>(&mut self, tree: &'t Tree, what: &str, known: &[&str]) -> &'t [(Key, Tree)] {
         match &tree.value {
             Value::Map(entries) => {
                 for (key, _) in entries.iter().filter(|(k, _)| !known.contains(&k.name.as_str())) {
                     let help = suggest(&key.name, known.iter().copied());
-                    self.wrong("E0103", &key.place, format!("unknown key `{}` in {what}", key.name), help);
+                    self.problem("E0103", &key.place, format!("unknown key `{}` in {what}", key.name), help);
                 }
                 entries
             }
             other => {
                 let keys = known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
                 let message = format!("{what} is a map, not {}", other.describe());
-                self.wrong("E0105", &tree.place, message, format!("keys: {keys}"));
+                self.problem("E0105", &tree.place, message, format!("keys: {keys}"));
                 &[]
             }
         }
@@ -315,7 +319,7 @@ impl Reader<'_> {
     fn text(&mut self, tree: &Tree, what: &str) -> Option<String> {
         if tree.as_text().is_none() {
             let message = format!("{what} is a name, not {}", tree.value.describe());
-            self.wrong("E0105", &tree.place, message, "write it as text, in quotes if need be");
+            self.problem("E0105", &tree.place, message, "write it as text, in quotes if necessary");
         }
         tree.as_text().map(str::to_string)
     }
@@ -330,7 +334,7 @@ impl Reader<'_> {
                     range.end(),
                     other.describe()
                 );
-                self.wrong("E0106", &tree.place, message, "write such a number");
+                self.problem("E0106", &tree.place, message, "change the number");
                 None
             }
         }
@@ -339,7 +343,7 @@ impl Reader<'_> {
     fn name(&mut self, key: &Key, what: &str) {
         if !is_name(&key.name) {
             let message = format!("`{}` cannot be the name of {what}", key.name);
-            self.wrong("E0110", &key.place, message, "names begin with a-z and go on with a-z, 0-9, `_`, `-`");
+            self.problem("E0110", &key.place, message, "names start with a-z and continue with a-z, 0-9, `_`, `-`");
         }
     }
 
@@ -357,7 +361,7 @@ impl Reader<'_> {
             expectations: Vec::new(),
         };
         if tree.value == Value::Null {
-            self.wrong("E0113", &tree.place, "the file is empty", "begin with `version: 1` and `nodes:`");
+            self.problem("E0113", &tree.place, "the file is empty", "begin with `version: 1` and `nodes:`");
             return spec;
         }
         let known =
@@ -366,8 +370,8 @@ impl Reader<'_> {
             match key.name.as_str() {
                 "version" if value.as_int() != Some(1) => {
                     let version = value.value.describe();
-                    let message = format!("version {} is not known", version.trim_start_matches("the number "));
-                    self.wrong("E0111", &value.place, message, "this program reads `version: 1`");
+                    let message = format!("version {} is not supported", version.trim_start_matches("the number "));
+                    self.problem("E0111", &value.place, message, "write `version: 1`");
                 }
                 "graph" => {
                     if let Some(name) = self.text(value, "a graph's name") {
@@ -387,14 +391,14 @@ impl Reader<'_> {
             }
         }
         if tree.get("version").is_none() && matches!(tree.value, Value::Map(_)) {
-            self.wrong("E0111", &tree.place, "`version` is missing", "write `version: 1`");
+            self.problem("E0111", &tree.place, "`version` is missing", "write `version: 1`");
         }
         match tree.get("nodes") {
             Some(nodes) if matches!(&nodes.value, Value::Map(entries) if entries.is_empty()) => {
-                self.wrong("E0113", &nodes.place, "the graph has no nodes", "add a source and a sink");
+                self.problem("E0113", &nodes.place, "the graph has no nodes", "add a source and a sink");
             }
             None if matches!(tree.value, Value::Map(_)) => {
-                self.wrong("E0113", &tree.place, "the graph has no nodes", "add `nodes:` with a source and a sink");
+                self.problem("E0113", &tree.place, "the graph has no nodes", "add `nodes:` with a source and a sink");
             }
             _ => {}
         }
@@ -404,15 +408,15 @@ impl Reader<'_> {
     fn nodes(&mut self, tree: &Tree) -> Vec<NodeSpec> {
         let Value::Map(entries) = &tree.value else {
             let message = format!("`nodes` is a map from names to nodes, not {}", tree.value.describe());
-            self.wrong("E0105", &tree.place, message, "write `nodes:` and below it `camera: { kind: .. }`");
+            self.problem("E0105", &tree.place, message, "write `nodes:` and below it `camera: { kind: .. }`");
             return Vec::new();
         };
-        // YAML has no key twice, but what a subgraph unfolds to may be called as another node is.
+        // YAML refuses duplicate keys, but an expanded subgraph may produce the name of another node.
         let mut seen: BTreeMap<&str, &Place> = BTreeMap::new();
         for (key, _) in entries {
             if let Some(first) = seen.insert(&key.name, &key.place) {
                 let message = format!("there are two nodes `{}`, the other at {first}", key.name);
-                self.wrong("E0149", &key.place, message, "give one of them another name");
+                self.problem("E0149", &key.place, message, "give one of them another name");
             }
         }
         entries.iter().filter_map(|(key, value)| self.node(key, value)).collect()
@@ -454,7 +458,7 @@ impl Reader<'_> {
                     }
                     other => {
                         let message = format!("`inputs` is a map from ports to `node/port`, not {}", other.describe());
-                        self.wrong("E0105", &value.place, message, "write `inputs: { image: camera/image }`");
+                        self.problem("E0105", &value.place, message, "write `inputs: { image: camera/image }`");
                     }
                 },
                 "core" => node.core = self.number(value, "a core", 0..=1023),
@@ -469,12 +473,12 @@ impl Reader<'_> {
             }
         }
         if node.core.is_some() && node.cpu.is_some() {
-            self.wrong("E0117", &node.place, "both `core` and `cpu` are given", "keep one of them");
+            self.problem("E0117", &node.place, "both `core` and `cpu` are set", "keep one of them");
         }
         let Some(kind) = kind else {
             if matches!(tree.value, Value::Map(_)) {
                 let message = format!("node `{}` has no kind", key.name);
-                self.wrong("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists what there is");
+                self.problem("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists the kinds");
             }
             return None;
         };
@@ -490,22 +494,22 @@ impl Reader<'_> {
             let spec: RestartSpec = restart.and_then(|(_, value)| value.read(self.problems)).unwrap_or_default();
             let longest = spec.backoff.as_nanos().saturating_mul((1u64 << spec.max.min(40)) - 1);
             if entries.is_empty() {
-                self.wrong(
+                self.problem(
                     "E0105",
                     &tree.place,
                     "`on_error` is a word or `restart` with its settings",
                     "write `{ restart: { max: 3 } }`",
                 );
             } else if spec.within.is_some_and(|within| within.as_nanos() <= longest) {
-                let message = format!("failures are forgotten before {} restarts have been waited for", spec.max);
+                let message = format!("failures are forgotten before the backoff of {} restarts has passed", spec.max);
                 let help = format!("write `within:` longer than {}", crate::base::unit::show_ns(longest));
-                self.wrong("E0106", &tree.place, message, help);
+                self.problem("E0106", &tree.place, message, help);
             }
             if spec.max == 0 {
-                self.wrong(
+                self.problem(
                     "E0106",
                     &tree.place,
-                    "a node that is never restarted",
+                    "`max: 0` never restarts the node",
                     "write `max: 1` or more, or `on_error: stop`",
                 );
             }
@@ -517,7 +521,7 @@ impl Reader<'_> {
     fn fault(&mut self, tree: &Tree) -> Option<FaultSpec> {
         let fault: Option<FaultSpec> = tree.read(self.problems);
         if let Some((message, help)) = fault.as_ref().and_then(FaultSpec::problem) {
-            self.wrong("E0138", &tree.place, message, help);
+            self.problem("E0138", &tree.place, message, help);
         }
         fault
     }
@@ -527,7 +531,7 @@ impl Reader<'_> {
         let entries = self.map(tree, "`clock`", &["offset"]);
         let Some((_, offset)) = entries.iter().find(|(key, _)| key.name == "offset") else {
             if matches!(tree.value, Value::Map(_)) {
-                self.wrong(
+                self.problem(
                     "E0105",
                     &tree.place,
                     "`clock` without `offset`",
@@ -552,20 +556,20 @@ impl Reader<'_> {
             }
             _ => (tree, EdgePolicy::default()),
         };
-        let text = self.text(from, "what a connection comes from")?;
+        let text = self.text(from, "the origin of a connection")?;
         let (node, output) = match text.split_once('/') {
             Some((node, output)) => (node.to_string(), Some(output.to_string())),
             None => (text.clone(), None),
         };
         if !is_name(&node) || !output.as_deref().is_none_or(is_name) {
             let message = format!("`{text}` is not `node` or `node/port`");
-            self.wrong("E0114", &from.place, message, "name a node of this graph");
+            self.problem("E0114", &from.place, message, "name a node of this graph");
             return None;
         }
         Some(InputSpec { port, place: from.place.clone(), node, output, policy, places })
     }
 
-    /// A connection that is a map: what it comes from, and what it asks of its edge.
+    /// Reads a connection that is a map: its origin and the policy of its edge.
     fn connection<'t>(&mut self, tree: &'t Tree) -> Option<(&'t Tree, EdgePolicy)> {
         let (mut from, mut policy) = (None, EdgePolicy::default());
         let known = [
@@ -598,8 +602,8 @@ impl Reader<'_> {
             }
         }
         if from.is_none() {
-            let message = "the connection does not say `from` where";
-            self.wrong("E0114", &tree.place, message, "write `from: node/port`");
+            let message = "the connection has no `from`";
+            self.problem("E0114", &tree.place, message, "write `from: node/port`");
         }
         Some((from?, policy))
     }
@@ -619,15 +623,20 @@ impl Reader<'_> {
         }
         let Value::List(items) = &tree.value else {
             let message = format!("`paths` is a list, not {}", tree.value.describe());
-            self.wrong("E0105", &tree.place, message, "write `paths: [{ from: camera, to: labels, deadline: 10ms }]`");
+            self.problem(
+                "E0105",
+                &tree.place,
+                message,
+                "write `paths: [{ from: camera, to: labels, deadline: 10ms }]`",
+            );
             return Vec::new();
         };
         let mut paths = Vec::new();
         for item in items {
             if let Some(w) = item.read::<Written>(self.problems) {
                 if w.deadline.is_none() && w.on_miss != OnMiss::Count {
-                    let message = format!("`on_miss: {}` without a deadline to miss", w.on_miss.name());
-                    self.wrong("E0118", &item.place, message, "write `deadline: 10ms`");
+                    let message = format!("`on_miss: {}` without a deadline", w.on_miss.name());
+                    self.problem("E0118", &item.place, message, "write `deadline: 10ms`");
                 }
                 let (place, deadline_place) = (item.place.clone(), item.locate("deadline"));
                 let Written { from, to, deadline, on_miss } = w;
@@ -640,7 +649,7 @@ impl Reader<'_> {
     fn cores(&mut self, tree: &Tree) -> BTreeMap<usize, CoreSpec> {
         let Value::Map(entries) = &tree.value else {
             let message = format!("`cores` is a map from core numbers, not {}", tree.value.describe());
-            self.wrong("E0105", &tree.place, message, "write `cores: { 1: { wait: spin } }`");
+            self.problem("E0105", &tree.place, message, "write `cores: { 1: { wait: spin } }`");
             return BTreeMap::new();
         };
         let mut cores = BTreeMap::new();
@@ -651,13 +660,13 @@ impl Reader<'_> {
                     let spec = CoreSpec { place: value.place.clone(), ..read };
                     if spec.rt.is_some_and(|rt| !(1..=99).contains(&rt.priority)) {
                         let help = "write a priority from 1 to 99; the kernel's own threads are at 50 and 99";
-                        self.wrong("E0106", &value.place, "there is no such real-time priority", help);
+                        self.problem("E0106", &value.place, "there is no such real-time priority", help);
                     }
                     cores.insert(core, spec);
                 }
                 _ => {
                     let message = format!("`{}` is not a core", key.name);
-                    self.wrong("E0106", &key.place, message, "a core is a number from 0 to 1023");
+                    self.problem("E0106", &key.place, message, "a core is a number from 0 to 1023");
                 }
             }
         }
@@ -665,7 +674,7 @@ impl Reader<'_> {
     }
 }
 
-/// `[a-z][a-z0-9_-]*`, at most 64 characters; what comes of a subgraph is several of them with dots between.
+/// Returns whether a name is `[a-z][a-z0-9_-]*` of at most 64 characters, or several such names joined by dots (nodes of subgraphs).
 fn is_name(name: &str) -> bool {
     let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     let part =

@@ -1,4 +1,4 @@
-//! What is held against the whole graph once every node is known.
+//! Checks of the whole graph, once every node is planned.
 
 use super::connection::remedy;
 use super::planner::Planner;
@@ -15,7 +15,7 @@ use crate::plan::registry::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Planner<'_> {
-    /// Whether what comes over the ports of subgraphs is what those promised.
+    /// Checks that messages at the ports of subgraphs have the declared types.
     pub(super) fn check_expectations(&mut self, nodes: &[NodePlan]) {
         let spec = self.spec;
         if spec.expectations.is_empty() {
@@ -30,8 +30,8 @@ impl Planner<'_> {
             };
             let Some(have) = output.and_then(|output| output.spec.as_ref()) else { continue };
             if let Err(why) = expectation.spec.accepts(have) {
-                let message = format!("{} carries {}, and gets {have}: {why}", expectation.port, expectation.spec);
-                self.wrong("E0156", &expectation.place, message, remedy(have, &expectation.spec));
+                let message = format!("{} carries {}, but gets {have}: {why}", expectation.port, expectation.spec);
+                self.problem("E0156", &expectation.place, message, remedy(have, &expectation.spec));
             }
         }
     }
@@ -50,7 +50,7 @@ impl Planner<'_> {
                     let message = format!("`{}` writes a file that the graph reads, {read}", node.name);
                     let place = named.get(node.name.as_str()).map(|n| n.config.locate("path"));
                     let place = place.unwrap_or_else(|| self.spec.place.clone());
-                    self.wrong("E0132", &place, message, "write another file");
+                    self.problem("E0132", &place, message, "write another file");
                 }
                 if let Some(other) = claimed.insert(claim.clone(), node.name.clone()) {
                     let what = match claim {
@@ -60,24 +60,24 @@ impl Planner<'_> {
                     let message = format!("`{}` and `{other}` both claim {what}", node.name);
                     let place = named.get(node.name.as_str()).map(|n| n.config.place.clone());
                     let place = place.unwrap_or_else(|| self.spec.place.clone());
-                    self.wrong("E0132", &place, message, "give one of them another");
+                    self.problem("E0132", &place, message, "give one of them another");
                 }
             }
         }
     }
 
-    /// `latest` where it has nothing to supersede: one thread makes the next message when it has done with the last.
+    /// Notes edges whose `latest` never supersedes a message: on one thread, the next message is made after the last is done.
     pub(super) fn note_latest(&self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
         for edge in edges.iter().filter(|edge| edge.policy.when_full == WhenFull::Latest && !edge.crossing) {
             let note = format!(
-                "`latest` from `{}` supersedes nothing while both run on one thread: `core:` puts them on two",
+                "`latest` from `{}` supersedes nothing while both nodes run on one thread; `core:` separates them",
                 edge.from_name
             );
             nodes[edge.to].notes.push(note);
         }
     }
 
-    /// A live source that a slow node can hold up.
+    /// Notes live sources that a slow node can block.
     pub(super) fn warn(&self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
         for (at, node) in nodes.iter().enumerate() {
             if !node.planned.as_ref().is_some_and(|p| p.ports().live) {
@@ -102,28 +102,28 @@ impl Planner<'_> {
         }
     }
 
-    /// A call that takes up much of what a path on the same thread may take at most.
+    /// Notes calls that may take more than half of the deadline of a path on the same thread.
     pub(super) fn note_budgets(&self, nodes: &[NodePlan], workers: &[WorkerPlan], notes: &mut Vec<String>) {
         for worker in workers {
             let soonest = |at: usize| Some((nodes[at].stage.urgency.iter().min()?, at));
-            let Some((deadline, hasty)) = worker.nodes.iter().filter_map(|at| soonest(*at)).min() else { continue };
+            let Some((deadline, urgent)) = worker.nodes.iter().filter_map(|at| soonest(*at)).min() else { continue };
             for slow in worker.nodes.iter().map(|at| &nodes[*at]) {
                 if let Some(budget) = slow.policy().budget_ns().filter(|budget| budget.saturating_mul(2) > *deadline) {
                     notes.push(format!(
                         "`{}` may take {} a call, more than half of the {} that a path through `{}`, on the same thread, may \
-                         take: `core:` puts them on two",
+                         take: `core:` separates them",
                         slow.name,
                         show_ns(budget),
                         show_ns(*deadline),
-                        nodes[hasty].name
+                        nodes[urgent].name
                     ));
                 }
             }
         }
     }
 
-    /// What is taken together by number has to be as many: of two sources the faster one would be held back by the other, whatever
-    /// it has to say. By time it would have no partner, which is a loss unless an input is named that sets the moment.
+    /// Joined by sequence number, the faster of two sources would be blocked by the slower one. Joined by time, its messages would find
+    /// no partner, which is a loss unless an `anchor` sets the moment.
     pub(super) fn check_rates(
         &mut self,
         nodes: &[NodePlan],
@@ -134,7 +134,7 @@ impl Planner<'_> {
         let ports = |at: usize| nodes[at].planned.as_ref().map(|planned| planned.ports());
         let sources = nodes.iter().enumerate().rev().filter(|(_, node)| node.role == Role::Source);
         let numbered: BTreeMap<usize, usize> = sources.map(|(at, node)| (usize::from(node.stage.source), at)).collect();
-        // The only source behind an edge, where there is one and nobody can slow it down for nothing.
+        // The only source behind an edge, if there is exactly one and its rate is its own.
         let source = |edge: &usize| {
             let [source] = nodes[edges[*edge].from].reached_by[..] else { return None };
             let at = *numbered.get(&source)?;
@@ -156,7 +156,7 @@ impl Planner<'_> {
             let Some(((way, a, one), (other_way, b, other))) = pairs.next() else { continue };
             let (names, way_out) = (
                 format!("`{}` and `{}`", nodes[*a].name, nodes[*b].name),
-                "`join: { policy: by_time, within: .. }` pairs them by when they began, `join: { policy: sample }` takes the newest",
+                "`join: { policy: by_time, within: .. }` pairs them by time, `join: { policy: sample }` takes the newest",
             );
             let rate = |name: &str, ports: &Ports| match ports.period {
                 Some(period) => format!("`{name}` begins one each {}", show_ns(period)),
@@ -166,8 +166,8 @@ impl Planner<'_> {
             if by_time {
                 if one.period.is_some() && other.period.is_some() {
                     notes.push(format!(
-                        "`{}` takes messages of {names} together by time, and no input sets the moment: {rates}, and what finds no \
-                         partner is lost; with `anchor:` only what that input brings is, and the rest is thinned",
+                        "`{}` joins messages of {names} by time without an `anchor`: {rates}, and messages without a partner are lost; \
+                         with `anchor:` only those of that input are, and the rest are thinned",
                         node.name
                     ));
                 }
@@ -184,27 +184,27 @@ impl Planner<'_> {
                 return;
             }
             if is_known && is_whole {
-                self.wrong("E0157", &specs[at].place, message, way_out);
+                self.problem("E0157", &specs[at].place, message, way_out);
             } else {
                 notes.push(format!("{message}; {way_out}"));
             }
         }
     }
 
-    /// Who may be reached from other machines is not for the graph alone to say: it may be somebody else's.
+    /// Listening on public addresses needs the user's permission: the graph may come from someone else.
     pub(super) fn check_public(&mut self, nodes: &[NodePlan], specs: &[&NodeSpec]) {
         if self.options.allow_public {
             return;
         }
         for (node, spec) in nodes.iter().zip(specs) {
             let Some(planned) = node.planned.as_ref().filter(|planned| planned.ports().public) else { continue };
-            let message = format!("`{}` {}, which was not allowed", node.name, planned.ports().notices.join("; "));
-            let help = "allow it with `--allow-public`, or listen on a port of this machine alone, such as `9000`";
-            self.wrong("E0161", &spec.place, message, help);
+            let message = format!("`{}` {}, which is not allowed", node.name, planned.ports().notices.join("; "));
+            let help = "allow it with `--allow-public`, or listen on a local port, such as `9000`";
+            self.problem("E0161", &spec.place, message, help);
         }
     }
 
-    /// Real time needs the user's leave, and leaves one CPU to everything else.
+    /// Real time needs the user's permission, and leaves one CPU to everything else.
     pub(super) fn check_real_time(
         &mut self,
         nodes: &[NodePlan],
@@ -224,7 +224,7 @@ impl Planner<'_> {
             if !workers.iter().any(|worker| worker.place.cpu.is_some() && worker.place.cpu == cpu.copied()) {
                 let message = format!("core {number} asks for real time, and no node runs on it");
                 if strict {
-                    self.wrong("E0143", &core.place.clone(), message, "give a node this core, or remove `rt`");
+                    self.problem("E0143", &core.place.clone(), message, "give a node this core, or remove `rt`");
                 } else {
                     notes.push(message);
                 }
@@ -235,23 +235,23 @@ impl Planner<'_> {
         let has_helpers = nodes.iter().any(|node| node.helpers > 0) || workers.iter().any(|w| w.place.cpu.is_none());
         let place = core.place.clone();
         if !self.options.allow_rt {
-            let message = format!("core {number} asks for real time, which was not allowed");
+            let message = format!("core {number} asks for real time, which is not allowed");
             if strict {
-                self.wrong("E0143", &place, message, "allow it with `--allow-rt`, or remove `rt`");
+                self.problem("E0143", &place, message, "allow it with `--allow-rt`, or remove `rt`");
             } else {
-                notes.push(format!("{message}: its threads run as others do; allow it with `--allow-rt`"));
+                notes.push(format!("{message}: its threads run without it; allow it with `--allow-rt`"));
             }
             workers.iter_mut().for_each(|worker| worker.place.real_time = None);
         } else if real_time(workers) >= all {
-            let message = format!("real-time threads would have all {all} CPUs");
-            self.wrong("E0143", &place, message, "leave one core without `rt`: the rest of the system needs it");
+            let message = format!("real-time threads would take all {all} CPUs");
+            self.problem("E0143", &place, message, "leave one core without `rt`: the rest of the system needs it");
         } else if has_helpers && real_time(workers) >= cpus.len() {
-            let message = "real-time threads would have all CPUs of the run, and helper threads need one";
-            self.wrong("E0143", &place, message, "leave one core without `rt`, or give the run another CPU");
+            let message = "real-time threads would take all CPUs of the run, and helper threads need one";
+            self.problem("E0143", &place, message, "leave one core without `rt`, or give the run another CPU");
         }
     }
 
-    /// Parts are put together only where something took them apart, and are not taken apart once more.
+    /// Checks that `gather` follows a `scatter`, and that scatters are not nested.
     pub(super) fn check_gathers(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         let is = |at: usize, what: fn(&Ports) -> bool| nodes[at].planned.as_ref().is_some_and(|p| what(p.ports()));
         for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers || ports.scatters)) {
@@ -264,10 +264,9 @@ impl Planner<'_> {
                 }
                 if !gathers {
                     if is(from, |ports| ports.scatters) {
-                        let message =
-                            format!("`{}` takes parts apart that `{}` has made", nodes[at].name, nodes[from].name);
+                        let message = format!("`{}` scatters parts that `{}` made", nodes[at].name, nodes[from].name);
                         let help = "put a `gather` between them: parts of parts cannot be told apart";
-                        self.wrong("E0146", &specs[at].place, message, help);
+                        self.problem("E0146", &specs[at].place, message, help);
                         break;
                     }
                     if !is(from, |ports| ports.gathers) && seen.insert(from) {
@@ -280,23 +279,23 @@ impl Planner<'_> {
                     let first = nodes[at].outputs.first().and_then(|out| out.spec.as_ref()?.shape.first().cloned());
                     if let Some(Dim::AtMost(most)) = first.filter(|dim| matches!(dim, Dim::AtMost(n) if *n < parts)) {
                         let message = format!(
-                            "`{}` takes {most} parts, and `{}` makes up to {parts}",
+                            "`{}` takes {most} parts, but `{}` makes up to {parts}",
                             nodes[at].name, nodes[from].name
                         );
-                        self.wrong("E0146", &specs[at].config.place, message, format!("write `max: {parts}`"));
+                        self.problem("E0146", &specs[at].config.place, message, format!("write `max: {parts}`"));
                     }
                     continue;
                 }
                 if nodes[from].in_edges.is_empty() || is(from, |ports| ports.gathers) {
                     let message = format!(
-                        "`{}` puts parts together, and what comes from `{}` was not taken apart",
+                        "`{}` gathers parts, but messages from `{}` were not taken apart",
                         nodes[at].name, nodes[from].name
                     );
-                    self.wrong(
+                    self.problem(
                         "E0146",
                         &specs[at].place,
                         message,
-                        "put a `scatter` before it, or use `window` for several messages as one",
+                        "put a `scatter` before it, or use `window` to combine several messages",
                     );
                     break;
                 }

@@ -1,4 +1,4 @@
-//! What is connected to what: a node's inputs matched to outputs, and what each edge asks of its messages.
+//! Connections: a node's inputs matched to outputs, and the checks of each edge.
 
 use super::planner::{Planner, Producer};
 use super::{EdgePlan, NodePlan};
@@ -34,7 +34,7 @@ impl Planner<'_> {
             let declared = &ports.inputs[port];
             let Some(i) = connection else {
                 let message = format!("input `{}` of `{}` is not connected", declared.name, node.name);
-                self.wrong(
+                self.problem(
                     "E0125",
                     &node.place,
                     message,
@@ -72,7 +72,7 @@ impl Planner<'_> {
                 thins: plan.stage.rule.thins(port),
             };
             let given = nodes.get(producer_at).and_then(|n| n.planned.as_ref()).map(|p| p.output_types()[from_port]);
-            // What comes from a later node is looked at when that is known.
+            // Messages from a later node are checked once that node is planned.
             if later || self.fits(&edge, given, declared.spec.as_ref(), &connection.place) {
                 plan.in_edges.push(edges.len());
                 edges.push(edge);
@@ -81,19 +81,19 @@ impl Planner<'_> {
         self.check_bounds(node, plan);
     }
 
-    /// False, with a problem, where a kind declares more or fewer ports than its type has.
+    /// Reports a problem and returns false if a kind declares more or fewer ports than its type has.
     fn check_port_counts(&mut self, node: &NodeSpec, planned: &dyn PlannedNode) -> bool {
         let ports = planned.ports();
         for (what, n, fixed) in
             [("inputs", ports.inputs.len(), planned.counts().0), ("outputs", ports.outputs.len(), planned.counts().1)]
         {
             if fixed.is_some_and(|f| f != n) || n > MAX_PORTS {
-                let message = format!("kind `{}` declares {n} {what}, which its type does not have", node.kind.value);
-                self.wrong(
+                let message = format!("kind `{}` declares {n} {what}, but its type has other ports", node.kind.value);
+                self.problem(
                     "E0131",
                     &node.kind.place,
                     message,
-                    format!("a node has at most {MAX_PORTS}; this is a fault of the kind"),
+                    format!("a node has at most {MAX_PORTS}; this is a bug in the kind"),
                 );
                 return false;
             }
@@ -101,26 +101,25 @@ impl Planner<'_> {
         true
     }
 
-    /// False, with a problem, where no input is connected, or a source has one.
+    /// Reports a problem and returns false if no input is connected, or a source has one.
     fn check_is_connected(&mut self, node: &NodeSpec, ports: &Ports) -> bool {
         if node.inputs.is_empty() && !ports.inputs.is_empty() {
             let names = ports.inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
-            let message = format!("node `{}` takes {names} and nothing is connected", node.name);
-            self.wrong("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
+            let message = format!("node `{}` takes {names}, but nothing is connected", node.name);
+            self.problem("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
             return false;
         }
         if ports.inputs.is_empty()
             && let Some(first) = node.inputs.first()
         {
             let message = format!("kind `{}` is a source and takes no inputs", node.kind.value);
-            self.wrong("E0125", &first.place, message, "remove `from`, or choose another kind");
+            self.problem("E0125", &first.place, message, "remove `from`, or choose another kind");
             return false;
         }
         true
     }
 
-    /// By port: which of a node's connections leads there. In the order of the ports, because that is the order in which the node is
-    /// given its inputs.
+    /// Returns the connection of each port, in the order of the ports, because that is the order in which the node gets its inputs.
     fn match_inputs(&mut self, node: &NodeSpec, ports: &Ports) -> Vec<Option<usize>> {
         let mut connected: Vec<Option<usize>> = vec![None; ports.inputs.len()];
         for (i, connection) in node.inputs.iter().enumerate() {
@@ -133,36 +132,41 @@ impl Planner<'_> {
             match (port, name) {
                 (Some(port), _) if connected[port].is_some() => {
                     let message = format!("input `{}` of `{}` is connected twice", ports.inputs[port].name, node.name);
-                    self.wrong("E0126", &connection.place, message, "a port takes from one place; use a join for more");
+                    self.problem(
+                        "E0126",
+                        &connection.place,
+                        message,
+                        "a port takes from one output; use a join for more",
+                    );
                 }
                 (Some(port), _) => connected[port] = Some(i),
                 (None, Some(name)) => {
                     let message = format!("node `{}` has no input `{name}`", node.name);
-                    self.wrong("E0123", &connection.place, message, suggest(name, names));
+                    self.problem("E0123", &connection.place, message, suggest(name, names));
                 }
                 (None, None) => {
                     let all = names.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
                     let message = format!("node `{}` has several inputs", node.name);
-                    self.wrong("E0123", &connection.place, message, format!("name them under `inputs:`: {all}"));
+                    self.problem("E0123", &connection.place, message, format!("name them under `inputs:`: {all}"));
                 }
             }
         }
         connected
     }
 
-    /// A problem for each dimension of an output that has no bound.
+    /// Reports a problem for each dimension of an output without a bound.
     fn check_bounds(&mut self, node: &NodeSpec, plan: &NodePlan) {
         for out in &plan.outputs {
             for dim in out.spec.iter().flat_map(|s| &s.shape) {
                 if let Dim::Unbounded(key) = dim {
                     let message = format!("the size of `{}/{}` has no bound", node.name, out.name);
-                    self.wrong("E0129", &node.config.place, message, format!("write `{key}` in its config"));
+                    self.problem("E0129", &node.config.place, message, format!("write `{key}` in its config"));
                 }
             }
         }
     }
 
-    /// Whether what an edge is given may enter the port it leads to.
+    /// Reports a problem and returns false if the messages of an edge do not fit the port it leads to.
     pub(super) fn fits(
         &mut self,
         edge: &EdgePlan,
@@ -174,20 +178,20 @@ impl Planner<'_> {
         if given != Some(*ty) {
             let have = given.map_or("nothing", |given| given.name);
             let message = format!("`{from_name}` gives {have}, `{to_name}` takes {}", ty.name);
-            self.wrong("E0127", place, message, "put a node between them that turns one into the other");
+            self.problem("E0127", place, message, "put a node between them that converts one to the other");
             return false;
         }
         if let (Some(want), Some(have)) = (want, &edge.spec)
             && let Err(why) = want.accepts(have)
         {
             let message = format!("`{from_name}` gives {have}, `{to_name}` takes {want}: {why}");
-            self.wrong("E0128", place, message, remedy(have, want));
+            self.problem("E0128", place, message, remedy(have, want));
             return false;
         }
         true
     }
 
-    /// Watermarks of a connection that contradict each other, or what happens when its edge is full.
+    /// Reports watermarks of a connection that contradict each other, or its `when_full`.
     fn check_watermarks(&mut self, connection: &InputSpec) {
         let EdgePolicy { when_full, soft_capacity, max_bytes, soft_bytes, soft_evict, .. } = connection.policy;
         let marks = [
@@ -200,47 +204,47 @@ impl Planner<'_> {
         for (key, _) in marks.into_iter().filter(|(_, is_written)| *is_written) {
             let wrong = match key {
                 _ if when_full == WhenFull::Latest => Some((
-                    "an edge with `when_full: latest` holds one message and has no marks",
+                    "an edge with `when_full: latest` holds one message and has no watermarks",
                     "remove it, or choose `drop_oldest`",
                 )),
                 "soft_bytes" if max_bytes.is_none() => {
-                    Some(("a soft mark in bytes counts only below a hard one", "write `max_bytes` too"))
+                    Some(("a soft watermark in bytes needs a hard one", "write `max_bytes` too"))
                 }
                 "soft_evict"
                     if when_full != WhenFull::DropOldest || (soft_capacity.is_none() && soft_bytes.is_none()) =>
                 {
                     Some((
-                        "only `drop_oldest` evicts, and only from a soft mark on",
+                        "only `drop_oldest` evicts, and only above a soft watermark",
                         "write `when_full: drop_oldest` and `soft_capacity`",
                     ))
                 }
                 _ => None,
             };
             if let Some((message, help)) = wrong {
-                self.wrong("E0133", connection.place_of(key), format!("`{key}`: {message}"), help);
+                self.problem("E0133", connection.place_of(key), format!("`{key}`: {message}"), help);
             }
         }
         for (key, bytes) in [("max_bytes", max_bytes), ("soft_bytes", soft_bytes)] {
             if bytes == Some(Bytes(0)) {
-                let message = format!("`{key}: 0B`: nothing could ever pass");
-                self.wrong("E0133", connection.place_of(key), message, "write how many bytes the edge may hold");
+                let message = format!("`{key}: 0B`: no message could ever pass");
+                self.problem("E0133", connection.place_of(key), message, "write how many bytes the edge may hold");
             }
         }
         if let (Some(soft), Some(hard)) = (soft_bytes, max_bytes)
             && soft > hard
         {
             let place = connection.place_of("soft_bytes");
-            self.wrong("E0133", place, "the soft mark is above the hard one", "write less than `max_bytes`");
+            self.problem("E0133", place, "the soft watermark is above the hard one", "write less than `max_bytes`");
         }
     }
 }
 
-/// Bytes of the largest message of a connection.
+/// Returns the bytes of the largest message of a connection.
 pub(super) fn largest(spec: Option<&PortSpec>) -> u64 {
     spec.and_then(PortSpec::max_bytes).unwrap_or(64) as u64
 }
 
-/// What to put between two ports that do not fit: only what would be taken there.
+/// Returns advice on what to put between two ports that do not fit, which must itself fit there.
 pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     let is_image = |spec: &PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 3;
     let dtype = want.dtype;
@@ -248,11 +252,11 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     if is_image(have) && dtype != DType::U8 && want.shape.len() == 3 {
         "put a `to_tensor` node between them (and `resize` before it where the sizes differ)".into()
     } else if have.dtype == DType::U8 && dtype != DType::U8 && have.content != Content::Numbers {
-        "put a `decode` node between them: it reads the numbers in a packet".into()
+        "put a `decode` node between them: it parses the numbers in a packet".into()
     } else if have.dtype != dtype && shape_fits {
         format!("put a `cast` node with `dtype: {dtype}` between them")
     } else if have.shape.len() != want.shape.len() {
-        format!("connect an output that gives {want}, or write a node that makes it of {have}")
+        format!("connect an output that gives {want}, or write a node that converts {have}")
     } else if is_image(have) && is_image(want) {
         "change the size where it is made, or put a `resize` node between them".into()
     } else if have.dtype != dtype {
@@ -266,9 +270,8 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
 mod tests {
     use super::*;
 
-    /// What is advised must not be refused in its turn.
     #[test]
-    fn a_remedy_is_one_that_fits() {
+    fn the_advice_for_ports_that_do_not_fit_is_accepted() {
         let spec = |text: &str| text.parse::<PortSpec>().unwrap_or_else(|why| panic!("{why}"));
         let image = |sides: [&str; 3]| PortSpec::new(DType::U8, sides.map(|name| Dim::Symbol(name.into())));
         let packet = spec("u8[<=64]").with_content(Content::Bytes);

@@ -1,4 +1,4 @@
-//! Which sources may be behind the messages of every port, and where the origin of each is kept.
+//! Which sources the messages of every port may come from, and where their origins are stored.
 
 use super::effort::Effort;
 use super::{EdgePlan, NodePlan};
@@ -8,7 +8,7 @@ use crate::message::tensor::Tensor;
 use crate::node::PortType;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Sources by their numbers, in order: a set that is put together in as many steps as it is long.
+/// Source numbers, sorted; two sets merge in linear time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sources(Vec<u16>);
 
@@ -22,22 +22,22 @@ impl Sources {
             self.0.clone_from(&others.0);
         } else if !others.0.is_empty() && self.0 != others.0 {
             self.0.extend(&others.0);
-            // Two runs in order, which a stable sort merges.
+            // A stable sort merges two sorted runs in linear time.
             self.0.sort();
             self.0.dedup();
         }
     }
 }
 
-/// What the messages of a port are made from.
+/// The sources of a port's messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Behind {
-    /// Sources whose origins a message may tell, in its header or beside its row.
+    /// Sources whose origins a message carries, in its header or beside its row.
     sources: Sources,
-    /// Those of them whose message may have been in one before.
+    /// Those whose messages may have been used before.
     reused: Sources,
-    /// Sources that reach the port, and whose origins nothing tells from here on, with the node where they are lost.
-    untold: BTreeMap<u16, usize>,
+    /// Sources that reach the port but whose origins are no longer tracked, each with the node where tracking ends.
+    untracked: BTreeMap<u16, usize>,
     /// Whether one message may have several sources behind it.
     is_joined: bool,
 }
@@ -46,31 +46,31 @@ impl Behind {
     fn add(&mut self, other: &Behind) {
         self.sources.add(&other.sources);
         self.reused.add(&other.reused);
-        self.untold.extend(&other.untold);
+        self.untracked.extend(&other.untracked);
         self.is_joined |= other.is_joined;
     }
 
-    /// The origins of the other sources are told no more.
+    /// Stops tracking the origins of all other sources.
     fn keep_only(&mut self, keep: &Sources, node: usize) {
         let lost = self.sources.0.iter().filter(|source| !keep.contains(**source));
-        self.untold.extend(lost.map(|source| (*source, node)));
+        self.untracked.extend(lost.map(|source| (*source, node)));
         self.sources.0.retain(|source| keep.contains(*source));
         self.reused.0.retain(|source| keep.contains(*source));
     }
 
-    /// Steps of a look at it.
+    /// The cost of a pass over it, in steps.
     fn size(&self) -> usize {
-        self.sources.0.len() + self.reused.0.len() + self.untold.len() + 1
+        self.sources.0.len() + self.reused.0.len() + self.untracked.len() + 1
     }
 }
 
-/// Finds what is behind every port, and notes at each node what it has to follow. `wanted` are the sources of declared paths: where
-/// there are more sources than can be followed, these come first.
+/// Finds the sources of every port, and sets at each node which origins it has to track. `wanted` are the sources of declared paths;
+/// they have priority where there are too many to track.
 pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &BTreeSet<u16>, effort: &Effort) {
     let mut ports: Vec<Vec<Behind>> = nodes.iter().map(|node| vec![Behind::default(); node.outputs.len()]).collect();
     let mut taken: Vec<Behind> = vec![Behind::default(); nodes.len()];
-    // Once through finds all, except where edges close a cycle: then what is behind a changed port is looked at again. Sets only grow,
-    // so that ends.
+    // A fixed-point iteration: one pass suffices unless edges close a cycle, and then nodes behind a changed port are visited again.
+    // Sets only grow, so it terminates.
     let mut todo: BTreeSet<usize> = (0..nodes.len()).collect();
     while let Some(at) = todo.pop_first() {
         let node = &nodes[at];
@@ -99,7 +99,7 @@ pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &BTreeS
             if is_filled {
                 kept = kept.max(origins.len());
             }
-            // Also where buffers go on as they are: whoever copies them keeps the same.
+            // Also set where buffers are forwarded: a consumer that copies them keeps the same origins.
             node.outputs[out].origins = origins;
         }
         let is_sink = node.outputs.is_empty();
@@ -109,7 +109,7 @@ pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &BTreeS
         node.stage.traced = taken[at].is_joined && (is_sink || kept > 0);
         let told = taken[at].sources.0.iter();
         node.stage.sources = told.map(|source| (*source, taken[at].reused.contains(*source))).collect();
-        node.untold = std::mem::take(&mut taken[at].untold);
+        node.untracked = std::mem::take(&mut taken[at].untracked);
     }
 }
 
@@ -117,7 +117,7 @@ fn from(ports: &[Vec<Behind>], edge: &EdgePlan) -> Behind {
     ports[edge.from].get(edge.from_port).cloned().unwrap_or_default()
 }
 
-/// What is behind what a call of a node takes.
+/// Returns the sources of the messages that a call of a node takes.
 fn gathered(node: &NodePlan, into: &[Behind]) -> Behind {
     let mut all = Behind::default();
     into.iter().for_each(|behind| all.add(behind));
@@ -125,7 +125,7 @@ fn gathered(node: &NodePlan, into: &[Behind]) -> Behind {
         all.sources.add(&Sources(vec![node.stage.source]));
     }
     if node.in_edges.len() > 1 && !node.merges() {
-        // Of one number of one source all began together; otherwise the oldest counts, whichever header survives.
+        // Messages of one sequence of one source share an origin; otherwise the oldest origin counts, whichever header survives.
         all.is_joined |= all.sources.0.len() > 1 || node.stage.rule.policy != JoinPolicy::Zip;
         for (at, behind) in into.iter().enumerate() {
             let takes_again = match node.stage.rule.policy {
@@ -137,17 +137,17 @@ fn gathered(node: &NodePlan, into: &[Behind]) -> Behind {
             }
         }
     }
-    // What is told somewhere is told.
-    all.untold.retain(|source, _| !all.sources.contains(*source));
+    // A source tracked by one input is tracked.
+    all.untracked.retain(|source, _| !all.sources.contains(*source));
     all
 }
 
-/// What is behind the messages of an output.
+/// Returns the sources of the messages of an output.
 fn given(node: &NodePlan, at: usize, out: usize, taken: &Behind, into: &[Behind], wanted: &BTreeSet<u16>) -> Behind {
     let mut all = taken.clone();
     let forwards = forwarded(node, out);
     if !forwards.is_empty() {
-        // A buffer that goes on as it is keeps what is told of it, and nothing else.
+        // A forwarded buffer keeps only the origins of its own input.
         let mut only = Behind::default();
         for (port, behind) in node.inputs.iter().map(|(name, _)| name).zip(into) {
             if forwards.contains(&port) {

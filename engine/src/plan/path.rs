@@ -1,4 +1,4 @@
-//! Paths with deadlines: what they ask, whether the graph can keep them at all, and what that means at each node.
+//! Paths with deadlines: whether the graph can meet them at all, and the rules they set at each node.
 
 use super::effort::Effort;
 use super::planner::Planner;
@@ -22,7 +22,7 @@ impl Planner<'_> {
             for name in [&path.from, &path.to] {
                 if !named.contains_key(name.as_str()) {
                     let help = suggest(name, spec.nodes.iter().map(|n| n.name.as_str()));
-                    self.wrong("E0120", &path.place, format!("there is no node `{name}`"), help);
+                    self.problem("E0120", &path.place, format!("there is no node `{name}`"), help);
                     ok = false;
                 }
             }
@@ -33,22 +33,23 @@ impl Planner<'_> {
                     || to.reached_by.binary_search(&usize::from(from.stage.source)).is_err())
             {
                 let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
-                self.wrong("E0137", &path.place, message, "name a source and a sink that its messages reach");
+                self.problem("E0137", &path.place, message, "name a source and a sink that its messages reach");
             }
-            let untold = find(&path.from).zip(find(&path.to)).and_then(|(from, to)| to.untold.get(&from.stage.source));
+            let untracked =
+                find(&path.from).zip(find(&path.to)).and_then(|(from, to)| to.untracked.get(&from.stage.source));
             paths.push(PathPlan {
                 from: path.from.clone(),
                 to: path.to.clone(),
                 deadline: path.deadline.map(crate::base::unit::Span::as_nanos),
                 on_miss: path.on_miss,
-                untold_behind: untold.map(|at| nodes[*at].name.clone()),
+                untold_behind: untracked.map(|at| nodes[*at].name.clone()),
             });
         }
         paths
     }
 
-    /// A deadline that the plan's own waits, and calls that are known to take that long, exceed is missed by every message. What
-    /// calls may take, or took when they were measured, is noted. Planted delays are there to be rehearsed.
+    /// Refuses deadlines that declared waits and call times exceed for every message. Notes deadlines that budgets or measured call
+    /// times exceed. Injected delays do not count.
     pub(super) fn check_waits(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
         let (spec, show) = (self.spec, crate::base::unit::show_ns);
         let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
@@ -69,19 +70,19 @@ impl Planner<'_> {
             if !self.effort.allows(behind.len()) {
                 return;
             }
-            soonest(from, &behind, nodes, edges, &takes, &mut least);
-            soonest(from, &behind, nodes, edges, &may_take, &mut most);
+            earliest(from, &behind, nodes, edges, &takes, &mut least);
+            earliest(from, &behind, nodes, edges, &may_take, &mut most);
             for (at, to) in paths {
                 let path = &spec.paths[at];
                 let deadline = path.deadline.map_or(0, crate::base::unit::Span::as_nanos);
                 if let Some((least, slowest, _)) = least[to].filter(|(least, _, _)| *least > deadline) {
                     let node = &nodes[slowest];
                     let (why, less) = match takes(node) {
-                        0 => ("waits".to_string(), "wait for less"),
-                        time => (format!("takes {} a call", show(time)), "take what is faster"),
+                        0 => ("waits".to_string(), "shorten the wait"),
+                        time => (format!("takes {} a call", show(time)), "use a faster node"),
                     };
                     let message = format!(
-                        "`{}` to `{}` takes {} at least, because `{}` {why}, and the deadline is {}",
+                        "`{}` to `{}` takes at least {}, because `{}` {why}, and the deadline is {}",
                         path.from,
                         path.to,
                         show(least),
@@ -89,7 +90,7 @@ impl Planner<'_> {
                         show(deadline)
                     );
                     let help = format!("{less}, or write a later deadline");
-                    self.wrong("E0145", &path.deadline_place, message, help);
+                    self.problem("E0145", &path.deadline_place, message, help);
                     continue;
                 }
                 if let Some((most, slowest, _)) = most[to].filter(|(most, _, _)| *most > deadline) {
@@ -99,12 +100,12 @@ impl Planner<'_> {
                         () if node.policy().budget_ns() == Some(time) => {
                             format!("may take {} a call (`budget`)", show(time))
                         }
-                        () if time > takes(node) => format!("took {} a call when it was measured", show(time)),
+                        () if time > takes(node) => format!("took {} a call when measured", show(time)),
                         () if time > 0 => format!("takes {} a call", show(time)),
                         () => "waits".into(),
                     };
                     let note = format!(
-                        "`{}` to `{}` may take {}, because `{}` {why}, and the deadline is {}: such messages miss it",
+                        "`{}` to `{}` may take {}, because `{}` {why}, and the deadline is {}: slow messages will miss it",
                         path.from,
                         path.to,
                         show(most),
@@ -121,7 +122,7 @@ impl Planner<'_> {
     }
 }
 
-/// A node and all that its messages reach, in the order of the plan.
+/// Returns a node and all nodes that its messages reach, in the order of the plan.
 fn behind(from: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<usize> {
     let (mut seen, mut todo) = (BTreeSet::from([from]), vec![from]);
     while let Some(at) = todo.pop() {
@@ -131,29 +132,29 @@ fn behind(from: usize, nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<usize> {
     seen.into_iter().collect()
 }
 
-/// When a message leaves a node, which node kept it longest on its way, and for how long.
+/// When a message leaves a node, which node delayed it the most on its way, and for how long.
 type Leaves = Option<(u64, usize, u64)>;
 
-/// By node behind a source: when one of its messages leaves it at the soonest, where calls take so long.
-fn soonest(
+/// Computes for every node behind a source when a message leaves it at the earliest, given the time calls take.
+fn earliest(
     from: usize,
     behind: &[usize],
     nodes: &[NodePlan],
     edges: &[EdgePlan],
     takes: &dyn Fn(&NodePlan) -> u64,
-    soonest: &mut [Leaves],
+    earliest: &mut [Leaves],
 ) {
     for at in behind.iter().copied() {
         let node = &nodes[at];
-        // What closes a cycle comes round later than what enters it.
-        let ways = node.in_edges.iter().filter(|e| edges[**e].from < at).filter_map(|e| soonest[edges[*e].from]);
-        let one_will_do = node.merges() || node.stage.rule.policy == JoinPolicy::Sample;
+        // Edges that close a cycle cannot bring the earliest message.
+        let arrivals = node.in_edges.iter().filter(|e| edges[**e].from < at).filter_map(|e| earliest[edges[*e].from]);
+        let takes_any = node.merges() || node.stage.rule.policy == JoinPolicy::Sample;
         let arrives = match at {
             _ if at == from => Some((0, at, 0)),
-            _ if one_will_do => ways.min(),
-            _ => ways.max(),
+            _ if takes_any => arrivals.min(),
+            _ => arrivals.max(),
         };
-        soonest[at] = arrives.map(|(arrives, slowest, longest)| {
+        earliest[at] = arrives.map(|(arrives, slowest, longest)| {
             let waits = node.planned.as_ref().map_or(0, |p| p.ports().waits).max(node.stage.rule.hold);
             let leaves = arrives.max(waits).saturating_add(takes(node));
             let here = leaves - arrives;
@@ -162,12 +163,12 @@ fn soonest(
     }
 }
 
-/// What the paths of one source ask of a message at a node, put together over all sinks that it can reach from there.
+/// The deadlines of one source's paths at a node, combined over all sinks reachable from there.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// The soonest deadline of them.
+    /// The earliest deadline.
     soonest: u64,
-    /// Where every sink has a path that drops: the latest deadline, and what becomes of what misses it.
+    /// If every sink has a path that drops: the latest deadline, and what happens to messages that miss it.
     drops: Option<(u64, OnMiss)>,
 }
 
@@ -177,7 +178,7 @@ impl Ahead {
         Ahead { soonest: deadline, drops: drops.then_some((deadline, on_miss)) }
     }
 
-    /// Hopeless only where the most patient sink is too; skipping must suit all of them.
+    /// A message is dropped only if it is too late for every sink, and skipped only if every sink skips.
     fn and(self, other: Ahead) -> Ahead {
         let drops = self.drops.zip(other.drops).map(|((one, what), (another, also))| {
             let skips = what == OnMiss::SkipToLatest && also == OnMiss::SkipToLatest;
@@ -187,7 +188,7 @@ impl Ahead {
     }
 }
 
-/// What messages must keep at each node, so that none is worked on that every sink it can reach would get too late.
+/// Sets the rules at each node under which late messages are dropped, so that no call is spent on a message too late for every sink.
 pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Effort) {
     let ahead = ahead(nodes, edges, paths, effort);
     for at in 0..nodes.len() {
@@ -195,7 +196,7 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
         let awaits = nodes[at].role == Role::Infer
             || nodes[at].in_edges.iter().any(|edge| !nodes[edges[*edge].from].stage.rules.soonest.is_empty());
         for (source, ahead, judged) in ahead.of(at) {
-            // What is kept by source reaches from the first to the last of them.
+            // A table by source spans the range from its first source to its last.
             if !effort.allows(8 + nodes[at].stage.urgency.distance(source)) {
                 return;
             }
@@ -203,7 +204,7 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
             if let Some(drops) = ahead.drops {
                 found.deadlines.set(source, drops);
             }
-            // Only where messages wait for others does anybody ask for the soonest.
+            // The earliest deadline matters only where messages wait for others.
             if awaits {
                 found.soonest.set(source, ahead.soonest);
             }
@@ -219,29 +220,29 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
     }
 }
 
-/// What lies ahead at each node, by source; nodes of one cycle have the same ahead of them.
+/// The deadlines ahead of each node, by source; the nodes of a cycle share them.
 #[derive(Default)]
-struct HandleKind {
-    /// By node: its cycle, or itself.
+struct AheadByNode {
+    /// By node: its strongly connected component.
     part: Vec<usize>,
-    /// By part: by source, what lies ahead, and of a sink the path.
+    /// By component: for each source the deadlines ahead, and at a sink the path.
     ahead: Vec<BTreeMap<u16, (Ahead, Option<usize>)>>,
 }
 
-impl HandleKind {
+impl AheadByNode {
     fn of(&self, at: usize) -> impl Iterator<Item = (u16, Ahead, Option<usize>)> {
         let ahead = self.part.get(at).map(|part| &self.ahead[*part]);
         ahead.into_iter().flatten().map(|(source, (ahead, path))| (*source, *ahead, *path))
     }
 }
 
-fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Effort) -> HandleKind {
-    let mut way = HandleKind::default();
+fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Effort) -> AheadByNode {
+    let mut ahead_by_node = AheadByNode::default();
     if paths.iter().all(|path| path.deadline.is_none()) {
-        return way;
+        return ahead_by_node;
     }
     let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
-    // By sink: its paths, by source; of several the first holds.
+    // By sink: its paths, by source; the first of several counts.
     let mut ends: HashMap<usize, BTreeMap<u16, usize>> = HashMap::new();
     for (index, path) in paths.iter().enumerate().filter(|(_, path)| path.deadline.is_some()) {
         let (Some(from), Some(to)) = (named.get(&*path.from), named.get(&*path.to)) else { continue };
@@ -254,12 +255,12 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
     for edge in nodes.iter().flat_map(|node| &node.outputs).flat_map(|out| &out.edges).map(|edge| &edges[*edge]) {
         graph.add_edge(at[edge.from], at[edge.to], ());
     }
-    way.part = vec![0; nodes.len()];
-    // Whether there is any sink ahead of a part.
+    ahead_by_node.part = vec![0; nodes.len()];
+    // Whether a component leads to any sink.
     let mut leads: Vec<bool> = Vec::new();
-    // Each part behind those that it leads to.
+    // `kosaraju_scc` returns each component after those it leads to.
     for (part, members) in petgraph::algo::kosaraju_scc(&graph).into_iter().enumerate() {
-        members.iter().for_each(|member| way.part[member.index()] = part);
+        members.iter().for_each(|member| ahead_by_node.part[member.index()] = part);
         let sink = members.iter().map(|member| member.index()).find(|at| nodes[*at].outputs.is_empty());
         let reaches = |source: &u16| nodes[members[0].index()].reached_by.binary_search(&usize::from(*source)).is_ok();
         if let Some(sink) = sink {
@@ -268,27 +269,29 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
                 (*source, (ahead, Some(*index)))
             };
             let paths = ends.get(&sink).into_iter().flatten().filter(|(source, _)| reaches(source));
-            way.ahead.push(paths.map(path).collect());
+            ahead_by_node.ahead.push(paths.map(path).collect());
             leads.push(true);
             continue;
         }
         let next = members.iter().flat_map(|member| nodes[member.index()].outputs.iter().flat_map(|out| &out.edges));
-        let next: BTreeSet<usize> = next.map(|edge| way.part[edges[*edge].to]).filter(|next| *next != part).collect();
+        let next: BTreeSet<usize> =
+            next.map(|edge| ahead_by_node.part[edges[*edge].to]).filter(|next| *next != part).collect();
         let next: Vec<usize> = next.into_iter().filter(|next| leads[*next]).collect();
         let mut found: BTreeMap<u16, (Ahead, usize)> = BTreeMap::new();
-        for (source, (ahead, _)) in next.iter().flat_map(|next| &way.ahead[*next]).filter(|(source, _)| reaches(source))
+        for (source, (ahead, _)) in
+            next.iter().flat_map(|next| &ahead_by_node.ahead[*next]).filter(|(source, _)| reaches(source))
         {
             let known = found.entry(*source).or_insert((*ahead, 0));
             *known = (known.0.and(*ahead), known.1 + 1);
         }
-        // A sink without such a path is content with messages that come late.
+        // A sink without a dropping path accepts late messages.
         let whole =
             |(ahead, ways): (Ahead, usize)| Ahead { drops: ahead.drops.filter(|_| ways == next.len()), ..ahead };
         let is_allowed = effort.allows(found.len() * next.len().max(1) + 1);
-        way.ahead.push(
+        ahead_by_node.ahead.push(
             found.into_iter().filter(|_| is_allowed).map(|(source, found)| (source, (whole(found), None))).collect(),
         );
         leads.push(!next.is_empty());
     }
-    way
+    ahead_by_node
 }

@@ -1,8 +1,8 @@
 //! Placement: which node runs on which thread.
 //!
-//! One worker per core, never a thread per node. Nodes named a core go there. Of the rest, heavy ones get a core each
-//! while cores last, in the order of the graph, models before others; light ones join the node they feed. Nodes that
-//! may wait in the kernel within a call run on helper threads of their own, on the core they were given or on any.
+//! One worker per core, never a thread per node. Nodes with a `core` or `cpu` go there. Heavy nodes get a core each while cores
+//! last, in the order of the graph, models first; light nodes join the node they feed. Nodes whose calls may block in the
+//! kernel run on helper threads of their own, on their `core` if they have one.
 
 use crate::base::error::{Problem, Problems};
 use crate::base::policy::RealTime;
@@ -17,52 +17,52 @@ use std::collections::BTreeMap;
 /// A thread of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerPlan {
-    /// Its name, also the thread's.
+    /// Its name, and the name of the thread.
     pub name: String,
-    /// Its nodes, in the order in which they are turned.
+    /// Its nodes, in the order of their turns.
     pub nodes: Vec<usize>,
     pub(crate) place: Place,
-    /// Which of its nodes is turned next.
+    /// Which of its nodes gets the next turn.
     pub schedule: Schedule,
     pub(crate) is_helper: bool,
 }
 
 impl WorkerPlan {
-    /// The CPU it is pinned to, by the kernel's number; `None` for a helper whose node was given no core.
+    /// Returns the CPU it is pinned to, by the kernel's number; `None` for a helper whose node has no `core`.
     pub fn cpu(&self) -> Option<usize> {
         self.place.cpu
     }
 
-    /// Whether it is a helper thread, which one node has to itself because its calls may wait in the kernel.
+    /// Returns whether it is a helper thread, dedicated to one node because its calls may block in the kernel.
     pub fn is_helper(&self) -> bool {
         self.is_helper
     }
 
-    /// Why it is pinned to no CPU; `None` where it is.
+    /// Returns why it is not pinned; `None` if it is.
     pub fn floats(&self) -> Option<&'static str> {
-        const WHY: &str = "its node may wait in the kernel, and has no `core` to be pinned to";
+        const WHY: &str = "its node may block in the kernel, and has no `core` to be pinned to";
         self.place.cpu.is_none().then_some(WHY)
     }
 
-    /// What the kernel's scheduler is asked for.
+    /// Returns the real-time policy it asks the kernel for.
     pub fn real_time(&self) -> Option<RealTime> {
         self.place.real_time
     }
 
-    /// How it waits.
+    /// Returns how it waits.
     pub fn wait(&self) -> Wait {
         self.place.wait
     }
 }
 
-/// Why a node runs where it does.
+/// The reason for a node's placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Its `cpu` says so.
+    /// Its `cpu` is set.
     Cpu,
-    /// Its `core` says so.
+    /// Its `core` is set.
     Core,
-    /// It may wait in the kernel within a call, which would hold up everything else on its core, and was given none.
+    /// Its calls may block in the kernel, which would block everything else on its core, and it has no `core`.
     Helper,
     /// It is heavy, and heavy nodes are spread over the cores in the order of the graph.
     Heavy,
@@ -70,31 +70,31 @@ pub enum Placement {
     Feeds(usize),
     /// It is light and joins the node of this index, from which it takes.
     Takes(usize),
-    /// It feeds the node of this index by an edge that may lose, and would wait for a heavy one on that one's core: what
-    /// shares a thread supersedes nothing.
+    /// It feeds the node of this index by a lossy edge, and is placed apart from a heavy node on that node's core: on one thread
+    /// nothing would be superseded.
     Apart(usize),
-    /// Nothing near it has a core: it goes to the first.
+    /// No neighbour has a core: it goes to the first core.
     First,
 }
 
-/// Where a node goes.
+/// The thread a node is assigned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Seat {
+enum Assignment {
     Cpu(usize),
-    /// A thread of the node's own, pinned to a CPU where the graph says so.
+    /// A thread of the node's own, pinned to a CPU if the graph sets one.
     Helper(usize, Option<usize>),
 }
 
-impl Seat {
+impl Assignment {
     fn cpu(self) -> Option<usize> {
         match self {
-            Seat::Cpu(cpu) => Some(cpu),
-            Seat::Helper(_, cpu) => cpu,
+            Assignment::Cpu(cpu) => Some(cpu),
+            Assignment::Helper(_, cpu) => cpu,
         }
     }
 }
 
-/// A node whose calls may take 50 µs is heavy, whatever its kind says.
+/// Returns the cost of a node: its budget overrides its kind, and 50 µs a call is heavy.
 fn cost(node: &NodePlan) -> Cost {
     match node.policy().budget_ns() {
         None => node.cost,
@@ -122,14 +122,14 @@ pub(crate) fn place(
     for node in nodes.iter_mut() {
         node.cost = cost(node);
     }
-    let mut seats: Vec<Option<Seat>> = vec![None; nodes.len()];
+    let mut assigned: Vec<Option<Assignment>> = vec![None; nodes.len()];
     for (at, spec) in specs.iter().enumerate() {
         if let Some(cpu) = &spec.cpu {
             if cpus.contains(&cpu.value) {
                 nodes[at].why = Placement::Cpu;
-                seats[at] = Some(Seat::Cpu(cpu.value));
+                assigned[at] = Some(Assignment::Cpu(cpu.value));
             } else {
-                let message = format!("CPU {} is not among those of this run", cpu.value);
+                let message = format!("CPU {} is not one of this run's CPUs", cpu.value);
                 problems.push(Problem::new("E0141", cpu.place.clone(), message).help(format!("choose from {cpus:?}")));
             }
         }
@@ -150,19 +150,19 @@ pub(crate) fn place(
                     ));
                 }
                 nodes[at].why = Placement::Core;
-                seats[at] = Some(Seat::Cpu(cpus[core.value % cpus.len()]));
+                assigned[at] = Some(Assignment::Cpu(cpus[core.value % cpus.len()]));
             }
         }
         if nodes[at].blocking {
-            let cpu = seats[at].and_then(Seat::cpu);
+            let cpu = assigned[at].and_then(Assignment::cpu);
             if cpu.is_none() {
                 nodes[at].why = Placement::Helper;
             }
-            seats[at] = Some(Seat::Helper(at, cpu));
+            assigned[at] = Some(Assignment::Helper(at, cpu));
         }
     }
-    seat_heavy(nodes, &mut seats, cpus);
-    seat_light(nodes, edges, &mut seats, cpus);
+    place_heavy(nodes, &mut assigned, cpus);
+    place_light(nodes, edges, &mut assigned, cpus);
     for (core, spec) in cores.iter().filter(|(core, _)| **core >= online) {
         let message = format!("core {core} does not exist: this machine has {online}");
         let help = format!("write a core from 0 to {}", online.saturating_sub(1));
@@ -170,26 +170,27 @@ pub(crate) fn place(
     }
     for node in nodes.iter().filter(|node| node.helpers > 0) {
         notes.push(format!(
-            "`{}` makes its calls on threads of its own ({}), which float: side by side they need more than its one core",
+            "`{}` makes its calls on threads of its own ({}), which are not pinned: parallel calls need more than its one core",
             node.name, node.helpers
         ));
     }
-    workers(nodes, specs, &seats, cores, cpus, problems)
+    workers(nodes, specs, &assigned, cores, cpus, problems)
 }
 
-/// Heavy nodes in runs that follow the graph, so that as few edges as possible cross, the largest run being as small as
-/// it can be.
-fn seat_heavy(nodes: &mut [NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
-    // A core that was named for a heavy node is no longer free for others, as long as there are others.
+/// Splits the heavy nodes into contiguous groups, in the order of the graph so that few edges cross threads, with the largest group
+/// as small as possible.
+fn place_heavy(nodes: &mut [NodePlan], assigned: &mut [Option<Assignment>], cpus: &[usize]) {
+    // A core set for a heavy node is not used for others while other cores are left.
     let taken: Vec<usize> = (0..nodes.len())
         .filter(|i| nodes[*i].cost >= Cost::Heavy)
-        .filter_map(|i| if let Some(Seat::Cpu(cpu)) = seats[i] { Some(cpu) } else { None })
+        .filter_map(|i| if let Some(Assignment::Cpu(cpu)) = assigned[i] { Some(cpu) } else { None })
         .collect();
     let free: Vec<usize> = cpus.iter().copied().filter(|c| !taken.contains(c)).collect();
     let free = if free.is_empty() { cpus.to_vec() } else { free };
-    let heavy: Vec<usize> = (0..nodes.len()).filter(|i| seats[*i].is_none() && nodes[*i].cost >= Cost::Heavy).collect();
+    let heavy: Vec<usize> =
+        (0..nodes.len()).filter(|i| assigned[*i].is_none() && nodes[*i].cost >= Cost::Heavy).collect();
     let weight = |i: usize| if nodes[i].cost == Cost::Infer { 8u64 } else { 3 };
-    // The smallest bound for which the runs fit the cores; runs are then filled greedily.
+    // Binary search for the smallest bound with as many groups as cores; groups are filled greedily.
     let total: u64 = heavy.iter().map(|i| weight(*i)).sum();
     let split = |bound: u64| {
         let (mut groups, mut sum) = (vec![Vec::new()], 0);
@@ -212,65 +213,66 @@ fn seat_heavy(nodes: &mut [NodePlan], seats: &mut [Option<Seat>], cpus: &[usize]
     for (group, cpu) in groups.iter().zip(&free) {
         for i in group {
             nodes[*i].why = Placement::Heavy;
-            seats[*i] = Some(Seat::Cpu(*cpu));
+            assigned[*i] = Some(Assignment::Cpu(*cpu));
         }
     }
 }
 
-/// Light nodes join the first node they feed that has a core, else the node they take from, else the first core. One that
-/// must not be held up by a heavy node, because its edge there may lose, has a core without one while there is such a core.
-fn seat_light(nodes: &mut [NodePlan], edges: &[EdgePlan], seats: &mut [Option<Seat>], cpus: &[usize]) {
-    let on_cpu = |seat: &Option<Seat>| seat.and_then(Seat::cpu).map(Seat::Cpu);
-    let heavy: Vec<Seat> =
-        (0..nodes.len()).filter(|at| nodes[*at].cost >= Cost::Heavy).filter_map(|at| on_cpu(&seats[at])).collect();
-    let calm = cpus.iter().map(|cpu| Seat::Cpu(*cpu)).find(|seat| !heavy.contains(seat));
+/// Light nodes join the first node they feed that has a core, else the node they take from, else the first core. A node that feeds a
+/// heavy one by a lossy edge goes to a core without heavy nodes, if there is one.
+fn place_light(nodes: &mut [NodePlan], edges: &[EdgePlan], assigned: &mut [Option<Assignment>], cpus: &[usize]) {
+    let on_cpu = |assignment: &Option<Assignment>| assignment.and_then(Assignment::cpu).map(Assignment::Cpu);
+    let heavy: Vec<Assignment> =
+        (0..nodes.len()).filter(|at| nodes[*at].cost >= Cost::Heavy).filter_map(|at| on_cpu(&assigned[at])).collect();
+    let light_core = cpus.iter().map(|cpu| Assignment::Cpu(*cpu)).find(|assignment| !heavy.contains(assignment));
     let mut feeds: Vec<Vec<&EdgePlan>> = vec![Vec::new(); nodes.len()];
     edges.iter().for_each(|edge| feeds[edge.from].push(edge));
-    for at in (0..nodes.len()).rev().filter(|at| seats[*at].is_none()).collect::<Vec<_>>() {
-        let seated = || feeds[at].iter().filter_map(|edge| Some((edge, on_cpu(&seats[edge.to])?)));
-        let holds_up =
-            |edge: &EdgePlan, seat| edge.policy.when_full.is_lossy() && heavy.contains(&seat) && calm.is_some();
-        let found = match (seated().find(|(edge, seat)| holds_up(edge, *seat)), calm) {
-            (Some((edge, _)), Some(calm)) => Some((Placement::Apart(edge.to), calm)),
-            _ => seated().next().map(|(edge, seat)| (Placement::Feeds(edge.to), seat)),
+    for at in (0..nodes.len()).rev().filter(|at| assigned[*at].is_none()).collect::<Vec<_>>() {
+        let placed_consumers = || feeds[at].iter().filter_map(|edge| Some((edge, on_cpu(&assigned[edge.to])?)));
+        let holds_up = |edge: &EdgePlan, assignment| {
+            edge.policy.when_full.is_lossy() && heavy.contains(&assignment) && light_core.is_some()
         };
-        if let Some((why, seat)) = found {
+        let found = match (placed_consumers().find(|(edge, assignment)| holds_up(edge, *assignment)), light_core) {
+            (Some((edge, _)), Some(core)) => Some((Placement::Apart(edge.to), core)),
+            _ => placed_consumers().next().map(|(edge, assignment)| (Placement::Feeds(edge.to), assignment)),
+        };
+        if let Some((why, assignment)) = found {
             nodes[at].why = why;
-            seats[at] = Some(seat);
+            assigned[at] = Some(assignment);
         }
     }
     for at in 0..nodes.len() {
         let mut takes = nodes[at].in_edges.iter().map(|edge| edges[*edge].from);
-        if seats[at].is_none()
-            && let Some((from, seat)) = takes.find_map(|from| Some((from, on_cpu(&seats[from])?)))
+        if assigned[at].is_none()
+            && let Some((from, assignment)) = takes.find_map(|from| Some((from, on_cpu(&assigned[from])?)))
         {
             nodes[at].why = Placement::Takes(from);
-            seats[at] = Some(seat);
+            assigned[at] = Some(assignment);
         }
-        seats[at].get_or_insert(Seat::Cpu(cpus[0]));
+        assigned[at].get_or_insert(Assignment::Cpu(cpus[0]));
     }
 }
 
 fn workers(
     nodes: &mut [NodePlan],
     specs: &[&NodeSpec],
-    seats: &[Option<Seat>],
+    assigned: &[Option<Assignment>],
     cores: &BTreeMap<usize, CoreSpec>,
     cpus: &[usize],
     problems: &mut Problems,
 ) -> Vec<WorkerPlan> {
-    let mut members: BTreeMap<Seat, Vec<usize>> = BTreeMap::new();
-    for (at, seat) in seats.iter().enumerate() {
-        members.entry(seat.unwrap_or(Seat::Cpu(cpus[0]))).or_default().push(at);
+    let mut members: BTreeMap<Assignment, Vec<usize>> = BTreeMap::new();
+    for (at, assignment) in assigned.iter().enumerate() {
+        members.entry(assignment.unwrap_or(Assignment::Cpu(cpus[0]))).or_default().push(at);
     }
     let mut workers = Vec::new();
-    for (seat, members) in members {
-        let core = seat.cpu().and_then(|cpu| cores.get(&cpus.iter().position(|c| *c == cpu)?));
+    for (assignment, members) in members {
+        let core = assignment.cpu().and_then(|cpu| cores.get(&cpus.iter().position(|c| *c == cpu)?));
         let core = core.cloned().unwrap_or_default();
-        let (cpu, is_helper) = (seat.cpu(), matches!(seat, Seat::Helper(..)));
-        let (core, name) = match seat {
-            Seat::Cpu(cpu) => (core, format!("limen-{cpu}")),
-            Seat::Helper(at, _) => {
+        let (cpu, is_helper) = (assignment.cpu(), matches!(assignment, Assignment::Helper(..)));
+        let (core, name) = match assignment {
+            Assignment::Cpu(cpu) => (core, format!("limen-{cpu}")),
+            Assignment::Helper(at, _) => {
                 // Linux keeps 15 bytes of a thread's name.
                 let name: String = format!("limen-{}", nodes[at].name).chars().take(15).collect();
                 (CoreSpec { wait: Wait::Park, schedule: Schedule::default(), ..core }, name)
@@ -286,7 +288,7 @@ fn workers(
     workers
 }
 
-/// A helper thread needs a core on which no worker spins: its own, or any.
+/// A helper thread needs a core on which no worker spins: its own, or any if it is not pinned.
 fn check_helpers(
     nodes: &[NodePlan],
     specs: &[&NodeSpec],
@@ -299,15 +301,16 @@ fn check_helpers(
     for (at, node) in nodes.iter().enumerate() {
         let worker = &workers[node.worker];
         if worker.is_helper && worker.cpu().is_some() && spinning.contains(&worker.cpu()) {
-            let message = format!("`{}` needs a helper thread, and the core it was given spins", node.name);
+            let message = format!("`{}` needs a helper thread, but a worker spins on its core", node.name);
             let problem = Problem::new("E0142", specs[at].place.clone(), message);
-            problems.push(problem.help("give it another core, or none, or that core `wait: adaptive` or `park`"));
+            problems
+                .push(problem.help("give it another core or none, or write `wait: adaptive` or `park` for that core"));
         }
     }
     let floats = |node: &NodePlan| workers[node.worker].cpu().is_none() || node.helpers > 0;
     if let (Some(at), true) = (nodes.iter().position(floats), spinning.len() >= cpus.len()) {
-        let message = format!("`{}` needs a helper thread, and every core of this run spins", nodes[at].name);
+        let message = format!("`{}` needs a helper thread, but workers spin on every core of this run", nodes[at].name);
         let problem = Problem::new("E0142", specs[at].place.clone(), message);
-        problems.push(problem.help("give one core `wait: adaptive` or `park`"));
+        problems.push(problem.help("write `wait: adaptive` or `park` for one core"));
     }
 }

@@ -1,4 +1,4 @@
-//! The pass over a spec that makes a plan, or every problem.
+//! Turns a spec into a plan, or into every problem found.
 
 use super::connection::largest;
 use super::effort::Effort;
@@ -26,14 +26,14 @@ pub(super) struct Planner<'a> {
     pub(super) registry: &'a Registry,
     pub(super) options: &'a Options,
     pub(super) problems: Problems,
-    /// What may still be followed from node to node.
+    /// The steps left for traversals.
     pub(super) effort: Effort,
 }
 
-/// Where an input comes from: the producer's position in the order, if it exists, and its port, if that is known yet.
+/// The origin of an input: the producer's position in the order, if it exists, and its node and port, if already known.
 pub(super) type Producer = (Option<usize>, Option<(usize, usize)>);
 
-/// A message's header has two bytes for the number of its source.
+/// A message's header stores the number of its source in two bytes.
 const MAX_SOURCES: usize = 1 << 16;
 
 /// A connection between resolved nodes.
@@ -43,7 +43,7 @@ struct Link {
     input: usize,
 }
 
-/// What stages are told of what is around them, once all of that is known.
+/// Sets the parameters of stages that depend on the finished plan.
 fn settle_stages(nodes: &mut [NodePlan], edges: &[EdgePlan], workers: &[WorkerPlan]) {
     for node in nodes {
         node.stage.joins = node.has_skew();
@@ -57,7 +57,7 @@ fn settle_stages(nodes: &mut [NodePlan], edges: &[EdgePlan], workers: &[WorkerPl
 }
 
 impl Planner<'_> {
-    pub(super) fn wrong(
+    pub(super) fn problem(
         &mut self,
         code: &'static str,
         place: &Place,
@@ -73,14 +73,14 @@ impl Planner<'_> {
         let (mut nodes, mut edges) = self.nodes(&order, &links);
         let sources = nodes.iter().filter(|node| node.role == Role::Source).count();
         if sources > MAX_SOURCES {
-            let message = format!("the graph has {sources} sources, and may have {MAX_SOURCES}");
+            let message = format!("the graph has {sources} sources; at most {MAX_SOURCES} are possible");
             let place = Place { line: 0, ..self.spec.place.clone() };
-            self.wrong("E0158", &place, message, "let one source send what several do, or run several graphs");
+            self.problem("E0158", &place, message, "merge sources, or split the graph");
             return Err(self.problems);
         }
         self.check_claims(&nodes);
         self.check_expectations(&nodes);
-        // Where a node or a connection is missing, nothing can be said of what the graph comes to as a whole.
+        // With a node or connection missing, checks of the whole graph would mislead.
         let connections: usize = self.spec.nodes.iter().map(|node| node.inputs.len()).sum();
         let is_whole = edges.len() == connections && nodes.iter().all(|node| node.planned.is_some());
         let run = &self.spec.run;
@@ -94,9 +94,9 @@ impl Planner<'_> {
         self.size_edges(&mut nodes, &mut edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
         let sources = self.number_sources(&mut nodes, &edges);
-        let wanted = nodes.iter().filter(|node| node.role == Role::Source);
-        let asked: BTreeSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
-        let wanted = wanted.filter(|node| asked.contains(node.name.as_str()));
+        let all_sources = nodes.iter().filter(|node| node.role == Role::Source);
+        let measured: BTreeSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
+        let wanted = all_sources.filter(|node| measured.contains(node.name.as_str()));
         let wanted = wanted.map(|node| node.stage.source).collect();
         follow(&mut nodes, &edges, &wanted, &self.effort);
         self.size_pools(&mut nodes, &edges, &specs);
@@ -112,12 +112,12 @@ impl Planner<'_> {
         for path in &paths {
             if let Some(node) = &path.untold_behind {
                 notes.push(format!(
-                    "the path `{}` to `{}` is not judged: what `{node}` sends does not tell when `{}` began it",
+                    "the path `{}` to `{}` is not judged: messages from `{node}` do not carry the origin of `{}`",
                     path.from, path.to, path.from
                 ));
             }
         }
-        // What a deadline makes nodes give up is one of the losses that a join is held against.
+        // Must precede `check_joins`: dropping late messages is one of the losses that a join has to survive.
         rules(&mut nodes, &edges, &paths, &self.effort);
         self.note_budgets(&nodes, &workers, &mut notes);
         if is_whole {
@@ -130,16 +130,16 @@ impl Planner<'_> {
             self.check_joins(&nodes, &edges, &specs);
         }
         if self.effort.is_spent() {
-            let message = "its nodes depend on each other in more ways than can be followed";
+            let message = "its nodes depend on each other in more ways than planning can follow";
             let place = Place { line: 0, ..self.spec.place.clone() };
             let help = if is_too_wide {
-                "let fewer of its nodes take from many sources, directly or through others, or split it into graphs that send to each \
-                 other by `udp` or `tcp`"
+                "let fewer nodes depend on many sources, directly or indirectly, or split it into graphs connected by `udp` \
+                 or `tcp`"
             } else {
-                "write `join: { patience: 16 }` at its nodes with several inputs: such a node gives up a partner that was lost, so \
-                 where messages may be lost on the way to it is not followed"
+                "write `join: { patience: 16 }` at nodes with several inputs: such a node stops waiting for a lost partner, so \
+                 losses on the way to it need not be followed"
             };
-            self.wrong("E0169", &place, message, help);
+            self.problem("E0169", &place, message, help);
         }
         settle_stages(&mut nodes, &edges, &workers);
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
@@ -173,13 +173,13 @@ impl Planner<'_> {
         if asked.is_empty() || !missing.is_empty() {
             let message = format!("CPUs {missing:?} of `--cores` are not among those this process may use");
             let place = Place { line: 0, ..self.spec.place.clone() };
-            self.wrong("E0140", &place, message, format!("choose from {allowed:?}"));
+            self.problem("E0140", &place, message, format!("choose from {allowed:?}"));
             return allowed;
         }
         asked.clone()
     }
 
-    /// Every connection whose producer exists.
+    /// Returns every connection whose producer exists.
     fn links(&mut self) -> Vec<Link> {
         let spec = self.spec;
         let index: BTreeMap<&str, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.name.as_str(), i)).collect();
@@ -189,7 +189,7 @@ impl Planner<'_> {
                 match index.get(connection.node.as_str()) {
                     Some(from) if *from == to => {
                         let message = format!("node `{}` takes from itself", node.name);
-                        self.wrong("E0121", &connection.place, message, "take from another node");
+                        self.problem("E0121", &connection.place, message, "take from another node");
                     }
                     Some(from) => links.push(Link { from: *from, to, input }),
                     None => {
@@ -199,7 +199,7 @@ impl Planner<'_> {
                             _ => suggest(&connection.node, index.keys().copied()),
                         };
                         let message = format!("there is no node `{}`", connection.node);
-                        self.wrong("E0120", &connection.place, message, help);
+                        self.problem("E0120", &connection.place, message, help);
                     }
                 }
             }
@@ -207,8 +207,8 @@ impl Planner<'_> {
         links
     }
 
-    /// Topological order; edges that may lose messages may close a cycle. With a cycle of edges that all block, which is
-    /// a problem, the order of the file, so that the nodes' own problems are found too.
+    /// Returns a topological order; lossy edges may close cycles. A cycle of blocking edges is a problem; the order is then that of the
+    /// file, so that the nodes' own problems are found too.
     fn order(&mut self, links: &[Link]) -> Vec<usize> {
         let spec = self.spec;
         let lossy = |link: &Link| spec.nodes[link.to].inputs[link.input].policy.when_full.is_lossy();
@@ -234,10 +234,9 @@ impl Planner<'_> {
             let mut members: Vec<usize> = cycle.into_iter().map(NodeIndex::index).collect();
             members.sort_unstable();
             let names: Vec<String> = members.iter().map(|i| format!("`{}`", spec.nodes[*i].name)).collect();
-            let message =
-                format!("{} form a cycle in which every edge blocks: it would wait for itself", names.join(", "));
+            let message = format!("{} form a cycle of blocking edges, which would deadlock", names.join(", "));
             let help = "give one of its edges `when_full: latest` or `drop_oldest`";
-            self.wrong("E0122", &spec.nodes[members[0]].place, message, help);
+            self.problem("E0122", &spec.nodes[members[0]].place, message, help);
         }
         (0..spec.nodes.len()).collect()
     }
@@ -256,7 +255,7 @@ impl Planner<'_> {
         let mut edges: Vec<EdgePlan> = Vec::new();
         for (at, node) in order.iter().map(|i| &spec.nodes[*i]).enumerate() {
             let mut given = Connected::default();
-            // Producer's port of each input, as far as it is known: later producers close a cycle.
+            // The producer's port of each input, as far as known: a producer that comes later closes a cycle.
             let mut outputs = Vec::new();
             // Both are in the order of the file.
             let mut links = into[order[at]].iter().peekable();
@@ -301,13 +300,13 @@ impl Planner<'_> {
                     config: (node.policy.on_error == OnError::Restart).then(|| node.config.clone()),
                     ..StagePlan::default()
                 },
-                untold: BTreeMap::new(),
+                untracked: BTreeMap::new(),
             };
             if let Some(planned) = self.node(node, &given) {
                 self.describe(&mut plan, &*planned);
-                self.plant(node, &mut plan);
+                self.inject_faults(node, &mut plan);
                 self.check_restart(node, &*planned);
-                self.check_begin(node, &plan);
+                self.check_source_keys(node, &plan);
                 self.join(node, &mut plan, planned.merges());
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 plan.planned = Some(planned);
@@ -318,8 +317,8 @@ impl Planner<'_> {
         (nodes, edges)
     }
 
-    /// Edges from a later node to an earlier one, whose producers were not known when the consumer was planned. One that leads
-    /// nowhere, or does not fit, is taken out: nothing may be asked of a port that is not there.
+    /// Completes edges from a later node to an earlier one, whose producers were not known when the consumer was planned. Removes those
+    /// without an output port or with a type that does not fit.
     fn close_cycles(&mut self, position: &[usize], links: &[Link], nodes: &mut [NodePlan], edges: &mut Vec<EdgePlan>) {
         let spec = self.spec;
         if edges.iter().all(|edge| edge.from < edge.to) {
@@ -335,7 +334,7 @@ impl Planner<'_> {
         for (at, edge) in edges.iter_mut().enumerate().filter(|(_, edge)| edge.from >= edge.to) {
             let consumer = &nodes[edge.to];
             let name = edge.to_name.rsplit('/').next().unwrap_or_default();
-            // `from:` means the only input, whatever that is called.
+            // `from:` means the only input, whatever its name.
             let link = by_ports.get(&(edge.from, edge.to, name)).or_else(|| only.get(&(edge.from, edge.to)));
             let Some(connection) = link.map(|link| input(link)) else { continue };
             let producer = &nodes[edge.from];
@@ -362,9 +361,9 @@ impl Planner<'_> {
         edges.retain(|_| keeps.next().unwrap_or(true));
     }
 
-    /// The port a connection names, or the only one.
+    /// Returns the port that a connection names, or the only one.
     fn output_port(&mut self, producer: &NodePlan, name: &Option<String>, place: &Place) -> Option<usize> {
-        // Nothing is known of a node whose own planning failed; it has its own problems.
+        // A node whose own planning failed has its own problems.
         producer.planned.as_ref()?;
         let names = producer.outputs.iter().map(|o| o.name.as_str());
         match name {
@@ -372,7 +371,7 @@ impl Planner<'_> {
                 let found = producer.outputs.iter().position(|o| o.name == *name);
                 if found.is_none() {
                     let message = format!("node `{}` has no output `{name}`", producer.name);
-                    self.wrong("E0123", place, message, suggest(name, names));
+                    self.problem("E0123", place, message, suggest(name, names));
                 }
                 found
             }
@@ -391,13 +390,13 @@ impl Planner<'_> {
                         .join(", ");
                     (format!("node `{}` has several outputs", producer.name), format!("write one of {all}"))
                 };
-                self.wrong("E0123", place, message, help);
+                self.problem("E0123", place, message, help);
                 None
             }
         }
     }
 
-    /// Reads a node's config and asks its kind for ports.
+    /// Reads a node's config and asks its kind for the ports.
     fn node(&mut self, node: &NodeSpec, given: &Connected) -> Option<Box<dyn PlannedNode>> {
         let Some(kind) = self.registry.find(&node.kind.value, !node.inputs.is_empty()) else {
             self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
@@ -424,11 +423,11 @@ impl Planner<'_> {
                 }
             };
             let mut problem = Problem::new("E0130", place, format!("`{}`: {}", node.name, error.message));
-            // A kind that knows no better way out at least says where to turn.
+            // Fallback for kinds that give no help.
             problem.help = error.help.or_else(|| match &error.at {
                 At::Field(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
                 At::Input(port) => Some(format!("connect something else to `{}/{port}`", node.name)),
-                At::Node => Some(format!("change `{}`; `limen-run kinds` says what its kind does", node.name)),
+                At::Node => Some(format!("change `{}`; `limen-run kinds` describes its kind", node.name)),
             });
             self.problems.push(problem);
         }
@@ -468,13 +467,13 @@ impl Planner<'_> {
         };
     }
 
-    /// What of several inputs is taken together.
+    /// Sets the join rule of a node with several inputs.
     fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool) {
         let Some(join) = &node.policy.join else { return };
         let JoinSpec { policy, patience, within, hold, trigger, pick, anchor } = join;
         let place = node.places.get("join").unwrap_or(&node.place);
         let mut wrong = |message: &str, help: &str| {
-            self.wrong("E0139", place, format!("`{}`: {message}", node.name), help);
+            self.problem("E0139", place, format!("`{}`: {message}", node.name), help);
         };
         let by_time = *policy == JoinPolicy::ByTime;
         if plan.inputs.len() < 2 {
@@ -488,15 +487,15 @@ impl Planner<'_> {
             wrong(&format!("{message}, not `{}`", policy.name()), help);
         }
         if by_time != within.is_some() || (hold.is_some() && !by_time) {
-            let message = "`policy: by_time` needs `within`, which with `hold` belongs to it alone";
+            let message = "`policy: by_time` needs `within`; `within` and `hold` are for `by_time` only";
             wrong(message, "write `join: { policy: by_time, within: 5ms }`");
         }
         let at = trigger.as_ref().and_then(|port| plan.inputs.iter().position(|(name, _)| name == port));
         if let Some(port) = trigger
             && (at.is_none() || *policy != JoinPolicy::Sample)
         {
-            let message = format!("`trigger: {port}` is not an input that `policy: sample` could wait for");
-            wrong(&message, "name an input, with `policy: sample`");
+            let message = format!("`trigger: {port}` needs `policy: sample` and the name of an input");
+            wrong(&message, "write `policy: sample`, and name an input");
         }
         let input = |name: &Option<String>| plan.inputs.iter().position(|(port, _)| Some(port) == name.as_ref());
         if (pick.is_some() || anchor.is_some()) && !by_time {
@@ -516,14 +515,11 @@ impl Planner<'_> {
             };
             let others = plan.inputs.iter().enumerate().filter(|(at, _)| Some(*at) != at_anchor);
             if anchor.is_none() {
-                wrong(
-                    "`pick: interpolate` without the moments to do it for",
-                    "write `anchor:` with the input that sets them",
-                );
+                wrong("`pick: interpolate` needs an `anchor`", "write `anchor:` with the input that sets the moments");
             } else if let Some((_, (name, spec))) = others.clone().find(|(_, (_, spec))| !is_number(spec)) {
-                let what = spec.as_ref().map_or_else(|| "what it gives".into(), ToString::to_string);
+                let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
                 wrong(
-                    &format!("`{name}` cannot be interpolated: {what} is no `f32` or `f64` of a fixed shape"),
+                    &format!("`{name}` cannot be interpolated: {what} is not `f32` or `f64` of a fixed shape"),
                     "put a `cast` before it, or write `pick: nearest`",
                 );
             }
@@ -541,55 +537,52 @@ impl Planner<'_> {
         };
     }
 
-    /// Faults planted in a node.
-    fn plant(&mut self, node: &NodeSpec, plan: &mut NodePlan) {
+    /// Injects the faults of the graph file.
+    fn inject_faults(&mut self, node: &NodeSpec, plan: &mut NodePlan) {
         let Some(fault) = &node.policy.fault else { return };
         let wrong = match plan.role {
-            Role::Source if fault.drop > 0.0 => Some((
-                "a source's messages cannot be lost before there are any",
-                "drop them at the node that takes them",
-            )),
+            Role::Source if fault.drop > 0.0 => {
+                Some(("a source takes no messages that `drop` could lose", "drop them at the node that takes them"))
+            }
             Role::Sink | Role::Infer if fault.duplicate > 0.0 => {
-                Some(("only what a source or a transform sends can be duplicated", "duplicate at the node before"))
+                Some(("only messages of a source or a transform can be duplicated", "duplicate at the node before"))
             }
             _ => None,
         };
         if let Some((message, help)) = wrong {
             let place = node.places.get("fault").unwrap_or(&node.place);
-            self.wrong("E0138", place, format!("`{}`: {message}", node.name), help);
+            self.problem("E0138", place, format!("`{}`: {message}", node.name), help);
         }
         if fault.duplicate > 0.0 {
             plan.outputs.iter_mut().for_each(|output| output.emits *= 2);
         }
-        plan.notes.push("has faults planted".into());
+        plan.notes.push("has injected faults".into());
     }
 
-    /// A node that is built again begins its file anew.
+    /// Refuses restarts of nodes that would lose data by them.
     fn check_restart(&mut self, node: &NodeSpec, planned: &dyn PlannedNode) {
         let ports = planned.ports();
         if node.policy.on_error == OnError::Restart && planned.outside() > 0 {
-            let message = format!("`{}` is the program's end of the graph, which cannot be built again", node.name);
-            self.wrong("E0160", &node.place, message, "write `on_error: skip`, `detach` or `stop`");
+            let message = format!("`{}` connects the graph with the program, and cannot be restarted", node.name);
+            self.problem("E0160", &node.place, message, "write `on_error: skip`, `detach` or `stop`");
         }
         if node.policy.on_error == OnError::Restart && ports.claims.iter().any(|claim| matches!(claim, Claim::File(_)))
         {
-            let message =
-                format!("`{}` writes a file, which it would begin anew each time it is built again", node.name);
-            self.wrong("E0147", &node.place, message, "write `on_error: skip` or `detach`");
+            let message = format!("`{}` writes a file, which each restart would overwrite", node.name);
+            self.problem("E0147", &node.place, message, "write `on_error: skip` or `detach`");
         }
     }
 
-    /// What messages begin with is for sources to say.
-    fn check_begin(&mut self, node: &NodeSpec, plan: &NodePlan) {
+    /// Refuses keys of sources at other nodes.
+    fn check_source_keys(&mut self, node: &NodeSpec, plan: &NodePlan) {
         if plan.role == Role::Source {
             return;
         }
         let keys = [("qos", node.policy.qos.is_some()), ("clock", node.policy.clock != ClockOffset::None)];
         for (key, _) in keys.into_iter().filter(|(_, is_written)| *is_written) {
             let place = node.places.get(key).unwrap_or(&node.place);
-            let message =
-                format!("`{}` is no source: its messages have the `{key}` of what they are made from", node.name);
-            self.wrong("E0144", place, message, format!("write `{key}` at the source"));
+            let message = format!("`{}` is not a source: its messages inherit `{key}`", node.name);
+            self.problem("E0144", place, message, format!("write `{key}` at the source"));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The registry: which kinds of node there are. An explicit value, so that a program has exactly the kinds it was given
-//! and the linker drops the others.
+//! The registry of kinds. An explicit value, so that a program has exactly the kinds it registers and the linker drops
+//! the others.
 
 use crate::base::document::Tree;
 use crate::base::error::{Place, PlanErrors, Problem, Problems, suggest};
@@ -23,12 +23,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// What a node of a kind does in a graph.
+/// The role of a node in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Begins messages.
     Source,
-    /// Turns messages into messages.
+    /// Makes messages from messages.
     Transform,
     /// Runs a model.
     Infer,
@@ -52,7 +52,7 @@ impl Role {
 pub struct Kind {
     /// Its name in YAML.
     pub name: String,
-    /// What it does in a graph.
+    /// Its role in a graph.
     pub role: Role,
     schema: fn() -> Schema,
     read: fn(&Tree, &mut Problems),
@@ -65,33 +65,33 @@ impl std::fmt::Debug for Kind {
     }
 }
 
-/// What to do about a kind that panics.
-const TELL: &str = "change its config, and tell who wrote the kind";
+/// The advice after a panic in a kind.
+const PANIC_ADVICE: &str = "change its config, and report this to the author of the kind";
 
 type PlanFn =
     fn(&Tree, &Connected, &mut Planning<'_>, &mut Problems) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>>;
 
 impl Kind {
-    /// The JSON schema of its `config:`.
+    /// Returns the JSON schema of its `config:`.
     pub fn schema(&self) -> Schema {
         (self.schema)()
     }
 
-    /// What it is, in a sentence: the documentation of its config.
+    /// Returns a description in one sentence: the documentation of its config.
     pub fn about(&self) -> String {
         let schema = self.schema();
         schema.get("description").and_then(|d| d.as_str()).unwrap_or_default().to_string()
     }
 
-    /// What is wrong with a config as such.
+    /// Reads a config and reports its problems.
     pub(crate) fn check(&self, config: &Tree, problems: &mut Problems) {
         let outcome = quietly("config", || {
             (self.read)(config, problems);
             Ok(())
         });
         if let Err(trouble) = outcome {
-            let message = format!("kind `{}` cannot read this config: it {}", self.name, trouble.text());
-            problems.push(Problem::new("E0130", config.place.clone(), message).help(TELL));
+            let message = format!("kind `{}` failed to read this config: it {}", self.name, trouble.text());
+            problems.push(Problem::new("E0130", config.place.clone(), message).help(PANIC_ADVICE));
         }
     }
 
@@ -106,16 +106,15 @@ impl Kind {
             Ok(planned) => planned,
             Err(trouble) => {
                 let mut errors = PlanErrors::default();
-                let why =
-                    format!("kind `{}` cannot say what the node takes and gives: it {}", self.name, trouble.text());
-                errors.node(why).help(TELL);
+                let why = format!("kind `{}` failed to declare the node's ports: it {}", self.name, trouble.text());
+                errors.node(why).help(PANIC_ADVICE);
                 Some(Err(errors))
             }
         }
     }
 }
 
-/// [`guarded`] for threads that are not the engine's own.
+/// [`guarded`] for threads not started by the engine.
 fn quietly<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     catch_panic(|| guarded(name, call)).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -132,12 +131,12 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// No kinds.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Registry::default()
     }
 
-    /// Adds what a crate brings: `.with(limen_nodes::register)`.
+    /// Adds the kinds of a crate: `.with(limen_nodes::register)`.
     #[must_use]
     pub fn with(self, register: impl FnOnce(Registry) -> Registry) -> Self {
         register(self)
@@ -145,7 +144,7 @@ impl Registry {
 
     fn add(mut self, kind: Kind) -> Self {
         let same = self.kinds.entry(kind.name.clone()).or_default();
-        // A later registration replaces an earlier one of the same role, so that a program can bring its own.
+        // A later registration replaces an earlier one of the same role, so that a program can replace stock kinds.
         same.retain(|k| (k.role == Role::Source) != (kind.role == Role::Source));
         same.push(kind);
         self
@@ -206,8 +205,8 @@ impl Registry {
         })
     }
 
-    /// Adds a kind of source whose messages a program sends, through an [`Inlet`](crate::Inlet). The stock nodes have
-    /// `inlet`, for tensors; a program with a payload of its own adds one for it.
+    /// Adds a kind of source whose messages a program sends through an [`Inlet`](crate::Inlet). The stock nodes have
+    /// `inlet` for tensors; a program with its own payload type adds one for it.
     #[must_use]
     pub fn inlet<T: Payload>(self, name: &str) -> Self {
         self.add(Kind {
@@ -222,8 +221,8 @@ impl Registry {
         })
     }
 
-    /// Adds a kind of sink whose messages a program takes, through an [`Outlet`](crate::Outlet). The stock nodes have
-    /// `outlet`, for tensors; a program with a payload of its own adds one for it.
+    /// Adds a kind of sink whose messages a program receives through an [`Outlet`](crate::Outlet). The stock nodes have
+    /// `outlet` for tensors; a program with its own payload type adds one for it.
     #[must_use]
     pub fn outlet<T: Payload>(self, name: &str) -> Self {
         self.add(Kind {
@@ -238,20 +237,20 @@ impl Registry {
         })
     }
 
-    /// Every kind, by name.
+    /// Returns every kind, sorted by name.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.values().flatten()
     }
 
-    /// The kind of a name that fits a node with or without inputs.
+    /// Returns the kind of a name that fits a node with or without inputs.
     pub(crate) fn find(&self, name: &str, has_inputs: bool) -> Option<&Kind> {
         let kinds = self.kinds.get(name)?;
         kinds.iter().find(|k| (k.role != Role::Source) == has_inputs).or_else(|| kinds.first())
     }
 
-    /// Reads the config of every node whose kind is known, so that values from outside of the file (variables, settings) are known
-    /// to be text or not: [`Spec::to_yaml`] then writes them as their kind took them. What is wrong in a config is not told here;
-    /// planning tells it.
+    /// Reads the config of every node whose kind is known, so that each value substituted from outside the file (variables, settings) is
+    /// known to be text or not: [`Spec::to_yaml`] then writes it the way its kind read it. Problems are ignored here; planning reports
+    /// them.
     pub fn read_configs(&self, spec: &Spec) {
         for node in &spec.nodes {
             if let Some(kind) = self.find(&node.kind.value, !node.inputs.is_empty()) {
@@ -260,7 +259,7 @@ impl Registry {
         }
     }
 
-    /// The problem of a kind that is not there.
+    /// Creates the problem of an unknown kind.
     pub(crate) fn unknown(&self, kind: &str, place: &Place) -> Problem {
         let help = suggest(kind, self.kinds.keys().map(String::as_str));
         Problem::new("E0124", place.clone(), format!("there is no kind `{kind}`")).help(help)

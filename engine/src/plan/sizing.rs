@@ -1,4 +1,4 @@
-//! How much: capacities of edges, slots of pools, bytes of everything, before anything is allocated.
+//! Sizes: capacities of edges, slots of pools, and bytes of everything, before anything is allocated.
 
 use super::effort::Effort;
 use super::planner::Planner;
@@ -15,7 +15,7 @@ use crate::plan::registry::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Planner<'_> {
-    /// Capacities, and which edges cross threads.
+    /// Sets capacities, and which edges cross threads.
     pub(super) fn size_edges(&mut self, nodes: &mut [NodePlan], edges: &mut [EdgePlan], specs: &[&NodeSpec]) {
         for (i, edge) in edges.iter_mut().enumerate() {
             edge.crossing = nodes[edge.from].worker != nodes[edge.to].worker;
@@ -26,7 +26,7 @@ impl Planner<'_> {
             let inputs = &specs[edge.to].inputs;
             let written = inputs.iter().find(|c| c.port.as_deref().unwrap_or(port) == port);
             let bytes = edge.spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(64).max(1);
-            // Several bursts of room where threads meet, and never more than a few MiB of default buffering.
+            // Room for several bursts between threads, and never more than a few MiB of default buffering.
             let (most, budget) = if edge.crossing { (4 * BURST, 16 << 20) } else { (BURST, 4 << 20) };
             let default = (budget / bytes).clamp(4, most).max(emits).max(batch);
             let place = |key: &str| written.map_or(&specs[edge.to].place, |written| written.place_of(key));
@@ -34,14 +34,14 @@ impl Planner<'_> {
             edge.capacity = match (edge.policy.when_full, edge.policy.capacity) {
                 (WhenFull::Latest, Some(2..)) => {
                     let message = "an edge with `when_full: latest` holds one message";
-                    self.wrong("E0133", place("capacity"), message, "remove `capacity`, or choose `drop_oldest`");
+                    self.problem("E0133", place("capacity"), message, "remove `capacity`, or choose `drop_oldest`");
                     1
                 }
                 (WhenFull::Latest, _) => 1,
                 (_, Some(capacity)) => {
                     if capacity < need {
                         let message = format!("capacity {capacity} is below the {need} messages that move at once");
-                        self.wrong("E0133", place("capacity"), message, format!("write at least {need}"));
+                        self.problem("E0133", place("capacity"), message, format!("write at least {need}"));
                     }
                     capacity
                 }
@@ -64,22 +64,22 @@ impl Planner<'_> {
                             "write less, or a larger `capacity`".into(),
                         )
                     };
-                    self.wrong("E0133", place(key), message, help);
+                    self.problem("E0133", place(key), message, help);
                 }
             }
             edge.buffer = edge.capacity + edge.policy.lane() + BURST * emits;
         }
     }
 
-    /// A join whose partner may be lost on its way has to say how long it waits. What is lost before the ways part is
-    /// missing on all of them, and nobody waits for it.
+    /// Refuses joins that could wait forever for a lost partner. A message lost before the paths to the inputs part is missing
+    /// at all inputs, and no input waits for it.
     pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for (at, node) in nodes.iter().enumerate() {
             if node.in_edges.len() < 2 || node.stage.rule.patience.is_some() || !node.stage.rule.waits(node.merges()) {
                 continue;
             }
             if node.merges() {
-                // What one input's edge keeps its source from sending may be what the other is waited for.
+                // Backpressure from one input may stop the source that the other input waits for.
                 let from = |e: &usize| &nodes[edges[*e].from];
                 let shared = node.in_edges.iter().enumerate().find_map(|(i, e)| {
                     let others = &node.in_edges[i + 1..];
@@ -91,30 +91,30 @@ impl Planner<'_> {
                     .and_then(|n| nodes.iter().find(|s| usize::from(s.stage.source) == *n && s.role == Role::Source))
                 {
                     let message = format!(
-                        "`{}` takes its inputs {} and more than one comes from `{}`: one could be waited for that the other keeps \
-                         from coming",
+                        "`{}` takes its inputs {}, and several come from `{}`: backpressure from one could stop the one that \
+                         is waited for",
                         node.name,
                         node.stage.rule.policy.name(),
                         source.name
                     );
-                    let help = "write `patience: 16` in its `join`: after so many messages an input is passed over";
-                    self.wrong("E0134", &specs[at].place, message, help);
+                    let help = "write `patience: 16` in its `join`: after that many messages an input is skipped";
+                    self.problem("E0134", &specs[at].place, message, help);
                     continue;
                 }
             }
-            // What goes by number, as `zip` and `in_turn` do, goes in step with others that do.
+            // Nodes that match by sequence number, as `zip` and `in_turn` do, stay in step with each other.
             if matches!(node.stage.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
                 && let Some(other) = held_by_another(at, nodes, edges, &self.effort)
             {
                 let message = format!(
-                    "`{}` takes its inputs {}, and `{}` waits for the same sources: one could be waited for that the other node \
-                     keeps from coming",
+                    "`{}` takes its inputs {}, and `{}` waits for the same sources: its backpressure could stop the one that \
+                     is waited for",
                     node.name,
                     node.stage.rule.policy.name(),
                     nodes[other].name
                 );
-                let help = "write `patience: 16` in its `join`: after so many messages an input is passed over";
-                self.wrong("E0134", &specs[at].place, message, help);
+                let help = "write `patience: 16` in its `join`: after that many messages an input is skipped";
+                self.problem("E0134", &specs[at].place, message, help);
                 continue;
             }
             if node.stage.rule.policy == JoinPolicy::ByTime && stands_alone(at, nodes, edges, &self.effort) {
@@ -126,7 +126,7 @@ impl Planner<'_> {
             let Some(loss) = parted else { continue };
             let why = match *loss {
                 Loss::Edge(e) if edges[e].policy.max_age.is_some() => {
-                    format!("`{}` loses what is older than its `max_age`", edges[e].to_name)
+                    format!("`{}` drops messages older than its `max_age`", edges[e].to_name)
                 }
                 Loss::Edge(e) if edges[e].policy.lane() > 0 => {
                     format!("urgent messages overtake others on the edge from `{}`", edges[e].from_name)
@@ -139,40 +139,39 @@ impl Planner<'_> {
                     )
                 }
                 Loss::Node(n) if nodes[n].stage.rule.policy == JoinPolicy::Sample => {
-                    format!("`{}` samples, and lets go what comes before the first of its other inputs", nodes[n].name)
-                }
-                Loss::Node(n) if merges_streams(&nodes[n]) => {
-                    format!("`{}` puts several streams together", nodes[n].name)
-                }
-                Loss::Node(n) if nodes[n].outputs.iter().any(|out| makes_many(&nodes[n], out)) => {
-                    format!("`{}` makes several messages of one", nodes[n].name)
-                }
-                Loss::Node(n) if nodes[n].stage.rule.patience.is_some() => {
-                    format!("`{}` gives up partners it has waited for too long", nodes[n].name)
-                }
-                Loss::Node(n) if nodes[n].policy().on_error.goes_on() => {
-                    format!("`{}` skips what it fails on", nodes[n].name)
-                }
-                Loss::Port(n, _) if !nodes[n].planned.as_ref().is_some_and(|planned| planned.ports().routes) => {
                     format!(
-                        "`{}` sends on what it takes of each input by an output of its own, not in step",
+                        "`{}` samples, and drops messages that arrive before the first of its other inputs",
                         nodes[n].name
                     )
                 }
-                Loss::Node(n) | Loss::Port(n, _) => format!("`{}` may let messages go", nodes[n].name),
+                Loss::Node(n) if merges_streams(&nodes[n]) => {
+                    format!("`{}` merges several streams", nodes[n].name)
+                }
+                Loss::Node(n) if nodes[n].outputs.iter().any(|out| makes_many(&nodes[n], out)) => {
+                    format!("`{}` makes several messages from one", nodes[n].name)
+                }
+                Loss::Node(n) if nodes[n].stage.rule.patience.is_some() => {
+                    format!("`{}` stops waiting for partners after its `patience`", nodes[n].name)
+                }
+                Loss::Node(n) if nodes[n].policy().on_error.goes_on() => {
+                    format!("`{}` skips messages it fails on", nodes[n].name)
+                }
+                Loss::Port(n, _) if !nodes[n].planned.as_ref().is_some_and(|planned| planned.ports().routes) => {
+                    format!("`{}` forwards each input by its own output, not in step", nodes[n].name)
+                }
+                Loss::Node(n) | Loss::Port(n, _) => format!("`{}` may drop messages", nodes[n].name),
             };
-            let message =
-                format!("`{}` joins its inputs, and {why}: a partner could be waited for for ever", node.name);
-            self.wrong(
+            let message = format!("`{}` joins its inputs, and {why}: it could wait forever for a partner", node.name);
+            self.problem(
                 "E0134",
                 &specs[at].place,
                 message,
-                "write `join: { patience: 16 }`: after so many messages a partner counts as lost",
+                "write `join: { patience: 16 }`: after that many messages a partner counts as lost",
             );
         }
     }
 
-    /// A node that writes in place is moved its buffer where it is the only one to get it, otherwise it copies.
+    /// A node that writes in place takes over the buffer if no other node shares it; otherwise it copies.
     pub(super) fn share_or_copy(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
         for at in 0..nodes.len() {
             if !nodes[at].planned.as_ref().is_some_and(|p| p.writes()) {
@@ -192,14 +191,14 @@ impl Planner<'_> {
                 let [input] = &forwards[..] else { break forwards.is_empty() };
                 let shares = planned.ports().outputs.iter().filter(|out| out.forwards.contains(input)).count() > 1;
                 let input = planned.ports().inputs.iter().position(|i| i.name == *input);
-                // What a join may take again, or make others from, stays with it.
+                // A join keeps messages that it may reuse or interpolate from.
                 let rule = &nodes[node].stage.rule;
                 let keeps = rule.policy == JoinPolicy::Sample || rule.pick == Pick::Interpolate && rule.anchor != input;
                 if shares || keeps {
                     break false;
                 }
                 if planned.writes() {
-                    // That node has an exclusive buffer or a copy of its own.
+                    // That node has an exclusive buffer or its own copy.
                     break true;
                 }
                 let Some(up) = input.and_then(|i| nodes[node].in_edges.get(i)).map(|e| &edges[*e]) else { break true };
@@ -207,12 +206,12 @@ impl Planner<'_> {
             };
             if !exclusive {
                 nodes[at].copies = Some(0);
-                nodes[at].notes.push("copies its input, because others hold the buffer too".into());
+                nodes[at].notes.push("copies its input, because other nodes share the buffer".into());
             }
         }
     }
 
-    /// Slots are what every place that can hold a buffer holds at most, until a node fills a new one.
+    /// The slots of a pool are the sum of what every place on the way of a buffer can hold, up to the next node that fills a new one.
     pub(super) fn size_pools(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for at in 0..nodes.len() {
             for port in 0..nodes[at].outputs.len() {
@@ -220,10 +219,10 @@ impl Planner<'_> {
                 let copies = nodes[at].copies.is_some();
                 let out = &nodes[at].outputs[port];
                 let Some(spec) = out.spec.clone().filter(|_| !forwards || copies) else { continue };
-                // On their way from the program, or on loan to it.
+                // Messages on their way from the program, or on loan to it.
                 let outside = nodes[at].planned.as_ref().map_or(0, |p| p.outside());
                 if out.edges.is_empty() && !forwards {
-                    // Nothing takes from it; a node may still fill one message and send it nowhere.
+                    // Nothing takes from this output; a node may still fill one message.
                     self.set_pool(nodes, at, port, out.emits.div_ceil(out.rows) + 1 + outside, &spec, specs);
                     continue;
                 }
@@ -239,7 +238,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Slots for what joins interpolate: what they, and whoever their node sends it on to, hold at most.
+    /// Sizes the pools of interpolated messages: what joins and the consumers behind their nodes can hold.
     pub(super) fn size_blends(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for at in 0..nodes.len() {
             let (Some(planned), Pick::Interpolate) = (&nodes[at].planned, nodes[at].stage.rule.pick) else { continue };
@@ -247,7 +246,7 @@ impl Planner<'_> {
             let mut blends = Vec::new();
             for (input, edge) in ports.inputs.iter().zip(&nodes[at].in_edges) {
                 let Some(spec) = edges[*edge].spec.clone() else {
-                    // One place for each input.
+                    // `blends` has an entry for every input.
                     blends.push((0, 0));
                     continue;
                 };
@@ -255,15 +254,17 @@ impl Planner<'_> {
                 let held: usize = onward
                     .map(|(out, declared)| reach(nodes, edges, at, out, &self.effort).0.saturating_add(declared.emits))
                     .sum();
-                // Sets that wait, and those of the burst that is being worked on.
+                // Sets that wait, and those of the burst in progress.
                 let slots = held.saturating_add(2 * BURST + input.holds + 1);
                 let origins = nodes[edges[*edge].from].outputs[edges[*edge].from_port].origins.len();
                 match pool_bytes(&spec, slots, 1, origins) {
                     Some(bytes) => blends.push((slots, bytes)),
                     None => {
-                        let message =
-                            format!("{slots} slots of {spec} for `{}/{}` are too many", specs[at].name, input.name);
-                        self.wrong("E0135", &specs[at].place, message, "make them smaller, or write `pick: nearest`");
+                        let message = format!(
+                            "{slots} slots of {spec} for `{}/{}` cannot be allocated",
+                            specs[at].name, input.name
+                        );
+                        self.problem("E0135", &specs[at].place, message, "make them smaller, or write `pick: nearest`");
                     }
                 }
             }
@@ -289,26 +290,26 @@ impl Planner<'_> {
             {
                 (out.slots, out.bytes) = (slots, bytes);
             }
-            // A size without a bound was refused where it was declared.
+            // An unbounded size was refused where it was declared.
             _ if spec.shape.iter().any(|d| matches!(d, Dim::Unbounded(_))) => {}
             _ => {
                 let place = specs[at].config.place.clone();
                 let message =
                     format!("{slots} slots of {spec} for `{}/{}` cannot be allocated", specs[at].name, out.name);
-                self.wrong("E0135", &place, message, "bind every dim, use at most 6 dims and smaller ones");
+                self.problem("E0135", &place, message, "bound every dimension, use at most 6, and make them smaller");
             }
         }
     }
 
-    /// Numbers the sources and finds which of them reach which node.
+    /// Numbers the sources and finds the nodes that each of them reaches.
     pub(super) fn number_sources(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan]) -> Vec<usize> {
         let sources: Vec<usize> = (0..nodes.len())
             .filter(|i| nodes[*i].planned.as_ref().is_some_and(|p| p.ports().inputs.is_empty()))
             .collect();
-        // By node: the last source that was found to reach it.
+        // By node: the last source found to reach it.
         let mut seen = vec![usize::MAX; nodes.len()];
         for (number, source) in sources.iter().enumerate() {
-            // There are no more than that: see `Planner::plan`.
+            // `Planner::plan` refuses more sources.
             nodes[*source].stage.source = u16::try_from(number).unwrap_or(u16::MAX);
             let mut todo = vec![*source];
             seen[*source] = number;
@@ -330,7 +331,7 @@ impl Planner<'_> {
 
     pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan]) -> Memory {
         let pools = nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.bytes));
-        // The origins of earlier calls, where a node sends what is made from several.
+        // The origins of earlier calls, kept by nodes whose messages combine several calls.
         let kept = |n: &NodePlan| if n.stage.traced { n.planned.as_ref().map_or(0, |p| p.ports().spans) } else { 0 };
         let kept = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(kept(n) * 8 * (n.stage.sources.len() + 2)));
         let blends = nodes.iter().flat_map(|n| &n.blends).fold(0usize, |sum, (_, bytes)| sum.saturating_add(*bytes));
@@ -369,12 +370,12 @@ impl Planner<'_> {
                 .flat_map(|n| {
                     n.outputs.iter().map(|o| (o.bytes, format!("the largest pool is `{}/{}`", n.name, o.name)))
                 })
-                .chain(nodes.iter().map(|n| (own(n), format!("`{}` takes most for itself,", n.name))))
+                .chain(nodes.iter().map(|n| (own(n), format!("`{}` takes the most for itself,", n.name))))
                 .collect();
             largest.sort();
             let largest = largest.pop().map(|(b, what)| format!("; {what} with {}", show_bytes(b as u64)));
             let message = format!(
-                "the plan takes {} and may take {}{}",
+                "the plan takes {}, and the limit is {}{}",
                 show_bytes(memory.total() as u64),
                 show_bytes(limit as u64),
                 largest.unwrap_or_default()
@@ -384,32 +385,32 @@ impl Planner<'_> {
                 None => Place { line: 0, ..self.spec.place.clone() },
             };
             let help = if limit == addresses {
-                "lower capacities and sizes, or give the process more addresses: `ulimit -v`"
+                "lower capacities and sizes, or raise the limit of address space: `ulimit -v`"
             } else {
                 "lower capacities and sizes, or raise `run.max_memory`"
             };
-            self.wrong("E0136", &place, message, help);
+            self.problem("E0136", &place, message, help);
         }
         memory
     }
 }
 
-/// Where messages may be lost on a way to a join, or more come than do elsewhere.
+/// A place where messages may be lost, duplicated or put out of step on the way to a join.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
     Edge(usize),
     Node(usize),
-    /// Of a node that sends messages one way or another: what one of its outputs is not given.
+    /// An output that gets only part of the messages of a node that routes, or gets them out of step.
     Port(usize, usize),
 }
 
-/// Whether as many messages come by an edge as its source begins.
+/// Returns whether an edge delivers as many messages as its source begins.
 pub(super) fn loses_nothing(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     losses(edge, nodes, edges, effort).is_empty()
 }
 
-/// Every place on the ways to an edge's end where messages may be lost, or become more: either way the other inputs of a join have
-/// others than this one.
+/// Returns every place on the paths to an edge's end where messages may be lost or multiplied: either way the inputs of a join no
+/// longer match.
 fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> BTreeSet<Loss> {
     let (mut found, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {
@@ -425,7 +426,7 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
         let gives_up = !nodes[from].stage.rules.deadlines.is_empty();
         let selects = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().selective);
         let routes = nodes[from].planned.as_ref().is_some_and(|planned| planned.ports().routes);
-        // What comes to a sampling node before the first of its other inputs is let go.
+        // A sampling node drops messages that arrive before the first of its other inputs.
         let parts = matches!(nodes[from].stage.rule.policy, JoinPolicy::ByTime | JoinPolicy::Sample);
         let waits = nodes[from].stage.rule.patience.is_some() || parts;
         let out = &nodes[from].outputs[edges[at].from_port];
@@ -434,7 +435,7 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
         if many || nodes[from].policy().on_error.goes_on() || waits || drops || gives_up || (selects && !routes) {
             found.insert(Loss::Node(from));
         }
-        // What is not taken by number, and is sent on as it came, has other numbers by each output.
+        // Messages not matched by sequence number and forwarded unchanged have different numbers at each output.
         let is_out_of_step = parts && nodes[from].in_edges.len() > 1 && forwards(&nodes[from], out);
         if routes || is_out_of_step {
             found.insert(Loss::Port(from, edges[at].from_port));
@@ -444,23 +445,23 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
     found
 }
 
-/// Whether a node sends on what comes by any of several inputs.
+/// Returns whether a node forwards messages of several inputs.
 fn merges_streams(node: &NodePlan) -> bool {
     node.merges() && node.in_edges.len() > 1
 }
 
-/// Whether an output sends on what came by an input.
+/// Returns whether an output forwards messages of an input.
 fn forwards(node: &NodePlan, out: &OutputPlan) -> bool {
     let outputs = node.planned.iter().flat_map(|planned| &planned.ports().outputs);
     outputs.into_iter().any(|port| port.name == out.name && !port.forwards.is_empty())
 }
 
-/// Whether a call may make several messages of one.
+/// Returns whether a call may make several messages from one.
 fn makes_many(node: &NodePlan, out: &OutputPlan) -> bool {
     out.emits > out.rows && node.planned.is_some() && !forwards(node, out)
 }
 
-/// The most messages of one output that can be alive at once, following the buffer through nodes that forward it, and
+/// Returns the most messages of one output that can be alive at once, following the buffer through nodes that forward it, and
 /// whether any of them can be on another thread.
 fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effort: &Effort) -> (usize, bool) {
     let (mut total, mut crosses) = (0usize, false);
@@ -479,11 +480,10 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
             let at = nodes[edge.to].in_edges.iter().position(|e| std::ptr::eq(&edges[*e], edge)).unwrap_or(0);
             let input = &ports.inputs[at.min(ports.inputs.len() - 1)];
             crosses |= edge.crossing || planned.outside() > 0;
-            // In the edge, in the consumer's hands for a turn, and whatever the consumer keeps.
+            // In the edge, with the consumer for a turn, and kept by the consumer.
             let kept = match nodes[edge.to].stage.rule.policy {
                 JoinPolicy::Sample => 1,
-                // What is sorted by time is taken off the edge before its turn.
-                // What is interpolated needs the last one taken, too.
+                // Messages are taken off the edge early to be sorted by time; interpolation also keeps the last one taken.
                 JoinPolicy::ByTime => BURST + 1,
                 _ => 0,
             };
@@ -502,46 +502,45 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
     (total, crosses)
 }
 
-/// What an edge takes: its queue, and what its ends keep messages in before and behind it. Each of its messages may have a run of its
-/// own.
+/// Returns the bytes of an edge: its queue, and the buffers of its endpoints. Each message may have a run of its own.
 fn edge_bytes(edge: &EdgePlan, consumer: &NodePlan) -> usize {
     let (message, run) = (edge.ty.message, size_of::<Run>());
     let EdgePlan { capacity, policy, buffer, .. } = edge;
     let (places, each, buffers) = if edge.crossing || policy.checks_each_message() {
-        // A ring of messages and one of runs, or a queue of both, whose places have numbers; what the producer fills and the consumer
-        // empties lie beside it.
+        // A ring of messages and one of runs, or a queue of both with a number in each place; the buffers that the producer fills
+        // and the consumer empties come on top.
         (capacity + policy.lane(), message + run + size_of::<usize>(), 2)
     } else {
-        // The buffers that go round, and the edge's runs.
+        // The buffers in circulation, and the edge's runs.
         (buffer + 1, run, 3)
     };
     let joins = has_queues(consumer);
     let queue = places.saturating_mul(each);
     let ends = buffer.saturating_mul(message).saturating_mul(buffers).saturating_add((buffer + 1).saturating_mul(run));
-    // What is taken off the edge before its partners have come.
+    // Messages taken off the edge before their partners arrive.
     let held = if joins { (buffer + BURST).saturating_mul(message + run) } else { 0 };
     let in_place = consumer.planned.as_ref().is_some_and(|planned| planned.writes());
     let written = if in_place { buffer.saturating_mul(message) } else { 0 };
     [queue, ends, held, written].into_iter().fold(0, usize::saturating_add)
 }
 
-/// Whether a node's inputs are taken off their edges before they are given to it: of one that may have several, also where it has one.
+/// Returns whether messages are taken off their edges before the node gets them: for nodes that may have several inputs, even with one.
 fn has_queues(node: &NodePlan) -> bool {
     node.planned.as_ref().is_some_and(|planned| planned.counts().0.is_none_or(|inputs| inputs > 1))
 }
 
-/// What a stage remembers of each message of the most that a turn may take.
+/// Returns the bytes a stage keeps for the messages of its largest turn.
 fn stage_bytes(node: &NodePlan, edges: &[EdgePlan]) -> usize {
     let most = node.in_edges.iter().map(|edge| edges[*edge].buffer).max().map_or(0, |buffer| buffer.max(BURST) + 1);
     let joined = if has_queues(node) { size_of::<Run>() } else { 0 };
-    // A sink's ledgers and origins; where origins are followed, one for each source.
+    // Ledgers and origins of a sink; if origins are tracked, one for each source.
     let ledgers = if node.outputs.is_empty() { 24 } else { 0 };
     let traced = if node.stage.traced { 4 + 24 * node.stage.sources.len().max(1) } else { 0 };
-    let sifted = if node.stage.rules.is_empty() { 0 } else { 9 + 8 * node.stage.sources.len().max(1) };
-    most.saturating_mul(joined + ledgers + traced + sifted)
+    let filtered = if node.stage.rules.is_empty() { 0 } else { 9 + 8 * node.stage.sources.len().max(1) };
+    most.saturating_mul(joined + ledgers + traced + filtered)
 }
 
-/// What this process may still map of the addresses that it is allowed (`ulimit -v`), less a fifth for threads and libraries.
+/// Returns the address space left to this process under its limit (`ulimit -v`), less a fifth for threads and libraries.
 fn addresses_left() -> usize {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
     let limit = getrlimit(Resource::RLIMIT_AS).map_or(RLIM_INFINITY, |(soft, _)| soft);
@@ -555,7 +554,7 @@ fn addresses_left() -> usize {
     usize::try_from(left / 5 * 4).unwrap_or(usize::MAX)
 }
 
-/// 80 % of what the control group or the machine has.
+/// 80 % of the memory of the control group or the machine.
 fn default_memory() -> usize {
     let group =
         crate::host::files::system_text("/sys/fs/cgroup/memory.max").ok().and_then(|t| t.trim().parse::<usize>().ok());
@@ -570,8 +569,8 @@ fn default_memory() -> usize {
     }
 }
 
-/// Whether a join by time has streams that are nobody else's business: each input has sources of its own, and no other node waits
-/// for any of them but for what has come through this one. What is lost on one way is then told by what comes later on it, and nothing keeps that from coming.
+/// Returns whether a join by time has streams of its own: no two inputs share a source, and no other node waits for any of them except
+/// behind this node. A loss on one input then shows by the next message on it, which nothing holds back.
 fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     let mut sources = BTreeSet::new();
     let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
@@ -583,7 +582,7 @@ fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effo
     })
 }
 
-/// Whether everything that a node takes has come through another.
+/// Returns whether every message that reaches `node` has passed through `gate`.
 fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     let (mut seen, mut todo) = (BTreeSet::from([node]), vec![node]);
     while let Some(at) = todo.pop() {
@@ -596,7 +595,7 @@ fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan
     true
 }
 
-/// By source behind a node: by which of its inputs it comes, one bit for each.
+/// Maps each source behind a node to its inputs, one bit for each.
 fn ways_in(
     node: &NodePlan,
     nodes: &[NodePlan],
@@ -612,13 +611,13 @@ fn ways_in(
     ways
 }
 
-/// Another node without patience that also waits for two sources which this one takes by different inputs, and not in step.
+/// Returns another node without patience that waits for two sources which this one takes by different inputs, not in step.
 fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> Option<usize> {
     if !effort.allows(4 * nodes[at].reached_by.len()) {
         return None;
     }
     let here = ways_in(&nodes[at], nodes, edges, |_| true);
-    // Whether one source comes by one input and another by another.
+    // Whether two sources do not come by the same single input.
     let are_apart = |one: u32, other: u32| one != other || one.count_ones() > 1;
     (0..nodes.len()).find(|other| {
         let node = &nodes[*other];
@@ -629,17 +628,17 @@ fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &E
         {
             return false;
         }
-        // Where it shares fewer than two sources, it holds none of them up against another.
+        // With fewer than two shared sources it cannot block one against another.
         let shared = node.reached_by.iter().filter(|source| here.contains_key(source)).take(2).count();
         if !effort.allows(2 * node.reached_by.len()) || shared < 2 {
             return false;
         }
-        // What takes by number what this very node has sent goes in step with it: whatever it waits for is on its way.
+        // A node that zips messages sent by this very node stays in step with it.
         if node.stage.rule.policy == JoinPolicy::Zip && comes_through(at, *other, nodes, edges, effort) {
             return false;
         }
         let there = ways_in(node, nodes, edges, |source| here.contains_key(&source));
-        // Sources that come by the same inputs, here and there, differ in nothing.
+        // Sources that come by the same inputs at both nodes are equivalent.
         let mut alike: BTreeMap<(u32, u32), bool> = BTreeMap::new();
         for (source, way) in &there {
             alike.entry((here[source], *way)).and_modify(|is_several| *is_several = true).or_insert(false);

@@ -201,7 +201,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
     fn deserialize_option<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.tree.value {
             Value::Null => visitor.visit_none(),
-            Value::Substituted(word) if word.is_nothing() => visitor.visit_none(),
+            Value::Substituted(word) if word.is_null() => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }

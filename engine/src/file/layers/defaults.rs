@@ -1,13 +1,13 @@
-//! `defaults:`: what nodes and connections say that do not say it themselves.
+//! `defaults:`: values for keys that nodes and connections do not set.
 
 use super::{Budget, check_keys, merge};
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Problem, Problems};
 
-/// Keys that name what a node is and takes from have no default.
+/// The identity of a node and its connections have no defaults.
 const NODE: [&str; 7] = ["core", "cpu", "on_error", "join", "budget", "fault", "config"];
 
-/// Fills the nodes of a flat graph: a kind's defaults before those of all nodes.
+/// Fills the nodes of a flat graph: the defaults of a kind precede those of all nodes.
 pub(super) fn fill(graph: &mut Tree, defaults: &Tree, budget: &Budget, problems: &mut Problems) {
     if !check_keys(defaults, "`defaults`", &["node", "kinds", "input"], problems) {
         return;
@@ -30,7 +30,7 @@ pub(super) fn fill(graph: &mut Tree, defaults: &Tree, budget: &Budget, problems:
             if !budget.allows(with.size(), &with.place, problems) {
                 return;
             }
-            merge::fill(this, &without_twin(with, this));
+            merge::fill(this, &without_conflict(with, this));
         }
         let Some(input) = input else { continue };
         let connections = this.get("inputs").map_or(1, |inputs| inputs.entries().len() + 1);
@@ -47,8 +47,8 @@ pub(super) fn fill(graph: &mut Tree, defaults: &Tree, budget: &Budget, problems:
 }
 
 fn fill_connection(connection: &mut Tree, input: &Tree) {
-    merge::lengthen("from", connection);
-    // The latest message is one message, whatever other edges hold.
+    merge::expand_from("from", connection);
+    // A `latest` edge holds one message, so a default capacity does not apply.
     let latest = connection.get("when_full").and_then(Tree::as_text) == Some("latest");
     let had = connection.get("capacity").is_some();
     merge::fill(connection, input);
@@ -57,10 +57,10 @@ fn fill_connection(connection: &mut Tree, input: &Tree) {
     }
 }
 
-/// A default `core` is none for a node that has a `cpu`, and the other way round.
-fn without_twin(defaults: &Tree, node: &Tree) -> Tree {
+/// Drops a default `core` for a node with `cpu`, and vice versa.
+fn without_conflict(defaults: &Tree, node: &Tree) -> Tree {
     let has = |key: &str| node.get(key).is_some();
-    let twin = |key: &Key| (key.name == "core" && has("cpu")) || (key.name == "cpu" && has("core"));
-    let entries = defaults.entries().iter().filter(|(key, _)| !twin(key)).cloned().collect();
+    let conflicts = |key: &Key| (key.name == "core" && has("cpu")) || (key.name == "cpu" && has("core"));
+    let entries = defaults.entries().iter().filter(|(key, _)| !conflicts(key)).cloned().collect();
     Tree { place: defaults.place.clone(), value: Value::Map(entries) }
 }

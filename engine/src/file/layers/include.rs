@@ -1,4 +1,4 @@
-//! `include:`: other files of the graph's folder, whose keys stand below the graph's own.
+//! Resolves `include:`: other files of the graph's folder, overridden by the graph's own keys.
 
 use super::variable::Variables;
 use super::{Budget, Layers, OVERLAY, check_keys, merge};
@@ -10,14 +10,14 @@ use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Larger files are not read.
+/// Larger files are refused.
 const MAX_BYTES: u64 = 4 << 20;
-/// Keys whose entries have one origin each.
-const MAKES: [&str; 3] = ["nodes", "subgraphs", "profiles"];
-/// Files that one graph may be made of.
+/// Maps whose entries must be unique across files.
+const UNIQUE: [&str; 3] = ["nodes", "subgraphs", "profiles"];
+/// Most files of one graph.
 const MAX_FILES: usize = 64;
 
-/// Reads a file that is part of a graph, and gives the file. With folders, only from within them.
+/// Reads a file that is part of a graph. With `folders`, only from within them.
 pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result<(String, InputFile), Problem> {
     let place = Place { file: file.into(), line: 0, column: 0 };
     let fail = |message: String, help: String| Problem::new("E0100", place.clone(), message).help(help);
@@ -34,18 +34,18 @@ pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result
     };
     let mut opened = opened?;
     if opened.size() > MAX_BYTES {
-        let message = format!("{} bytes is too large for a graph; at most {MAX_BYTES} are read", opened.size());
+        let message = format!("{} bytes is too large for a graph; the limit is {MAX_BYTES}", opened.size());
         return Err(Problem { code: "E0101", ..fail(message, "split it".into()) });
     }
     let bytes = opened.read_whole(MAX_BYTES).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|e| {
         let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        fail(format!("not UTF-8 from line {line} on"), "save it as UTF-8".into())
+        fail(format!("not UTF-8 in line {line}"), "save it as UTF-8".into())
     })?;
     Ok((text, opened))
 }
 
-/// Puts what a graph includes below its own keys.
+/// Merges a graph over its included files.
 pub(super) fn include(
     tree: &mut Tree,
     real: Option<PathBuf>,
@@ -62,14 +62,14 @@ pub(super) fn include(
 struct Reading<'a, 'p> {
     folders: &'a Folders,
     variables: Variables<'a>,
-    /// The files being read, from the outermost on.
+    /// The files being read, outermost first.
     open: Vec<PathBuf>,
     files: usize,
     problems: &'p mut Problems,
 }
 
 impl Reading<'_, '_> {
-    fn wrong(&mut self, place: &Place, message: String, help: &str) {
+    fn problem(&mut self, place: &Place, message: String, help: &str) {
         self.problems.push(Problem::new("E0148", place.clone(), message).help(help));
     }
 
@@ -91,7 +91,7 @@ impl Reading<'_, '_> {
                 self.combine(&mut below, included);
             }
         }
-        // The file's own keys stand first and win.
+        // The file's own keys are merged last and win.
         let own = std::mem::replace(&mut tree.value, Value::Null);
         self.combine(&mut below, Tree { place: tree.place.clone(), value: own });
         tree.value = below.value;
@@ -108,8 +108,8 @@ impl Reading<'_, '_> {
         self.files += 1;
         if self.files > MAX_FILES {
             if self.files == MAX_FILES + 1 {
-                let message = format!("the graph is made of more than {MAX_FILES} files");
-                self.wrong(&item.place, message, "include fewer");
+                let message = format!("the graph consists of more than {MAX_FILES} files");
+                self.problem(&item.place, message, "include fewer");
             }
             return None;
         }
@@ -118,12 +118,12 @@ impl Reading<'_, '_> {
             Ok((text, opened)) => (text, opened.real().to_path_buf()),
             Err(problem) => {
                 let help = problem.help.unwrap_or_default();
-                self.wrong(&item.place, format!("`{written}`: {}", problem.message), &help);
+                self.problem(&item.place, format!("`{written}`: {}", problem.message), &help);
                 return None;
             }
         };
         if self.open.contains(&real) {
-            self.wrong(&item.place, format!("`{written}` includes itself"), "remove one of the two");
+            self.problem(&item.place, format!("`{written}` includes itself"), "remove one of the two");
             return None;
         }
         let mut tree = match Tree::parse(&text, &file) {
@@ -141,36 +141,36 @@ impl Reading<'_, '_> {
         self.open.push(real);
         self.include(&mut tree, &inner);
         self.open.pop();
-        // The graph has one name, and says itself which version it is.
+        // The name and version of the graph are those of the main file.
         tree.take("graph");
         tree.take("version");
         Some(tree)
     }
 
-    /// Lays a file over another; what each of them makes may be there once only.
+    /// Merges a file over another; nodes, subgraphs and profiles must not be defined twice.
     fn combine(&mut self, below: &mut Tree, mut over: Tree) {
-        for made in MAKES {
+        for made in UNIQUE {
             let known = below.get(made).map_or(&[][..], Tree::entries);
             for (key, _) in over.get(made).map_or(&[][..], Tree::entries) {
                 if let Some((first, _)) = known.iter().find(|(known, _)| known.name == key.name) {
-                    let message = format!("`{}` is in {made} already, at {}", key.name, first.place);
-                    let help = "give one of them another name; an overlay or a profile changes what is there";
+                    let message = format!("`{}` is already in {made}, at {}", key.name, first.place);
+                    let help = "rename one of them; to change an existing entry, use an overlay or a profile";
                     self.problems.push(Problem::new("E0149", key.place.clone(), message).help(help));
                 }
             }
         }
-        // Paths of all files hold.
+        // Paths of all files are kept.
         if let (Some(Tree { value: Value::List(known), .. }), Some(Tree { value: Value::List(own), .. })) =
             (below.get_mut("paths"), over.get_mut("paths"))
         {
             own.splice(0..0, std::mem::take(known));
         }
-        put_over(below, over);
+        merge_included(below, over);
     }
 }
 
-/// What makes nodes, subgraphs and profiles is added, everything else is laid over what is there.
-fn put_over(below: &mut Tree, over: Tree) {
+/// Adds nodes, subgraphs and profiles; merges everything else.
+fn merge_included(below: &mut Tree, over: Tree) {
     let Value::Map(entries) = over.value else { return };
     for (key, value) in entries {
         let known = match below.get_mut(&key.name) {
@@ -183,10 +183,10 @@ fn put_over(below: &mut Tree, over: Tree) {
             }
         };
         match (&mut known.value, value) {
-            (Value::Map(known), Tree { value: Value::Map(made), .. }) if MAKES.contains(&key.name.as_str()) => {
+            (Value::Map(known), Tree { value: Value::Map(made), .. }) if UNIQUE.contains(&key.name.as_str()) => {
                 known.extend(made);
             }
-            (Value::Map(_), value @ Tree { value: Value::Map(_), .. }) => merge::lay(known, value),
+            (Value::Map(_), value @ Tree { value: Value::Map(_), .. }) => merge::overlay(known, value),
             (_, value) => *known = value,
         }
     }

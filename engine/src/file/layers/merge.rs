@@ -1,27 +1,27 @@
-//! One tree over another.
+//! Merges trees.
 
 use crate::base::document::{Key, Tree, Value};
 
-/// Lays `over` over `base`: maps key by key, everything else as a whole. Nothing (`~`) takes a key away.
-pub(super) fn lay(base: &mut Tree, over: Tree) {
-    lay_at(base, over, None);
+/// Merges `over` into `base`: maps key by key, other values as a whole. Null (`~`) removes a key.
+pub(super) fn overlay(base: &mut Tree, over: Tree) {
+    overlay_at(base, over, None);
 }
 
-fn lay_at(base: &mut Tree, over: Tree, key: Option<&str>) {
+fn overlay_at(base: &mut Tree, over: Tree, key: Option<&str>) {
     if let (Some(key), Value::Map(entries)) = (key, &over.value)
         && !entries.iter().any(|(key, _)| key.name == "from")
     {
-        lengthen(key, base);
+        expand_from(key, base);
     }
     let (entries, over) = match (&mut base.value, over) {
         (Value::Map(entries), Tree { value: Value::Map(over), .. }) => (entries, over),
         (_, mut over) => {
-            remove_nothings(&mut over);
+            remove_nulls(&mut over);
             *base = over;
             return;
         }
     };
-    // Another kind has another config.
+    // The config of another kind does not fit.
     let kind = |entries: &[(Key, Tree)]| {
         entries.iter().find(|(key, _)| key.name == "kind").and_then(|(_, kind)| kind.as_text().map(str::to_string))
     };
@@ -38,18 +38,18 @@ fn lay_at(base: &mut Tree, over: Tree, key: Option<&str>) {
             (None, Value::Null) => {}
             (Some(at), _) => {
                 let name = if connections { "from" } else { key.name.as_str() };
-                lay_at(&mut entries[at].1, value, Some(name));
+                overlay_at(&mut entries[at].1, value, Some(name));
             }
             (None, _) => {
-                remove_nothings(&mut value);
+                remove_nulls(&mut value);
                 entries.push((key, value));
             }
         }
     }
 }
 
-/// `from: camera` as `from: { from: camera }`, so that something can be added to it.
-pub(super) fn lengthen(key: &str, tree: &mut Tree) {
+/// Expands `from: camera` to `from: { from: camera }`, so that keys can be added.
+pub(super) fn expand_from(key: &str, tree: &mut Tree) {
     if key == "from" && tree.as_text().is_some() {
         let place = tree.place.clone();
         let text = std::mem::replace(&mut tree.value, Value::Null);
@@ -58,15 +58,15 @@ pub(super) fn lengthen(key: &str, tree: &mut Tree) {
     }
 }
 
-/// What takes a key away has none to take away where everything is new.
-fn remove_nothings(tree: &mut Tree) {
+/// Removes nulls: in a new value there is nothing for them to remove.
+fn remove_nulls(tree: &mut Tree) {
     if let Value::Map(entries) = &mut tree.value {
         entries.retain(|(_, value)| value.value != Value::Null);
-        entries.iter_mut().for_each(|(_, value)| remove_nothings(value));
+        entries.iter_mut().for_each(|(_, value)| remove_nulls(value));
     }
 }
 
-/// Adds what `base` does not say itself.
+/// Adds the keys of `with` that `base` lacks.
 pub(super) fn fill(base: &mut Tree, with: &Tree) {
     let (Value::Map(entries), Value::Map(with)) = (&mut base.value, &with.value) else { return };
     for (key, value) in with {

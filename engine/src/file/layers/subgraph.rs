@@ -1,8 +1,8 @@
-//! `subgraphs:` and the nodes that are made of them.
+//! Expands `subgraphs:`.
 //!
-//! A node with `subgraph: eye` stands for the nodes of `eye`, each named `node.inner`. Its `config` gives the parameters, its
-//! inputs are what the inner nodes take from `inputs/NAME`, and others take from its `outputs` as from any node. Its `nodes` are laid
-//! over the inner ones, so that one of several can differ.
+//! A node with `subgraph: eye` is replaced by the nodes of `eye`, each named `node.inner`. Its `config` sets the parameters, its
+//! inputs connect to the inner nodes that read `inputs/NAME`, and other nodes connect to its `outputs` as to any node's. Its `nodes`
+//! are merged over the inner ones, so that instances can differ.
 
 use super::variable::Variables;
 use super::{check_keys, merge};
@@ -11,30 +11,30 @@ use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::message::tensor::PortSpec;
 use std::collections::BTreeMap;
 
-/// Subgraphs within subgraphs.
+/// Deepest nesting of subgraphs.
 const MAX_DEPTH: usize = 8;
-/// Nodes that a graph may unfold to.
+/// Most nodes after expansion.
 const MAX_NODES: usize = 20_000;
-/// What inner nodes take the subgraph's inputs from.
+/// The name by which inner nodes refer to the subgraph's inputs.
 const INPUTS: &str = "inputs";
 
-/// What a subgraph said of what comes over one of its ports.
+/// The type that a subgraph declares for one of its ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Expectation {
     /// The node that sends it.
     pub(crate) node: String,
-    /// Its port; its only one without.
+    /// Its port; `None` means its only one.
     pub(crate) output: Option<String>,
-    /// What was promised.
+    /// The declared type.
     pub(crate) spec: PortSpec,
-    /// Whose port that is, in words.
+    /// The port, described for messages.
     pub(crate) port: String,
-    /// Where it was promised, or taken from something else.
+    /// Where the type was declared, or where the input is connected.
     pub(crate) place: Place,
 }
 
-/// Replaces the nodes that are made of subgraphs by what they stand for.
-pub(super) fn unfold(
+/// Replaces the nodes made from subgraphs by their inner nodes.
+pub(super) fn expand(
     graph: &mut Tree,
     subgraphs: Option<&Tree>,
     variables: &Variables<'_>,
@@ -55,27 +55,27 @@ pub(super) fn unfold(
             check_keys(subgraph, &what, &["parameters", "inputs", "outputs", "nodes", "paths"], problems);
         }
     }
-    let is_made = |(_, node): &(Key, Tree)| node.get("subgraph").is_some();
-    if !graph.get("nodes").is_some_and(|nodes| nodes.entries().iter().any(is_made)) {
+    let is_subgraph = |(_, node): &(Key, Tree)| node.get("subgraph").is_some();
+    if !graph.get("nodes").is_some_and(|nodes| nodes.entries().iter().any(is_subgraph)) {
         return Vec::new();
     }
-    let mut unfolding = Unfolding {
+    let mut expansion = Expansion {
         known: known.into_iter().map(|(key, tree)| (key.name.as_str(), tree)).collect(),
         variables,
         problems,
         nodes: Vec::new(),
         paths: Vec::new(),
         outputs: BTreeMap::new(),
-        promises: Vec::new(),
+        declared: Vec::new(),
         full: false,
     };
     let Some(Tree { value: Value::Map(nodes), .. }) = graph.get_mut("nodes") else { return Vec::new() };
     let nodes = std::mem::take(nodes);
     let scope = Scope { prefix: "", inputs: &BTreeMap::new(), within: &[] };
     for (key, node) in nodes {
-        unfolding.node(&key, node, &scope);
+        expansion.node(&key, node, &scope);
     }
-    let (mut nodes, paths, expectations) = unfolding.finish();
+    let (mut nodes, paths, expectations) = expansion.finish();
     if let Some(Tree { value: Value::Map(entries), .. }) = graph.get_mut("nodes") {
         entries.append(&mut nodes);
     }
@@ -95,38 +95,38 @@ pub(super) fn unfold(
     expectations
 }
 
-/// Where names of nodes are looked up.
+/// The context in which names of nodes are resolved.
 struct Scope<'a> {
-    /// What stands before the names, `left.` for example.
+    /// The prefix of the names, such as `left.`.
     prefix: &'a str,
     /// What the subgraph's inputs are connected to.
     inputs: &'a BTreeMap<String, Tree>,
-    /// The subgraphs this is within.
+    /// The enclosing subgraphs.
     within: &'a [&'a str],
 }
 
-/// A promise whose producer is not looked up yet.
-struct Promise {
+/// A declared type whose producer is not yet resolved.
+struct Declared {
     from: String,
     spec: PortSpec,
     port: String,
     place: Place,
 }
 
-struct Unfolding<'a, 'p> {
+struct Expansion<'a, 'p> {
     known: BTreeMap<&'a str, &'a Tree>,
     variables: &'a Variables<'a>,
     problems: &'p mut Problems,
     nodes: Vec<(Key, Tree)>,
     paths: Vec<Tree>,
-    /// By the full name of a node that was unfolded: its outputs and what they come from.
+    /// By the full name of an expanded node: its outputs and their origins.
     outputs: BTreeMap<String, BTreeMap<String, String>>,
-    promises: Vec<Promise>,
+    declared: Vec<Declared>,
     full: bool,
 }
 
-impl Unfolding<'_, '_> {
-    fn wrong(&mut self, code: &'static str, place: &Place, message: String, help: impl Into<String>) {
+impl Expansion<'_, '_> {
+    fn problem(&mut self, code: &'static str, place: &Place, message: String, help: impl Into<String>) {
         self.problems.push(Problem::new(code, place.clone(), message).help(help));
     }
 
@@ -136,18 +136,18 @@ impl Unfolding<'_, '_> {
         }
         if self.nodes.len() >= MAX_NODES {
             self.full = true;
-            let message = format!("the graph unfolds to more than {MAX_NODES} nodes");
-            return self.wrong("E0153", &key.place, message, "use fewer subgraphs within subgraphs");
+            let message = format!("the graph expands to more than {MAX_NODES} nodes");
+            return self.problem("E0153", &key.place, message, "use fewer subgraphs within subgraphs");
         }
         self.connections(&mut node, scope);
         let name = format!("{}{}", scope.prefix, key.name);
         match node.take("subgraph") {
             None => self.nodes.push((Key { place: key.place.clone(), name }, node)),
-            Some(subgraph) => self.made(key, &name, &subgraph, node, scope),
+            Some(subgraph) => self.subgraph_node(key, &name, &subgraph, node, scope),
         }
     }
 
-    /// Makes the connections of a node say full names.
+    /// Replaces names in a node's connections by full names.
     fn connections(&mut self, node: &mut Tree, scope: &Scope<'_>) {
         if let Some(from) = node.get_mut("from") {
             self.connection(from, scope);
@@ -164,7 +164,7 @@ impl Unfolding<'_, '_> {
             Value::Map(_) => connection.get_mut("from"),
             _ => Some(&mut *connection),
         };
-        // What is no text is the reader's to complain about.
+        // `spec` reports a value that is not text.
         let Some((from, text)) = from.and_then(|from| from.as_text().map(str::to_string).map(|text| (from, text)))
         else {
             return;
@@ -178,44 +178,44 @@ impl Unfolding<'_, '_> {
                     let place = from.place.clone();
                     let message = format!("the subgraph has no input `{port}`");
                     let help = suggest(port, scope.inputs.keys().map(String::as_str));
-                    return self.wrong("E0155", &place, message, help);
+                    return self.problem("E0155", &place, message, help);
                 };
                 if outer.value == Value::Null {
-                    // Said where it is left open.
+                    // Reported where the input is left open.
                     return;
                 }
-                // Whoever uses the subgraph has the last word on the connection.
+                // The outer connection overrides the inner one.
                 let mut outer = outer.clone();
-                merge::lengthen("from", &mut outer);
-                merge::lengthen("from", connection);
-                merge::lay(connection, outer);
+                merge::expand_from("from", &mut outer);
+                merge::expand_from("from", connection);
+                merge::overlay(connection, outer);
             }
         }
     }
 
-    /// A node that is made of a subgraph.
-    fn made(&mut self, key: &Key, name: &str, subgraph: &Tree, mut node: Tree, scope: &Scope<'_>) {
+    /// Expands a node made from a subgraph.
+    fn subgraph_node(&mut self, key: &Key, name: &str, subgraph: &Tree, mut node: Tree, scope: &Scope<'_>) {
         check_keys(
             &node,
-            &format!("node `{}`, which is made of a subgraph", key.name),
+            &format!("node `{}`, which is made from a subgraph", key.name),
             &["subgraph", "config", "from", "inputs", "nodes", "core", "on_error"],
             self.problems,
         );
         let Some(wanted) = subgraph.as_text() else {
             let message = format!("a subgraph's name is a text, not {}", subgraph.value.describe());
-            return self.wrong("E0105", &subgraph.place, message, "write `subgraph: eye`");
+            return self.problem("E0105", &subgraph.place, message, "write `subgraph: eye`");
         };
         let Some((&wanted, &definition)) = self.known.get_key_value(wanted) else {
             let help = suggest(wanted, self.known.keys().copied());
-            return self.wrong("E0153", &subgraph.place, format!("there is no subgraph `{wanted}`"), help);
+            return self.problem("E0153", &subgraph.place, format!("there is no subgraph `{wanted}`"), help);
         };
         if scope.within.contains(&wanted) || scope.within.len() >= MAX_DEPTH {
             let message = if scope.within.contains(&wanted) {
-                format!("subgraph `{wanted}` is within itself")
+                format!("subgraph `{wanted}` contains itself")
             } else {
                 format!("subgraphs are nested more than {MAX_DEPTH} deep")
             };
-            return self.wrong("E0153", &subgraph.place, message, "unfold one of them by hand");
+            return self.problem("E0153", &subgraph.place, message, "write out the nodes of one of them");
         }
         let Some(parameters) = self.parameters(key, wanted, definition, node.get("config")) else { return };
         let parameters = parameters.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
@@ -235,15 +235,15 @@ impl Unfolding<'_, '_> {
             for (key, _) in unknown {
                 let message = format!("subgraph `{wanted}` has no node `{}`", key.name);
                 let help = suggest(&key.name, nodes.entries().iter().map(|(key, _)| key.name.as_str()));
-                self.wrong("E0153", &key.place, message, help);
+                self.problem("E0153", &key.place, message, help);
             }
-            merge::lay(&mut nodes, over);
+            merge::overlay(&mut nodes, over);
         }
-        self.variables.put_into(&mut nodes, &parameters, self.problems);
+        self.variables.substitute(&mut nodes, &parameters, self.problems);
         self.outputs(key, name, wanted, definition);
         let Value::Map(nodes) = nodes.value else {
             let message = format!("the nodes of subgraph `{wanted}` are not a map");
-            return self.wrong("E0105", &nodes.place, message, "write `nodes:` and below it `small: { kind: .. }`");
+            return self.problem("E0105", &nodes.place, message, "write `nodes:` and below it `small: { kind: .. }`");
         };
         let defaults: Vec<(Key, Tree)> = node
             .entries()
@@ -259,7 +259,7 @@ impl Unfolding<'_, '_> {
         if let Some(Tree { value: Value::List(paths), .. }) = definition.get("paths") {
             for path in paths {
                 let mut path = path.clone();
-                self.variables.put_into(&mut path, &parameters, self.problems);
+                self.variables.substitute(&mut path, &parameters, self.problems);
                 for end in ["from", "to"] {
                     if let Some(end) = path.get_mut(end)
                         && let Some(text) = end.as_text()
@@ -272,7 +272,7 @@ impl Unfolding<'_, '_> {
         }
     }
 
-    /// The parameters of a subgraph as one node gives them.
+    /// Returns the parameters of a subgraph for one node.
     fn parameters(
         &mut self,
         key: &Key,
@@ -281,13 +281,13 @@ impl Unfolding<'_, '_> {
         config: Option<&Tree>,
     ) -> Option<Vec<(String, Tree)>> {
         let declared = definition.get("parameters").map_or(&[][..], Tree::entries);
-        let mut fine = true;
+        let mut ok = true;
         for (given, _) in config.map_or(&[][..], Tree::entries) {
             if !declared.iter().any(|(key, _)| key.name == given.name) {
                 let message = format!("subgraph `{wanted}` has no parameter `{}`", given.name);
                 let help = suggest(&given.name, declared.iter().map(|(key, _)| key.name.as_str()));
-                self.wrong("E0154", &given.place, message, help);
-                fine = false;
+                self.problem("E0154", &given.place, message, help);
+                ok = false;
             }
         }
         let mut parameters = Vec::new();
@@ -295,19 +295,19 @@ impl Unfolding<'_, '_> {
             let given = config.and_then(|config| config.get(&parameter.name));
             let mut value = given.unwrap_or(default).clone();
             if value.value == Value::Null {
-                let message = format!("`{}` does not give `{}`, which `{wanted}` needs", key.name, parameter.name);
-                self.wrong("E0154", &key.place, message, format!("write `config: {{ {}: .. }}`", parameter.name));
-                fine = false;
+                let message = format!("`{}` does not set `{}`, which `{wanted}` needs", key.name, parameter.name);
+                self.problem("E0154", &key.place, message, format!("write `config: {{ {}: .. }}`", parameter.name));
+                ok = false;
             }
             if given.is_none() {
-                self.variables.put_into(&mut value, &BTreeMap::new(), self.problems);
+                self.variables.substitute(&mut value, &BTreeMap::new(), self.problems);
             }
             parameters.push((parameter.name.clone(), value));
         }
-        fine.then_some(parameters)
+        ok.then_some(parameters)
     }
 
-    /// What a subgraph's inputs are connected to, with what it promised itself of them.
+    /// Returns the connections of a subgraph's inputs, and records the types it declares for them.
     fn inputs(&mut self, key: &Key, wanted: &str, definition: &Tree, node: &mut Tree) -> BTreeMap<String, Tree> {
         let declared = definition.get("inputs").map_or(&[][..], Tree::entries);
         let mut inputs = BTreeMap::new();
@@ -317,8 +317,8 @@ impl Unfolding<'_, '_> {
                     inputs.insert(port.name.clone(), from);
                 }
                 _ => {
-                    let message = format!("subgraph `{wanted}` has {} inputs, and `from` names none", declared.len());
-                    self.wrong("E0155", &from.place, message, "write `inputs: { NAME: node/port }`");
+                    let message = format!("subgraph `{wanted}` has {} inputs, but `from` names none", declared.len());
+                    self.problem("E0155", &from.place, message, "write `inputs: { NAME: node/port }`");
                 }
             }
         }
@@ -327,7 +327,7 @@ impl Unfolding<'_, '_> {
                 if !declared.iter().any(|(known, _)| known.name == port.name) {
                     let message = format!("subgraph `{wanted}` has no input `{}`", port.name);
                     let help = suggest(&port.name, declared.iter().map(|(key, _)| key.name.as_str()));
-                    self.wrong("E0155", &port.place, message, help);
+                    self.problem("E0155", &port.place, message, help);
                 }
                 inputs.insert(port.name, from);
             }
@@ -335,7 +335,7 @@ impl Unfolding<'_, '_> {
         for (port, spec) in declared {
             let Some(given) = inputs.get(&port.name) else {
                 let message = format!("nothing is connected to the input `{}` of `{}`", port.name, key.name);
-                self.wrong("E0155", &key.place, message, format!("write `inputs: {{ {}: node/port }}`", port.name));
+                self.problem("E0155", &key.place, message, format!("write `inputs: {{ {}: node/port }}`", port.name));
                 inputs.insert(port.name.clone(), Tree { place: key.place.clone(), value: Value::Null });
                 continue;
             };
@@ -344,19 +344,19 @@ impl Unfolding<'_, '_> {
             else {
                 continue;
             };
-            self.promise(spec, format!("input `{}` of `{}`", port.name, key.name), text, &place);
+            self.declare(spec, format!("input `{}` of `{}`", port.name, key.name), text, &place);
         }
         inputs
     }
 
-    /// What a subgraph's outputs come from, with what it promised of them.
+    /// Records the origins of a subgraph's outputs, and the types it declares for them.
     fn outputs(&mut self, key: &Key, name: &str, wanted: &str, definition: &Tree) {
         let mut outputs = BTreeMap::new();
         for (port, output) in definition.get("outputs").map_or(&[][..], Tree::entries) {
             let from = if matches!(output.value, Value::Map(_)) { output.get("from") } else { Some(output) };
             let Some(text) = from.and_then(Tree::as_text) else {
-                let message = format!("output `{}` of subgraph `{wanted}` does not say what it comes from", port.name);
-                self.wrong(
+                let message = format!("output `{}` of subgraph `{wanted}` has no origin", port.name);
+                self.problem(
                     "E0155",
                     &port.place,
                     message,
@@ -369,37 +369,37 @@ impl Unfolding<'_, '_> {
                 let message = format!("subgraph `{wanted}` has no node `{inner}` for its output `{}`", port.name);
                 let nodes = definition.get("nodes").map_or(&[][..], Tree::entries);
                 let help = suggest(inner, nodes.iter().map(|(key, _)| key.name.as_str()));
-                self.wrong("E0155", &output.place, message, help);
+                self.problem("E0155", &output.place, message, help);
                 continue;
             }
             let from = format!("{name}.{text}");
             if let Some(spec) = output.get("spec") {
                 let place = spec.place.clone();
-                self.promise(spec, format!("output `{}` of `{}`", port.name, key.name), from.clone(), &place);
+                self.declare(spec, format!("output `{}` of `{}`", port.name, key.name), from.clone(), &place);
             }
             outputs.insert(port.name.clone(), from);
         }
         self.outputs.insert(name.to_string(), outputs);
     }
 
-    /// Notes that what comes from `from` is to be as a subgraph says.
-    fn promise(&mut self, spec: &Tree, port: String, from: String, place: &Place) {
+    /// Records that messages of `from` must have the declared type.
+    fn declare(&mut self, spec: &Tree, port: String, from: String, place: &Place) {
         if spec.value == Value::Null || spec.as_text() == Some("any") {
             return;
         }
         match spec.as_text().map(str::parse) {
-            Some(Ok(spec)) => self.promises.push(Promise { from, spec, port, place: place.clone() }),
+            Some(Ok(spec)) => self.declared.push(Declared { from, spec, port, place: place.clone() }),
             Some(Err(error)) => {
-                self.wrong("E0155", &spec.place, error, "write `u8[480,640,3]`, `f32[≤100,6]` or `any`")
+                self.problem("E0155", &spec.place, error, "write `u8[480,640,3]`, `f32[≤100,6]` or `any`")
             }
             None => {
-                let message = format!("what a port carries is a text, not {}", spec.value.describe());
-                self.wrong("E0155", &spec.place, message, "write `\"u8[480,640,3]\"`, in quotes, or `any`");
+                let message = format!("the type of a port is a text, not {}", spec.value.describe());
+                self.problem("E0155", &spec.place, message, "write `\"u8[480,640,3]\"`, in quotes, or `any`");
             }
         }
     }
 
-    /// Looks up what comes from nodes that were unfolded.
+    /// Resolves connections to expanded nodes.
     fn finish(mut self) -> (Vec<(Key, Tree)>, Vec<Tree>, Vec<Expectation>) {
         let mut nodes = std::mem::take(&mut self.nodes);
         for (_, node) in &mut nodes {
@@ -411,9 +411,9 @@ impl Unfolding<'_, '_> {
             }
         }
         let mut expectations = Vec::new();
-        for promise in std::mem::take(&mut self.promises) {
-            // A wrong name has its own problem where it is taken from.
-            let Ok(from) = self.origin(&promise.from) else { continue };
+        for declared in std::mem::take(&mut self.declared) {
+            // A wrong name is reported where it is used.
+            let Ok(from) = self.origin(&declared.from) else { continue };
             let (node, output) = match from.split_once('/') {
                 Some((node, output)) => (node.to_string(), Some(output.to_string())),
                 None => (from, None),
@@ -421,9 +421,9 @@ impl Unfolding<'_, '_> {
             expectations.push(Expectation {
                 node,
                 output,
-                spec: promise.spec,
-                port: promise.port,
-                place: promise.place,
+                spec: declared.spec,
+                port: declared.port,
+                place: declared.place,
             });
         }
         (nodes, self.paths, expectations)
@@ -440,12 +440,12 @@ impl Unfolding<'_, '_> {
             Ok(origin) => from.value = Value::Text(origin),
             Err((message, help)) => {
                 let place = from.place.clone();
-                self.wrong("E0155", &place, message, help);
+                self.problem("E0155", &place, message, help);
             }
         }
     }
 
-    /// The node and port behind a name, through the outputs of subgraphs.
+    /// Returns the node and port behind a name, resolving outputs of subgraphs.
     fn origin(&self, text: &str) -> Result<String, (String, String)> {
         let mut text = text.to_string();
         loop {

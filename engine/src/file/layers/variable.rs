@@ -1,26 +1,26 @@
-//! `${NAME}` and `${NAME:-default}` in values: variables of the environment, and parameters of subgraphs.
+//! Substitutes `${NAME}` and `${NAME:-default}` in values: environment variables, and parameters of subgraphs.
 //!
-//! What is put in is never read as YAML structure. A value that is nothing but one parameter is that parameter's value, whatever
-//! it is.
+//! Substituted text is never parsed as YAML structure. A value that consists of one parameter takes over the parameter's value, of
+//! any type.
 
 use super::{Budget, Layers};
 use crate::base::document::{Substituted, Tree, Value};
 use crate::base::error::{Place, Problem, Problems};
 use std::collections::BTreeMap;
 
-/// A text that values were put into is no longer than this.
+/// Longest text after substitution.
 const MAX_TEXT: usize = 64 << 10;
 
-/// Where values come from.
+/// The values of variables.
 pub(super) struct Variables<'a> {
     layers: &'a Layers,
     pub(super) budget: &'a Budget,
 }
 
-/// One text with its variables put in.
+/// A text after substitution.
 struct Filled {
     text: String,
-    /// How to write it where the values are not shown.
+    /// The text with secret values left as variables.
     written: String,
     hidden: bool,
     changed: bool,
@@ -31,15 +31,15 @@ impl<'a> Variables<'a> {
         Variables { layers, budget }
     }
 
-    /// Puts values into everything of a tree but its keys.
-    pub(super) fn put_into(&self, tree: &mut Tree, parameters: &BTreeMap<&str, Tree>, problems: &mut Problems) {
+    /// Substitutes variables in all values of a tree, but not in keys.
+    pub(super) fn substitute(&self, tree: &mut Tree, parameters: &BTreeMap<&str, Tree>, problems: &mut Problems) {
         match &mut tree.value {
-            Value::List(items) => items.iter_mut().for_each(|item| self.put_into(item, parameters, problems)),
+            Value::List(items) => items.iter_mut().for_each(|item| self.substitute(item, parameters, problems)),
             Value::Map(entries) => {
-                entries.iter_mut().for_each(|(_, value)| self.put_into(value, parameters, problems));
+                entries.iter_mut().for_each(|(_, value)| self.substitute(value, parameters, problems));
             }
             Value::Text(_) | Value::Substituted(_) => {
-                let (text, is_word) = match &tree.value {
+                let (text, was_substituted) = match &tree.value {
                     Value::Substituted(word) if word.written().is_some() => return,
                     Value::Substituted(word) => (word.characters(), true),
                     Value::Text(text) => (text.as_str(), false),
@@ -56,7 +56,7 @@ impl<'a> Variables<'a> {
                     return;
                 }
                 match self.fill(text, parameters) {
-                    Ok(filled) if filled.changed || is_word => {
+                    Ok(filled) if filled.changed || was_substituted => {
                         self.budget.allows(filled.text.len() / 64, &tree.place, problems);
                         let written = filled.hidden.then_some(filled.written);
                         tree.value = Value::Substituted(Substituted::new(filled.text, written));
@@ -77,7 +77,7 @@ impl<'a> Variables<'a> {
         while let Some(at) = rest.find("${") {
             let before = &rest[..at];
             if let Some(before) = before.strip_suffix('$') {
-                // `$${` is `${` itself.
+                // `$${` escapes `${`.
                 filled.text += before;
                 filled.text += "${";
                 filled.written += before;
@@ -88,7 +88,7 @@ impl<'a> Variables<'a> {
             filled.text += before;
             filled.written += before;
             let Some(end) = rest[at..].find('}') else {
-                let help = "write `${NAME}` or `${NAME:-default}`; `$${` for these two characters themselves";
+                let help = "write `${NAME}` or `${NAME:-default}`; `$${` is a literal `${`";
                 return Err((format!("`{}` is not closed", &rest[at..]), help.into()));
             };
             let whole = &rest[at..=at + end];
@@ -98,8 +98,8 @@ impl<'a> Variables<'a> {
             filled.text += &value;
             filled.changed = true;
             if filled.text.len() > MAX_TEXT {
-                let message = format!("what is put in makes a text of more than {} KiB", MAX_TEXT >> 10);
-                return Err((message, "write it into a file of its own".into()));
+                let message = format!("the text exceeds {} KiB after substitution", MAX_TEXT >> 10);
+                return Err((message, "put the text into a file".into()));
             }
             rest = &rest[at + end + 1..];
         }
@@ -108,7 +108,7 @@ impl<'a> Variables<'a> {
         Ok(filled)
     }
 
-    /// The value of one variable, and how to write it where it is not to be shown.
+    /// Returns the value of a variable, and how to write it if the value is secret.
     fn value(
         &self,
         whole: &str,
@@ -132,7 +132,7 @@ impl<'a> Variables<'a> {
                 )),
             };
         }
-        // How the flat form writes a value from outside that may be text or a number.
+        // The flat form writes an untyped value this way.
         if let (true, Some(default)) = (name.is_empty(), default) {
             return Ok((default.to_string(), None));
         }
@@ -171,7 +171,7 @@ impl<'a> Variables<'a> {
         self.layers.variables.contains_key(name) || self.layers.env.iter().any(|listed| listed == name)
     }
 
-    /// One text at a place, for what has to be known before the rest.
+    /// Substitutes variables in one text that is needed before the rest.
     pub(super) fn text(&self, text: &str, place: &Place, problems: &mut Problems) -> Option<String> {
         match self.fill(text, &BTreeMap::new()) {
             Ok(filled) => Some(filled.text),
