@@ -2,14 +2,14 @@
 //!
 //! A graph file declares nodes; lock-free rings connect them; each core has one worker that runs its nodes to
 //! completion; models run on a backend chosen when the graph is loaded; every message and every microsecond is accounted
-//! for. This crate is the engine: it knows no node, backend or file format but YAML.
+//! for. This crate is the engine: it contains no nodes, backends or file formats except YAML.
 //!
-//! Five nouns, in the order data meets them: [`Spec`] (what the file says) → [`Plan`] (what it means) → [`Wired`] (rings
-//! and pools exist) → [`Running`] (threads run) → [`Report`] (what moved, what was lost, where the time went). Each
+//! Five types, in the order of data flow: [`Spec`] (what the file says) → [`Plan`] (what it means) → [`Wired`] (rings
+//! and pools allocated) → [`Running`] (threads run) → [`Report`] (what moved, what was lost, where the time went). Each
 //! consumes the one before.
 //!
-//! A program may be one of the graph's sources and sinks, and look at what passes: [`Inlet`], [`Outlet`], [`Tap`]. It may also
-//! turn the graph itself, on a thread and by a clock of its own: [`Driven`].
+//! A program can be one of the graph's sources and sinks, and observe ports: [`Inlet`], [`Outlet`], [`Tap`]. It can also
+//! turn the graph itself, on its own thread and clock: [`Driven`].
 //!
 //! ```no_run
 //! use limen::{Drain, Plan, Registry, Spec};
@@ -65,7 +65,7 @@ pub use run::running::{Drain, Running, Stopper};
 pub use run::sim;
 pub use run::wire::Wired;
 
-/// For programs that show text from graphs and files on a terminal, as `limen-run` does. Not part of what is kept stable.
+/// For programs that show text from graphs and files on a terminal, as `limen-run` does. Not part of the stable API.
 #[doc(hidden)]
 pub mod text {
     pub use crate::base::error::{Escaped, is_terminal_control, nearest};

@@ -1,7 +1,7 @@
-//! What a run came to: what moved, what was lost and why, where the time went.
+//! The report of a run: what moved, what was lost and why, where the time went.
 //!
-//! Knows counters and histograms, no file formats. The two laws are checked here, once, at every exit; a mismatch is a
-//! bug of the engine and is said so.
+//! Knows counters and histograms, no file formats. Both laws are checked here, at every exit; a violation is a bug in the engine
+//! and reported as one.
 
 pub use crate::edge::Reason;
 pub use crate::exec::endpoint::{HandleKind, HandleReport};
@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 pub enum Outcome {
     /// Every source ended and everything arrived.
     Finished,
-    /// It was asked to stop, and everything that was on its way arrived.
+    /// A stop was requested, and all messages in flight arrived.
     Stopped,
     /// A node failed and its `on_error` is `stop`.
     Failed,
@@ -42,7 +42,7 @@ impl Outcome {
     }
 }
 
-/// One run.
+/// The report of a run.
 #[derive(Debug)]
 pub struct Report {
     /// The graph's name.
@@ -57,7 +57,7 @@ pub struct Report {
     pub nodes: Vec<NodeReport>,
     /// The edges, in the order of the graph.
     pub edges: Vec<EdgeReport>,
-    /// What moved between the graph and the program around it.
+    /// Messages exchanged with the program through handles.
     pub handles: Vec<HandleReport>,
     /// The threads.
     pub workers: Vec<WorkerReport>,
@@ -65,17 +65,17 @@ pub struct Report {
     pub histograms: Vec<HistogramReport>,
     /// The paths that have a deadline, in the order of the graph.
     pub deadlines: Vec<DeadlineReport>,
-    /// The first failures, word for word.
+    /// The first failures, with their messages.
     pub failures: Vec<FailureReport>,
     /// How many calls failed in all.
     pub failed_calls: u64,
-    /// What the engine did wrong: broken laws, panics outside of nodes. Empty, or please report it.
+    /// Errors of the engine: violated laws, panics outside of nodes. Empty, or please report it.
     pub bugs: Vec<String>,
-    /// What else is worth knowing: refused pinning, folded cores.
+    /// Remarks on the run: refused pinning, folded cores.
     pub notes: Vec<String>,
 }
 
-/// What one node did.
+/// Counters of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeReport {
     /// Its name.
@@ -84,7 +84,7 @@ pub struct NodeReport {
     pub kind: String,
     /// Its worker, as an index of [`Report::workers`].
     pub worker: usize,
-    /// Calls that were given something; of a source, calls made.
+    /// Calls started with messages; for a source, all calls.
     pub taken: u64,
     /// Calls that succeeded.
     pub done: u64,
@@ -94,37 +94,37 @@ pub struct NodeReport {
     pub held: u64,
     /// Turns it had.
     pub turns: u64,
-    /// Turns on which its pool had no free slot.
+    /// Turns in which its pool had no free slot.
     pub pool_empty: u64,
     /// Calls that took longer than its `budget`.
     pub over_budget: u64,
     /// How often an input was silent for longer than its `expect_every`.
     pub gaps: u64,
-    /// How often it failed and was built again.
+    /// How often it failed and was restarted.
     pub restarts: u64,
     /// Batched calls of a model.
     pub batches: u64,
-    /// Its thread did not answer; its figures are those of the last moment.
+    /// Its thread did not reply; the figures are the last ones seen.
     pub abandoned: bool,
-    /// How its backend stood at the end, where it runs a model.
+    /// The state of its backend at the end, if it runs a model.
     pub backend: Option<BackendStatus>,
-    /// Figures of its own.
+    /// The node's own metrics.
     pub metrics: Metrics,
 }
 
 impl NodeReport {
-    /// Messages that the node lost, before they were messages or after it took them.
+    /// Returns the messages the node lost, before they became messages or after it took them.
     pub fn lost_total(&self) -> u64 {
         self.metrics.losses().map(|(_, n)| n).sum()
     }
 
-    /// Messages that the node let go because that is what it is for.
+    /// Returns the messages the node dropped by design.
     pub fn thinned_total(&self) -> u64 {
         self.metrics.thinning().map(|(_, n)| n).sum()
     }
 }
 
-/// What moved over one edge.
+/// Counters of an edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeReport {
     /// Producer, `node/port`.
@@ -135,41 +135,40 @@ pub struct EdgeReport {
     pub capacity: usize,
     /// What happens when it is full.
     pub when_full: WhenFull,
-    /// Whether it goes from one thread to another.
+    /// Whether producer and consumer run on different threads.
     pub crossing: bool,
     /// Messages the producer sent.
     pub sent: u64,
-    /// Messages the consumer was given.
+    /// Messages the consumer got.
     pub received: u64,
-    /// Messages that were sent and never received, by reason: those lost, and those thinned out on purpose.
+    /// Messages sent but never received, by reason: lost, or thinned on purpose.
     pub lost: Vec<(Reason, u64)>,
-    /// Whether the consumer takes of it only what fits another of its inputs, which sets the moment: what finds no partner is
-    /// thinned, not lost.
+    /// Whether another input of the consumer sets the moment, so that messages without a partner are thinned, not lost.
     pub thins: bool,
     /// Messages found in it at the end.
     pub left: u64,
-    /// Whether both ends answered, so that `left` is exact.
+    /// Whether both workers replied, so that `left` is exact.
     pub counted: bool,
 }
 
 impl EdgeReport {
-    /// Whether messages that go for a reason are let go because the graph says so, to keep what is newest or what fits.
+    /// Returns whether messages with this reason were dropped on purpose, to keep the newest or those that fit.
     pub fn is_thinned(&self, reason: Reason) -> bool {
         reason == Reason::Superseded || (reason == Reason::Unmatched && self.thins)
     }
 
-    /// Messages lost, for any reason; not those that were thinned out.
+    /// Returns the messages lost, for any reason, without those thinned.
     pub fn lost_total(&self) -> u64 {
         self.lost.iter().filter(|(reason, _)| !self.is_thinned(*reason)).map(|(_, n)| n).sum()
     }
 
-    /// Messages thinned out, for any reason.
+    /// Returns the messages thinned, for any reason.
     pub fn thinned_total(&self) -> u64 {
         self.lost.iter().filter(|(reason, _)| self.is_thinned(*reason)).map(|(_, n)| n).sum()
     }
 }
 
-/// How a path kept its deadline.
+/// The results of a path with a deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlineReport {
     /// The source.
@@ -178,48 +177,48 @@ pub struct DeadlineReport {
     pub to: String,
     /// The deadline, ns after a message's origin.
     pub deadline: u64,
-    /// What became of messages that missed it.
+    /// What happens to messages that miss it.
     pub on_miss: OnMiss,
-    /// Messages of the source that were held against it, at the sink.
+    /// Messages of the source judged at the sink.
     pub judged: u64,
-    /// Those of them whose call at the sink ended after it. Those that never got there are among the lost, as `expired`.
+    /// Those whose call at the sink ended after the deadline. Messages dropped on the way are counted as lost, reason `expired`.
     pub missed: u64,
-    /// The node behind which nothing tells any more when the source began a message: then none is judged.
+    /// The node behind which the origin of the source's messages is no longer tracked; if set, none is judged.
     pub untold_behind: Option<String>,
 }
 
-/// One thread.
+/// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerReport {
     /// Its name.
     pub name: String,
-    /// The CPU it was asked to run on; `None` for one that floats.
+    /// The CPU it was to be pinned to; `None` if it is not pinned.
     pub cpu: Option<usize>,
-    /// Why it was pinned to no CPU; `None` where it was.
+    /// Why it was not to be pinned; `None` if it was.
     pub floats: Option<&'static str>,
     /// How it waits.
     pub wait: Wait,
-    /// What the kernel made of that.
+    /// What the kernel granted.
     pub pinned: Pinned,
-    /// It did not answer.
+    /// Whether it did not reply.
     pub abandoned: bool,
 }
 
-/// What was recorded of one term at one node, or of one path.
+/// A histogram of one term at a node, or of a path.
 #[derive(Clone, Debug)]
 pub struct HistogramReport {
-    /// The node; of a path, its source.
+    /// The node, or the source of the path.
     pub node: String,
-    /// Of a path, its sink.
+    /// The sink of the path.
     pub to: Option<String>,
-    /// What is counted.
+    /// The quantity measured.
     pub term: Term,
-    /// What was recorded.
+    /// The recorded values.
     pub recorded: Recorded,
 }
 
 impl HistogramReport {
-    /// `camera.queue`, or `camera->labels.e2e`.
+    /// Returns `camera.queue`, or `camera->labels.e2e`.
     pub fn tag(&self) -> String {
         match &self.to {
             Some(to) => format!("{}->{}.{}", self.node, to, self.term.name()),
@@ -228,16 +227,16 @@ impl HistogramReport {
     }
 }
 
-/// How one call failed.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureReport {
     /// The node.
     pub node: String,
-    /// Which of its calls: `call`, `next`, `infer`, `finish`, `drop`.
+    /// The call: `call`, `next`, `infer`, `finish`, `drop`.
     pub call: &'static str,
     /// How many calls of the node had ended before.
     pub number: u64,
-    /// What it said.
+    /// The error or panic message.
     pub text: String,
     /// Whether it panicked.
     pub panicked: bool,
@@ -262,23 +261,21 @@ impl std::fmt::Display for FailureReport {
 }
 
 impl Report {
-    /// Calls failed, messages were lost to a failure, a node lost messages of its own or was taken out, and the run went on.
-    /// What a stop cuts off (`stopped`) is lost and no failure.
+    /// Returns whether calls failed, nodes lost messages, or a node was abandoned. Losses by a stop (`stopped`) do not count.
     pub fn is_degraded(&self) -> bool {
         let loses = |node: &NodeReport| node.metrics.losses().any(|(reason, _)| reason != Reason::Stopped.name());
         self.failed_calls > 0 || self.nodes.iter().any(|n| n.abandoned || loses(n))
     }
 
-    /// Messages lost: on edges, on the way to and from the program, and by nodes. What a tap did not see was not lost to anybody
-    /// else.
+    /// Returns the messages lost on edges, between graph and program, and by nodes. Messages that only a tap missed do not count.
     pub fn lost_total(&self) -> u64 {
         let handles = self.handles.iter().filter(|h| h.way != HandleKind::Past).map(HandleReport::lost_total);
         let nodes = self.nodes.iter().map(NodeReport::lost_total);
         self.edges.iter().map(EdgeReport::lost_total).chain(handles).chain(nodes).sum()
     }
 
-    /// What [`Report::lost_total`] is made of, by reason: those of edges and handles, and those that nodes give. A reason of a node that
-    /// lost nothing by it is there with 0.
+    /// Returns the parts of [`Report::lost_total`] by reason: of edges and handles, and of nodes. Reasons by which a node could lose
+    /// messages, but did not, have the value 0.
     pub fn losses(&self) -> BTreeMap<&str, u64> {
         let mut losses = BTreeMap::new();
         let mut add = |reason, n: u64| *losses.entry(reason).or_default() += n;
@@ -296,15 +293,15 @@ impl Report {
         losses
     }
 
-    /// Messages let go on purpose, counted as in [`Report::lost_total`].
+    /// Returns the messages thinned on purpose, counted as in [`Report::lost_total`].
     pub fn thinned_total(&self) -> u64 {
         let handles = self.handles.iter().filter(|h| h.way != HandleKind::Past).map(HandleReport::thinned_total);
         let nodes = self.nodes.iter().map(NodeReport::thinned_total);
         self.edges.iter().map(EdgeReport::thinned_total).chain(handles).chain(nodes).sum()
     }
 
-    /// The exit code of a program that only ran this graph: 0 done, 1 a node failed, 3 a law is broken, 70 the stop's
-    /// deadline passed.
+    /// Returns the exit code of a program that only ran this graph: 0 success, 1 a node failed, 3 a law is violated, 70 the deadline
+    /// of the stop passed.
     pub fn exit_code(&self) -> u8 {
         if !self.bugs.is_empty() {
             return 3;
@@ -316,9 +313,9 @@ impl Report {
         }
     }
 
-    /// A figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` where only one
-    /// node has it), `lost`, those of one reason (`lost.overrun`), `thinned`, `left`, `failed`, `missed` (deadlines), `over_budget`
-    /// (calls), `gaps` (of inputs), `restarts` (of nodes). Of a reason that nothing in the graph can lose by there is no figure.
+    /// Returns a figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` if only one
+    /// node has it), `lost`, losses of one reason (`lost.overrun`), `thinned`, `left`, `failed`, `missed` (deadlines), `over_budget`
+    /// (calls), `gaps` (of inputs), `restarts` (of nodes). A reason by which nothing in the graph can lose has no figure.
     pub fn metric(&self, name: &str) -> Option<f64> {
         match name {
             "lost" | "drops" => return Some(self.lost_total() as f64),
@@ -332,7 +329,7 @@ impl Report {
             _ => {}
         }
         if name.contains('.') {
-            // Nodes of a subgraph have dots in their names.
+            // Names of nodes in subgraphs contain dots.
             let of = |node: &NodeReport| {
                 let metric = name.strip_prefix(node.name.as_str())?.strip_prefix('.')?;
                 node.metrics.iter().find(|(k, _)| *k == metric).map(|(_, v)| v)
@@ -344,31 +341,31 @@ impl Report {
         found.next().is_none().then_some(value)
     }
 
-    /// Messages lost for a reason, where there is something that could lose by it.
+    /// Returns the messages lost for a reason, if something in the graph could lose by it.
     fn lost_by(&self, reason: &str) -> Option<f64> {
         let lost = self.losses().get(reason).copied();
         let is_known = Reason::ALL.iter().any(|known| known.name() == reason);
         lost.or(is_known.then_some(0)).map(|n| n as f64)
     }
 
-    /// What one node did.
+    /// Returns the counters of one node.
     pub fn node(&self, name: &str) -> Option<&NodeReport> {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// What was recorded of a node's term.
+    /// Returns what was recorded for a term of a node.
     pub fn histogram(&self, node: &str, term: Term) -> Option<&Recorded> {
         let mut all = self.histograms.iter();
         all.find(|h| h.node == node && h.to.is_none() && h.term == term).map(|h| &h.recorded)
     }
 
-    /// End-to-end latencies as (source, sink, what was recorded).
+    /// Returns end-to-end latencies as (source, sink, recorded values).
     pub fn paths(&self) -> impl Iterator<Item = (&str, &str, &Recorded)> {
         self.of_paths(Term::EndToEnd)
     }
 
-    /// How old messages were at a sink that had been in others before, which a join sampled, as (source, sink, what was
-    /// recorded). Their latency was that of the message they were in first.
+    /// Returns ages at a sink of messages that a sampling join reused, as (source, sink, recorded values). Their latency is that of the
+    /// message that first contained them.
     pub fn ages(&self) -> impl Iterator<Item = (&str, &str, &Recorded)> {
         self.of_paths(Term::Age)
     }
@@ -378,7 +375,7 @@ impl Report {
         paths.filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.recorded)))
     }
 
-    /// Checks both laws; what does not add up is a bug of the engine.
+    /// Checks both laws; a violation is a bug in the engine.
     pub(crate) fn check_laws(&mut self) {
         for edge in self.edges.iter().filter(|e| e.counted) {
             let EdgeReport { from, to, sent, received, left, .. } = edge;

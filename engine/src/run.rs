@@ -1,4 +1,4 @@
-//! A graph at work, seen from outside: rings and pools are made, threads or the caller turn it, it is watched and stopped.
+//! A graph at run time, seen from outside: wiring, turning by threads or by the caller, watching and stopping.
 
 pub(crate) mod driven;
 pub(crate) mod error;

@@ -349,14 +349,14 @@ fn names_payloads_and_second_takers_are_refused() {
     };
     let mut graph = wired(ECHO);
     assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "there is no node `c`; there are: `a`, `b`, `z`");
-    assert_eq!(said(graph.inlet::<Tensor>("b").unwrap_err()), "inlet `b` is none");
+    assert_eq!(said(graph.inlet::<Tensor>("b").unwrap_err()), "inlet `b` does not exist");
     assert_eq!(said(graph.inlet::<Tensor>("z").unwrap_err()), "`z` is an outlet, not an inlet");
     assert_eq!(said(graph.outlet::<Tensor>("a").unwrap_err()), "`a` is an inlet, not an outlet");
     assert_eq!(said(graph.inlet::<Pose>("a").unwrap_err()), "`a` carries Tensor, not Pose");
     assert_eq!(said(graph.outlet::<Pose>("z").unwrap_err()), "`z` carries Tensor, not Pose");
     assert_eq!(said(graph.tap::<Pose>("b").unwrap_err()), "`b/out` carries Tensor, not Pose");
-    assert_eq!(said(graph.tap::<Tensor>("b/in").unwrap_err()), "`b/in` is no output; those of `b`: `b/out`");
-    assert_eq!(said(graph.tap::<Tensor>("z").unwrap_err()), "`z` is no output; those of `z`: none");
+    assert_eq!(said(graph.tap::<Tensor>("b/in").unwrap_err()), "`b/in` is not an output; those of `b`: `b/out`");
+    assert_eq!(said(graph.tap::<Tensor>("z").unwrap_err()), "`z` is not an output; those of `z`: none");
     assert!(matches!(graph.tap_holding::<Tensor>("b", 0), Err(RunError::Refused(_))));
     assert!(matches!(graph.tap_holding::<Tensor>("b", 1 << 40), Err(RunError::Refused(_))));
     let _taken = graph.inlet::<Tensor>("a").unwrap();
@@ -611,8 +611,8 @@ fn settings_reach_their_node_between_two_turns() {
         ("c", "open", 0.0, "there is no node `c`; there are: `a`, `b`, `z`"),
         ("b", "opne", 0.0, "`b` has no setting `opne`; did you mean `open`?"),
         ("a", "open", 0.0, "`a` has no setting `open`; there is none to choose from"),
-        ("b", "open", 2.0, "`open` of `b` is from 0 to 1, not 2"),
-        ("b", "open", f64::NAN, "`open` of `b` is from 0 to 1, not NaN"),
+        ("b", "open", 2.0, "`open` of `b` must be from 0 to 1, not 2"),
+        ("b", "open", f64::NAN, "`open` of `b` must be from 0 to 1, not NaN"),
     ] {
         assert_eq!(running.set(node, name, value).unwrap_err().to_string(), said);
     }
@@ -763,7 +763,7 @@ fn inlets_and_outlets_that_cannot_be_meant() {
     refused(&with(", config: { spec: u64, capacity: 0 }"), "E0130", "capacity");
     refused(&with(", config: { spec: u64, hold: 0 }"), "E0130", "hold");
     refused(&with(", config: { spec: \"u64[99999999999,99999999999]\" }"), "E0135", "cannot be allocated");
-    refused(&with(", config: { spec: u64 }, on_error: restart"), "E0160", "cannot be built again");
+    refused(&with(", config: { spec: u64 }, on_error: restart"), "E0160", "cannot be restarted");
     let outlet = |config: &str| {
         format!(
             "  a: {{ kind: inlet, config: {{ spec: u64 }} }}\n  z: {{ kind: outlet, config: {{ {config} }}, from: a }}\n"

@@ -1,7 +1,7 @@
-//! A graph on the caller's own thread: no threads are started, and nothing happens except in a [`turn`](Driven::turn).
+//! A graph on the caller's thread: no threads are started, and nothing happens except in a [`turn`](Driven::turn).
 //!
-//! For programs that have a loop of their own (a control loop, a game loop, another runtime) and for clocks that are not the
-//! machine's. The stages, edges, pools and books are those that run on threads; what differs is who turns them.
+//! For programs with their own loop (a control loop, a game loop, another runtime) and for other clocks than the machine's.
+//! Stages, edges, pools and counters are the same as with threads; only the caller turns them.
 
 use crate::exec::scheduler::Scheduler;
 use crate::exec::stage::Turn;
@@ -20,13 +20,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A graph that its caller turns; nothing happens except in a [`turn`](Driven::turn).
+/// A graph turned by its caller; nothing happens except in a [`turn`](Driven::turn).
 ///
-/// It belongs to the thread that made it. Other threads may have its handles and its [`Stopper`].
+/// It belongs to the thread that made it. Other threads may use its handles and its [`Stopper`].
 ///
-/// A program with an event loop of its own waits for this graph as for anything else: after [`Turned::Idle`] the descriptor of
-/// [`AsFd`] becomes readable when there is something to do again, whether a descriptor that a node waits for is ready, a
-/// handle was used elsewhere, a stop was asked for, or (by [`Clock::Monotonic`]) the time has come.
+/// A program with an event loop can wait for the graph on the descriptor of [`AsFd`]: after [`Turned::Idle`] it becomes readable
+/// when there is work again, because a node's descriptor is ready, a handle was used on another thread, a stop was requested or (with
+/// [`Clock::Monotonic`]) the time has come.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};
@@ -56,7 +56,7 @@ pub struct Driven {
     kernel: Rc<Kernel>,
     clock: Clock,
     begun: Time,
-    /// The last turn found nothing to do, and who rings is to wake who waits.
+    /// The last turn found no work, so the bells are armed to wake a waiting caller.
     is_armed: bool,
     has_ended: bool,
 }
@@ -67,12 +67,12 @@ impl AsFd for Driven {
     }
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turned {
     /// Something moved.
     Worked,
-    /// Nothing to do before this time of the graph's clock, unless something is sent or taken from outside.
+    /// There is no work before this time of the graph's clock, unless a handle is used.
     Idle(Time),
     /// Every node has ended.
     Ended,
@@ -85,19 +85,19 @@ impl std::fmt::Debug for Driven {
 }
 
 impl Wired {
-    /// Builds every node on the calling thread, to be turned there by [`Driven::turn`], by a clock of the caller's choice.
+    /// Builds every node on the calling thread, to be turned there by [`Driven::turn`] on a clock of the caller's choice.
     /// Threads are neither started nor pinned, and nodes that would block a helper thread block the caller.
     ///
     /// # Errors
-    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where an inlet or an outlet
-    /// was not taken, or the process has no descriptors left.
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if an inlet or outlet was not
+    /// taken, or the process has no descriptors left.
     pub fn drive(self, clock: Clock) -> Result<Driven, RunError> {
         let (mut running, mut workers, poller) = self.build_here(&clock)?;
         let kernel = match poller.kernel() {
             Ok(kernel) => kernel,
             Err(error) => {
                 running.finished = true;
-                return Err(RunError::Refused(format!("something to wait on (`epoll`): {error}")));
+                return Err(RunError::Refused(format!("`epoll` is not available: {error}")));
             }
         };
         let bells: Vec<_> = (0..workers.len()).map(|worker| running.shared.bell(worker)).collect();
@@ -108,13 +108,13 @@ impl Wired {
         Ok(Driven { running, workers, bells, poller, kernel, clock, begun, is_armed: false, has_ended: false })
     }
 
-    /// Every node on the calling thread, and what all of them wait for in the kernel.
+    /// Builds every node on the calling thread; all of them share the poller.
     #[allow(clippy::type_complexity, reason = "taken apart at once, in two places")]
     pub(crate) fn build_here(self, clock: &Clock) -> Result<(Running, Vec<(Scheduler, Cx)>, Rc<Poller>), RunError> {
         self.check_taken()?;
-        // Nobody sends: whoever turns the stages hands over what they leave.
-        let (_, nobody) = std::sync::mpsc::sync_channel(1);
-        let (mut running, plans) = self.split(nobody, false);
+        // No worker sends results: the caller collects them.
+        let (_, no_results) = std::sync::mpsc::sync_channel(1);
+        let (mut running, plans) = self.split(no_results, false);
         running.begin_by(clock.clone(), true);
         let sources = Arc::new(running.plan.sources.clone());
         let poller = Poller::new((0..plans.len()).map(|worker| running.shared.bell(worker)).collect());
@@ -135,11 +135,11 @@ impl Wired {
 }
 
 impl Driven {
-    /// One turn of every node at most, in the order of the graph: a bounded piece of work, at most 64 messages or about
-    /// 20 µs of calls for each. Nodes that wait for a descriptor are asked without waiting.
+    /// Gives every node at most one turn, in the order of the graph: a bounded amount of work, at most 64 messages or about
+    /// 20 µs of calls for each. Nodes that wait for a descriptor are polled without waiting.
     pub fn turn(&mut self) -> Turned {
         let mut turned = Turned::Idle(Time::ZERO);
-        // Whoever rings after a look for which the bells were armed is noticed by who waits.
+        // With the bells still armed from the last turn, the pass below suffices.
         if !self.is_armed {
             if self.poller.has_descriptors() {
                 self.poller.look();
@@ -148,7 +148,7 @@ impl Driven {
         }
         if let Turned::Idle(_) = turned {
             self.bells.iter().for_each(|bell| bell.arm());
-            // What woke whoever waits is taken note of, so that the next wait is not over at once.
+            // Clears the wake-up, so that the next wait does not return at once.
             self.poller.look();
             turned = self.pass();
         }
@@ -157,9 +157,9 @@ impl Driven {
             Turned::Idle(until) => {
                 self.is_armed = true;
                 let due = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
-                // Rung after the bells were armed, and the look has taken note of that: the descriptor is to be ready at once.
+                // Rung after arming, and the look has cleared that wake-up: make the descriptor readable at once.
                 let due = if self.bells.iter().all(|bell| bell.is_armed()) { due } else { Time::ZERO };
-                // A time that cannot be waited for is looked at again by who turns the graph.
+                // If the timer cannot be set, the caller has to turn the graph by itself.
                 let _ = self.kernel.set_timer(due.0);
             }
             Turned::Worked | Turned::Ended => self.bells.iter().for_each(|bell| bell.disarm()),
@@ -170,7 +170,7 @@ impl Driven {
     fn pass(&mut self) -> Turned {
         let (mut worked, mut all_ended, mut wake) = (false, true, u64::MAX);
         for (scheduler, cx) in &mut self.workers {
-            // Time has passed that nobody here has measured.
+            // The worker's cached time is out of date.
             cx.stale();
             match scheduler.pass(cx) {
                 Turn::Worked => worked = true,
@@ -191,31 +191,29 @@ impl Driven {
         }
     }
 
-    /// Sleeps until something is sent or taken from another thread, a descriptor that a node waits for is ready, a stop is asked
-    /// for, or a time has passed. Returns at
-    /// once where there is something to do; made for what follows [`Turned::Idle`].
+    /// Sleeps until a handle is used on another thread, a node's descriptor is ready, a stop is requested, or `at_most` has passed.
+    /// Returns at once if there is work. Meant to be called after [`Turned::Idle`].
     pub fn wait(&mut self, at_most: Duration) -> Turned {
         let turned = self.turn();
         if let Turned::Idle(until) = turned {
             let until = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
             let end = Clock::Monotonic.now() + u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
             self.poller.sleep(until.min(end).0);
-            // What ended the sleep has been taken note of: for who waits for the descriptor next it is ready at once.
+            // The sleep cleared the wake-up: make the descriptor readable at once for the next wait on it.
             let _ = self.kernel.set_timer(0);
         }
         turned
     }
 
-    /// Turns the graph until every node has ended, by a clock that goes on by itself.
+    /// Turns the graph until every node has ended.
     ///
-    /// A clock of the caller's own is moved on where nodes wait for a time, and where they wait for nothing but the program
-    /// the run ends.
+    /// A simulated clock is advanced when nodes wait for a time; when they wait only for the program, the run ends.
     pub fn run(mut self) -> Report {
         self.turn_until(Time::NEVER);
         self.finish()
     }
 
-    /// Asks the sources to end, and turns the graph until everything on its way has arrived, or the time is over.
+    /// Stops the sources, and turns the graph until all messages in flight have arrived or the time limit has passed.
     pub fn stop(mut self, drain: Drain) -> Report {
         self.running.stopper().stop();
         let end = self.clock.now() + u64::try_from(drain.time().as_nanos()).unwrap_or(u64::MAX);
@@ -230,7 +228,7 @@ impl Driven {
                 Turned::Ended => return,
                 Turned::Idle(until) => match &self.clock {
                     Clock::Monotonic => _ = self.wait(Duration::from_nanos(end.since(self.clock.now()))),
-                    // Nobody else moves it while this runs; where nothing waits for a time, more would change nothing.
+                    // Nothing else advances it meanwhile; if no node waits for a time, the run is over.
                     Clock::Simulated(clock) if until < Time::NEVER => {
                         clock.advance_to(until.min(end).max(clock.now() + 1))
                     }
@@ -243,8 +241,8 @@ impl Driven {
         }
     }
 
-    /// Ends every node where it stands, and reports. What is still on its way is *left*, and the run counts as one that
-    /// did not end in time.
+    /// Ends every node at once, and reports. Messages in flight count as *left*, and unless all nodes had ended the run counts as
+    /// one that did not end in time.
     pub fn finish(self) -> Report {
         let Driven { mut running, workers, clock, begun, has_ended, .. } = self;
         if !has_ended {
@@ -258,33 +256,33 @@ impl Driven {
         report
     }
 
-    /// The clock that nodes and handles read.
+    /// Returns the clock that nodes and handles read.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// A handle that can stop this run from elsewhere: the next turns end its sources.
+    /// Returns a handle that can stop this run from elsewhere; the next turns end its sources.
     pub fn stopper(&self) -> Stopper {
         self.running.stopper()
     }
 
-    /// The events of this run, for whichever thread is to read them. A turn that takes too long is noticed when it has ended: the
-    /// thread that would notice it earlier is the one that is in it.
+    /// Returns the events of this run, for any thread to read. A turn that takes too long is reported only when it ends, because no
+    /// other thread watches it.
     pub fn events(&self) -> Events {
         self.running.events()
     }
 
-    /// The next event that waits to be read, if there is one; never waits, because nothing happens meanwhile.
+    /// Returns the next event in the queue, if any; never waits, because nothing happens meanwhile.
     pub fn next_event(&self) -> Option<Event> {
         self.running.events().next()
     }
 
-    /// As [`Running::stats`], without waiting: a window that has ended is handed over by the next turns.
+    /// As [`Running::stats`], without waiting: the next turns pass on a window that has ended.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.running.stats()
     }
 
-    /// What was recorded since the last call; as [`Running::intervals`].
+    /// Returns what was recorded since the last call; as [`Running::intervals`].
     pub fn intervals(&self) -> Vec<IntervalReport> {
         self.running.intervals()
     }

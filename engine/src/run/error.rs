@@ -1,9 +1,9 @@
-//! Why a graph could not be wired, started or looked into.
+//! Errors of wiring, starting or querying a graph.
 
 use crate::exec::shared::{BuildError, StartError};
 use crate::plan::Plan;
 
-/// Why a graph could not be wired, started or looked into.
+/// Why a graph could not be wired, started or queried.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -12,13 +12,13 @@ pub enum RunError {
     Build {
         /// The node.
         node: String,
-        /// What it said.
+        /// The node's error.
         error: String,
     },
     /// The system refused something that `strict` demands.
     #[error("{0}")]
     Refused(String),
-    /// No such node or port, or one of another kind or type.
+    /// There is no such node or port, or it has another kind or type.
     #[error("{0}")]
     NoSuch(String),
     /// A worker thread could not be started.
@@ -26,13 +26,13 @@ pub enum RunError {
     Thread {
         /// The worker's index.
         worker: usize,
-        /// What the system answered.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl RunError {
-    /// With the node's name.
+    /// Adds the node's name.
     pub(crate) fn build(plan: &Plan, error: BuildError) -> RunError {
         RunError::Build { node: plan.nodes()[error.node].name.clone(), error: error.text }
     }

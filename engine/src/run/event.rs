@@ -1,7 +1,7 @@
-//! Events: what happens to a graph while it runs, as values.
+//! Events of a running graph, as values.
 //!
-//! Workers put what they notice into a bounded queue ([`crate::run::running`]); here is what comes out of it for whoever reads, and how it is
-//! said in words. Whether, where and how often it is said is the reader's affair.
+//! Workers put notices into a bounded queue ([`crate::run::running`]); readers get them from it as events. Where and how often events
+//! are shown is up to the reader.
 
 use crate::base::policy::OnError;
 use crate::base::unit::show_ns;
@@ -10,15 +10,15 @@ use crate::host::clock::Time;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// Something that happened while a graph ran. [`Display`](fmt::Display) says it in words, without the time.
+/// Something that happened while a graph ran. [`Display`](fmt::Display) formats it without the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// When, by the run's clock.
+    /// The time, by the run's clock.
     pub time: Time,
-    /// The same moment by the wall clock, as that stood when the event was read.
+    /// The same moment by the wall clock, as set when the event was read.
     pub wall: SystemTime,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
 }
 
@@ -30,88 +30,88 @@ pub enum EventKind {
     Failed {
         /// The node.
         node: String,
-        /// Which of its calls: `call`, `next`, `infer`, `finish`, `drop`; `restart` where it has been built again too often.
+        /// The call that failed: `call`, `next`, `infer`, `finish`, `drop`; `restart` if the node has used up its restarts.
         call: &'static str,
         /// How many calls of the node had ended before.
         number: u64,
-        /// What it said, at most 256 bytes of it.
+        /// The error or panic message, at most 256 bytes.
         text: String,
         /// Whether it panicked.
         panicked: bool,
-        /// What follows.
+        /// The node's `on_error` policy.
         then: OnError,
     },
-    /// A node that failed is to be built again.
+    /// A failed node will be restarted.
     Restarting {
         /// The node.
         node: String,
-        /// How long after this.
+        /// The backoff.
         after: Duration,
     },
-    /// A node that failed has been built again.
+    /// A failed node has been restarted.
     Restarted {
         /// The node.
         node: String,
     },
-    /// A node that failed is out, and the rest goes on (`on_error: detach`).
+    /// A failed node is detached, and the rest of the graph continues (`on_error: detach`).
     Detached {
         /// The node.
         node: String,
     },
-    /// An input has been silent for longer than its `expect_every`. Said once for each silence.
+    /// An input has been silent for longer than its `expect_every`. Reported once per silence.
     Gap {
-        /// The node that waits.
+        /// The consumer.
         node: String,
         /// The edge, as `node/port -> node/port`.
         edge: String,
         /// Its `expect_every`.
         every: Duration,
     },
-    /// A turn of a node has lasted for longer than `watchdog`, and lasts.
+    /// A turn of a node has taken longer than `watchdog` and has not ended.
     Hangs {
         /// The node.
         node: String,
         /// The `watchdog` of the graph.
         limit: Duration,
     },
-    /// A call of a model that its worker does not wait for has lasted for longer than `watchdog`, and lasts.
+    /// A model call in flight, which its worker does not wait for, has taken longer than `watchdog` and has not ended.
     Overdue {
         /// The node.
         node: String,
         /// The `watchdog` of the graph.
         limit: Duration,
     },
-    /// A turn or call that lasted for longer than `watchdog` has ended.
+    /// A turn or call that took longer than `watchdog` has ended.
     Returned {
         /// The node.
         node: String,
         /// How long it took.
         took: Duration,
     },
-    /// An edge lost a larger part of its messages than `drops_above` allows. Said once a second, edge and reason.
+    /// An edge lost a larger fraction of its messages than `drops_above` allows. Reported at most once a second per edge and reason.
     Lost {
         /// The edge, as `node/port -> node/port`.
         edge: String,
         /// Why they were lost.
         reason: Reason,
-        /// How many.
+        /// How many were lost.
         count: u64,
-        /// Of how many that were sent in this time.
+        /// How many were sent in this time.
         of: u64,
-        /// The time since edges were last looked at.
+        /// The time since the last check.
         within: Duration,
     },
-    /// Somebody set the wall clock. No time that the graph measures depends on it.
+    /// The wall clock was set. No time measured by the graph depends on it.
     ClockSet {
-        /// By how many nanoseconds; negative where it was set back.
+        /// By how many nanoseconds; negative if it was set back.
         by: i64,
     },
-    /// The system, or a node, refused something that was asked of it: pinning, real time, a setting.
+    /// The system or a node refused a request: pinning, real time, a setting.
     Refused {
-        /// What, and why.
+        /// The request and the reason.
         text: String,
     },
-    /// So many events happened that nobody will hear of: nobody read for too long.
+    /// Events were lost because the queue was full.
     EventsLost {
         /// How many.
         count: u64,
@@ -137,7 +137,7 @@ impl EventKind {
         }
     }
 
-    /// The node it happened to.
+    /// Returns the node it happened to.
     pub fn node(&self) -> Option<&str> {
         match self {
             EventKind::Failed { node, .. }
@@ -152,7 +152,7 @@ impl EventKind {
         }
     }
 
-    /// The edge it happened to, as `node/port -> node/port`.
+    /// Returns the edge it happened to, as `node/port -> node/port`.
     pub fn edge(&self) -> Option<&str> {
         match self {
             EventKind::Gap { edge, .. } | EventKind::Lost { edge, .. } => Some(edge),
@@ -160,7 +160,7 @@ impl EventKind {
         }
     }
 
-    /// Whether it tells that something which went wrong is over.
+    /// Returns whether it reports the end of a problem.
     pub fn is_recovery(&self) -> bool {
         matches!(self, EventKind::Restarted { .. } | EventKind::Returned { .. })
     }
@@ -184,9 +184,9 @@ impl fmt::Display for EventKind {
                 let then = if *then == OnError::Stop { "; the run stops" } else { "" };
                 write!(f, "`{node}` failed in `{call}` after {number} call{s}: {text}{then}")
             }
-            EventKind::Restarting { node, after } => write!(f, "`{node}` is built again in {}", show(after)),
-            EventKind::Restarted { node } => write!(f, "`{node}` has been built again and goes on"),
-            EventKind::Detached { node } => write!(f, "`{node}` is taken out; the rest goes on"),
+            EventKind::Restarting { node, after } => write!(f, "`{node}` restarts in {}", show(after)),
+            EventKind::Restarted { node } => write!(f, "`{node}` was restarted"),
+            EventKind::Detached { node } => write!(f, "`{node}` is detached; the rest continues"),
             EventKind::Gap { edge, every, .. } => {
                 write!(f, "nothing came through {edge} for more than {}", show(every))
             }
@@ -202,15 +202,15 @@ impl fmt::Display for EventKind {
                 write!(f, "{edge} lost {count} of {of} messages in {within} ({reason})")
             }
             EventKind::ClockSet { by } => {
-                let way = if *by < 0 { "back" } else { "forward" };
-                write!(f, "the wall clock was set {way} by {}; no time measured here depends on it", {
+                let direction = if *by < 0 { "back" } else { "forward" };
+                write!(f, "the wall clock was set {direction} by {}; no time measured here depends on it", {
                     show_ns(by.unsigned_abs())
                 })
             }
             EventKind::Refused { text } => f.write_str(text),
             EventKind::EventsLost { count } => {
                 let s = if *count == 1 { "" } else { "s" };
-                write!(f, "{count} event{s} lost: nobody read them in time")
+                write!(f, "{count} event{s} lost: the queue was full")
             }
         }
     }
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_is_said_with_units() {
+    fn times_in_events_have_units() {
         let node = || "arm".to_string();
         let edge = || "imu/out -> arm/in".to_string();
         let ms = Duration::from_millis;
@@ -236,9 +236,9 @@ mod tests {
         for (kind, expected) in [
             (failed(false, OnError::Skip), "`arm` failed in `call` after 1 call: no current"),
             (failed(true, OnError::Stop), "`arm` failed in `call` after 1 call: no current; the run stops"),
-            (EventKind::Restarting { node: node(), after: ms(100) }, "`arm` is built again in 100 ms"),
-            (EventKind::Restarted { node: node() }, "`arm` has been built again and goes on"),
-            (EventKind::Detached { node: node() }, "`arm` is taken out; the rest goes on"),
+            (EventKind::Restarting { node: node(), after: ms(100) }, "`arm` restarts in 100 ms"),
+            (EventKind::Restarted { node: node() }, "`arm` was restarted"),
+            (EventKind::Detached { node: node() }, "`arm` is detached; the rest continues"),
             (
                 EventKind::Gap { node: node(), edge: edge(), every: ms(100) },
                 "nothing came through imu/out -> arm/in for more than 100 ms",
@@ -258,7 +258,7 @@ mod tests {
                 "the wall clock was set back by 3.00 s; no time measured here depends on it",
             ),
             (EventKind::Refused { text: "no CPU 9".into() }, "no CPU 9"),
-            (EventKind::EventsLost { count: 7 }, "7 events lost: nobody read them in time"),
+            (EventKind::EventsLost { count: 7 }, "7 events lost: the queue was full"),
         ] {
             assert_eq!(kind.to_string(), expected);
         }

@@ -1,8 +1,8 @@
-//! How events come about and are read: the queue that workers fill, and the watch that whoever reads keeps.
+//! Reading events, and watching a run for what workers cannot notice.
 //!
-//! A worker puts a small value into a queue of fixed size, and nothing else; what finds the queue full is counted. Names, words and the
-//! wall clock's time are added by who reads. What no worker can notice by itself (a neighbour that hangs, losses that add up, a clock
-//! that was set) is noticed by a thread that looks a few times a second, and by the program's own calls that wait or ask.
+//! A worker only puts a small value into a queue of fixed size; values that do not fit are counted. Names, text and wall-clock time are
+//! added by the reader. What no worker can notice (a worker that hangs, losses that add up, a clock that was set) is noticed by a
+//! watchdog thread that looks a few times a second, and by the program's calls that wait or query.
 
 use crate::base::unit::show_ns;
 use crate::edge::{self, Reason};
@@ -16,64 +16,64 @@ use crate::run::windows::Windows;
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often losses are looked at, ns of the run's clock.
+/// Time between checks of losses, ns of the run's clock.
 const LOSSES_EVERY: u64 = 1_000_000_000;
-/// The longest time between two looks of the thread that keeps watch.
+/// Longest time between two checks of the watchdog thread.
 const WATCH: Duration = Duration::from_secs(1);
-/// The longest time between two looks of who waits for an event.
+/// Longest time between two checks while a thread waits for an event.
 const LOOK: Duration = Duration::from_millis(50);
-/// Losses that nobody meant. What is superseded, let go by a gate or by its rate is thinned, and what a node that is out no longer takes
-/// has been said by its failure.
-const UNMEANT: [Reason; 6] =
+/// Unintended losses. Superseded messages and those dropped by a gate or a rate are thinned, and losses at a failed node are covered by
+/// the event of its failure.
+const UNINTENDED: [Reason; 6] =
     [Reason::FullNewest, Reason::FullOldest, Reason::Expired, Reason::TooLarge, Reason::InvalidTime, Reason::Unmatched];
 
-/// Everything that can be seen of a run from outside, and what was seen last.
+/// Everything that can be observed of a run from outside, and the last observations.
 pub(crate) struct Watcher {
     pub(crate) shared: Arc<RunShared>,
     counts: Vec<Arc<Counts>>,
     edges: Vec<WatchedEdge>,
     watchdog: Duration,
-    /// Whether threads turn the graph, which can be seen to hang.
+    /// Whether worker threads turn the graph, which may hang.
     pub(crate) has_workers: bool,
-    /// The part of an edge's messages that may be lost without a word.
+    /// The fraction of an edge's messages that may be lost without an event.
     drops_above: f64,
     seen: Mutex<Seen>,
     pub(crate) windows: Mutex<Windows>,
 }
 
-/// An edge, for who looks at its counters.
+/// An edge and its counters.
 pub(crate) struct WatchedEdge {
     pub(crate) counters: Arc<edge::Shared>,
     /// `node/port -> node/port`.
     pub(crate) name: String,
-    /// What finds no partner at its end is thinned.
+    /// Whether messages without a partner are thinned.
     pub(crate) thins: bool,
 }
 
-/// What was seen at the last look.
+/// The observations of the last check.
 struct Seen {
     workers: Vec<Worker>,
     wall: WallWatch,
-    /// When losses were last looked at, ns of the run's clock; 0 before the first time.
+    /// When losses were last checked, ns of the run's clock; 0 before the first time.
     losses_at: u64,
     losses: Vec<Losses>,
-    /// The most messages seen in each edge since somebody asked.
+    /// The most messages seen in each edge since the last query.
     highest: Vec<u64>,
 }
 
-/// The turn a worker was seen in, since when, and whether it has been said that this is long.
+/// The turn in which a worker was seen, since when, and whether it was reported as hanging.
 #[derive(Clone, Debug)]
 struct Worker {
     turn: Option<(usize, u64)>,
     since: Instant,
-    is_said: bool,
+    is_reported: bool,
 }
 
 /// The counters of an edge.
 #[derive(Clone, Debug, Default)]
 struct Losses {
     sent: u64,
-    lost: [u64; UNMEANT.len()],
+    lost: [u64; UNINTENDED.len()],
 }
 
 impl Watcher {
@@ -85,7 +85,7 @@ impl Watcher {
         drops_above: f64,
         has_workers: bool,
     ) -> Self {
-        let worker = Worker { turn: None, since: Instant::now(), is_said: false };
+        let worker = Worker { turn: None, since: Instant::now(), is_reported: false };
         let seen = Seen {
             workers: vec![worker; shared.at.len()],
             wall: WallWatch::default(),
@@ -97,8 +97,7 @@ impl Watcher {
         Watcher { shared, counts, edges, watchdog, drops_above, has_workers, seen, windows }
     }
 
-    /// Looks again and again until the run has ended, for what nobody would see while the program does something else. For a thread of
-    /// its own, which is unparked when the run has ended.
+    /// Checks the run until it has ended. Runs on a thread of its own, which is unparked at the end of the run.
     pub(crate) fn keep_watch(&self) {
         let every = (self.watchdog / 4).clamp(Duration::from_millis(1), WATCH);
         while !self.shared.events.is_over() {
@@ -107,13 +106,13 @@ impl Watcher {
         }
     }
 
-    /// Looks at what no worker can notice by itself. Any number of threads may.
+    /// Checks for what no worker can notice by itself. Any number of threads may call it.
     pub(crate) fn look(&self) {
         let events = &self.shared.events;
         if events.is_over() {
             return;
         }
-        // Whoever looks at this moment sees the same.
+        // Another thread is checking right now.
         let mut seen = match self.seen.try_lock() {
             Ok(seen) => seen,
             Err(TryLockError::Poisoned(seen)) => seen.into_inner(),
@@ -122,9 +121,9 @@ impl Watcher {
         let step = seen.wall.look(crate::host::clock::wall(), crate::host::clock::since_boot());
         if step != 0 {
             let by = i64::try_from(step).unwrap_or(if step > 0 { i64::MAX } else { i64::MIN });
-            let (shown, way) = (show_ns(by.unsigned_abs()), if step > 0 { "forward" } else { "back" });
+            let (shown, direction) = (show_ns(by.unsigned_abs()), if step > 0 { "forward" } else { "back" });
             self.shared.note(format!(
-                "the wall clock was set {way} by {shown} during the run; no time in this report depends on it"
+                "the wall clock was set {direction} by {shown} during the run; no time in this report depends on it"
             ));
             self.shared.notice(|| Noticed::ClockSet { by });
         }
@@ -137,7 +136,7 @@ impl Watcher {
         self.look_at_losses(&mut seen);
     }
 
-    /// Messages in each edge, and the most seen there since somebody asked.
+    /// Returns the messages in each edge, and the most seen there since the last query.
     pub(crate) fn fills(&self) -> Vec<(u64, u64)> {
         let mut seen = lock(&self.seen);
         let fills = self.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest).map(|(edge, highest)| {
@@ -152,20 +151,20 @@ impl Watcher {
         for (seen, at) in workers.iter_mut().zip(&self.shared.at) {
             let turn = at.node().map(|node| (node, self.counts[node].turns.get()));
             if seen.turn != turn || turn.is_none() {
-                if let (true, Some((node, _))) = (seen.is_said, seen.turn) {
+                if let (true, Some((node, _))) = (seen.is_reported, seen.turn) {
                     let took = u64::try_from((now - seen.since).as_nanos()).unwrap_or(u64::MAX);
-                    // Unless its worker has measured it and said so itself.
+                    // Unless its worker has measured the time and reported it.
                     if self.shared.take_named(node) {
                         self.shared.notice(|| Noticed::Returned { node, took });
                     }
                 }
-                *seen = Worker { turn, since: now, is_said: false };
+                *seen = Worker { turn, since: now, is_reported: false };
                 continue;
             }
-            let Some((node, _)) = turn.filter(|_| !seen.is_said && now - seen.since > self.watchdog) else {
+            let Some((node, _)) = turn.filter(|_| !seen.is_reported && now - seen.since > self.watchdog) else {
                 continue;
             };
-            seen.is_said = true;
+            seen.is_reported = true;
             self.shared.hangs(node);
         }
     }
@@ -182,9 +181,9 @@ impl Watcher {
         seen.losses_at = now;
         for ((edge, watched), before) in self.edges.iter().enumerate().zip(&mut seen.losses) {
             let shared = &watched.counters;
-            let now = Losses { sent: shared.producer.moved.get(), lost: UNMEANT.map(|reason| shared.lost(reason)) };
+            let now = Losses { sent: shared.producer.moved.get(), lost: UNINTENDED.map(|reason| shared.lost(reason)) };
             let of = now.sent - before.sent;
-            for (i, reason) in UNMEANT.into_iter().enumerate() {
+            for (i, reason) in UNINTENDED.into_iter().enumerate() {
                 let count = now.lost[i] - before.lost[i];
                 let is_meant = reason == Reason::Unmatched && watched.thins;
                 if count > 0 && !is_meant && count as f64 > self.drops_above * of as f64 {
@@ -199,7 +198,7 @@ impl Watcher {
         let events = &self.shared.events;
         let clock = self.shared.clock().cloned().unwrap_or_default();
         let (time, kind) = match events.pop() {
-            Some((time, noticed)) => (time, self.say(noticed)),
+            Some((time, noticed)) => (time, self.with_names(noticed)),
             None => match events.take_lost() {
                 0 => return None,
                 count => (clock.now(), EventKind::EventsLost { count }),
@@ -214,7 +213,7 @@ impl Watcher {
     }
 
     /// Adds the names.
-    fn say(&self, noticed: Noticed) -> EventKind {
+    fn with_names(&self, noticed: Noticed) -> EventKind {
         let node = |node: usize| self.shared.name(node).to_string();
         let edge = |edge: usize| self.edges[edge].name.clone();
         match noticed {
@@ -243,12 +242,11 @@ impl Watcher {
     }
 }
 
-/// The events of a run, oldest first. As an iterator it gives those that wait, and ends; the next call goes on with what has happened
-/// since.
+/// The events of a run, oldest first. As an iterator it returns queued events and then `None`; later calls continue with newer events.
 ///
-/// Clones read from the same queue: each event is given once, to whoever asks first. A handle may go to another thread, and outlives the
-/// run: the last events can be read when the run is over. While nobody reads, the first 1024 events wait, and of the others only their
-/// number is known ([`EventKind::EventsLost`]).
+/// Clones read from the same queue: each event is returned once. A handle may move to another thread and outlive the run, so that the
+/// last events can be read afterwards. While nothing reads, the first 1024 events are kept, and later ones are only counted
+/// ([`EventKind::EventsLost`]).
 #[derive(Clone)]
 pub struct Events(pub(crate) Arc<Watcher>);
 
@@ -259,10 +257,10 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// Waits for the next event, at most for a time. `None` where none has come, and at once where the run is over.
+    /// Waits up to `time` for the next event. Returns `None` if none arrives, at once if the run is over.
     ///
-    /// Waiting here watches the graph as [`Running::wait_for`](crate::Running::wait_for) does: a thread of the program that does nothing
-    /// else hears of a node that hangs while it hangs, whatever the other threads do.
+    /// Waiting here watches the graph as [`Running::wait_for`](crate::Running::wait_for) does: a thread that waits for events learns of a
+    /// hanging node while it hangs.
     pub fn next_within(&self, time: Duration) -> Option<Event> {
         let events = &self.0.shared.events;
         let end = Instant::now().checked_add(time);
@@ -277,7 +275,7 @@ impl Events {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() || self.is_over() {
                 events.bell.disarm();
-                // What came before the end was there before the end was.
+                // Events precede the end of the run, so the last may have arrived meanwhile.
                 return self.0.next();
             }
             let look = LOOK.min(self.0.watchdog / 2).max(Duration::from_millis(1));
@@ -285,7 +283,7 @@ impl Events {
         }
     }
 
-    /// Whether the run is over, so that nothing more will happen. What has happened may still wait to be read.
+    /// Returns whether the run is over. Queued events may still be read.
     pub fn is_over(&self) -> bool {
         self.0.shared.events.is_over()
     }
@@ -300,10 +298,10 @@ impl Iterator for Events {
     }
 }
 
-/// Starts the thread that keeps watch over the workers of a run, whatever its program does meanwhile.
+/// Starts the watchdog thread of a run.
 ///
 /// # Errors
-/// What the system answered.
+/// The system's error.
 pub(crate) fn spawn_watch(watcher: Arc<Watcher>, allowed: Vec<usize>) -> std::io::Result<std::thread::JoinHandle<()>> {
     crate::host::thread::spawn_helper("watch", allowed, move || watcher.keep_watch())
 }

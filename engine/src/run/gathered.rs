@@ -1,4 +1,4 @@
-//! What the workers of a run left when they ended, and the report that is made of it.
+//! Collects the results of a run's workers, and makes the report.
 
 use crate::edge::Reason;
 use crate::exec::mailbox::Subject;
@@ -12,14 +12,14 @@ use crate::report::{
 use crate::run::running::Running;
 use std::collections::BTreeMap;
 
-/// What all workers of a run left.
+/// The results of all workers of a run.
 #[derive(Default)]
 struct Gathered {
-    /// By worker: whether it left nothing, because it did not end.
+    /// By worker: whether it left no result, because it did not end.
     abandoned: Vec<bool>,
-    /// By node: its own figures.
+    /// By node: its own metrics.
     metrics: BTreeMap<usize, Metrics>,
-    /// By edge: messages that are still in it.
+    /// By edge: messages still in it.
     left: BTreeMap<usize, u64>,
     histograms: Vec<(Subject, Term, Recorded)>,
     bugs: Vec<String>,
@@ -41,7 +41,7 @@ impl Gathered {
                 }
             }
         }
-        // Every thread that will end has ended: what is in the rings now stays there.
+        // Every thread that will end has ended, so the contents of the rings are final.
         for (edge, end) in remains {
             *all.left.entry(edge).or_default() += end.count();
         }
@@ -50,7 +50,7 @@ impl Gathered {
 }
 
 impl Running {
-    /// The report of a run that has ended, `late` where it had to be given up.
+    /// Makes the report of a run that has ended; `late` if threads had to be abandoned.
     pub(super) fn report(&mut self, late: bool) -> Report {
         let wall = self.started.elapsed();
         let mut gathered = Gathered::of(std::mem::take(&mut self.outcomes));

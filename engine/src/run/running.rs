@@ -1,4 +1,4 @@
-//! A graph at work: handles to stop it, watch it, wait for it.
+//! A running graph: stopping it, watching it, waiting for it.
 
 use crate::base::error::suggest;
 use crate::edge::Shared;
@@ -22,7 +22,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a stop may take.
+/// The time limit of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain(Duration);
 
@@ -31,26 +31,26 @@ impl Drain {
         self.0
     }
 
-    /// What is on its way may take so long to arrive; what has not by then is counted as left.
+    /// Messages in flight may take this long to arrive; those that have not arrived by then count as left.
     pub fn within(time: Duration) -> Self {
         Drain(time)
     }
 }
 
-/// A graph at work. Dropping it aborts the run, and waits for its threads as long as a stop may take.
+/// A running graph. Dropping it aborts the run, and waits for its threads as long as a stop may take.
 pub struct Running {
     pub(crate) plan: Plan,
     pub(crate) shared: Arc<RunShared>,
     pub(crate) edges: Vec<Arc<Shared>>,
-    /// Where the program takes part, and at which node.
+    /// The endpoints of handles, each with its node.
     pub(crate) endpoints: Vec<(usize, DynArc<dyn AnyEndpoint>)>,
     pub(crate) counts: Vec<Arc<Counts>>,
-    /// What became of messages at their sink, by path of the plan.
+    /// Deadline counts at the sinks, by path of the plan.
     pub(crate) judged: Arc<Vec<Judged>>,
     pub(crate) pinned: Vec<Pinned>,
     pub(crate) done: Receiver<worker::Outcome>,
     pub(crate) outcomes: Vec<Option<worker::Outcome>>,
-    /// The workers' threads, as many as were started, and the one that watches them.
+    /// The workers' threads, as far as they were started, and the watchdog thread.
     pub(crate) threads: Vec<JoinHandle<()>>,
     pub(crate) watch: Option<JoinHandle<()>>,
     pub(crate) started: Instant,
@@ -60,7 +60,7 @@ pub struct Running {
     pub(crate) watcher: Arc<Watcher>,
 }
 
-/// A handle that asks a running graph to stop, from any thread or signal handler's thread.
+/// A handle that stops a running graph from any thread.
 #[derive(Clone)]
 pub struct Stopper(Arc<RunShared>);
 
@@ -71,37 +71,37 @@ impl std::fmt::Debug for Stopper {
 }
 
 impl Stopper {
-    /// Sources end, what is on its way is done.
+    /// Ends the sources and drains messages in flight.
     pub fn stop(&self) {
         self.0.stop();
     }
 
-    /// Every node ends with the call it is in.
+    /// Ends every node after its current call.
     pub fn abort(&self) {
         self.0.abort();
     }
 }
 
-/// What one node has done so far.
+/// Counters of a node so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStats {
     /// The node's name.
     pub node: String,
-    /// Calls given something.
+    /// Calls started with messages.
     pub taken: u64,
     /// Calls that succeeded.
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// How its backend stands, where it runs a model.
+    /// The state of its backend, if it runs a model.
     pub backend: Option<BackendStatus>,
-    /// How long messages waited to be taken in the last window; `None` before the first, and for a source.
+    /// How long messages waited in the last window; `None` before the first, and for a source.
     pub queue: Option<Window>,
     /// How long calls took in the last window; `None` before the first.
     pub compute: Option<Window>,
 }
 
-/// How old messages of one source were at the end of a sink's call.
+/// The age of one source's messages at the end of a sink's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathStats {
@@ -109,11 +109,11 @@ pub struct PathStats {
     pub from: String,
     /// The sink.
     pub to: String,
-    /// The last window.
+    /// The ages in the last window.
     pub latency: Window,
 }
 
-/// What is in an edge.
+/// The fill of an edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EdgeStats {
@@ -123,24 +123,24 @@ pub struct EdgeStats {
     pub to: String,
     /// Messages in it now.
     pub messages: u64,
-    /// The bytes that so many messages take at most, where their size is known.
+    /// An upper bound of their bytes, if their size is known.
     pub bytes: Option<u64>,
-    /// The most messages that were found in it since this was last asked. A thread looks at least once a second, and so does every call
-    /// that waits or asks; what came and went between two looks was seen by nobody.
+    /// The largest number of messages seen in it since the last query. It is sampled at least once a second, and by every call that waits
+    /// or queries; peaks between two samples are missed.
     pub highest: u64,
     /// Messages it holds.
     pub capacity: usize,
 }
 
-/// What was recorded of something in an interval of a run.
+/// What was recorded in an interval of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct IntervalReport {
-    /// When it began, from the begin of the run.
+    /// Its begin, from the start of the run.
     pub begin: Duration,
-    /// How long it was.
+    /// Its length.
     pub length: Duration,
-    /// What was recorded in it, and of what.
+    /// The histogram, and what it measures.
     pub histogram: HistogramReport,
 }
 
@@ -150,35 +150,35 @@ impl std::fmt::Debug for Running {
     }
 }
 
-/// Beyond the deadline of a stop, threads get this long to notice before they are given up.
+/// After the deadline of a stop, threads get this long to end before they are abandoned.
 pub(crate) const GRACE: Duration = Duration::from_millis(200);
 
 impl Running {
-    /// The run begins by a clock; on this very thread, where it has no workers.
+    /// Starts the run on a clock; `here` means on the calling thread, without workers.
     pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
         self.watcher.begin_windows(clock.now().0, !self.plan.warmup.is_zero());
         self.shared.begin_by(clock, here, self.endpoints.iter().map(|(_, endpoint)| endpoint.bell()).collect());
     }
 
-    /// A handle that can stop this run from elsewhere.
+    /// Returns a handle that can stop this run from elsewhere.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())
     }
 
-    /// The events of this run, for whichever thread is to read them.
+    /// Returns the events of this run, for any thread to read.
     pub fn events(&self) -> Events {
         Events(self.watcher.clone())
     }
 
-    /// Waits for the next event, at most for a time; as [`Events::next_within`].
+    /// Waits up to `within` for the next event; as [`Events::next_within`].
     pub fn next_event(&self, within: Duration) -> Option<Event> {
         self.events().next_within(within)
     }
 
-    /// Counters of every node at this moment, and its figures of the last window.
+    /// Returns the current counters of every node, and its statistics of the last window.
     ///
-    /// A window is a second long, or as long as nobody asked. Where the last has ended this waits for the workers, at most 5 ms: one that
-    /// is in a call hands its figures over afterwards, and the next to ask gets them.
+    /// A window lasts a second, or the time between two queries if that is longer. If the last has ended, this waits up to 5 ms for the
+    /// workers; a worker that is in a call replies afterwards, for the next query.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.watcher.look();
         let windows = self.watcher.windows();
@@ -196,8 +196,8 @@ impl Running {
             .collect()
     }
 
-    /// Ages at the sinks in the last window, of every path from a source to a sink; nothing before the first window. As
-    /// [`stats`](Running::stats).
+    /// Returns the ages at the sinks in the last window, for every path from a source to a sink; nothing before the first window. Waits
+    /// as [`stats`](Running::stats) does.
     pub fn path_stats(&self) -> Vec<PathStats> {
         self.watcher.look();
         let name = |at: usize| self.plan.nodes()[at].name.clone();
@@ -211,9 +211,9 @@ impl Running {
         paths.collect()
     }
 
-    /// Everything recorded since the last call, a second or longer; call it often, and what has come is returned. The first call begins
-    /// the keeping, so make it right after the start. Nothing is recorded twice or left out but what is still with the workers:
-    /// the report's histograms, less all intervals, are the last one. As [`stats`](Running::stats).
+    /// Returns everything recorded since the last call, in intervals of a second or longer. The first call starts the recording of
+    /// intervals, so make it right after the start, and call it often. Nothing is counted twice or omitted, except what workers have not
+    /// passed on: the report's histograms minus all intervals are the last one. Waits as [`stats`](Running::stats) does.
     pub fn intervals(&self) -> Vec<IntervalReport> {
         self.watcher.look();
         let name = |at: usize| self.plan.nodes()[at].name.clone();
@@ -229,12 +229,12 @@ impl Running {
             .collect()
     }
 
-    /// When the run began, by the wall clock.
+    /// Returns when the run began, by the wall clock.
     pub fn started(&self) -> std::time::SystemTime {
         self.started_at
     }
 
-    /// What is in every edge, in the order of the graph.
+    /// Returns the fill of every edge, in the order of the graph.
     pub fn edge_stats(&self) -> Vec<EdgeStats> {
         self.watcher.look();
         let edges = self.plan.edges().iter().zip(self.watcher.fills());
@@ -250,12 +250,12 @@ impl Running {
             .collect()
     }
 
-    /// Changes a setting of a node between two of its turns. What the node itself makes of a value that is within the setting's
-    /// range and still does not please it stands in the report's notes.
+    /// Changes a setting of a node between two of its turns. If the node rejects a value within the setting's range, the report has a
+    /// note.
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] where there is no such node or setting; [`RunError::Refused`] where the value is out of its range, and
-    /// while too many settings wait.
+    /// [`RunError::NoSuch`] if there is no such node or setting; [`RunError::Refused`] if the value is out of range, or too many
+    /// settings are queued.
     pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
         self.watcher.look();
         let nodes = self.plan.nodes();
@@ -271,19 +271,21 @@ impl Running {
         })?;
         if !setting.range.contains(&value) {
             let (least, most) = (setting.range.start(), setting.range.end());
-            return Err(RunError::Refused(format!("`{name}` of `{node}` is from {least} to {most}, not {value}")));
+            return Err(RunError::Refused(format!("`{name}` of `{node}` must be from {least} to {most}, not {value}")));
         }
         let command = Command { node: index, name: name.to_string(), value };
         if self.shared.commands[nodes[index].worker].push(command).is_err() {
-            return Err(RunError::Refused(format!("{COMMANDS} settings wait for the worker of `{node}` already")));
+            return Err(RunError::Refused(format!(
+                "{COMMANDS} settings are already queued for the worker of `{node}`"
+            )));
         }
         self.shared.bell(nodes[index].worker).ring();
         Ok(())
     }
 
-    /// Waits until the graph ends by itself or a time has passed; true when it has ended. `Duration::MAX` waits as long as it takes.
+    /// Waits until the graph ends by itself or `time` has passed; returns whether it has ended. `Duration::MAX` waits without limit.
     pub fn wait_for(&mut self, time: Duration) -> bool {
-        // Later than any clock can say is never.
+        // An overflow means no limit.
         let end = Instant::now().checked_add(time);
         let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         loop {
@@ -299,7 +301,7 @@ impl Running {
                 }
                 wait = wait.min(left);
             }
-            // A stop asked for from elsewhere has to be noticed, and a turn that does not end.
+            // Wake up regularly, to notice a stop requested elsewhere and a turn that does not end.
             wait = wait.min(Duration::from_millis(50)).min(self.plan.watchdog / 2).max(Duration::from_millis(1));
             match self.done.recv_timeout(wait) {
                 Ok(outcome) => self.arrived(outcome),
@@ -314,20 +316,20 @@ impl Running {
         self.outcomes[worker] = Some(outcome);
     }
 
-    /// Waits until the graph ends by itself, or, when it is asked to stop, until its deadline.
+    /// Waits until the graph ends by itself or, after a stop was requested, until the stop's deadline.
     pub fn wait(mut self) -> Report {
         while !self.wait_for(Duration::from_secs(3600)) {}
         self.finish()
     }
 
-    /// Asks the graph to stop, and waits for it.
+    /// Stops the graph, and waits for it.
     pub fn stop(mut self, drain: Drain) -> Report {
         self.stop_within = drain.0;
         self.shared.stop();
         self.wait()
     }
 
-    /// Gathers what the workers left, giving up those that do not answer.
+    /// Collects the workers' results, abandoning workers that do not reply.
     fn finish(mut self) -> Report {
         let late = !self.outcomes.iter().all(Option::is_some);
         if late {
@@ -337,7 +339,7 @@ impl Running {
         self.gathered(late)
     }
 
-    /// Waits for what the threads that were started hand over, at most for a time.
+    /// Waits up to `time` for the results of the threads that were started.
     fn await_threads(&mut self, time: Duration) {
         let end = Instant::now().checked_add(time);
         while self.outcomes.iter().take(self.threads.len()).any(Option::is_none) {
@@ -349,14 +351,13 @@ impl Running {
         }
     }
 
-    /// Joins the threads that have handed over what they leave, and do nothing else any more. Of the others nobody knows whether they
-    /// ever end.
+    /// Joins the threads that have sent their results. The others may never end.
     fn join_threads(&mut self) {
         let threads = std::mem::take(&mut self.threads).into_iter().zip(&self.outcomes);
         threads.filter(|(_, outcome)| outcome.is_some()).for_each(|(thread, _)| _ = thread.join());
     }
 
-    /// The report, once every worker that will has handed over what it leaves.
+    /// Makes the report, once all workers have sent their results or were abandoned.
     pub(crate) fn gathered(mut self, late: bool) -> Report {
         self.finished = true;
         self.join_threads();
@@ -368,7 +369,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !self.finished {
             self.shared.abort();
-            // A node that drops the run it is part of would wait for itself.
+            // A node that drops its own run must not wait for itself.
             let here = std::thread::current().id();
             if !self.threads.iter().any(|thread| thread.thread().id() == here) {
                 self.await_threads(self.stop_within);

@@ -1,8 +1,7 @@
-//! A graph on one thread, in an order drawn from a seed, by a clock that moves only when nothing else does.
+//! A graph on one thread, in an order drawn from a seed, on a clock that advances only with the simulation.
 //!
-//! The stages are those that run on threads, with their edges and pools; what differs is who turns them. Any stage may be
-//! next, so the orders that threads could produce at the boundaries of turns are among those a seed can draw, and the same
-//! seed draws the same again. That makes a failure found once a failure that can be looked at.
+//! Stages, edges and pools are the same as with threads. Any stage may be next, so every order that threads could produce at the
+//! boundaries of turns can be drawn, and the same seed draws the same order again: a failure found once can be reproduced.
 //!
 //! ```
 //! # use limen::Message;
@@ -56,30 +55,30 @@ use crate::run::wire::Wired;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Where simulated time begins: not at zero, which means "not recorded" to a stamp.
+/// Simulated time does not start at zero, which means "not recorded" in a stamp.
 const BEGIN: Time = Time(1_000_000_000);
-/// A turn takes up to so long in simulated time, ns.
+/// Longest turn in simulated time, ns.
 const TURN_NS: u64 = 2_000;
-/// A run waits so long for who writes to a descriptor, ns of the machine's clock.
+/// How long a run waits for data on a descriptor, ns of the machine's clock.
 const SILENCE_NS: u64 = 10_000_000_000;
-/// A stage that asks to be looked at again at once is, after so long, ns.
+/// Delay before a stage that asks for another turn gets it, ns.
 const AGAIN_NS: u64 = 1_000;
 
-/// A graph that is turned by hand. See the [module](self).
+/// A graph turned step by step. See the [module](self).
 pub struct Simulation {
     running: Running,
     workers: Vec<(Scheduler, Cx)>,
-    stages: Vec<Seat>,
+    stages: Vec<StageState>,
     poller: Rc<Poller>,
     clock: SimulatedClock,
     rng: fastrand::Rng,
-    /// The stages have been told that the run stops.
-    is_stop_told: bool,
+    /// Whether the stages were woken for the stop.
+    is_stop_seen: bool,
 }
 
-/// A stage, and what it last said.
+/// A stage, and the result of its last turn.
 #[derive(Debug)]
-struct Seat {
+struct StageState {
     worker: usize,
     at: usize,
     state: State,
@@ -87,41 +86,41 @@ struct Seat {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not asked since something moved.
+    /// Has to be turned: something moved since its last turn.
     Ready,
     /// Nothing to do before this time, unless something moves.
     Quiet(u64),
     Done,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A stage was turned.
     Turned,
-    /// No stage had anything to do: time went on to the next that has.
+    /// No stage had work: the clock advanced to the next time at which one has.
     Waited,
     /// Every node has ended.
     Ended,
-    /// No stage will ever have anything to do, and not all have ended. Where the program around the graph has handles, or a
-    /// source waits for a descriptor, it is the turn of whoever is at the other end.
+    /// No stage will ever have work, and not all have ended. If the program has handles, or a source waits for a descriptor, it is up
+    /// to the other end.
     Stuck,
 }
 
 /// A simulation that did not end.
 #[derive(Debug)]
 pub struct Stuck {
-    /// Where everything is.
+    /// The state of everything.
     pub report: Report,
     /// The nodes that have not ended.
     pub waiting: Vec<String>,
-    /// Whether they wait for each other; otherwise the turns allowed were used up.
+    /// Whether they wait for each other; otherwise the steps were used up.
     pub is_deadlock: bool,
 }
 
 impl std::fmt::Display for Stuck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let why = if self.is_deadlock { "wait for each other" } else { "have not ended within the turns allowed" };
+        let why = if self.is_deadlock { "wait for each other" } else { "have not ended within the allowed steps" };
         write!(f, "{} {why}", self.waiting.join(", "))
     }
 }
@@ -142,15 +141,14 @@ impl Wired {
     /// pinned, and nodes that would block a helper thread block the caller.
     ///
     /// # Errors
-    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where an inlet or an outlet
-    /// was not taken.
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if an inlet or outlet was not taken.
     pub fn simulate(self, seed: u64) -> Result<Simulation, RunError> {
         let clock = SimulatedClock::new(BEGIN);
         let (running, workers, poller) = self.build_here(&Clock::Simulated(clock.clone()))?;
-        let seats = |(worker, (scheduler, _)): (usize, &(Scheduler, Cx))| {
-            (0..scheduler.len()).map(move |at| Seat { worker, at, state: State::Ready })
+        let states_of = |(worker, (scheduler, _)): (usize, &(Scheduler, Cx))| {
+            (0..scheduler.len()).map(move |at| StageState { worker, at, state: State::Ready })
         };
-        let stages = workers.iter().enumerate().flat_map(seats).collect();
+        let stages = workers.iter().enumerate().flat_map(states_of).collect();
         Ok(Simulation {
             running,
             workers,
@@ -158,13 +156,13 @@ impl Wired {
             poller,
             clock,
             rng: fastrand::Rng::with_seed(seed),
-            is_stop_told: false,
+            is_stop_seen: false,
         })
     }
 }
 
 impl Simulation {
-    /// The clock that stages and nodes read.
+    /// Returns the clock that stages and nodes read.
     pub fn clock(&self) -> &SimulatedClock {
         &self.clock
     }
@@ -174,30 +172,29 @@ impl Simulation {
         self.running.stopper().stop();
     }
 
-    /// Turns one stage, drawn from those that may have something to do; or, where none has, moves the clock to the time at
-    /// which one will.
+    /// Turns one stage, drawn from those that may have work; if there is none, advances the clock to the time at which one will have.
     pub fn step(&mut self) -> Step {
         self.look_outside();
-        if self.hears_of_stop() {
+        if self.takes_stop() {
             self.wake(u64::MAX);
         }
         if self.poller.look() {
-            // Whose descriptor is ready is not asked: whoever has nothing to do says so again.
+            // Which stage waits for the descriptor does not matter: a stage without work goes quiet again.
             self.wake(u64::MAX);
         }
-        let ready = self.stages.iter().filter(|seat| seat.state == State::Ready).count();
+        let ready = self.stages.iter().filter(|stage| stage.state == State::Ready).count();
         if ready == 0 {
             return self.wait();
         }
         let drawn = self.rng.usize(..ready);
-        let seat = self.stages.iter_mut().filter(|seat| seat.state == State::Ready).nth(drawn);
-        let Some(seat) = seat else { return Step::Ended };
-        let (scheduler, cx) = &mut self.workers[seat.worker];
-        let turn = scheduler.turn(seat.at, cx);
+        let stage = self.stages.iter_mut().filter(|stage| stage.state == State::Ready).nth(drawn);
+        let Some(stage) = stage else { return Step::Ended };
+        let (scheduler, cx) = &mut self.workers[stage.worker];
+        let turn = scheduler.turn(stage.at, cx);
         scheduler.obey(cx);
         self.clock.advance(1 + self.rng.u64(..TURN_NS));
         let soon = self.clock.now().0 + AGAIN_NS;
-        seat.state = match turn {
+        stage.state = match turn {
             Turn::Worked => State::Ready,
             Turn::Idle(until) => State::Quiet(until.max(soon)),
             Turn::Pending => State::Quiet(soon),
@@ -205,19 +202,19 @@ impl Simulation {
             Turn::Done => State::Done,
         };
         if matches!(turn, Turn::Worked | Turn::Done) {
-            // Something moved: whoever had nothing to do may have now.
+            // Something moved, so stages that had no work may have some now.
             self.wake(u64::MAX);
         }
         Step::Turned
     }
 
-    /// Turns the stages of every worker as its schedule says: one pass of each; or, where none has anything to do, moves the
-    /// clock to the time at which one will.
+    /// Turns the stages of every worker in one pass, as its schedule says; if none has work, advances the clock to the time at which one
+    /// will have.
     pub fn pass(&mut self) -> Step {
         self.poller.look();
         let (mut turned, mut all_ended, mut wake) = (false, true, u64::MAX);
         for (scheduler, cx) in &mut self.workers {
-            // Time has passed that no stage of this worker has measured.
+            // The worker's cached time is out of date.
             cx.stale();
             let turn = scheduler.pass(cx);
             scheduler.obey(cx);
@@ -231,11 +228,11 @@ impl Simulation {
             }
             all_ended = false;
         }
-        // Who was turned before a node asked for the stop has not seen it.
-        let is_told = self.hears_of_stop();
+        // Stages turned before a node requested the stop have not seen it.
+        let is_stopped = self.takes_stop();
         match wake {
             _ if all_ended => Step::Ended,
-            _ if turned || is_told => Step::Turned,
+            _ if turned || is_stopped => Step::Turned,
             u64::MAX => Step::Stuck,
             at => {
                 self.clock.advance_to(Time(at.max(self.clock.now().0 + AGAIN_NS)));
@@ -244,36 +241,36 @@ impl Simulation {
         }
     }
 
-    /// How many turns a node has had.
+    /// Returns how many turns a node has had.
     pub fn turns(&self, node: &str) -> Option<u64> {
         let at = self.running.plan.nodes().iter().position(|n| n.name == node)?;
         Some(self.running.counts[at].turns.get())
     }
 
-    /// True once, after a stop was asked for: it rings every worker's bell, and nobody sleeps here who would hear it.
-    fn hears_of_stop(&mut self) -> bool {
+    /// Returns true once after a stop was requested: a stop rings the workers' bells, but here no worker sleeps on them.
+    fn takes_stop(&mut self) -> bool {
         let is_stopping = self.running.shared.is_stopping();
-        is_stopping && !std::mem::replace(&mut self.is_stop_told, is_stopping)
+        is_stopping && !std::mem::replace(&mut self.is_stop_seen, is_stopping)
     }
 
     fn wake(&mut self, until: u64) {
-        for seat in &mut self.stages {
-            if matches!(seat.state, State::Quiet(at) if at <= until) {
-                seat.state = State::Ready;
+        for stage in &mut self.stages {
+            if matches!(stage.state, State::Quiet(at) if at <= until) {
+                stage.state = State::Ready;
             }
         }
     }
 
-    /// Whoever waited for the program around the graph, and need not any more, may be next.
+    /// Wakes the stages that waited for the program and whose bells were rung.
     fn look_outside(&mut self) {
         let Simulation { running, workers, stages, .. } = self;
         for (node, _) in &running.endpoints {
-            let is_seat = |seat: &&mut Seat| workers[seat.worker].0.node(seat.at) == *node;
-            let Some(seat) = stages.iter_mut().find(is_seat) else { continue };
-            // Nobody sleeps here: a bell that was armed and is not any more has been rung.
-            let is_rung = !running.shared.bell(seat.worker).is_armed();
-            if is_rung && matches!(seat.state, State::Quiet(_)) {
-                seat.state = State::Ready;
+            let is_endpoint = |stage: &&mut StageState| workers[stage.worker].0.node(stage.at) == *node;
+            let Some(stage) = stages.iter_mut().find(is_endpoint) else { continue };
+            // No worker sleeps here: a bell that was armed and no longer is has been rung.
+            let is_rung = !running.shared.bell(stage.worker).is_armed();
+            if is_rung && matches!(stage.state, State::Quiet(_)) {
+                stage.state = State::Ready;
             }
         }
         for (node, _) in &running.endpoints {
@@ -282,7 +279,7 @@ impl Simulation {
     }
 
     fn wait(&mut self) -> Step {
-        let times = self.stages.iter().filter_map(|seat| match seat.state {
+        let times = self.stages.iter().filter_map(|stage| match stage.state {
             State::Quiet(at) => Some(at),
             _ => None,
         });
@@ -300,13 +297,13 @@ impl Simulation {
     /// Steps until every node has ended.
     ///
     /// # Errors
-    /// [`Stuck`], where the nodes wait for each other or for a descriptor to which nobody writes for 10 s, or have not ended after so many steps and as many again in which
-    /// the sources were asked to end.
+    /// [`Stuck`], if the nodes wait for each other or 10 s for a descriptor, or have not ended after `steps` steps and as many again
+    /// after the sources were stopped.
     pub fn run(self, steps: u64) -> Result<Report, Box<Stuck>> {
         self.run_by(steps, Simulation::step)
     }
 
-    /// As [`Simulation::run`], by [`Simulation::pass`]: in the order in which the workers would turn their stages.
+    /// As [`Simulation::run`], by [`Simulation::pass`]: in the order in which workers turn their stages.
     ///
     /// # Errors
     /// As [`Simulation::run`].
@@ -329,10 +326,9 @@ impl Simulation {
         Err(self.stuck(false))
     }
 
-    /// Waits in earnest, for who writes to a descriptor that a node waits for; false where there is none, or where nobody
-    /// has written for long.
+    /// Blocks until a descriptor that a node waits for is ready; returns false if there is none, or if it stays silent for too long.
     fn waits_outside(&mut self) -> bool {
-        // When a stop was asked for nobody waits for descriptors any more.
+        // After a stop no node waits for descriptors.
         if !self.poller.has_descriptors() || self.running.shared.is_stopping() {
             return false;
         }
@@ -345,13 +341,14 @@ impl Simulation {
     }
 
     fn stuck(self, is_deadlock: bool) -> Box<Stuck> {
-        let nodes = self.stages.iter().filter(|seat| seat.state != State::Done);
-        let names = nodes.map(|seat| self.running.plan.nodes()[self.workers[seat.worker].0.node(seat.at)].name.clone());
+        let nodes = self.stages.iter().filter(|stage| stage.state != State::Done);
+        let names =
+            nodes.map(|stage| self.running.plan.nodes()[self.workers[stage.worker].0.node(stage.at)].name.clone());
         let waiting = names.collect();
         Box::new(Stuck { report: self.finish(), waiting, is_deadlock })
     }
 
-    /// Ends every node where it stands, and reports.
+    /// Ends every node at once, and reports.
     pub fn finish(self) -> Report {
         let Simulation { mut running, workers, clock, .. } = self;
         for (worker, (scheduler, cx)) in workers.into_iter().enumerate() {

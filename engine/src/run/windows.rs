@@ -1,8 +1,8 @@
-//! How figures of the last second get from the workers to whoever asks.
+//! Transfers histograms from the workers to readers, for statistics of the last second.
 //!
-//! A worker's histograms are its own. When somebody asks, it copies them, a piece each time it folds its log, into a buffer that was made
-//! at the start, and puts that into a queue of one; the reader takes from each count what it was at the copy before. Nothing is counted
-//! twice or missed, however late anybody asks, because what is copied are the counts of the whole run.
+//! Workers own their histograms. On request, a worker copies them in pieces, one each time it folds its log, into a buffer allocated
+//! at the start, and passes it through a queue of one; the reader subtracts the previous copy. Counts are those of the whole run, so
+//! nothing is counted twice or missed, however late the request.
 
 use crate::exec::mailbox::Copied;
 use crate::exec::mailbox::Subject;
@@ -14,64 +14,64 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// No window is shorter, ns of the run's clock.
-const SHORTEST: u64 = 1_000_000_000;
-/// How long who asks waits for the workers' answers; one that is in a call answers later.
+/// Shortest window, ns of the run's clock.
+const MIN_WINDOW: u64 = 1_000_000_000;
+/// How long a reader waits for the workers; one that is in a call replies later.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// What was recorded of something in a window of time. Times are nanoseconds, to two digits.
+/// What was recorded in a window of time. Times are nanoseconds, to two digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Window {
-    /// How long the window was.
+    /// The length of the window.
     pub within: Duration,
-    /// Messages, where some were sampled as many as those stand for.
+    /// Messages; a sampled message counts for all it stands for.
     pub count: u64,
-    /// The median, where at least ten samples lie beyond it.
+    /// The median, if at least ten samples lie above it.
     pub p50: Option<u64>,
-    /// What 99 of 100 were below, where at least ten samples lie beyond it.
+    /// The 99th percentile, if at least ten samples lie above it.
     pub p99: Option<u64>,
-    /// The most; 0 where nothing was recorded.
+    /// The maximum; 0 if nothing was recorded.
     pub max: u64,
 }
 
-/// What the reader knows.
+/// The state of the reader.
 #[derive(Default)]
 pub(crate) struct Windows {
     workers: Vec<Before>,
     latest: BTreeMap<(Subject, Term), Window>,
-    /// When the run began, and whether what is recorded before a warm-up has ended does not count.
+    /// When the run began, and whether the warm-up is excluded.
     begun: u64,
     warms_up: bool,
-    /// What was recorded since somebody took it last, where somebody does.
+    /// What was recorded since the last call of `intervals`; `None` until its first call.
     kept: Option<BTreeMap<(Subject, Term), Kept>>,
 }
 
-/// What was recorded of something between two times.
+/// What was recorded between two times.
 struct Kept {
     from: u64,
     to: u64,
     recorded: Recorded,
 }
 
-/// What was recorded of something in an interval of a run.
+/// What was recorded in an interval of a run.
 pub(crate) struct Interval {
     pub(crate) subject: Subject,
     pub(crate) term: Term,
-    /// From the begin of the run.
+    /// From the start of the run.
     pub(crate) begin: Duration,
     pub(crate) length: Duration,
     pub(crate) recorded: Recorded,
 }
 
-/// The last copy of one worker.
+/// The previous copy of one worker.
 #[derive(Clone, Debug, Default)]
 struct Before {
     words: Vec<u64>,
     epoch: u64,
-    /// When it was made; the begin of the run before the first.
+    /// When it was made; before the first, the start of the run.
     at: u64,
-    /// When the next was asked for; 0 where none was.
+    /// When the next was requested; 0 if none was.
     asked_at: u64,
 }
 
@@ -80,7 +80,7 @@ impl Windows {
         Mutex::new(Windows { workers: vec![Before::default(); workers], ..Windows::default() })
     }
 
-    /// Takes the copies that have come.
+    /// Takes the copies that have arrived.
     fn take(&mut self, shared: &RunShared) {
         for (mailbox, before) in shared.mailboxes.iter().zip(&mut self.workers) {
             let (Some(Copied { at, epoch, words }), Some(parts)) = (mailbox.full.pop(), mailbox.parts.get()) else {
@@ -97,7 +97,7 @@ impl Windows {
                 let (now, then) = (&words[from..][..=part.words], &before.words[from..][..=part.words]);
                 let recorded = Buckets::between(part.digits, then, now);
                 self.latest.insert((part.subject, part.term), window(&recorded, within));
-                // A node may have had a histogram of a term that another took the place of: nothing is recorded there.
+                // A node may have a histogram of a term that another term replaced; nothing is recorded there.
                 let counts = !recorded.histogram.is_empty() && (epoch > 0 || !self.warms_up);
                 if let (Some(kept), true) = (&mut self.kept, counts) {
                     keep(kept, (part.subject, part.term), before.at, at, recorded);
@@ -106,17 +106,17 @@ impl Windows {
             }
             before.at = at;
             before.words.copy_from_slice(&words);
-            // The place that the copy has left.
+            // Returns the buffer; its place is free.
             let is_put = mailbox.empty.push(words).is_ok();
             debug_assert!(is_put, "there is one buffer");
         }
     }
 
-    /// Asks every worker that has answered and was asked long enough ago. True where one was.
+    /// Requests a copy from every worker that has none outstanding and whose last request is old enough. Returns whether any was requested.
     fn ask(&mut self, shared: &RunShared, now: u64) -> bool {
         let mut asked = false;
         for (worker, (mailbox, before)) in shared.mailboxes.iter().zip(&mut self.workers).enumerate() {
-            let is_due = before.asked_at == 0 || now.saturating_sub(before.asked_at) >= SHORTEST;
+            let is_due = before.asked_at == 0 || now.saturating_sub(before.asked_at) >= MIN_WINDOW;
             if is_due && !mailbox.is_asked() && !mailbox.empty.is_empty() && !mailbox.is_closed.load(Ordering::Relaxed)
             {
                 before.asked_at = now.max(1);
@@ -136,7 +136,7 @@ fn keep(kept: &mut BTreeMap<(Subject, Term), Kept>, of: (Subject, Term), from: u
         Some(before) => {
             before.to = to;
             before.recorded.samples += recorded.samples;
-            // Of one histogram both have the same bounds and digits.
+            // Both have the bounds and digits of the same histogram.
             let _ = before.recorded.histogram.add(&recorded.histogram);
         }
     }
@@ -153,7 +153,7 @@ fn window(recorded: &Recorded, within: Duration) -> Window {
 }
 
 impl Watcher {
-    /// The latest windows, asked for and waited for where the last are older than a second.
+    /// Returns the latest windows; requests new ones and waits for them if the last are older than a second.
     pub(crate) fn windows(&self) -> BTreeMap<(Subject, Term), Window> {
         let shared = &self.shared;
         let Some(now) = shared.clock().map(|clock| clock.now().0) else { return BTreeMap::new() };
@@ -169,14 +169,14 @@ impl Watcher {
         windows.latest.clone()
     }
 
-    /// The run has begun: the first window begins with it.
+    /// Starts the first window at the start of the run.
     pub(crate) fn begin_windows(&self, at: u64, warms_up: bool) {
         let mut windows = lock(&self.windows);
         (windows.begun, windows.warms_up) = (at, warms_up);
         windows.workers.iter_mut().for_each(|before| before.at = at);
     }
 
-    /// What was recorded since the last call, as far as the workers have handed it over; of the first call, since the begin.
+    /// Returns what was recorded since the last call, as far as the workers have passed it on; the first call covers the run so far.
     pub(crate) fn intervals(&self) -> Vec<Interval> {
         lock(&self.windows).kept.get_or_insert_default();
         self.windows();

@@ -1,4 +1,4 @@
-//! Rings and pools exist; no thread does.
+//! Wiring: allocates rings and pools, and starts the threads.
 
 mod handles;
 
@@ -33,7 +33,7 @@ use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-/// A graph whose rings and pools exist.
+/// A graph with its rings and pools allocated.
 pub struct Wired {
     plan: Plan,
     shared: Arc<RunShared>,
@@ -41,12 +41,12 @@ pub struct Wired {
     counts: Vec<Arc<Counts>>,
     workers: Vec<WorkerParts>,
     judged: Arc<Vec<Judged>>,
-    /// Handles that nobody has taken yet, by node.
+    /// Handles not yet taken, by node.
     handles: BTreeMap<usize, NewHandle>,
     endpoints: Vec<(usize, DynArc<dyn AnyEndpoint>)>,
 }
 
-/// What one worker is to build.
+/// What one worker has to build.
 struct WorkerParts {
     nodes: Vec<NodeParts>,
     ends: EdgeEnds,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Wired {
     }
 }
 
-/// Everything one node needs on its thread.
+/// Everything needed to build a node on its thread.
 struct NodeParts {
     node: usize,
     name: String,
@@ -78,12 +78,12 @@ struct OutputParts {
     rows: usize,
     forwards: bool,
     edges: Vec<usize>,
-    /// Ends of taps, of the port's payload.
+    /// Endpoints of taps, typed by the port's payload.
     taps: Vec<Box<dyn Any + Send>>,
     pool: Option<Pool>,
 }
 
-/// Ends of the edges of one worker, by edge; local ones are made on its thread.
+/// Endpoints of the edges of one worker, by edge; those of local edges are made on its thread.
 #[derive(Default)]
 struct EdgeEnds {
     producers: BTreeMap<usize, Box<dyn Any + Send>>,
@@ -95,7 +95,7 @@ impl Plan {
     /// Allocates rings and pools.
     ///
     /// # Errors
-    /// [`RunError::Refused`] where a pool cannot be allocated.
+    /// [`RunError::Refused`] if a pool cannot be allocated.
     pub fn wire(mut self) -> Result<Wired, RunError> {
         let bells: Vec<Arc<Bell>> = self.workers().iter().map(|_| Arc::default()).collect();
         let edges: Vec<Arc<Shared>> = self.edges().iter().map(|_| Arc::default()).collect();
@@ -166,7 +166,7 @@ impl Plan {
         for (at, (edge, (slots, _))) in plan.in_edges.iter().zip(&plan.blends).enumerate() {
             let edge = &self.edges()[*edge];
             let origins = &self.nodes()[edge.from].outputs[edge.from_port].origins;
-            // The anchor's messages are taken as they are.
+            // Messages of the anchor are not interpolated.
             let spec = edge.spec.as_ref().filter(|_| plan.stage.rule.anchor != Some(at));
             let made = spec.map(|spec| Pool::with_origins(&edge.to_name, spec, *slots, 1, origins));
             let refused = |why| RunError::Refused(format!("pool of `{}`: {why}", edge.to_name));
@@ -255,7 +255,7 @@ fn build(
             emits: o.emits,
             rows: o.rows,
             forwards: o.forwards,
-            // The last one moves its messages: that is an edge, where there is one.
+            // The last consumer gets the messages moved: put an edge there, if there is one.
             edges: o.taps.into_iter().map(|t| t as Box<dyn Any>).chain(take(&mut producers, &o.edges)).collect(),
             pool: o.pool,
             trace: trace.clone(),
@@ -287,9 +287,9 @@ fn build(
 }
 
 impl Wired {
-    /// Starts the threads; returns when every node is built.
+    /// Starts the threads; returns once every node is built.
     ///
-    /// Handles are taken before: nothing is changed of a graph that runs, \[M8\].
+    /// Take handles before the start: a running graph cannot be changed, \[M8\].
     ///
     /// ```compile_fail,E0382
     /// # use limen::{Plan, Registry, RunError, Tensor, Wired};
@@ -301,13 +301,13 @@ impl Wired {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] where the system refuses
-    /// what `strict` demands, or where an inlet or an outlet was not taken; [`RunError::Thread`] where a thread cannot be had.
-    /// Nothing has run then.
+    /// [`RunError::Build`] names the first node that could not be built; [`RunError::Refused`] if the system refuses
+    /// something that `strict` demands, or if an inlet or outlet was not taken; [`RunError::Thread`] if a thread cannot be started.
+    /// No node has run then.
     pub fn start(self) -> Result<Running, RunError> {
         self.check_taken()?;
         let helpers: usize = self.plan.nodes().iter().map(|node| node.helpers).sum();
-        // One more watches the others.
+        // One more thread watches the others.
         let count = self.workers.len() + helpers + 1;
         let locked = if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), count) } else { Ok(()) };
         if let (Err(refused), true) = (&locked, self.plan.strict) {
@@ -326,7 +326,7 @@ impl Wired {
             let index = worker.index;
             let (shared_too, sources) = (shared.clone(), sources.clone());
             let (telemetry, frames) = (plan.telemetry, plan.frames);
-            // Made on its thread: what a worker waits for in the kernel stays there.
+            // Made on its thread, because the poller stays there.
             let cx = move || {
                 let poller = Poller::new(vec![shared_too.bell(index)]);
                 Cx::new(index, Clock::Monotonic, shared_too, telemetry, frames, sources, poller)
@@ -353,7 +353,7 @@ impl Wired {
                 let hangs = matches!(error, StartError::Build(_));
                 let error = RunError::start(plan, error);
                 if hangs {
-                    // One that hangs would not end in time either.
+                    // A node that hangs would not end within the normal time either.
                     running.stop_within = running.stop_within.min(GRACE);
                 }
                 return Err(error);
@@ -365,14 +365,14 @@ impl Wired {
         }
         match spawn_watch(running.watcher.clone(), cpus) {
             Ok(watch) => running.watch = Some(watch),
-            Err(error) => shared.refuse(format!("a thread that watches the others: {error}")),
+            Err(error) => shared.refuse(format!("the watchdog thread could not be started: {error}")),
         }
         running.pinned = pinned;
         running.started = begun;
         Ok(running)
     }
 
-    /// The run, and the workers it is still to be given.
+    /// Splits it into the run and the workers still to be started.
     pub(crate) fn split(self, done: Receiver<worker::Outcome>, has_workers: bool) -> (Running, Vec<worker::Plan>) {
         let Wired { plan, shared, edges, counts, workers, judged, handles, endpoints } = self;
         drop(handles);

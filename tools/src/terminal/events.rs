@@ -151,13 +151,13 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "0.000Z `arm` has been built again and goes on",
-                "0.800Z `leg` has been built again and goes on",
+                "0.000Z `arm` was restarted",
+                "0.800Z `leg` was restarted",
                 "0.810Z the wall clock was set back by 1.00 s; no time measured here depends on it",
-                "0.790Z … ×79 more: `arm` has been built again and goes on",
-                "1.500Z `arm` has been built again and goes on",
-                "4.500Z `leg` has been built again and goes on",
-                "4.600Z `leg` has been built again and goes on",
+                "0.790Z … ×79 more: `arm` was restarted",
+                "1.500Z `arm` was restarted",
+                "4.500Z `leg` was restarted",
+                "4.600Z `leg` was restarted",
             ]
         );
         assert!(teller.due(UNIX_EPOCH + Duration::from_secs(9), false).is_empty());

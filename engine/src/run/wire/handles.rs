@@ -17,44 +17,44 @@ use crate::node::ports::Ports;
 use crate::plan::Plan;
 use crate::run::error::RunError;
 
-/// Messages that may wait for an inlet that stands in for a source, and those the program may have on loan.
+/// Messages that may wait for an inlet that replaces a source, and messages that the program may have on loan.
 const REPLACED_CAPACITY: usize = 16;
 const REPLACED_HOLDS: usize = 2;
-/// The most that may wait for a tap: who wants more wants an outlet.
-const MOST_TAPPED: usize = 1 << 16;
+/// Most messages that may wait for a tap; beyond that, use an outlet.
+const MAX_TAPPED: usize = 1 << 16;
 
-/// Makes the handle of a node that is the program's end of the graph.
+/// Makes the handle of a node that connects the graph with the program.
 pub(super) fn attach(parts: &mut NodeParts, plan: &Plan, run: &Arc<RunShared>) -> Option<NewHandle> {
     if parts.planned.outside() == 0 {
         return None;
     }
     let node = &plan.nodes()[parts.node];
     let when_full = node.in_edges.first().map_or(WhenFull::Block, |edge| plan.edges()[*edge].when_full());
-    // The program fills what it sends, so the buffers are its own to give.
+    // The program fills the buffers it sends, so it gets the pool.
     let pool = parts.outputs.first_mut().and_then(|out| out.pool.take());
     let (name, run, bell) = (parts.name.clone(), run.clone(), run.bell(node.worker));
     parts.planned.attach(EndpointParts { name, when_full, pool, run, bell })
 }
 
 impl Wired {
-    /// The program's end of a node of `kind: inlet`, or of a kind added by [`Registry::inlet`](crate::Registry::inlet).
+    /// Takes the program's end of a node of `kind: inlet`, or of a kind added by [`Registry::inlet`](crate::Registry::inlet).
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] where the node is no inlet, sends another payload, or was taken already.
+    /// [`RunError::NoSuch`] if the node is no inlet, sends another payload, or its handle was already taken.
     pub fn inlet<T: Payload>(&mut self, node: &str) -> Result<Inlet<T>, RunError> {
         self.take_handle::<Inlet<T>, T>(node, HandleKind::In)
     }
 
-    /// The program's end of a node of `kind: outlet`, or of a kind added by [`Registry::outlet`](crate::Registry::outlet).
+    /// Takes the program's end of a node of `kind: outlet`, or of a kind added by [`Registry::outlet`](crate::Registry::outlet).
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] where the node is no outlet, takes another payload, or was taken already.
+    /// [`RunError::NoSuch`] if the node is no outlet, takes another payload, or its handle was already taken.
     pub fn outlet<T: Payload>(&mut self, node: &str) -> Result<Outlet<T>, RunError> {
         self.take_handle::<Outlet<T>, T>(node, HandleKind::Out)
     }
 
-    /// A look at what a node sends: `node/port`, or `node` where it has one output. Holds four messages; nothing that the
-    /// program does with a tap can slow the graph.
+    /// Makes a tap on an output: `node/port`, or `node` if it has one output. Holds four messages; a tap never slows the graph,
+    /// whatever the program does with it.
     ///
     /// # Errors
     /// As [`Wired::tap_holding`].
@@ -62,11 +62,11 @@ impl Wired {
         self.tap_holding(port, TAP_HOLDS)
     }
 
-    /// As [`Wired::tap`], for so many messages that may wait for the program, and as many that it may keep.
+    /// As [`Wired::tap`], with `hold` messages that may wait for the program, and as many that it may keep.
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] where there is no such output, or it gives another payload; [`RunError::Refused`] where the
-    /// tap's buffers do not fit into `run.max_memory`, or there would be none.
+    /// [`RunError::NoSuch`] if there is no such output, or it has another payload; [`RunError::Refused`] if the tap's buffers exceed
+    /// `run.max_memory`, or `hold` is out of range.
     pub fn tap_holding<T: Payload>(&mut self, port: &str, hold: usize) -> Result<Tap<T>, RunError> {
         let (node, output) = self.output(port)?;
         let plan = &self.plan.nodes()[node];
@@ -76,16 +76,16 @@ impl Wired {
         let parts =
             parts_of(&mut self.workers, node).ok_or_else(|| RunError::NoSuch(format!("no node of `{name}`")))?;
         same_payload::<T>(&name, parts.planned.output_types().get(output).copied())?;
-        if !(1..=MOST_TAPPED).contains(&hold) {
+        if !(1..=MAX_TAPPED).contains(&hold) {
             return Err(RunError::Refused(format!(
-                "a tap on `{name}` that holds {hold} messages: 1 to {MOST_TAPPED} fit"
+                "a tap on `{name}` that holds {hold} messages: 1 to {MAX_TAPPED} are possible"
             )));
         }
-        // What waits, what the program keeps, and what is being written.
-        let pool = out.spec.as_ref().map(|spec| self.plan.beyond(&name, spec, 2 * hold + 1)).transpose()?;
+        // Messages that wait, messages that the program keeps, and the one being written.
+        let pool = out.spec.as_ref().map(|spec| self.plan.unplanned_pool(&name, spec, 2 * hold + 1)).transpose()?;
         let Tapped { tap, tx, endpoint, bell } = Tap::<T>::made(name.clone(), hold, pool, self.shared.clone());
         let params = Params {
-            // No edge of the plan; its books are the tap's own.
+            // Not an edge of the plan; the tap counts its own messages.
             index: usize::MAX,
             name: format!("{name} -> tap"),
             capacity: hold,
@@ -97,7 +97,7 @@ impl Wired {
             policy: EdgePolicy { when_full: WhenFull::DropNewest, ..EdgePolicy::default() },
             largest: 0,
         };
-        // After a source was replaced, fewer outputs are wired than were planned.
+        // A replaced source has fewer outputs wired than planned.
         if let Some(wired) = parts.outputs.iter_mut().find(|wired| wired.name == out.name) {
             wired.taps.push(Box::new(tx.into_cross(&params)));
         }
@@ -105,12 +105,12 @@ impl Wired {
         Ok(tap)
     }
 
-    /// Puts an inlet in the place of a source, so that a test can send what a camera would. The source is not built. Of its
-    /// outputs one at most may be connected: what the inlet sends goes there.
+    /// Replaces a source by an inlet, so that a test can send what a camera would. The source is not built. At most one of its
+    /// outputs may be connected; the inlet's messages go there.
     ///
     /// # Errors
-    /// [`RunError::NoSuch`] where there is no such source, or it gives another payload; [`RunError::Refused`] where several of
-    /// its outputs are connected, or the inlet's buffers do not fit.
+    /// [`RunError::NoSuch`] if there is no such source, or it has another payload; [`RunError::Refused`] if several of its outputs
+    /// are connected, or the inlet's buffers do not fit.
     pub fn replace_with_inlet<T: Payload>(&mut self, node: &str) -> Result<Inlet<T>, RunError> {
         let at = self.node(node)?;
         let plan = &self.plan.nodes()[at];
@@ -120,9 +120,9 @@ impl Wired {
             return Err(RunError::Refused(format!("{n} outputs of `{node}` are connected; an inlet has one")));
         };
         let parts = parts_of(&mut self.workers, at).filter(|parts| parts.planned.input_types().is_empty());
-        let parts = parts.ok_or_else(|| RunError::NoSuch(format!("`{node}` is no source")))?;
+        let parts = parts.ok_or_else(|| RunError::NoSuch(format!("`{node}` is not a source")))?;
         if parts.planned.outside() > 0 {
-            return Err(RunError::NoSuch(format!("`{node}` is an inlet already")));
+            return Err(RunError::NoSuch(format!("`{node}` is already an inlet")));
         }
         same_payload::<T>(node, parts.planned.output_types().get(output).copied())?;
         let out = &plan.outputs[output];
@@ -130,14 +130,14 @@ impl Wired {
         ports.outputs.push(parts.planned.ports().outputs[output].clone());
         let mut pool = None;
         if let Some(spec) = &out.spec {
-            // What was planned for the graph, and what waits to enter it.
+            // The slots planned for the graph, and those waiting to enter it.
             let slots = out.slots * out.rows + REPLACED_HOLDS + REPLACED_CAPACITY;
-            pool = Some(self.plan.beyond(node, spec, slots)?);
+            pool = Some(self.plan.unplanned_pool(node, spec, slots)?);
         }
         let kept = parts.outputs.swap_remove(output);
         parts.outputs = vec![OutputParts { pool, rows: 1, ..kept }];
         parts.planned = Box::new(InletPlan::<T>::instead_of(ports, REPLACED_CAPACITY, REPLACED_HOLDS));
-        // Built from no config, so not built again.
+        // Without a config it cannot be restarted.
         parts.stage.config = None;
         if let Some(made) = attach(parts, &self.plan, &self.shared) {
             self.endpoints.push((at, made.endpoint.clone()));
@@ -154,7 +154,7 @@ impl Wired {
         })
     }
 
-    /// The output that `node/port`, or `node` alone, names.
+    /// Finds the output named by `node/port`, or by `node` alone.
     fn output(&self, name: &str) -> Result<(usize, usize), RunError> {
         let (node, port) = name.split_once('/').map_or((name, None), |(node, port)| (node, Some(port)));
         let at = self.node(node)?;
@@ -167,27 +167,28 @@ impl Wired {
         let output = found.ok_or_else(|| {
             let all: Vec<String> = outputs.iter().map(|out| format!("`{node}/{}`", out.name)).collect();
             let all = if all.is_empty() { "none".into() } else { all.join(", ") };
-            RunError::NoSuch(format!("`{name}` is no output; those of `{node}`: {all}"))
+            RunError::NoSuch(format!("`{name}` is not an output; those of `{node}`: {all}"))
         });
         Ok((at, output?))
     }
 
-    fn take_handle<H: 'static, T: Payload>(&mut self, name: &str, way: HandleKind) -> Result<H, RunError> {
+    fn take_handle<H: 'static, T: Payload>(&mut self, name: &str, kind: HandleKind) -> Result<H, RunError> {
         let node = self.node(name)?;
         let Some(made) = self.handles.get(&node) else {
-            let was = if self.endpoints.iter().any(|(at, _)| *at == node) { "was taken already" } else { "is none" };
-            return Err(RunError::NoSuch(format!("{} `{name}` {was}", way.name())));
+            let was =
+                if self.endpoints.iter().any(|(at, _)| *at == node) { "was taken already" } else { "does not exist" };
+            return Err(RunError::NoSuch(format!("{} `{name}` {was}", kind.name())));
         };
         if made.handle.is::<H>() {
             let handle = self.handles.remove(&node).and_then(|made| made.handle.downcast().ok());
             return handle.map(|handle| *handle).ok_or_else(|| RunError::NoSuch(format!("no `{name}`")));
         }
         same_payload::<T>(name, Some(made.ty))?;
-        let other = if way == HandleKind::In { HandleKind::Out } else { HandleKind::In };
-        Err(RunError::NoSuch(format!("`{name}` is an {}, not an {}", other.name(), way.name())))
+        let other = if kind == HandleKind::In { HandleKind::Out } else { HandleKind::In };
+        Err(RunError::NoSuch(format!("`{name}` is an {}, not an {}", other.name(), kind.name())))
     }
 
-    /// Every inlet and every outlet has somebody at its other end.
+    /// Refuses to start while an inlet or outlet has not been taken.
     pub(crate) fn check_taken(&self) -> Result<(), RunError> {
         let names: Vec<String> =
             self.handles.keys().map(|node| format!("`{}`", self.plan.nodes()[*node].name)).collect();
@@ -196,19 +197,19 @@ impl Wired {
         }
         let (names, are) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
         Err(RunError::Refused(format!(
-            "{names} {are} no program at the other end: inlets and outlets are for programs that embed the graph, and are \
+            "{names} {are} no program at the other end: inlets and outlets are for programs that embed the graph, and must be \
              taken before the start"
         )))
     }
 }
 
 impl Plan {
-    /// A pool that was not planned, of what the plan leaves of the memory it may take.
-    fn beyond(&self, name: &str, spec: &PortSpec, slots: usize) -> Result<Pool, RunError> {
+    /// Allocates a pool that was not planned, within the memory limit.
+    fn unplanned_pool(&self, name: &str, spec: &PortSpec, slots: usize) -> Result<Pool, RunError> {
         let memory = self.memory();
         let fits = |bytes: &usize| memory.total().saturating_add(*bytes) <= memory.limit;
         let bytes = pool_bytes(spec, slots, 1, 0).filter(fits);
-        let bytes = bytes.ok_or_else(|| format!("{slots} buffers of {spec} are more than `run.max_memory` leaves"));
+        let bytes = bytes.ok_or_else(|| format!("{slots} buffers of {spec} exceed what `run.max_memory` leaves"));
         let pool = bytes.and_then(|_| Pool::new(name, spec, slots, 1));
         pool.map_err(|why| RunError::Refused(format!("buffers for a handle at `{name}`: {why}")))
     }
