@@ -1,4 +1,4 @@
-//! The machine: time, threads and what they ask of the kernel, atomics, files, panics.
+//! The machine: time, threads and their settings in the kernel, atomics, files, panics.
 
 pub(crate) mod clock;
 pub(crate) mod cpu;

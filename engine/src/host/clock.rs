@@ -1,7 +1,7 @@
-//! The one place that reads time.
+//! The only module that reads time.
 //!
 //! All stamps are nanoseconds of `CLOCK_MONOTONIC`, so that they compare between threads and processes of one machine
-//! and never step. A simulated clock stands in for it where a graph is driven by hand.
+//! and never step. A simulated clock replaces it where a graph is turned by hand.
 
 use crate::host::sync::{Arc, AtomicU64, Ordering};
 use std::fmt;
@@ -12,12 +12,12 @@ use std::ops::{Add, Sub};
 pub struct Time(pub u64);
 
 impl Time {
-    /// Later than everything: no deadline, no wake wanted.
+    /// Later than every other time: no deadline, no wake-up.
     pub const NEVER: Time = Time(u64::MAX);
-    /// Before everything.
+    /// Earlier than every other time.
     pub const ZERO: Time = Time(0);
 
-    /// Nanoseconds since an earlier time; zero if it is not earlier.
+    /// Returns the nanoseconds since `earlier`; zero if it is not earlier.
     #[inline]
     pub fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -26,7 +26,7 @@ impl Time {
 
 impl Add<u64> for Time {
     type Output = Time;
-    /// Nanoseconds later, saturating at [`Time::NEVER`].
+    /// Adds nanoseconds, saturating at [`Time::NEVER`].
     #[inline]
     fn add(self, ns: u64) -> Time {
         Time(self.0.saturating_add(ns))
@@ -35,7 +35,7 @@ impl Add<u64> for Time {
 
 impl Sub<u64> for Time {
     type Output = Time;
-    /// Nanoseconds earlier, saturating at zero.
+    /// Subtracts nanoseconds, saturating at zero.
     #[inline]
     fn sub(self, ns: u64) -> Time {
         Time(self.0.saturating_sub(ns))
@@ -48,18 +48,18 @@ impl fmt::Debug for Time {
     }
 }
 
-/// Where a run takes its time from.
+/// The clock of a run.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     /// The machine's `CLOCK_MONOTONIC`.
     #[default]
     Monotonic,
-    /// A clock that moves only when told to.
+    /// A clock that moves only on request.
     Simulated(SimulatedClock),
 }
 
 impl Clock {
-    /// Now. About 20 ns on the monotonic clock.
+    /// Returns the current time. Takes about 20 ns on the monotonic clock.
     #[inline]
     pub fn now(&self) -> Time {
         match self {
@@ -68,9 +68,9 @@ impl Clock {
         }
     }
 
-    /// When the machine's wall clock showed `wall`, a time since 1970, by this clock: for stamps of the kernel's. It is reckoned
-    /// from what both clocks show now. A stamp in the future or before `earliest` says nothing, because the wall clock was set
-    /// in between, and gives now; so does every stamp where the clock is simulated. About 80 ns.
+    /// Converts a wall-clock time since 1970, such as a stamp of the kernel, to this clock, using the current difference between both
+    /// clocks. Returns the current time for a stamp in the future or before `earliest`, which means that the wall clock was set in
+    /// between, and for every stamp if the clock is simulated. Takes about 80 ns.
     pub fn of_wall(&self, wall: std::time::Duration, earliest: Time) -> Time {
         match self {
             Clock::Monotonic => {
@@ -81,7 +81,7 @@ impl Clock {
         }
     }
 
-    /// Lets time pass: sleeps, or moves the simulated clock.
+    /// Sleeps, or advances the simulated clock.
     pub(crate) fn sleep(&self, ns: u64) {
         match self {
             Clock::Monotonic => std::thread::sleep(std::time::Duration::from_nanos(ns)),
@@ -99,7 +99,7 @@ impl Clock {
 
 #[inline]
 fn monotonic() -> Time {
-    // The call cannot fail: the clock id is a constant that every Linux has.
+    // Cannot fail: the clock id is a constant that every Linux supports.
     match nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC) {
         Ok(t) => Time((t.tv_sec() as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec() as u64)),
         Err(_) => Time::ZERO,
@@ -113,7 +113,7 @@ fn of_wall(now: Time, shown: u64, wall: u64, earliest: Time) -> Time {
     }
 }
 
-/// What the clock and the wall clock show at one moment, ns.
+/// Reads this clock and the wall clock at the same moment, ns.
 fn both() -> (Time, u64) {
     let wall = || match nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME) {
         Ok(t) => (t.tv_sec() as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec() as u64),
@@ -123,20 +123,20 @@ fn both() -> (Time, u64) {
     let mut shown = wall();
     for _ in 1..TRIES {
         let after = monotonic();
-        if after.since(before) <= ONE_MOMENT_NS {
+        if after.since(before) <= SIMULTANEOUS_NS {
             break;
         }
-        // The thread was put aside between the two.
+        // The thread was preempted between the two readings.
         (before, shown) = (after, wall());
     }
     (before, shown)
 }
 
-/// Readings of two clocks that lie between two of one so far apart, ns, are of one moment.
-const ONE_MOMENT_NS: u64 = 2_000;
+/// Largest distance between two readings of one clock, ns, that brackets a reading of the other as simultaneous.
+const SIMULTANEOUS_NS: u64 = 2_000;
 
-/// A worker's reading of the clock. Where the kernel itself keeps `CLOCK_MONOTONIC` by the processor's time stamp counter,
-/// the counter is read directly, at less than half the price of asking, and held against the clock at least once a second.
+/// A worker's clock. If the kernel keeps `CLOCK_MONOTONIC` by the processor's time stamp counter, the counter is read directly,
+/// at less than half the cost of a system call, and calibrated against the clock at least once a second.
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Clock,
@@ -145,7 +145,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new(clock: Clock) -> Self {
-        let counter = (matches!(clock, Clock::Monotonic) && counts_as_the_kernel_does()).then(Counter::default);
+        let counter = (matches!(clock, Clock::Monotonic) && kernel_uses_counter()).then(Counter::default);
         Watch { clock, counter }
     }
 
@@ -162,24 +162,24 @@ impl Watch {
     }
 }
 
-/// The shortest time from which the counter's rate is taken, ns.
+/// The shortest time over which the counter's rate is measured, ns.
 const FIRST_LOOK_NS: u64 = 20_000_000;
-/// The most ticks between two readings of the counter that have one of the clock between them: 2 to 4 µs, where it takes
-/// 50 ns as a rule.
-const TOGETHER: u64 = 8_192;
+/// Most ticks between two readings of the counter that bracket a reading of the clock: 2 to 4 µs, where 50 ns is
+/// usual.
+const MAX_BRACKET_TICKS: u64 = 8_192;
 const TRIES: usize = 4;
-/// The longest time between two looks at the clock, ns.
+/// The longest time between two calibrations, ns.
 const LOOK_NS: u64 = 1_000_000_000;
 
 /// The processor's counter, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Default)]
 struct Counter {
-    /// Counter and clock when they were last held against each other.
+    /// Counter and clock at the last calibration.
     ticks: u64,
     ns: u64,
-    /// Ns a tick, with 32 fractional bits; 0 before the rate is known.
+    /// Nanoseconds per tick, with 32 fractional bits; 0 before the rate is known.
     rate: u64,
-    /// Ticks until the next look.
+    /// Ticks until the next calibration.
     valid: u64,
     /// The last reading: time never goes back.
     last: u64,
@@ -197,27 +197,26 @@ impl Counter {
         self.last
     }
 
-    /// Asks the kernel. The rate is that of the time since the last look, which doubles each time up to a second, so that
-    /// an error of a reading grows to no more than twice its size until the next.
+    /// Calibrates against the kernel's clock. The rate is measured over the time since the last calibration, which doubles up to a second,
+    /// so that the error of a reading at most doubles until the next.
     #[cold]
     fn look(&mut self) -> u64 {
-        self.hold_against(|| {
+        self.calibrate(|| {
             let before = ticks();
             let ns = monotonic().0;
             (before, ns, ticks())
         })
     }
 
-    /// Takes readings of the counter, the clock, and the counter again. A thread that is put aside between them has a pair
-    /// that does not belong together: its times would be off by as long as it was away. Such a pair is not taken, and where
-    /// a few in a row are like that, the next reading looks again.
-    fn hold_against(&mut self, mut readings: impl FnMut() -> (u64, u64, u64)) -> u64 {
+    /// Takes readings of the counter, the clock, and the counter again. If the thread was preempted between them, the pair is off by that
+    /// time. Such a pair is discarded, and after a few in a row the next call tries again.
+    fn calibrate(&mut self, mut readings: impl FnMut() -> (u64, u64, u64)) -> u64 {
         let mut ns = 0;
         let pair = (0..TRIES).find_map(|_| {
             let (before, at, after) = readings();
             ns = at;
             let between = after.wrapping_sub(before);
-            (between <= TOGETHER).then(|| (before.wrapping_add(between / 2), at))
+            (between <= MAX_BRACKET_TICKS).then(|| (before.wrapping_add(between / 2), at))
         });
         if let Some((ticks, ns)) = pair {
             self.take(ticks, ns);
@@ -229,7 +228,7 @@ impl Counter {
     fn take(&mut self, ticks: u64, ns: u64) {
         let (ticks_passed, ns_passed) = (ticks.wrapping_sub(self.ticks), ns.saturating_sub(self.ns));
         if self.ns == 0 || ticks_passed > u64::MAX / 2 {
-            // The first look, or the counter was set back.
+            // The first calibration, or the counter was reset.
             *self = Counter { ticks, ns, last: self.last, ..Counter::default() };
         } else if ns_passed >= FIRST_LOOK_NS {
             let per_tick = (u128::from(ns_passed) << 32) / u128::from(ticks_passed.max(1));
@@ -245,8 +244,8 @@ impl Counter {
 #[allow(unsafe_code, reason = "reading the counter has no requirement, the function is only not marked safe")]
 #[inline]
 fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and it touches nothing but registers. Where a process has forbidden it to
-    // itself (`PR_SET_TSC`), the kernel ends the process by a signal.
+    // SAFETY: every x86-64 processor has the instruction, and it accesses nothing but registers. If the process has disabled it
+    // for itself (`PR_SET_TSC`), the kernel ends the process by a signal.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
@@ -255,8 +254,8 @@ fn ticks() -> u64 {
     0
 }
 
-/// Whether the kernel found the counter fit to keep time by: constant, running in all sleep states, the same on all cores.
-fn counts_as_the_kernel_does() -> bool {
+/// Returns whether the kernel keeps time by the counter, because it is constant, runs in all sleep states and agrees on all cores.
+fn kernel_uses_counter() -> bool {
     static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *ANSWER.get_or_init(|| {
         let source =
@@ -265,26 +264,25 @@ fn counts_as_the_kernel_does() -> bool {
     })
 }
 
-/// The wall clock, for the head of a report and nothing else.
+/// Returns the wall-clock time, only for the head of a report and for events.
 #[allow(clippy::disallowed_methods, reason = "the one place")]
 pub(crate) fn wall() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }
 
-/// Notices that somebody has set the wall clock. Nothing is reckoned by it but the head of a report, and the times that users
-/// compare with it.
+/// Detects steps of the wall clock. Only the head of a report and the times shown to users depend on it.
 #[derive(Debug, Default)]
 pub(crate) struct WallWatch {
-    /// The wall clock's lead on the time since the machine was started, ns, and when it was last looked at.
+    /// The wall clock's lead over the time since boot, ns, and when it was last measured.
     lead: Option<(i128, u64)>,
 }
 
-/// What is less is drift and the time between two readings, ns; drift grows with the time between two looks.
+/// Smaller differences are drift and the time between two readings, ns; drift grows with the time between two calls.
 const STEP_NS: i128 = 100_000_000;
-/// A clock that is being corrected gains or loses no more than one part in so many.
+/// Limit of drift: a clock that is being slewed gains or loses at most one part in this many.
 const SLEW: i128 = 1_000;
 
-/// The time since the machine was started, also while it slept, as the wall clock goes on then.
+/// Returns the time since boot, including sleep of the machine, as the wall clock counts it.
 pub(crate) fn since_boot() -> Time {
     match nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME) {
         Ok(t) => Time((t.tv_sec() as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec() as u64)),
@@ -293,7 +291,7 @@ pub(crate) fn since_boot() -> Time {
 }
 
 impl WallWatch {
-    /// By how much the wall clock was set since the last look, ns; 0 if it was not.
+    /// Returns by how much the wall clock was set since the last call, ns; 0 if it was not.
     pub(crate) fn look(&mut self, wall: std::time::SystemTime, now: Time) -> i128 {
         let wall = match wall.duration_since(std::time::UNIX_EPOCH) {
             Ok(after) => after.as_nanos() as i128,
@@ -311,22 +309,22 @@ impl WallWatch {
 pub struct SimulatedClock(Arc<AtomicU64>);
 
 impl SimulatedClock {
-    /// A clock that stands at `start`.
+    /// Creates a clock that shows `start`.
     pub fn new(start: Time) -> Self {
         SimulatedClock(Arc::new(AtomicU64::new(start.0)))
     }
 
-    /// The time it shows.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         Time(self.0.load(Ordering::Relaxed))
     }
 
-    /// Moves it forward.
+    /// Advances the time by `ns`.
     pub fn advance(&self, ns: u64) {
         self.0.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Moves it forward to a time; a time that has passed changes nothing.
+    /// Advances to `time`; does nothing if that has passed.
     pub fn advance_to(&self, time: Time) {
         self.0.fetch_max(time.0, Ordering::Relaxed);
     }
@@ -336,7 +334,7 @@ impl SimulatedClock {
 mod tests {
     use super::*;
 
-    /// Wherever this runs, a watch never goes back and never leaves the clock by more than its last error.
+    /// On any machine, a watch never goes back and stays within its calibration error of the clock.
     #[test]
     fn a_watch_keeps_the_clocks_time() {
         let mut watch = Watch::new(Clock::Monotonic);
@@ -351,29 +349,29 @@ mod tests {
         assert!(readings > 100);
     }
 
-    /// A thread that was put aside for 30 ms between its readings keeps the time all the same.
+    /// A preemption of 30 ms between readings does not disturb the time.
     #[test]
-    fn readings_that_were_torn_apart_are_not_taken() {
+    fn readings_interrupted_by_preemption_are_discarded() {
         const AWAY: u64 = 30_000_000;
         let mut counter = Counter::default();
         let begin = 1_000_000_000u64;
         for (after, torn) in [(0, 1), (25_000_000, TRIES), (80_000_000, TRIES - 1)] {
             let mut left = torn;
             let mut now = begin + after;
-            let said = counter.hold_against(|| {
+            let returned = counter.calibrate(|| {
                 let before = now;
                 now += if left > 0 { AWAY } else { 100 };
                 left = left.saturating_sub(1);
                 (before, now, now)
             });
-            assert_eq!(said, now, "it says what the clock said");
+            assert_eq!(returned, now, "the reading of the clock is returned");
         }
         // A tick is a nanosecond here, and the counter is as far as the clock.
         assert!(counter.rate.abs_diff(1 << 32) < 100, "{}", counter.rate);
         assert!(counter.ns.abs_diff(counter.ticks) <= 100, "{} {}", counter.ns, counter.ticks);
     }
 
-    /// \[T1\] Set by an hour and back, by a leap second, and to before 1970: each is noticed once, and drift is not.
+    /// \[T1\] Steps by an hour and back, by a leap second, and to before 1970 are each noticed once; drift is not.
     #[test]
     fn steps_of_the_wall_clock_are_noticed_once() {
         use std::time::{Duration, UNIX_EPOCH};
@@ -390,13 +388,13 @@ mod tests {
                 if ahead < 0 { start - shift } else { start + shift }
             };
             assert_eq!(watch.look(at(0), Time(n * 1_000_000_000)), step);
-            // Half a second later it goes on as before, but for a millisecond of drift.
+            // Half a second later the clock runs on, with a millisecond of drift.
             assert_eq!(watch.look(at(501), Time(n * 1_000_000_000 + 500_000_000)), 0);
             assert_eq!(watch.look(at(500), Time(n * 1_000_000_000 + 500_000_000)), 0);
         }
     }
 
-    /// What the kernel stamped 7 ms ago began then, whatever the wall clock shows; a stamp that cannot be right began now.
+    /// A kernel stamp of 7 ms ago maps to that time, whatever the wall clock shows; an impossible stamp maps to now.
     #[test]
     fn stamps_of_the_wall_clock_are_mapped() {
         let (now, shown, opened) = (Time(50_000_000), 1_700_000_000_000_000_000, Time(40_000_000));

@@ -1,5 +1,5 @@
-//! What a thread asks of the kernel: a CPU of its own, a real-time policy, memory that stays in RAM. Everything that is asked
-//! for is read back; what was refused is said.
+//! Settings of a thread in the kernel: pinning, a real-time policy, locked memory. Every setting is read back; refusals are
+//! reported.
 
 use crate::base::policy::RealTime;
 use crate::base::policy::RtPolicy;
@@ -12,7 +12,7 @@ use thread_priority::{
 /// Where and how a worker runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The kernel's number of the CPU; `None` for a helper, which runs wherever the run's CPUs allow.
+    /// The kernel's number of the CPU; `None` for a helper, which may run on any CPU of the run.
     pub(crate) cpu: Option<usize>,
     /// The CPUs of the run.
     pub(crate) allowed: Vec<usize>,
@@ -21,26 +21,26 @@ pub(crate) struct Place {
     pub(crate) real_time: Option<RealTime>,
 }
 
-/// What a worker found when it had asked the kernel for its place.
+/// The placement of a worker, as read back from the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
-    /// CPUs the thread may run on, read back from the kernel.
+    /// CPUs the thread may run on.
     pub got: Vec<usize>,
-    /// The real-time policy it runs by, read back from the kernel; none where it runs as any other thread.
+    /// The real-time policy of the thread; `None` if it has none.
     pub real_time: Option<RealTime>,
-    /// Why that is not what was asked for.
+    /// Why this differs from the request.
     pub refused: Option<String>,
 }
 
-/// Has the calling thread run as any other does: one that a real-time thread starts begins as one.
-pub(crate) fn be_ordinary() {
+/// Drops a real-time policy that the calling thread may have inherited.
+pub(crate) fn drop_real_time() {
     let policy = ThreadSchedulePolicy::Normal(thread_priority::NormalThreadSchedulePolicy::Other);
     let lowest = ThreadPriority::Crossplatform(ThreadPriorityValue::MIN);
-    // Nothing is asked for that could be refused; what is not given up is no worse than before.
+    // Dropping needs no permission; if it fails, the thread is no worse off than before.
     let _ = set_thread_priority_and_policy(thread_native_id(), lowest, policy);
 }
 
-/// The CPUs the calling thread may run on.
+/// Returns the CPUs the calling thread may run on.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
     match nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {
         Ok(set) => (0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect(),
@@ -48,14 +48,14 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
     }
 }
 
-/// Puts the calling thread where it belongs, and reads back what came of it.
+/// Applies a placement to the calling thread, and reads back the result.
 pub(crate) fn take(place: &Place) -> Pinned {
-    // 1 ns: a timer that is 50 µs late, as by default, would be 50 µs of every paced source's latency.
+    // 1 ns: the default timer slack of 50 µs would add to the latency of every paced source.
     let _ = nix::sys::prctl::set_timerslack(1);
     let (got, unpinned) = pin(place);
-    let asked = place.real_time.map(ask);
+    let asked = place.real_time.map(request_real_time);
     let real_time = read_back();
-    let unruly = place.real_time.filter(|asked| real_time != Some(*asked)).map(|rt| {
+    let not_real_time = place.real_time.filter(|asked| real_time != Some(*asked)).map(|rt| {
         let why = match asked {
             Some(Err(why)) => why,
             _ => "the kernel did not keep it".to_string(),
@@ -65,7 +65,7 @@ pub(crate) fn take(place: &Place) -> Pinned {
             rt.priority
         )
     });
-    let refused: Vec<String> = unpinned.into_iter().chain(unruly).collect();
+    let refused: Vec<String> = unpinned.into_iter().chain(not_real_time).collect();
     Pinned { got, real_time, refused: (!refused.is_empty()).then(|| refused.join("; ")) }
 }
 
@@ -73,11 +73,11 @@ pub(crate) fn take(place: &Place) -> Pinned {
 fn pin(place: &Place) -> (Vec<usize>, Option<String>) {
     let asked: Vec<usize> = place.cpu.map_or_else(|| place.allowed.clone(), |cpu| vec![cpu]);
     let refused = match place.cpu {
-        // Planning refused every id that is not allowed: core_affinity aborts on some of them.
+        // Planning refused every id that is not allowed; `core_affinity` aborts on some of them.
         Some(id) => (!core_affinity::set_for_current(core_affinity::CoreId { id })).then(|| "refused".to_string()),
         None => {
             let mut set = nix::sched::CpuSet::new();
-            // The kernel gave these numbers, so none is out of range.
+            // The kernel returned these numbers, so none is out of range.
             asked.iter().for_each(|cpu| set.set(*cpu).unwrap_or(()));
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).err().map(|e| e.to_string())
         }
@@ -88,7 +88,7 @@ fn pin(place: &Place) -> (Vec<usize>, Option<String>) {
     (got, refused)
 }
 
-fn ask(real_time: RealTime) -> Result<(), String> {
+fn request_real_time(real_time: RealTime) -> Result<(), String> {
     let policy = match real_time.policy {
         RtPolicy::Fifo => RealtimeThreadSchedulePolicy::Fifo,
         RtPolicy::Rr => RealtimeThreadSchedulePolicy::RoundRobin,
@@ -112,15 +112,15 @@ fn read_back() -> Option<RealTime> {
     Some(RealTime { policy, priority: u8::try_from(sched_priority).ok()? })
 }
 
-/// The kernel's number of the capability that memory may be locked without limit.
+/// The kernel's number of the capability to lock memory without limit.
 const CAP_IPC_LOCK: u32 = 14;
-/// What a thread may take for its stack and what the allocator sets aside for it.
+/// Address space of a thread: its stack and the allocator's arena.
 const THREAD_BYTES: u64 = 72 << 20;
 
-/// Keeps all memory of the process in RAM, now and from now on; `planned` bytes and so many threads are still to come.
+/// Locks all present and future memory of the process in RAM; `planned` bytes and `threads` threads are still to come.
 ///
 /// # Errors
-/// Why it cannot be, and what allows it.
+/// Why it failed, and what allows it.
 pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{Resource, getrlimit};
@@ -130,7 +130,7 @@ pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> 
     let kib = |text: &str| text.trim_end_matches("kB").trim().parse::<u64>().ok();
     let effective = line("CapEff:").and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or(0);
     let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap_or((u64::MAX, u64::MAX));
-    // Found out now: beyond the limit every allocation fails once this is on.
+    // Checked now: once memory is locked, every allocation beyond the limit fails.
     let need = line("VmSize:").and_then(kib).unwrap_or(0) * 1024 + planned as u64 + threads as u64 * THREAD_BYTES;
     if effective >> CAP_IPC_LOCK & 1 == 0 && limit < need {
         let show = crate::base::unit::show_bytes;
@@ -141,5 +141,5 @@ pub(crate) fn lock_memory(planned: usize, threads: usize) -> Result<(), String> 
     let status = crate::host::files::system_text("/proc/self/status").unwrap_or_default();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     let kib = locked.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    if kib == Some(0) { Err(format!("locking memory: the kernel says that none is; {allow}")) } else { Ok(()) }
+    if kib == Some(0) { Err(format!("locking memory: the kernel reports no locked memory; {allow}")) } else { Ok(()) }
 }

@@ -1,13 +1,13 @@
 //! Waiting for file descriptors: sockets, pipes, terminals, devices.
 //!
-//! A node that waits for a descriptor registers it with its worker ([`Descriptors::watch`]) and tries to read or write without
-//! waiting. Where that comes to nothing a source says [`Next::WhenReady`](crate::node::Next::WhenReady), a sink
+//! A node that waits for a descriptor registers it with its worker ([`Descriptors::watch`]) and reads or writes without blocking.
+//! When there is nothing to do, a source returns [`Next::WhenReady`](crate::node::Next::WhenReady), a sink
 //! [`Progress::WhenReady`](crate::node::Progress::WhenReady). The worker sleeps in one `epoll_wait` for all
-//! descriptors of all its nodes, for its bell, which is an eventfd then, and for the next deadline, which a timerfd keeps to the
-//! nanosecond. A worker none of whose nodes has ever registered anything has none of these and sleeps on its futex.
+//! descriptors of its nodes, for its bell, which is then an eventfd, and for the next deadline, which a timerfd keeps to the
+//! nanosecond. A worker whose nodes never register a descriptor has none of these and sleeps on its futex.
 //!
-//! Each descriptor is reported once (`EPOLLONESHOT`) and asked for again when its node has looked at it: what is ready while
-//! a source has no room to send wakes nobody a second time, and what a source has left unread wakes it again.
+//! Each descriptor is reported once (`EPOLLONESHOT`) and re-armed when its node waits again: a ready descriptor of a source without
+//! room to send wakes the worker only once, and unread data wakes it again after re-arming.
 
 use crate::host::sync::Arc;
 use crate::host::wait::Bell;
@@ -24,16 +24,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What a node waits for on a descriptor.
+/// The events a node waits for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Something to read, a connection to accept, or the end.
+    /// Data to read, a connection to accept, or the end.
     Read,
-    /// Room to write, or a connection that was being made.
+    /// Room to write, or an established connection.
     Write,
     /// Either.
     Both,
-    /// Nothing at the moment.
+    /// None at the moment.
     Nothing,
 }
 
@@ -49,7 +49,7 @@ impl Interest {
     }
 }
 
-/// The descriptors that one node waits for, from [`Building::descriptors`](crate::node::Building::descriptors). Clones are the same.
+/// The descriptors of one node, from [`Building::descriptors`](crate::node::Building::descriptors). Clones share them.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};
@@ -86,7 +86,7 @@ impl Interest {
 ///                 out.send(Message::new(header, Byte(byte[0])));
 ///                 Ok(Next::More)
 ///             }
-///             // Nothing there: to be called when there is, and not before.
+/// No data: call again when there is some, and not before.
 ///             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Next::WhenReady(Time::NEVER)),
 ///             Err(error) => Err(NodeError::other(error)),
 ///         }
@@ -118,12 +118,12 @@ pub struct Descriptors {
     node: Rc<Waiting>,
 }
 
-/// What a worker and a node know of each other.
+/// The state shared between a worker and a node.
 #[derive(Default)]
 struct Waiting {
-    /// One of the node's descriptors has been ready since it last waited.
+    /// Whether a descriptor of the node was reported ready since the node last waited.
     is_woken: Cell<bool>,
-    /// Which. Has room for all of them.
+    /// The slots of these descriptors. Has capacity for all.
     fired: RefCell<Vec<usize>>,
 }
 
@@ -132,11 +132,11 @@ impl Descriptors {
         Descriptors { poller, node: Rc::default() }
     }
 
-    /// Registers a descriptor until what is returned is dropped. What it belongs to should not block: a node reads or
-    /// writes as far as that goes, and then waits. A regular file, for which the kernel cannot wait, counts as always ready.
+    /// Registers a descriptor until the returned value is dropped. It should be non-blocking: a node reads or
+    /// writes as far as possible, and then waits. A regular file, which `epoll` does not support, counts as always ready.
     ///
     /// # Errors
-    /// What the system answered: that the process has no descriptors left, or that this one is registered already.
+    /// The system's error: the process has no descriptors left, or this one is already registered.
     pub fn watch<T: AsFd + 'static>(&self, what: T, interest: Interest) -> io::Result<Watched<T>> {
         let kernel = self.poller.kernel()?;
         let what = Rc::new(what);
@@ -170,13 +170,13 @@ impl Descriptors {
         Ok(Watched { what, at, descriptors: self.clone() })
     }
 
-    /// Whether one of them has been ready since the node last waited.
+    /// Returns whether a descriptor was reported ready since the node last waited.
     #[inline]
     pub(crate) fn is_woken(&self) -> bool {
         self.node.is_woken.get()
     }
 
-    /// The node waits: those that were ready are asked for again.
+    /// The node waits: re-arms the descriptors that were reported.
     #[inline]
     pub(crate) fn wait_again(&self) {
         self.node.is_woken.set(false);
@@ -188,7 +188,7 @@ impl Descriptors {
         fired.retain(|at| {
             let Some(slot) = slots.get(*at).and_then(Option::as_ref) else { return false };
             let is_waited_for = slot.interest.get() == Interest::Nothing || self.poller.rearm(*at, slot);
-            // Of what the kernel cannot wait for, the next read tells more.
+            // For a descriptor that cannot be polled, only the next read tells.
             if !is_waited_for {
                 self.node.is_woken.set(true);
             }
@@ -204,7 +204,7 @@ impl fmt::Debug for Descriptors {
     }
 }
 
-/// Something with a descriptor that a node waits for. Dropping it ends the waiting, and drops what it holds.
+/// An object with a descriptor that a node waits for. Dropping it unregisters the descriptor and drops the object.
 pub struct Watched<T: AsFd + 'static> {
     what: Rc<T>,
     at: usize,
@@ -212,20 +212,21 @@ pub struct Watched<T: AsFd + 'static> {
 }
 
 impl<T: AsFd + 'static> Watched<T> {
-    /// Whether the kernel has said that it is ready, or has an error, since the source last said
-    /// [`Next::WhenReady`](crate::node::Next::WhenReady), or since the last [`Sink::progress`](crate::node::Sink::progress). With many descriptors it tells which are worth a try.
+    /// Returns whether the kernel has reported it ready, or an error, since the source last returned
+    /// [`Next::WhenReady`](crate::node::Next::WhenReady), or since the last [`Sink::progress`](crate::node::Sink::progress). With many
+    /// descriptors it tells which ones to try.
     pub fn is_ready(&self) -> bool {
         let slots = self.descriptors.poller.slots.borrow();
         slots.get(self.at).and_then(Option::as_ref).is_some_and(|slot| slot.is_ready.get())
     }
 
-    /// Waits for something else from now on.
+    /// Changes the events to wait for.
     pub fn set_interest(&self, interest: Interest) {
         let Descriptors { poller, node } = &self.descriptors;
         let slots = poller.slots.borrow();
         let Some(slot) = slots.get(self.at).and_then(Option::as_ref) else { return };
         if slot.interest.replace(interest) == interest || slot.is_ready.get() {
-            // What was ready is asked for again when the node waits.
+            // A reported descriptor is re-armed when the node waits.
             return;
         }
         if !poller.rearm(self.at, slot) {
@@ -257,7 +258,7 @@ impl<T: AsFd + 'static> Drop for Watched<T> {
         if let (Some(slot), Some(kernel)) = (slot, poller.kernel.get())
             && slot.is_pollable
         {
-            // A descriptor that is no longer one has been forgotten already.
+            // A descriptor that was closed is already unregistered.
             let _ = kernel.epoll.delete(&*slot.fd);
         }
     }
@@ -268,33 +269,33 @@ struct Slot {
     fd: Rc<dyn AsFd>,
     interest: Cell<Interest>,
     is_pollable: bool,
-    /// It was reported, and is not asked for before its node waits again.
+    /// Reported, and not re-armed until its node waits again.
     is_ready: Cell<bool>,
     node: Rc<Waiting>,
 }
 
-/// What wakes a worker beside its descriptors.
+/// Event data of the bell and the timer; other values are slots.
 const BELL: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Descriptors that one call reports; the next reports the others.
-const MOST: usize = 32;
+/// Most events reported by one call; the next call reports the others.
+const MAX_EVENTS: usize = 32;
 
 /// The descriptors of all nodes of a worker, or of all workers that one thread turns.
 pub(crate) struct Poller {
     bells: Vec<Arc<Bell>>,
     kernel: OnceCell<Rc<Kernel>>,
     slots: RefCell<Vec<Option<Slot>>>,
-    /// When they were asked last, ns.
+    /// When it was last polled, ns.
     asked: Cell<u64>,
-    /// How many were ready so far.
+    /// How many ready events there were so far.
     wakes: Cell<u64>,
 }
 
-/// What the kernel keeps for a worker.
+/// The kernel objects of a poller.
 pub(crate) struct Kernel {
     epoll: Epoll,
     timer: TimerFd,
-    /// What the timer is set to, ns; never, where it is not set.
+    /// The timer's expiration, ns; `u64::MAX` if it is not set.
     due: Cell<u64>,
 }
 
@@ -305,7 +306,7 @@ impl AsFd for Kernel {
 }
 
 impl Kernel {
-    /// Sets the timer, if it is not set to that.
+    /// Sets the timer, if it changes.
     pub(crate) fn set_timer(&self, due: u64) -> io::Result<()> {
         if self.due.get() == due {
             return Ok(());
@@ -313,7 +314,7 @@ impl Kernel {
         if due == u64::MAX {
             self.timer.unset()?;
         } else {
-            // No time at all would switch it off.
+            // Zero would disarm it.
             let due = TimeSpec::from_duration(Duration::from_nanos(due.max(1)));
             self.timer.set(Expiration::OneShot(due), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
         }
@@ -322,7 +323,7 @@ impl Kernel {
     }
 }
 
-/// What one look found.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Found {
     descriptor: bool,
@@ -330,7 +331,7 @@ struct Found {
 }
 
 impl Poller {
-    /// A poller of the worker, or of the workers, whose bells these are. Asks nothing of the kernel yet.
+    /// Creates a poller for one or several workers with these bells. Makes no system call yet.
     pub(crate) fn new(bells: Vec<Arc<Bell>>) -> Rc<Self> {
         Rc::new(Poller {
             bells,
@@ -341,26 +342,26 @@ impl Poller {
         })
     }
 
-    /// Whether anything was ever registered: then the worker sleeps here.
+    /// Returns whether a descriptor was ever registered, so that the worker sleeps here.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.kernel.get().is_some()
     }
 
-    /// Whether any descriptor is registered at the moment.
+    /// Returns whether any descriptor is registered at the moment.
     pub(crate) fn has_descriptors(&self) -> bool {
         self.slots.borrow().iter().any(Option::is_some)
     }
 
-    /// How many descriptors have been ready so far, counted each time.
+    /// Returns how many ready events there were so far.
     pub(crate) fn wakes(&self) -> u64 {
         self.wakes.get()
     }
 
-    /// What the kernel keeps; made when it is asked for first.
+    /// Returns the kernel objects; creates them on first use.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub(crate) fn kernel(&self) -> io::Result<Rc<Kernel>> {
         if let Some(kernel) = self.kernel.get() {
             return Ok(kernel.clone());
@@ -368,12 +369,12 @@ impl Poller {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
         let event = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
-        // By its edge: each write wakes once, and nobody has to read it.
+        // Edge-triggered: each write wakes once, and the eventfd is never read.
         epoll.add(&*event, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, BELL))?;
         epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
         for bell in &self.bells {
             let event = event.clone();
-            // It fails only when 2^64 wakes have not been read.
+            // Fails only after 2^64 unread wake-ups.
             bell.wake_by(Box::new(move || _ = event.write(1)));
         }
         let kernel = Rc::new(Kernel { epoll, timer, due: Cell::new(u64::MAX) });
@@ -381,15 +382,15 @@ impl Poller {
         Ok(kernel)
     }
 
-    /// Asks for a descriptor again; false where the kernel cannot wait for it.
+    /// Re-arms a descriptor; returns false if it cannot be polled.
     fn rearm(&self, at: usize, slot: &Slot) -> bool {
         let Some(kernel) = self.kernel.get().filter(|_| slot.is_pollable) else { return false };
         kernel.epoll.modify(&*slot.fd, &mut EpollEvent::new(slot.interest.get().flags(), at as u64)).is_ok()
     }
 
-    /// Collects what is ready, after waiting for it or not. A signal ends the wait.
+    /// Collects ready events, waiting up to `timeout`. A signal ends the wait.
     fn collect(&self, kernel: &Kernel, timeout: EpollTimeout) -> Found {
-        let mut events = [EpollEvent::empty(); MOST];
+        let mut events = [EpollEvent::empty(); MAX_EVENTS];
         let n = kernel.epoll.wait(&mut events, timeout).unwrap_or(0);
         let mut found = Found::default();
         let slots = self.slots.borrow();
@@ -411,7 +412,7 @@ impl Poller {
         found
     }
 
-    /// Asks without waiting, if it was not asked in the last `every` ns. Whether a descriptor is ready.
+    /// Polls without waiting, unless it did so within the last `every` ns. Returns whether a descriptor is ready.
     pub(crate) fn ask(&self, now: u64, every: u64) -> bool {
         let Some(kernel) = self.kernel.get() else { return false };
         if now.saturating_sub(self.asked.get()) < every {
@@ -421,18 +422,18 @@ impl Poller {
         self.collect(kernel, EpollTimeout::ZERO).descriptor
     }
 
-    /// Asks without waiting. Whether a descriptor is ready.
+    /// Polls without waiting. Returns whether a descriptor is ready.
     pub(crate) fn look(&self) -> bool {
         self.kernel.get().is_some_and(|kernel| self.collect(kernel, EpollTimeout::ZERO).descriptor)
     }
 
-    /// Sleeps until a bell is rung, a descriptor is ready, or a time of `CLOCK_MONOTONIC` has come, ns. The bells are armed
-    /// before and disarmed after.
+    /// Sleeps until a bell is rung, a descriptor is ready, or a time of `CLOCK_MONOTONIC` has come, ns. The caller has armed the bells;
+    /// they are disarmed on return.
     pub(crate) fn sleep(&self, until: u64) {
         let Some(kernel) = self.kernel.get() else { return };
-        // What was written to the eventfd earlier makes one wait end early, so the state decides.
+        // An earlier write to the eventfd may end a wait early, so the state decides.
         while self.bells.iter().all(|bell| bell.is_armed()) {
-            // Without a timer a wait is short, and whoever sleeps looks again.
+            // If the timer cannot be set, wait briefly; the sleeper then checks again.
             let timeout = if kernel.set_timer(until).is_ok() { EpollTimeout::NONE } else { EpollTimeout::from(1u8) };
             let found = self.collect(kernel, timeout);
             if found.descriptor || found.timer || timeout != EpollTimeout::NONE {
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_wakes_its_own_source_once_until_it_waits_again() {
+    fn a_ready_descriptor_wakes_its_node_once_until_it_waits_again() {
         let poller = poller();
         let (a, b) = (Descriptors::new(poller.clone()), Descriptors::new(poller.clone()));
         assert!(!poller.is_used() && !poller.look());
@@ -479,9 +480,9 @@ mod tests {
         far.write_all(b"xy").unwrap();
         assert!(poller.look() && a.is_woken() && near.is_ready());
         assert!(!b.is_woken() && !other.is_ready());
-        // Reported once, however often it is asked for.
+        // Reported once, however often it is polled.
         assert!(!poller.look() && a.is_woken());
-        // What was left unread is reported again.
+        // Unread data is reported again.
         (&*near).read_exact(&mut [0]).unwrap();
         a.wait_again();
         assert!(!a.is_woken() && !near.is_ready());
@@ -489,7 +490,7 @@ mod tests {
         (&*near).read_exact(&mut [0]).unwrap();
         a.wait_again();
         assert!(!poller.look());
-        // The end is something to read.
+        // The end of the stream counts as readable.
         drop(far);
         assert!(poller.look() && a.is_woken());
         drop((near, other));
@@ -497,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn interest_changes_and_what_is_not_waited_for_wakes_nobody() {
+    fn interest_can_change_and_no_interest_causes_no_wake_up() {
         let poller = poller();
         let a = Descriptors::new(poller.clone());
         let (near, mut far) = pair();
@@ -516,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_used_again_and_a_second_registration_is_refused() {
+    fn slots_are_reused_and_a_second_registration_is_refused() {
         let poller = poller();
         let a = Descriptors::new(poller.clone());
         let mut far = Vec::new();
@@ -528,7 +529,7 @@ mod tests {
                 far.push(other);
             }
             far.iter_mut().rev().take(100).for_each(|far| far.write_all(b"x").unwrap());
-            // More than one call reports.
+            // More than one call can report.
             while poller.look() {}
             assert!(near.iter().all(Watched::is_ready));
             drop(near);
@@ -564,7 +565,7 @@ mod tests {
         let (near, mut far) = pair();
         let _near = a.watch(near, Interest::Read).unwrap();
         let now = || crate::host::clock::Clock::Monotonic.now().0;
-        // What was rung before it sleeps, and what is rung while it does.
+        // Rung before it sleeps, and while it sleeps.
         bell.arm();
         bell.ring();
         poller.sleep(u64::MAX);
@@ -573,7 +574,7 @@ mod tests {
             scope.spawn(|| bell.ring());
             poller.sleep(u64::MAX);
         });
-        // A time: not before it has come.
+        // A timer: not before its time.
         bell.arm();
         let due = now() + 3_000_000;
         poller.sleep(due);

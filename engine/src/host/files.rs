@@ -1,19 +1,17 @@
-//! The door: the one place where files that a graph, a model or the command line names are opened.
+//! The only module that opens files named by a graph, a model or the command line.
 //!
-//! What is read is a regular file: it is looked at before it is opened, so that no pipe is waited for and no device acts, and
-//! everything that is asked of it is asked of what was opened. Only [`Folders::open_device`] opens something else: a character
-//! device that the command line allowed. What is read as a whole has a bound; who reads a file piece by piece ([`Read`]) bounds
-//! what it keeps of it.
+//! Only regular files are read. A file is checked before it is opened, so that no pipe blocks and no device acts, and all further
+//! checks use the open descriptor. Only [`Folders::open_device`] opens something else: a character device allowed on the command
+//! line. Reading a whole file has a limit; callers that read piece by piece ([`Read`]) limit what they keep.
 //!
-//! Where a graph names a file, its path is followed to its end, admitted, and opened as it came out, through no link,
-//! whatever becomes of the names meanwhile. `RESOLVE_BENEATH` is not used: it would refuse a link that leads to a folder that was
-//! allowed. `RESOLVE_NO_SYMLINKS` on the path that was admitted closes the same gap; where the kernel lacks `openat2`, the path is
-//! walked step by step and no step may be a link.
+//! A path in a graph is resolved, admitted, and opened in its resolved form without following links, so later changes of names have no
+//! effect. `RESOLVE_BENEATH` is not used: it would refuse a link to an allowed folder. `RESOLVE_NO_SYMLINKS` on the admitted path closes
+//! the same gap; without `openat2` in the kernel, the path is walked step by step and no step may be a link.
 //!
-//! What is written lies in a folder that is held open. It gets its name when it is complete ([`Target::begin`]), unless it is added
-//! to what is there ([`Target::append`]) or was asked to be new ([`Target::create_new`]), which are seen under their names at once.
+//! Outputs are written into a folder that is held open. A file gets its name when it is complete ([`Target::begin`]), unless it is
+//! appended to ([`Target::append`]) or has to be new ([`Target::create_new`]); these are visible under their names at once.
 //!
-//! It does not lock out other programs: a file can be written by somebody else while it is read.
+//! Other programs are not locked out: they can write a file while it is read.
 
 #![allow(clippy::disallowed_methods, reason = "the one place")]
 
@@ -39,34 +37,34 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, fs};
 
-/// Links that are followed in one path: as many as the kernel follows.
+/// Most links followed in one path: the kernel's own limit.
 const MAX_LINKS: usize = 40;
-/// More of what the kernel says of itself is not read.
+/// Longest text read from `/proc` and `/sys`.
 const MAX_SYSTEM: u64 = 4 << 20;
-/// What is asked of every file that is opened for its bytes: a pipe is not waited for, and a terminal does not become ours.
+/// Flags for opening any file for its bytes: do not block on a pipe, and do not adopt a controlling terminal.
 const PLAIN: OFlag = OFlag::O_CLOEXEC.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
 /// Why a file of a graph cannot be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It lies where the graph may not read or write; the sentence says what to allow.
+    /// It lies where the graph may not read or write; the message says what to allow.
     Outside(String),
-    /// It is a folder, a pipe, a socket or a device, or its name is that of one.
+    /// It is a folder, a pipe, a socket or a device, or its name can only be that of one.
     Irregular(String),
-    /// What the system answered, and the path.
+    /// The path and the system's error.
     System(PathBuf, io::Error),
 }
 
 impl FileError {
-    /// A way out.
+    /// Returns a way out.
     pub fn help(&self) -> &'static str {
         match self {
             FileError::Outside(_) => {
                 "write a file below the graph file's folder, or allow another folder with `--allow-path DIR`"
             }
             FileError::Irregular(_) => "write the path of a file",
-            FileError::System(..) => "write the path of a file that is there",
+            FileError::System(..) => "write the path of an existing file",
         }
     }
 }
@@ -92,14 +90,14 @@ impl From<FileError> for io::Error {
     }
 }
 
-/// Which file it is, whatever names lead to it.
+/// Device and inode: identifies a file regardless of its names.
 type Id = (u64, u64);
 
 fn id(stat: &FileStat) -> Id {
     (stat.st_dev, stat.st_ino)
 }
 
-/// What something is that is no regular file.
+/// Returns what something is if it is not a regular file.
 fn what(stat: &FileStat) -> Option<&'static str> {
     let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
     match kind {
@@ -112,7 +110,7 @@ fn what(stat: &FileStat) -> Option<&'static str> {
     }
 }
 
-/// Opens a regular file by two steps of `open`: what it is, which has no effect on it, and its bytes.
+/// Opens a regular file in two steps: `O_PATH` to check its type without side effects, then for reading.
 fn regular(open: impl Fn(OFlag) -> nix::Result<OwnedFd>, written: &str) -> Result<(File, FileStat), FileError> {
     let system = |error: Errno| FileError::System(written.into(), error.into());
     let seen = open(OFlag::O_PATH | OFlag::O_CLOEXEC).and_then(fstat).map_err(system)?;
@@ -122,17 +120,17 @@ fn regular(open: impl Fn(OFlag) -> nix::Result<OwnedFd>, written: &str) -> Resul
     let file = File::from(open(OFlag::O_RDONLY | PLAIN).map_err(system)?);
     let stat = fstat(&file).map_err(system)?;
     if id(&stat) != id(&seen) {
-        return Err(FileError::Irregular(format!("`{written}` was exchanged while it was opened")));
+        return Err(FileError::Irregular(format!("`{written}` was replaced while it was opened")));
     }
     Ok((file, stat))
 }
 
-/// Opens a path that has no links, and fails where it has got one since. Where the kernel is older than 5.6, or a sandbox
-/// hides the call, the path is walked step by step.
+/// Opens a path that has no links, and fails if one has appeared since. If the kernel is older than 5.6, or a sandbox hides the
+/// call, walks the path step by step.
 fn open_real(real: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let how = OpenHow::new().flags(flags);
-    // A link may lead to another folder that was allowed, which RESOLVE_BENEATH would refuse. That is why the path was resolved
-    // and admitted before; it leads where it led then.
+    // RESOLVE_BENEATH would refuse a link to another allowed folder. The path was therefore resolved and admitted before, and must still
+    // lead to the same place.
     let how = how.resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     match openat2(AT_FDCWD, real, how) {
         Err(Errno::ENOSYS | Errno::EPERM) => walk(real, flags),
@@ -154,16 +152,16 @@ fn walk(real: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
         name = next;
     }
     let opened = openat(&at, name, flags | OFlag::O_NOFOLLOW, Mode::empty())?;
-    // With O_PATH a link itself is opened, where anything else is refused.
+    // With O_PATH a link itself is opened, where other flags fail.
     if flags.contains(OFlag::O_PATH) && what(&fstat(&opened)?) == Some("a link") {
         return Err(Errno::ELOOP);
     }
     Ok(opened)
 }
 
-/// The path after following links, step by step, for as much of it as exists; also of a link to what is not there.
+/// Resolves links, step by step, for as much of a path as exists, including links to missing files.
 pub fn real_path(path: &Path) -> PathBuf {
-    // Of an empty path nothing absolute can be made.
+    // `absolute` refuses an empty path.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut todo: Vec<OsString> = parts(&absolute);
@@ -174,7 +172,7 @@ pub fn real_path(path: &Path) -> PathBuf {
             continue;
         }
         real.push(part);
-        // More links than that are a circle, which nothing opens.
+        // More links form a cycle, which cannot be opened.
         let Some(leads_to) = fs::read_link(&real).ok().filter(|_| links < MAX_LINKS) else { continue };
         links += 1;
         real.pop();
@@ -186,7 +184,7 @@ pub fn real_path(path: &Path) -> PathBuf {
     real
 }
 
-/// The names of a path, the last one first.
+/// Returns the names of a path, last first.
 fn parts(path: &Path) -> Vec<OsString> {
     let names = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
@@ -196,7 +194,7 @@ fn parts(path: &Path) -> Vec<OsString> {
     names.collect()
 }
 
-/// A regular file that was opened for reading.
+/// A regular file opened for reading.
 #[derive(Debug)]
 pub struct InputFile {
     file: File,
@@ -206,10 +204,10 @@ pub struct InputFile {
 }
 
 impl InputFile {
-    /// Opens a file that the command line names, or a program.
+    /// Opens a file named by the command line or a program.
     ///
     /// # Errors
-    /// What the system answered; [`ErrorKind::InvalidInput`] for what is no regular file.
+    /// The system's error; [`ErrorKind::InvalidInput`] if it is not a regular file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let open = |flags| openat(AT_FDCWD, path, flags, Mode::empty());
@@ -217,37 +215,37 @@ impl InputFile {
         Ok(InputFile { file, stat, path: path.to_path_buf(), real: real_path(path) })
     }
 
-    /// Opens a file again, by the path without links that [`InputFile::real`] gave.
+    /// Opens a file again by its path without links, as returned by [`InputFile::real`].
     ///
     /// # Errors
-    /// What the system answered; also where a link has come into the path, or the file is none any more.
+    /// The system's error, also if a link has appeared in the path or the file is gone.
     pub fn again(real: &Path) -> io::Result<Self> {
         let (file, stat) = regular(|flags| open_real(real, flags), &real.display().to_string())?;
         Ok(InputFile { file, stat, path: real.to_path_buf(), real: real.to_path_buf() })
     }
 
-    /// Its path as it was given.
+    /// Returns its path as given.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its path without links.
+    /// Returns its path without links.
     pub fn real(&self) -> &Path {
         &self.real
     }
 
-    /// Bytes it had when it was opened.
+    /// Returns its size in bytes at the time of opening.
     pub fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or_default()
     }
 
-    /// Reads it from where it stands to its end, where that is no more than `most` bytes.
+    /// Reads from the current position to the end, at most `most` bytes.
     ///
     /// # Errors
-    /// What the system answered; [`ErrorKind::FileTooLarge`] for a longer one, of which no more is read.
+    /// The system's error; [`ErrorKind::FileTooLarge`] if there are more bytes.
     pub fn read_whole(&mut self, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        // Its size says nothing: it can grow, and the kernel's own files have none.
+        // The size is not reliable: a file can grow, and those of the kernel have size 0.
         self.file.by_ref().take(most.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > most {
             return Err(io::Error::new(ErrorKind::FileTooLarge, format!("has more than {}", show_bytes(most))));
@@ -268,7 +266,7 @@ impl Seek for InputFile {
     }
 }
 
-/// Reads a regular file that the command line names, or a program, of at most so many bytes.
+/// Reads a regular file named by the command line or a program, of at most `most` bytes.
 ///
 /// # Errors
 /// As [`InputFile::open`] and [`InputFile::read_whole`].
@@ -276,10 +274,10 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     InputFile::open(path)?.read_whole(most)
 }
 
-/// What the kernel says of itself and of this process in a file below `/proc` or `/sys`: its first 4 MiB.
+/// Reads a file below `/proc` or `/sys`, up to 4 MiB.
 ///
 /// # Errors
-/// What the system answered; [`ErrorKind::InvalidInput`] for what is no regular file.
+/// The system's error; [`ErrorKind::InvalidInput`] if it is not a regular file.
 pub fn system_text(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref();
     let open = |flags| openat(AT_FDCWD, path, flags, Mode::empty());
@@ -289,12 +287,12 @@ pub fn system_text(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a character device for reading and writing, without waiting for it and without its becoming the process's terminal.
+/// Opens a character device for reading and writing, without blocking and without making it the controlling terminal.
 fn open_device(real: &Path) -> io::Result<File> {
     let seen = fstat(open_real(real, OFlag::O_PATH | OFlag::O_CLOEXEC)?)?;
     let wrong = || io::Error::new(ErrorKind::InvalidInput, "it is no serial device");
     let is_device = SFlag::from_bits_truncate(seen.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR;
-    // A device that is something else may act on being opened.
+    // Opening a device of another type may have side effects.
     if !is_device {
         return Err(wrong());
     }
@@ -302,8 +300,7 @@ fn open_device(real: &Path) -> io::Result<File> {
     if id(&fstat(&file)?) == id(&seen) { Ok(file) } else { Err(wrong()) }
 }
 
-/// The files that were opened for reading in the name of a graph: nothing of the same graph may write them. All copies of one
-/// [`Folders`] share them.
+/// The files opened for reading by a graph, which none of its nodes may write. All clones of one [`Folders`] share them.
 #[derive(Clone, Debug, Default)]
 pub struct FilesRead(Arc<Mutex<BTreeMap<Id, PathBuf>>>);
 
@@ -312,24 +309,24 @@ impl FilesRead {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same files, of which no copy hears what else is read.
+    /// Copies the set; later additions are not shared.
     #[must_use]
     pub fn detached(&self) -> Self {
         FilesRead(Arc::new(Mutex::new(self.all().clone())))
     }
 
-    /// Notes that a file is read.
+    /// Records that a file is read.
     pub fn note(&self, file: &InputFile) {
         self.all().entry(id(&file.stat)).or_insert_with(|| file.path.clone());
     }
 
-    /// The path under which a file is read, by whatever name it is asked for.
+    /// Returns the path under which a file is read, whatever name `path` uses for it.
     pub fn find(&self, path: &Path) -> Option<PathBuf> {
         let stat = nix::sys::stat::stat(path).ok()?;
         self.all().get(&id(&stat)).cloned()
     }
 
-    /// The path under which an open file is read.
+    /// Returns the path under which an open file is read.
     pub fn find_open(&self, file: &impl AsFd) -> Option<PathBuf> {
         let stat = fstat(file).ok()?;
         self.all().get(&id(&stat)).cloned()
@@ -337,15 +334,15 @@ impl FilesRead {
 }
 
 impl Folders {
-    /// Opens an input of the graph: a regular file below its folder, or below an allowed one.
+    /// Opens an input of the graph: a regular file below its folder or an allowed one.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// The reason that it cannot be opened.
     pub fn open(&self, path: &str) -> Result<InputFile, FileError> {
         self.open_joined(&self.graph.join(path), path)
     }
 
-    /// Admits an input that is opened later, by [`InputFile::again`] with the path without links that this gives.
+    /// Admits an input to be opened later; returns its path without links for [`InputFile::again`].
     ///
     /// # Errors
     /// As [`Folders::open`].
@@ -360,7 +357,7 @@ impl Folders {
         Ok(real)
     }
 
-    /// [`Folders::open`] for a path that begins elsewhere; `written` stands in messages.
+    /// Does the same as [`Folders::open`] for a path relative to another folder; messages show `written`.
     pub(crate) fn open_joined(&self, joined: &Path, written: &str) -> Result<InputFile, FileError> {
         let real = real_path(joined);
         self.admit(&real, written).map_err(FileError::Outside)?;
@@ -374,11 +371,10 @@ impl Folders {
         Ok(file)
     }
 
-    /// Opens a device of the graph, such as a serial one: a character device that was allowed, for reading and writing, without
-    /// waiting for it.
+    /// Opens a device of the graph, such as a serial one: an allowed character device, for reading and writing, without blocking.
     ///
     /// # Errors
-    /// As [`Folders::open`]; [`ErrorKind::InvalidInput`] for what is no such device.
+    /// As [`Folders::open`]; [`ErrorKind::InvalidInput`] if it is not a character device.
     pub fn open_device(&self, path: &str) -> io::Result<File> {
         let real = real_path(&self.graph.join(path));
         self.admit(&real, path).map_err(FileError::Outside)?;

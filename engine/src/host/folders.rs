@@ -1,4 +1,4 @@
-//! Where a graph may read and write: its own folder, unless the command line says more. How it is done is in `files`.
+//! Where a graph may read and write: its own folder, unless the command line allows more. `files` enforces it.
 
 use crate::host::files::{FilesRead, real_path};
 use std::path::{Component, Path, PathBuf};
@@ -6,29 +6,29 @@ use std::path::{Component, Path, PathBuf};
 /// Where a graph may read and write.
 #[derive(Clone, Debug, Default)]
 pub struct Folders {
-    /// The graph file's folder; relative paths begin here.
+    /// The graph file's folder; relative paths start here.
     pub graph: PathBuf,
-    /// Where outputs go instead of the graph's folder.
+    /// The folder for outputs, instead of the graph's.
     pub out: Option<PathBuf>,
-    /// Folders outside the graph's own that were allowed.
+    /// Allowed folders outside the graph's own.
     pub allowed: Vec<PathBuf>,
-    /// Files that are read, which the graph may not write.
+    /// Files that the graph reads, and therefore may not write.
     pub read: FilesRead,
 }
 
 impl Folders {
-    /// An input path of the graph: below its folder, or below an allowed one, after following links.
+    /// Resolves an input path of the graph, which must lie below its folder or an allowed one after following links.
     ///
     /// # Errors
-    /// A sentence that says what to allow, when it leads elsewhere.
+    /// A message that says what to allow, if the path leads elsewhere.
     pub fn input(&self, path: &str) -> Result<PathBuf, String> {
         let joined = self.graph.join(path);
         self.admit(&real_path(&joined), path)?;
         Ok(joined)
     }
 
-    /// An output path: below the output folder where one was given, else below the graph's; in either case after following
-    /// links, and also below an allowed one.
+    /// Resolves an output path, which must lie below the output folder if one is set, otherwise below the graph's, or below an allowed one,
+    /// in each case after following links.
     ///
     /// # Errors
     /// As [`Folders::input`].
@@ -36,7 +36,7 @@ impl Folders {
         self.place_output(path).map(|(joined, _)| joined)
     }
 
-    /// Where an output lies, as people know it and without links: what was admitted is what is opened.
+    /// Returns the path of an output as written and without links; the admitted path is the one opened.
     pub(crate) fn place_output(&self, path: &str) -> Result<(PathBuf, PathBuf), String> {
         let Some(out) = self.out.as_ref().filter(|_| Path::new(path).is_relative()) else {
             let joined = self.graph.join(path);
@@ -56,7 +56,7 @@ impl Folders {
         Ok((joined, real))
     }
 
-    /// Whether a path without links lies where the graph may read and write.
+    /// Checks that a path without links lies where the graph may read and write.
     pub(crate) fn admit(&self, real: &Path, written: &str) -> Result<(), String> {
         if self.is_inside(real, &self.graph) {
             return Ok(());

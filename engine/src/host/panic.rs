@@ -1,4 +1,4 @@
-//! What is said of a panic of node code.
+//! Catches panics of node code and formats them for reports.
 
 use crate::base::error::Escaped;
 use std::cell::{Cell, RefCell};
@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-    /// Whether a panic of this thread is caught by who says what came of it.
+    /// Whether a caller on this thread catches panics and reports them.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs code of others, such as a decoder's, whose panic is told by who called this: [`panic_hook`] says nothing of it.
+/// Runs foreign code, such as a decoder's, whose panics the caller reports; [`panic_hook`] prints nothing for them.
 ///
 /// # Errors
-/// What the code panicked with.
+/// The panic's payload.
 pub fn catch_panic<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     let before = IS_CAUGHT.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
@@ -21,8 +21,8 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     result
 }
 
-/// A panic hook that notes where a node panicked, so that the report can say so, and keeps the thread's usual output
-/// quiet, on the engine's threads and within [`catch_panic`]. The engine installs none by itself; `limen-run` installs this one:
+/// A panic hook that records where a node panicked, so that the report can include it. It prints nothing on the engine's threads and
+/// within [`catch_panic`]. The engine installs no hook; `limen-run` installs this one:
 ///
 /// ```
 /// std::panic::set_hook(Box::new(limen::panic_hook));
@@ -31,13 +31,13 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
 pub fn panic_hook(info: &std::panic::PanicHookInfo<'_>) {
     let place = info.location().map(|l| format!("{}:{}:{}", l.file(), l.line(), l.column()));
     PANIC.with_borrow_mut(|slot| *slot = place);
-    let is_told = IS_CAUGHT.get() || std::thread::current().name().is_some_and(|name| name.starts_with("limen-"));
-    if !is_told {
+    let is_reported = IS_CAUGHT.get() || std::thread::current().name().is_some_and(|name| name.starts_with("limen-"));
+    if !is_reported {
         eprintln!("{}", Escaped(&info.to_string()));
     }
 }
 
-/// A panic's text and, where [`panic_hook`] is installed, its place.
+/// Returns a panic's message and, if [`panic_hook`] is installed, its place.
 pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()
@@ -54,9 +54,9 @@ pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    /// The hook is the process's, so this is what it goes by, and not what it prints.
+    /// The hook is global to the process, so this tests the flag that it reads.
     #[test]
-    fn a_panic_that_is_caught_is_told_once() {
+    fn nested_catches_restore_the_flag_of_the_hook() {
         assert!(!IS_CAUGHT.get());
         let found = catch_panic(|| {
             assert!(IS_CAUGHT.get());

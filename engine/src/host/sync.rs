@@ -1,5 +1,5 @@
-//! The only names of atomics in the engine: the real ones, or loom's under `--cfg loom`, so that every protocol built
-//! on them can be model-checked as it stands; and, for the same reason, of what lies behind the pools' counts.
+//! The only names of atomics in the engine: std's, or loom's under `--cfg loom`, so that every protocol built on them can be
+//! model-checked unchanged; likewise for the memory behind the pools' counts.
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -27,27 +27,27 @@ use loom::cell::UnsafeCell;
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
-/// For what is used through a trait, which loom's own cannot be; no protocol rests on it.
+/// For trait objects, which loom's `Arc` does not support; no protocol depends on it.
 pub(crate) use std::sync::Arc as DynArc;
 
-/// A counter with one writer and any number of readers: no read-modify-write, exact for the writer, recent for others.
+/// A counter with one writer and any number of readers: no read-modify-write, exact for the writer, slightly stale for readers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; only the one writer may call it.
+    /// Adds `n`. Only the single writer may call it.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Takes away of what was added; only the one writer may call it.
+    /// Subtracts `n`. Only the single writer may call it.
     #[inline]
     pub(crate) fn sub(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
     }
 
-    /// Adds one and says what that makes; only the one writer may call it.
+    /// Adds one and returns the new value. Only the single writer may call it.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         let n = self.0.load(Ordering::Relaxed).wrapping_add(1);
@@ -55,7 +55,7 @@ impl Counter {
         n
     }
 
-    /// Sets; only the one writer may call it.
+    /// Sets the value. Only the single writer may call it.
     #[inline]
     pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
@@ -67,8 +67,7 @@ impl Counter {
     }
 }
 
-/// Memory whose readers and writers are kept apart by a protocol. Loom reports where one of them begins before another has
-/// come to its end by that protocol; otherwise this is the cell alone.
+/// Memory to which a protocol grants access. Under loom, overlapping access is reported; otherwise this is the bare cell.
 #[derive(Debug)]
 pub(crate) struct Watched<T>(UnsafeCell<T>);
 
@@ -77,7 +76,7 @@ impl<T> Watched<T> {
         Watched(UnsafeCell::new(value))
     }
 
-    /// To be read by the caller until it next lets go of what entitles it to.
+    /// Returns a pointer for reading. The caller may use it until it gives up its right to read.
     #[inline]
     pub(crate) fn reading(&self) -> *const T {
         #[cfg(loom)]
@@ -86,7 +85,7 @@ impl<T> Watched<T> {
         self.0.get()
     }
 
-    /// To be written by the caller until it next lets go of what entitles it to.
+    /// Returns a pointer for writing. The caller may use it until it gives up its right to write.
     #[inline]
     pub(crate) fn writing(&self) -> *mut T {
         #[cfg(loom)]

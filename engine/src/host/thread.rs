@@ -1,4 +1,4 @@
-//! Threads that the engine starts beside its workers.
+//! Threads that the engine starts in addition to its workers.
 
 use crate::base::policy::Wait;
 use crate::host::cpu::{self, Place};
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 /// Starts a thread for calls that a worker does not wait for, on the CPUs of the run.
 ///
 /// # Errors
-/// What the system answered.
+/// The system's error.
 pub(crate) fn spawn_helper(
     name: &str,
     allowed: Vec<usize>,
@@ -17,8 +17,8 @@ pub(crate) fn spawn_helper(
     let name = format!("limen-{name}").chars().take(15).collect();
     let place = Place { cpu: None, allowed, wait: Wait::Park, may_spin: false, real_time: None };
     std::thread::Builder::new().name(name).spawn(move || {
-        // A thread begins where its parent is pinned, and as what it is; one that cannot leave is slow and nothing else.
-        cpu::be_ordinary();
+        // A thread inherits affinity and policy from its parent; failing to leave them makes it slow at worst.
+        cpu::drop_real_time();
         let _ = cpu::take(&place);
         crate::host::files::outlive_size_limit();
         run();

@@ -1,9 +1,9 @@
-//! Waiting: how a worker with nothing to do passes the time, and the doorbell that ends it.
+//! Waiting: what a worker without work does, and the doorbell that wakes it.
 //!
-//! One [`Bell`] per worker, not per ring. Before it sleeps, the worker arms its bell and looks at all its inputs once
-//! more; whoever published something (or freed a slot, or asked for a stop) issues one fence and wakes the worker only
-//! if its bell is armed. Store–fence–load on both sides: one of the two sees the other, so no wake is lost. A worker that
-//! waits for descriptors too sleeps in [`crate::host::descriptors`], and is woken by an eventfd; the rest is the same.
+//! There is one [`Bell`] per worker, not per ring. Before it sleeps, the worker arms its bell and checks all its inputs once
+//! more; a thread that publishes a message (or frees a slot, or requests a stop) issues one fence and wakes the worker only
+//! if its bell is armed. With store, fence, load on both sides, one of the two sees the other, so no wake-up is lost. A worker that
+//! also waits for descriptors sleeps in [`crate::host::descriptors`] and is woken by an eventfd; the rest is the same.
 //! `loom_tests` check both.
 
 use crate::base::policy::Wait;
@@ -14,18 +14,18 @@ use std::time::Duration;
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
-/// The doorbell of a worker, or of a handle in the program around the graph.
+/// The doorbell of a worker, or of a handle.
 #[derive(Default)]
 pub(crate) struct Bell {
     state: Padded<AtomicU32>,
-    /// How to wake who does not sleep on the thread's own futex.
+    /// Wakes a sleeper that does not sleep on its thread's own futex.
     waker: OnceLock<Waker>,
     sleeper: OnceLock<thread::Thread>,
-    /// Who sleeps here where it is not always the same thread: handles travel. Locked only to go to sleep and to wake.
+    /// The thread that sleeps next on the bell of a handle, which may change threads. Locked only to go to sleep and to wake.
     guest: Mutex<Option<thread::Thread>>,
 }
 
-/// Wakes a sleeper; called by whoever rings.
+/// Wakes a sleeper; called by the ringing thread.
 pub(crate) type Waker = Box<dyn Fn() + Send + Sync>;
 
 impl std::fmt::Debug for Bell {
@@ -35,20 +35,20 @@ impl std::fmt::Debug for Bell {
 }
 
 impl Bell {
-    /// Whoever sleeps here from now on is woken by this, once and for all. Called by the sleeper; if it had announced its sleep
-    /// it has to do so again, because who rang before knew nothing of this.
+    /// Sets how the sleeper is woken from now on. Called once, by the sleeper; it has to arm the bell again, because earlier rings did not
+    /// use this.
     pub(crate) fn wake_by(&self, waker: Waker) {
         let _ = self.waker.set(waker);
         self.disarm();
     }
 
-    /// Makes the calling thread the one that sleeps here.
+    /// Makes the calling thread the sleeper of this bell.
     pub(crate) fn answer_here(&self) {
-        // A bell has one sleeper for its whole life; a second call changes nothing.
+        // A bell has one sleeper for its whole life; a second call has no effect.
         let _ = self.sleeper.set(thread::current());
     }
 
-    /// Makes the calling thread the one that sleeps here next. For bells of handles, which nobody ever answers for good.
+    /// Makes the calling thread the next sleeper. For bells of handles, which have no fixed sleeper.
     pub(crate) fn answer_here_for_now(&self) {
         let here = thread::current();
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,26 +57,26 @@ impl Bell {
         }
     }
 
-    /// Whether sleep is announced and nobody has rung since.
+    /// Returns whether the bell is armed and has not been rung since.
     pub(crate) fn is_armed(&self) -> bool {
         self.state.load(Ordering::Acquire) == ASLEEP
     }
 
-    /// Announces sleep. The caller then looks for work once more before it sleeps.
+    /// Arms the bell. The caller then has to check for work once more before it sleeps.
     pub(crate) fn arm(&self) {
-        // A swap comes after every swap of `wake` before it, whoever slept here then; that a store would too follows from
-        // the atomicity of `wake`'s swap, which loom does not model. Whoever sees it also sees how to wake the sleeper.
+        // A swap follows every earlier swap of `wake`, whichever thread slept here. A store would too, by the atomicity of `wake`'s swap,
+        // which loom does not model. A thread that sees the swap also sees how to wake the sleeper.
         self.state.swap(ASLEEP, Ordering::Release);
-        // Pairs with the fence of `ring`: either the ringer sees ASLEEP, or this worker's second look sees its message.
+        // Pairs with the fence of `ring`: either the ringing thread sees ASLEEP, or this worker's second check sees its message.
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the announcement back.
+    /// Disarms the bell.
     pub(crate) fn disarm(&self) {
         self.state.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Sleeps until rung or for a time; the bell is armed before and disarmed after.
+    /// Sleeps until rung or for a time. The caller has armed the bell; it is disarmed on return.
     #[cfg(not(loom))]
     pub(crate) fn sleep(&self, at_most: Option<Duration>) {
         let end = at_most.map(|d| std::time::Instant::now() + d);
@@ -104,7 +104,7 @@ impl Bell {
         self.disarm();
     }
 
-    /// Wakes the worker if it sleeps. What it shall find was published before.
+    /// Wakes the worker if it sleeps. The caller has published its message before.
     #[inline]
     pub(crate) fn ring(&self) {
         fence(Ordering::SeqCst);
@@ -115,7 +115,7 @@ impl Bell {
 
     #[cold]
     fn wake(&self) {
-        // Of several ringers one pays for the wake.
+        // Of several ringing threads, one pays for the wake-up.
         if self.state.swap(AWAKE, Ordering::AcqRel) != ASLEEP {
             return;
         }
@@ -125,7 +125,7 @@ impl Bell {
         if let Some(sleeper) = self.sleeper.get() {
             return sleeper.unpark();
         }
-        // A thread that is no longer the guest wakes for nothing, and sees that by the state.
+        // A thread that is no longer the guest wakes up spuriously, and sees that by the state.
         let guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(guest) = guest {
             guest.unpark();
@@ -133,10 +133,10 @@ impl Bell {
     }
 }
 
-/// Waking a sleeping core costs its sleeper 40–60 µs on the machines measured (docs/performance.md): spinning for less
-/// than this is cheaper for the message, and on a shared host for everybody.
+/// Waking a sleeping core takes 40–60 µs on the machines measured (docs/performance.md): spinning for less than this is cheaper
+/// for the message and, on a shared host, overall.
 const WAKE_NS: u64 = 60_000;
-/// What is not expected soon is looked for this long all the same, ns: work often comes in company.
+/// How long to spin even if no message is expected soon, ns: messages often come in groups.
 const GRACE_NS: u64 = 1_000;
 
 /// Decides how long to spin before sleeping, from the intervals between arrivals.
@@ -148,16 +148,16 @@ pub(crate) struct Patience {
     rounds: u32,
     idle_since: u64,
     last_work: u64,
-    /// Mean interval between arrivals, ns; starts high, so that nothing spins before it has learned.
+    /// Mean interval between arrivals, ns; initially high, so that nothing spins before it is known.
     interval: u64,
 }
 
 /// What an idle worker does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// Look again at once.
+    /// Check again at once.
     Spin,
-    /// Let others run, then look again.
+    /// Yield to other threads, then check again.
     Yield,
     /// Sleep.
     Sleep,
@@ -172,7 +172,7 @@ impl Patience {
         self.may_spin
     }
 
-    /// Work was found: resets the spin and learns the interval since the last time idleness ended.
+    /// Called after work was found: resets the spinning, and updates the mean interval with the time since idling last ended.
     #[inline]
     pub(crate) fn worked(&mut self, now: impl FnOnce() -> u64) {
         if self.rounds > 0 {
@@ -185,14 +185,14 @@ impl Patience {
     fn learn(&mut self, now: u64) {
         if self.last_work != 0 {
             let seen = now.saturating_sub(self.last_work);
-            // A weight of 1/4 follows a change of rate within a few messages and forgives a single late one.
+            // A weight of 1/4 follows a change of rate within a few messages and tolerates a single late one.
             self.interval =
                 if self.interval > u64::MAX / 4 { seen } else { self.interval - self.interval / 4 + seen / 4 };
         }
         self.last_work = now;
     }
 
-    /// Nothing was found. `wake` is when a timer is due, if one is.
+    /// Called when no work was found. `wake` is when the next timer is due.
     pub(crate) fn idle(&mut self, now: impl FnOnce() -> u64, wake: u64) -> Idle {
         self.rounds = self.rounds.saturating_add(1);
         match self.wait {
@@ -201,10 +201,10 @@ impl Patience {
             Wait::Adaptive => {}
         }
         if !self.may_spin {
-            // A yield lets the worker this one waits for run; a few of them bridge a busy neighbour's turn.
+            // A yield lets the producer run; a few of them bridge a busy neighbour's turn.
             return if self.rounds < 4 { Idle::Yield } else { Idle::Sleep };
         }
-        // By the clock, and not by rounds: a round is a pass over all stages, which takes as long as there are many.
+        // Measured by the clock, not in rounds: a round is a pass over all stages, however many there are.
         let now = now();
         if self.rounds == 1 {
             self.idle_since = now;
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adaptive_spins_only_for_what_is_expected_sooner_than_a_wake() {
+    fn adaptive_spins_only_if_a_message_is_expected_before_a_wake_up() {
         let mut slow = Patience::new(Wait::Adaptive, true);
         let mut fast = Patience::new(Wait::Adaptive, true);
         for n in 1..20u64 {
@@ -229,7 +229,7 @@ mod tests {
                 patience.worked(|| n * interval);
             }
         }
-        // How long each spins, looking every 100 ns, when nothing comes and a timer is so far away.
+        // How long each spins, checking every 100 ns, without arrivals and with a timer that far away.
         let spun = |patience: &mut Patience, timer: u64| {
             let begin = patience.last_work + patience.interval;
             patience.worked(|| begin);
@@ -278,9 +278,8 @@ mod loom_tests {
         });
     }
 
-    /// What `loom_no_wake_is_lost` says, of a worker that sleeps in `epoll_wait`: an eventfd stays written until the wait has
-    /// ended by it, and the state decides whether there is another. The worker begins to wait there in mid-run, after it has
-    /// announced a sleep on its futex.
+    /// Like `loom_no_wake_is_lost`, for a worker that sleeps in `epoll_wait`: an eventfd stays written until a wait consumes it, and the
+    /// state decides whether to wait again. The worker switches to the eventfd after it has announced a sleep on its futex.
     #[test]
     fn loom_no_wake_is_lost_by_an_eventfd() {
         use loom::sync::{Condvar, Mutex};
@@ -320,9 +319,9 @@ mod loom_tests {
         });
     }
 
-    /// A handle that waits now on one thread, now on another, and somebody who rings for both: each finds its message.
+    /// A handle that waits on one thread and then on another, and a thread that rings for both: each finds its message.
     #[test]
-    fn loom_a_guest_is_woken_whoever_it_is() {
+    fn loom_a_changing_guest_is_woken() {
         loom::model(|| {
             let shared = Arc::new((Bell::default(), AtomicU32::new(0)));
             let publisher = {

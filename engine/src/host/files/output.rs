@@ -1,4 +1,4 @@
-//! What is written: a place in a folder that is held open, and the part that gets its name when it is complete.
+//! Writing files: a target in a folder that is held open, and a partial file that gets its name when complete.
 
 use super::{FileError, FilesRead, InputFile, PLAIN, open_real, real_path, regular, what};
 use crate::host::folders::Folders;
@@ -15,26 +15,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What earlier runs left of one file is looked at so many times.
+/// Most leftovers of earlier runs checked per file.
 const MAX_LEFT: usize = 16;
-/// Most bytes of a file's name, on every file system that matters here.
+/// Longest file name, in bytes, on all common file systems.
 pub const MAX_NAME: usize = 255;
-/// A file's name is repeated in that of its part up to so many bytes: what stands around it takes up to 24.
+/// Longest part of a file's name, in bytes, repeated in the name of its partial file, which adds up to 24.
 const MAX_REPEATED: usize = 224;
 
 impl Folders {
-    /// The place of an output of the graph, whose last folder is made.
+    /// Prepares an output of the graph; creates the last folder of its path.
     ///
     /// # Errors
-    /// Why nothing can be written there.
+    /// The reason that nothing can be written there.
     pub fn target(&self, path: &str) -> Result<Target, FileError> {
         let (joined, real) = self.place_output(path).map_err(FileError::Outside)?;
         let system = |error: io::Error| FileError::System(joined.clone(), error);
         let (Some(above), Some(name), false) = (real.parent(), real.file_name(), names_folder(path)) else {
-            return Err(FileError::Irregular(format!("`{path}` names no file")));
+            return Err(FileError::Irregular(format!("`{path}` does not name a file")));
         };
         let target = Target::make(above, name, joined.clone()).map_err(system)?;
-        // A link that leads in a circle is still one.
+        // Only a cyclic link is still a link after resolving.
         if target.there() == Some("a link") {
             return Err(system(Errno::ELOOP.into()));
         }
@@ -42,12 +42,12 @@ impl Folders {
     }
 }
 
-/// Whether a path can only be that of a folder.
+/// Returns whether a path can only name a folder.
 pub fn names_folder(path: &str) -> bool {
     path.is_empty() || ["/", "/.", "/.."].iter().any(|end| path.ends_with(end)) || [".", ".."].contains(&path)
 }
 
-/// A place for a file, in a folder that is held open: whatever becomes of the names above it, the file comes into this one.
+/// A place for a file in a folder that is held open: the file goes there even if names above it change.
 #[derive(Debug)]
 pub struct Target {
     folder: OwnedFd,
@@ -57,21 +57,21 @@ pub struct Target {
 }
 
 impl Target {
-    /// A place in a folder that the command line names, or a program. The folder is there; a link of that name in it is not
+    /// Prepares a file in an existing folder named by the command line or a program. A link of that name in it is not
     /// followed.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn beneath(folder: &Path, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = name.as_ref();
         if name.is_empty() || name.as_bytes().contains(&b'/') || name == "." || name == ".." {
-            return Err(io::Error::new(ErrorKind::InvalidInput, format!("`{}` names no file", name.display())));
+            return Err(io::Error::new(ErrorKind::InvalidInput, format!("`{}` does not name a file", name.display())));
         }
         let opened = openat(AT_FDCWD, folder, FOLDER, Mode::empty())?;
         Ok(Target { folder: opened, name: name.into(), path: folder.join(name), read: FilesRead::default() })
     }
 
-    /// A place in a folder whose path has no links. The folder is made, but nothing above it.
+    /// Prepares a file in a folder whose path has no links. Creates the folder, but no folder above it.
     pub(super) fn make(folder: &Path, name: &OsStr, path: PathBuf) -> io::Result<Self> {
         let opened = match (open_real(folder, FOLDER), folder.parent(), folder.file_name()) {
             (Err(Errno::ENOENT), Some(above), Some(last)) => {
@@ -86,19 +86,19 @@ impl Target {
         Ok(Target { folder: opened, name: name.into(), path, read: FilesRead::default() })
     }
 
-    /// Its path as it was written.
+    /// Returns its path as written.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of another file in the same folder.
+    /// Returns the path of another file in the same folder.
     fn beside(&self, name: &OsStr) -> PathBuf {
-        // A link may lead to a file of another name, in another folder.
+        // A link may lead to a file with another name, in another folder.
         let is_own = self.path.file_name() == Some(&self.name);
         if is_own { self.path.with_file_name(name) } else { real_path(&self.path).with_file_name(name) }
     }
 
-    /// What is there, where it is no regular file.
+    /// Returns what is there if it is not a regular file.
     pub(super) fn there(&self) -> Option<&'static str> {
         let stat = fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
         stat.ok().as_ref().and_then(what)
@@ -113,12 +113,12 @@ impl Target {
         }
     }
 
-    /// Opens the file so that everything is written behind what it holds; makes it where there is none.
+    /// Opens the file for appending; creates it if missing.
     ///
     /// # Errors
-    /// What the system answered; what is no regular file, or a file that the same graph reads.
+    /// The system's error; also if it is not a regular file, or the graph reads it.
     pub fn append(&self) -> io::Result<File> {
-        // Looked at first: opening a pipe or a device may do something.
+        // Checked first: opening a pipe or a device may have side effects.
         if let Some(what) = self.there() {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file")));
         }
@@ -129,15 +129,15 @@ impl Target {
         Ok(file)
     }
 
-    /// Makes the file, which must not be there.
+    /// Creates the file, which must not exist.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn create_new(&self) -> io::Result<File> {
         self.create(&self.name, OFlag::O_EXCL)
     }
 
-    /// Opens what is there for reading.
+    /// Opens the existing file for reading.
     ///
     /// # Errors
     /// As [`InputFile::open`].
@@ -148,16 +148,16 @@ impl Target {
         Ok(InputFile { file, stat, path: self.path.clone(), real: real_path(&self.path) })
     }
 
-    /// Begins a file that gets its name when it is complete. Until then it lies beside its place with a name of its own,
-    /// `.NAME.PID.part` (a long name is shortened there), and is locked (`flock`), which tells it from what a process left that is gone.
+    /// Begins a file that gets its name when it is complete. Until then it lies beside its target as `.NAME.PID.part` (a long name is
+    /// shortened) and is locked (`flock`), which distinguishes it from leftovers of dead processes.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn begin(self) -> io::Result<(File, Part)> {
         if self.read.find(&self.path).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
-        // The part's name fits in any case, and its own would be refused when all is written.
+        // The partial file's name is short enough in any case, so check now what would fail at the end.
         if fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) == Err(Errno::ENAMETOOLONG) {
             return Err(Errno::ENAMETOOLONG.into());
         }
@@ -168,15 +168,15 @@ impl Target {
             name.push(if number == 1 { format!(".{process}.part") } else { format!(".{process}-{number}.part") });
             match self.create(&name, OFlag::O_EXCL) {
                 Ok(file) => {
-                    // Whoever looks for leftovers may hold the lock for a moment. A file system without locks costs no more than a
-                    // leftover that is not recognised.
+                    // A search for leftovers may hold the lock for a moment. Without locks in the file system, leftovers are not
+                    // recognised, and nothing else is lost.
                     let _ = file.lock();
                     let path = self.beside(&name);
                     let left = self.left(&name);
                     parts_begun().push(path.clone());
                     return Ok((file, Part { target: self, name, path, left }));
                 }
-                // Numbers of processes come again, in containers above all.
+                // Process ids repeat, especially in containers.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -184,7 +184,7 @@ impl Target {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// What earlier runs left of this file: parts that nobody has locked.
+    /// Returns leftovers of earlier runs: partial files without a lock.
     fn left(&self, own: &OsStr) -> Vec<OsString> {
         let Some(Ok(entries)) = real_path(&self.path).parent().map(fs::read_dir) else { return Vec::new() };
         let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
@@ -199,20 +199,20 @@ impl Target {
     }
 }
 
-/// How folders are opened: to be the beginning of paths.
+/// Flags for opening folders as a base of paths.
 const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// A name of at most so many bytes, which are 17 or more: a longer one is cut, and ends with a digest of the whole.
+/// Shortens a name to at most `most` bytes, which must be 17 or more: a longer name is cut and ends with a digest of the whole.
 pub fn shortened(name: &OsStr, most: usize) -> OsString {
     let bytes = name.as_bytes();
     if bytes.len() <= most {
         return name.to_owned();
     }
-    // FNV-1a: the same in every version, so that what an earlier one left is recognised.
+    // FNV-1a: the same in every version, so that leftovers of earlier versions are recognised.
     let digest = bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    // A character is not cut in its middle.
+    // Do not cut within a character.
     let mut end = most.saturating_sub(17);
     while end > 0 && bytes[end] & 0b1100_0000 == 0b1000_0000 {
         end -= 1;
@@ -222,26 +222,26 @@ pub fn shortened(name: &OsStr, most: usize) -> OsString {
     short
 }
 
-/// Whether a name is `.FILE.123.part` or `.FILE.123-2.part`.
+/// Returns whether a name is `.FILE.123.part` or `.FILE.123-2.part`.
 fn is_part_of(name: &OsStr, file: &OsStr) -> bool {
     let rest = name.as_bytes().strip_prefix(b".").and_then(|rest| rest.strip_prefix(file.as_bytes()));
     let number = rest.and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(b".part"));
     number.is_some_and(|number| !number.is_empty() && number.iter().all(|b| b.is_ascii_digit() || *b == b'-'))
 }
 
-/// Files that were begun and have not got their names.
+/// Partial files of this process.
 static PARTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn parts_begun() -> MutexGuard<'static, Vec<PathBuf>> {
     PARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The files that this process has begun and not completed: what a program that leaves at once can tell its user.
+/// Returns the files this process has begun and not completed, for a message of a program that exits early.
 pub fn unfinished() -> Vec<PathBuf> {
     parts_begun().clone()
 }
 
-/// The name of a file that is being written, which it has until it is complete.
+/// A partial file, which gets its name when it is complete.
 #[derive(Debug)]
 pub struct Part {
     target: Target,
@@ -251,23 +251,23 @@ pub struct Part {
 }
 
 impl Part {
-    /// Where the file lies until it is complete.
+    /// Returns where the file lies until it is complete.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What earlier runs left that were not there to complete it. It goes when this one is completed, as an older file would.
+    /// Returns leftovers of earlier runs of this file. They are removed when this one is completed.
     pub fn left(&self) -> impl Iterator<Item = PathBuf> {
         self.left.iter().map(|name| self.target.beside(name))
     }
 
-    /// Gives the file its name, in place of an older one.
+    /// Gives the file its name, replacing an older file.
     ///
     /// # Errors
-    /// What the system answered, and where the file lies.
+    /// The system's error, and where the partial file lies.
     pub fn finish(self) -> io::Result<()> {
         self.rename().map_err(|error| {
-            let why = format!("{error}; what was written lies in {}", self.path.display());
+            let why = format!("{error}; the data is in {}", self.path.display());
             io::Error::new(error.kind(), why)
         })
     }
@@ -287,7 +287,7 @@ impl Part {
 
     /// Removes the file.
     pub fn discard(self) {
-        // Nothing more can be done about one that stays.
+        // If removing fails, nothing more can be done.
         let _ = unlinkat(&self.target.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir);
         self.forget();
     }
@@ -297,7 +297,7 @@ impl Part {
     }
 }
 
-/// What earlier runs left of a file that they had begun and not completed.
+/// Returns leftovers of earlier runs: partial files that were begun and not completed.
 pub fn left(path: &Path) -> Vec<PathBuf> {
     let real = real_path(path);
     let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return Vec::new() };
@@ -306,24 +306,24 @@ pub fn left(path: &Path) -> Vec<PathBuf> {
     target.left(OsStr::new("")).iter().map(|name| target.beside(name)).collect()
 }
 
-/// Whether an open regular file has no name any more: what is written to it is lost when it is closed.
+/// Returns whether an open regular file has been deleted, so that written data is lost when it is closed.
 pub fn is_deleted(file: &impl AsFd) -> bool {
     fstat(file).is_ok_and(|stat| what(&stat).is_none() && stat.st_nlink == 0)
 }
 
-/// Has a write beyond the limit on the size of files (`ulimit -f`) be an error of its node, where it would end the process: of
-/// this thread, and of those that it starts from now on. Workers do it by themselves.
+/// Makes a write beyond the file size limit (`ulimit -f`) an error of its node instead of ending the process, for this thread and those
+/// it starts from now on. Workers do it by themselves.
 pub fn outlive_size_limit() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
-    // The signal stays pending, and the write answers EFBIG. Where a system refuses, all is as it was.
+    // With the signal blocked, the write fails with EFBIG. If blocking fails, nothing changes.
     let _ = signals.thread_block();
 }
 
-/// Writes a file as a whole in place of an older one: nobody ever sees half of it. A link of that name is replaced, not followed.
+/// Replaces a file atomically. A link of that name is replaced, not followed.
 ///
 /// # Errors
-/// What the system answered.
+/// The system's error.
 pub fn replace(folder: &Path, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
     let (mut file, part) = Target::beneath(folder, name)?.begin()?;
     let replaced = io::Write::write_all(&mut file, bytes).and_then(|()| part.rename());

@@ -1,4 +1,4 @@
-//! What is opened, and what is not.
+//! Which files are opened, and which are refused.
 
 use super::*;
 use std::os::unix::ffi::OsStrExt;
@@ -70,7 +70,7 @@ fn only_regular_files_are_opened_and_only_where_a_graph_may_read() {
 }
 
 #[test]
-fn a_link_that_comes_into_a_path_is_not_followed() {
+fn a_link_that_appears_in_a_path_is_not_followed() {
     let folder = tree();
     let real = folder.path().canonicalize().unwrap();
     let flags = OFlag::O_RDONLY | PLAIN;
@@ -83,7 +83,7 @@ fn a_link_that_comes_into_a_path_is_not_followed() {
         ("graph/none", Some(Errno::ENOENT)),
     ] {
         for flags in [flags, OFlag::O_PATH | OFlag::O_CLOEXEC] {
-            // Step by step, a link in the middle is no folder.
+            // Walked step by step, a link in the middle is not a folder.
             let stepwise = if path.contains("side/c") { Some(Errno::ENOTDIR) } else { expected };
             assert_eq!(open_real(&real.join(path), flags).err(), expected, "{path}");
             assert_eq!(walk(&real.join(path), flags).err(), stepwise, "{path}");
@@ -93,7 +93,7 @@ fn a_link_that_comes_into_a_path_is_not_followed() {
 }
 
 #[test]
-fn a_pipe_is_not_waited_for() {
+fn opening_a_pipe_does_not_block() {
     let folder = tree();
     let began = Instant::now();
     let error = InputFile::open(folder.path().join("graph/pipe")).unwrap_err();
@@ -113,7 +113,7 @@ fn a_read_has_a_bound() {
 }
 
 #[test]
-fn a_file_that_is_read_is_known_by_any_name() {
+fn a_file_being_read_is_recognised_by_any_name() {
     let folder = tree();
     let at = |name: &str| folder.path().join("graph").join(name);
     fs::hard_link(at("a"), at("hard")).unwrap();
@@ -131,7 +131,7 @@ fn a_file_that_is_read_is_known_by_any_name() {
 }
 
 #[test]
-fn a_folder_that_becomes_a_link_leads_nowhere() {
+fn a_folder_replaced_by_a_link_is_not_followed() {
     let folder = tree();
     let at = |name: &str| folder.path().join(name);
     let folders = Folders { graph: at("graph"), ..Folders::default() };
@@ -143,14 +143,14 @@ fn a_folder_that_becomes_a_link_leads_nowhere() {
     fs::rename(at("graph/sub"), at("graph/moved")).unwrap();
     symlink("../outside", at("graph/sub")).unwrap();
     fs::write(at("outside/b"), "outside").unwrap();
-    // Without `openat2` a link in the middle is no folder.
+    // Without `openat2`, a link in the middle is not a folder.
     let is_refused = |error: io::Error| {
         [Errno::ELOOP, Errno::ENOTDIR].iter().any(|refused| error.raw_os_error() == Some(*refused as i32))
     };
     assert!(is_refused(InputFile::again(&input).unwrap_err()));
     assert!(is_refused(Target::make(&inside, "made".as_ref(), at("graph/sub/made")).unwrap_err()));
     assert!(folders.open("sub/b").unwrap_err().to_string().contains("--allow-path"));
-    // What was opened before stays where it was, whatever it is called by now.
+    // Targets prepared before stay in the original folder, whatever its name now.
     begun.begin().unwrap().1.finish().unwrap();
     appended.append().unwrap();
     new.create_new().unwrap();
@@ -160,7 +160,7 @@ fn a_folder_that_becomes_a_link_leads_nowhere() {
 }
 
 #[test]
-fn a_name_of_any_length_that_a_file_may_have_can_be_written() {
+fn a_file_name_of_any_valid_length_can_be_written() {
     let folder = tree();
     let graph = folder.path().join("graph");
     for (letter, length) in [("a", 224), ("a", 225), ("a", MAX_NAME), ("ä", MAX_NAME / 2), ("€", MAX_NAME / 3)] {
@@ -168,7 +168,7 @@ fn a_name_of_any_length_that_a_file_may_have_can_be_written() {
         let (file, part) = Target::beneath(&graph, &name).unwrap().begin().unwrap();
         assert!(part.path().is_file() && part.path().to_str().is_some(), "{name}");
         drop(file);
-        // Nobody has locked it any more, as when a process was killed.
+        // Unlocked, as after the process was killed.
         assert_eq!(left(&graph.join(&name)), [part.path()], "{name}");
         part.finish().unwrap();
         assert!(graph.join(&name).is_file() && left(&graph.join(&name)).is_empty(), "{name}");
@@ -180,7 +180,7 @@ fn a_name_of_any_length_that_a_file_may_have_can_be_written() {
 }
 
 #[test]
-fn a_file_is_replaced_as_a_whole_and_a_link_is_not_followed() {
+fn a_file_is_replaced_atomically_and_a_link_is_not_followed() {
     let folder = tree();
     let graph = folder.path().join("graph");
     replace(&graph, "to-c", b"new").unwrap();
