@@ -339,7 +339,7 @@ mod loom_tests {
         loom::model(|| {
             let (sent, taken) = (AtomicU32::new(0), AtomicU32::new(0));
             let edge = Arc::new((Shared::default(), Bell::default(), sent, taken));
-            edge.1.answer_here();
+            edge.1.set_sleeper();
             let consumer = {
                 let edge = edge.clone();
                 thread::spawn(move || {

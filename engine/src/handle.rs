@@ -33,7 +33,7 @@ fn sleep_unless(run: &RunShared, bell: &Bell, until: Time, mut is_due: impl FnMu
     if run.is_turned_here() {
         return false;
     }
-    bell.answer_here_for_now();
+    bell.set_guest();
     bell.arm();
     let left = until.since(Clock::Monotonic.now());
     if is_due() || left == 0 {

@@ -40,7 +40,7 @@ use std::time::Duration;
 pub struct Options {
     /// CPUs of the run, by the kernel's numbers; by default all that the process may use.
     pub cpus: Option<Vec<usize>>,
-    /// Most calls of each source.
+    /// The maximum number of calls of each source.
     pub frames: Option<u64>,
     /// How long no histograms are recorded after the start.
     pub warmup: Option<Duration>,
@@ -188,7 +188,7 @@ pub struct PathPlan {
     pub from: String,
     /// The sink.
     pub to: String,
-    /// Longest end-to-end latency that meets the deadline, ns.
+    /// The longest end-to-end latency that meets the deadline, ns.
     pub deadline: Option<u64>,
     /// What happens to a message that misses it.
     pub on_miss: OnMiss,

@@ -410,7 +410,7 @@ fn translate(error: &serde_saphyr::Error) -> (String, &'static str) {
     (message.to_string(), help)
 }
 
-/// Most wrong values reported of one config: each takes another pass over it.
+/// The maximum number of wrong values reported of one config: each takes another pass over it.
 const MAX_WRONG_VALUES: usize = 20;
 
 /// A text with an index of its lines, built on first use.

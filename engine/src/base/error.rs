@@ -28,7 +28,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Longest message of a problem, in characters.
+/// The longest message of a problem, in characters.
 const MAX_MESSAGE: usize = 600;
 
 /// A problem in a graph: its code, its place, what was found and expected, and a way out.
@@ -229,7 +229,7 @@ impl fmt::Display for Escaped<'_> {
 /// Above this many names, only those of the same length and first letter are compared: a graph of ten thousand nodes may have as many
 /// wrong names.
 const MANY: usize = 256;
-/// Most names listed when none is similar.
+/// The maximum number of names listed when none is similar.
 const LISTED: usize = 16;
 
 /// Returns the name most similar to `name`, for "did you mean"; `None` if none is close enough.

@@ -113,7 +113,7 @@ pub(crate) struct JoinSpec {
     /// Which messages are taken together, or which is taken next.
     #[serde(default)]
     pub(crate) policy: JoinPolicy,
-    /// Most unmatched messages an input may queue while a partner is missing.
+    /// The maximum number of unmatched messages an input may queue while a partner is missing.
     pub(crate) patience: Option<usize>,
     /// `by_time`: the largest distance in time from the moment.
     pub(crate) within: Option<Span>,
@@ -191,7 +191,7 @@ impl OnError {
     }
 
     /// Returns whether the node continues after a failed call.
-    pub(crate) fn goes_on(self) -> bool {
+    pub(crate) fn continues(self) -> bool {
         matches!(self, OnError::Skip | OnError::Restart)
     }
 }
@@ -250,7 +250,7 @@ impl OnGap {
 /// `on_error: { restart: { max: 3, backoff: 100ms, within: 1min } }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct RestartSpec {
-    /// Most restarts.
+    /// The maximum number of restarts.
     #[serde(default = "RestartSpec::default_max")]
     pub(crate) max: u32,
     /// Backoff before the first restart; it doubles with each further failure.
@@ -326,7 +326,7 @@ pub(crate) struct NodePolicy {
     pub(crate) on_error: OnError,
     /// With `on_error: restart`: how often and how soon.
     pub(crate) restart: RestartSpec,
-    /// Longest time a call may take.
+    /// The longest time a call may take.
     pub(crate) budget: Option<Span>,
     /// Faults injected on purpose.
     pub(crate) fault: Option<FaultSpec>,
@@ -339,7 +339,7 @@ pub(crate) struct NodePolicy {
 }
 
 impl NodePolicy {
-    /// Longest time a call may take, ns.
+    /// The longest time a call may take, ns.
     pub(crate) fn budget_ns(&self) -> Option<u64> {
         self.budget.map(Span::as_nanos)
     }
@@ -360,7 +360,7 @@ pub(crate) struct EdgePolicy {
     pub(crate) capacity: Option<usize>,
     /// The soft watermark, in messages.
     pub(crate) soft_capacity: Option<usize>,
-    /// Most bytes it holds, in messages that have not been taken.
+    /// The maximum number of bytes it holds, in messages that have not been taken.
     pub(crate) max_bytes: Option<Bytes>,
     /// The soft watermark, in bytes.
     pub(crate) soft_bytes: Option<Bytes>,
@@ -379,12 +379,12 @@ pub(crate) struct EdgePolicy {
 impl EdgePolicy {
     /// Returns whether every message is checked on its way, by watermarks, bytes or lanes.
     pub(crate) fn checks_each_message(&self) -> bool {
-        self.soft_capacity.is_some() || self.max_bytes.is_some() || self.lane() > 0
+        self.soft_capacity.is_some() || self.max_bytes.is_some() || self.lane_capacity() > 0
     }
 
     /// Capacity of the lane for urgent messages; 0 if there is none.
     #[inline]
-    pub(crate) fn lane(&self) -> usize {
+    pub(crate) fn lane_capacity(&self) -> usize {
         self.urgent_capacity.unwrap_or(0)
     }
 }

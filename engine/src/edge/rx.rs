@@ -106,7 +106,8 @@ impl<T: Payload> Rx<T> {
     /// True where each message should be taken only when it is needed, because a fresher one may replace it, or a more urgent
     /// one overtake it.
     pub(crate) fn is_perishable(&self) -> bool {
-        matches!(self.params.policy.when_full, WhenFull::DropOldest | WhenFull::Latest) || self.params.policy.lane() > 0
+        matches!(self.params.policy.when_full, WhenFull::DropOldest | WhenFull::Latest)
+            || self.params.policy.lane_capacity() > 0
     }
 
     /// Moves up to `n` messages to the end of the list, and names their runs one after the other. They are counted as received by

@@ -419,7 +419,7 @@ mod loom_tests {
     fn loom_a_stop_wakes_every_sleeper() {
         loom::model(|| {
             let bell = Arc::new(Bell::default());
-            bell.answer_here();
+            bell.set_sleeper();
             let shared = Arc::new(RunShared::new(vec![bell.clone()], Vec::new(), Duration::MAX, Vec::new()));
             let stopper = {
                 let shared = shared.clone();

@@ -453,8 +453,8 @@ impl Outcome {
 pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
     let shared = cx.shared.clone();
     let bell = shared.bell(plan.index);
-    bell.answer_here();
-    let pinned = cpu::take(&plan.place);
+    bell.set_sleeper();
+    let pinned = cpu::apply(&plan.place);
     let index = plan.index;
     let (wait, may_spin) = (plan.place.wait, plan.place.may_spin);
     let mut bug = None;

@@ -38,7 +38,7 @@ pub struct NodeBuilder {
     inputs: Map,
 }
 
-/// A builder of a connection: its origin, a node or `node/port`, and the policy of its edge.
+/// A builder of a connection: the node or `node/port` it comes from, and the policy of its edge.
 ///
 /// ```
 /// use limen::Connection;
@@ -153,13 +153,13 @@ impl NodeBuilder {
         self.with("config", config)
     }
 
-    /// Sets the origin of its only input.
+    /// Connects its only input.
     pub fn from(mut self, connection: impl Into<Connection>) -> Self {
         self.map.put_map("from", connection.into().0);
         self
     }
 
-    /// Sets the origin of one of its inputs.
+    /// Connects one of its inputs.
     pub fn input(mut self, port: &str, connection: impl Into<Connection>) -> Self {
         self.inputs.put_map(port, connection.into().0);
         self

@@ -197,7 +197,7 @@ impl Default for RunSpec {
     }
 }
 
-/// Largest number of messages an edge may hold.
+/// The largest number of messages an edge may hold.
 const MAX_CAPACITY: i128 = 1 << 24;
 
 impl Spec {
@@ -556,7 +556,7 @@ impl Reader<'_> {
             }
             _ => (tree, EdgePolicy::default()),
         };
-        let text = self.text(from, "the origin of a connection")?;
+        let text = self.text(from, "`from`")?;
         let (node, output) = match text.split_once('/') {
             Some((node, output)) => (node.to_string(), Some(output.to_string())),
             None => (text.clone(), None),
@@ -569,7 +569,7 @@ impl Reader<'_> {
         Some(InputSpec { port, place: from.place.clone(), node, output, policy, places })
     }
 
-    /// Reads a connection that is a map: its origin and the policy of its edge.
+    /// Reads a connection that is a map: its producer and the policy of its edge.
     fn connection<'t>(&mut self, tree: &'t Tree) -> Option<(&'t Tree, EdgePolicy)> {
         let (mut from, mut policy) = (None, EdgePolicy::default());
         let known = [

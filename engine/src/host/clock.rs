@@ -132,11 +132,11 @@ fn both() -> (Time, u64) {
     (before, shown)
 }
 
-/// Largest distance between two readings of one clock, ns, that brackets a reading of the other as simultaneous.
+/// The largest distance between two readings of one clock, ns, that brackets a reading of the other as simultaneous.
 const SIMULTANEOUS_NS: u64 = 2_000;
 
 /// A worker's clock. If the kernel keeps `CLOCK_MONOTONIC` by the processor's time stamp counter, the counter is read directly,
-/// at less than half the cost of a system call, and calibrated against the clock at least once a second.
+/// at less than half the cost of `clock_gettime`, and calibrated against the clock at least once a second.
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Clock,
@@ -164,7 +164,7 @@ impl Watch {
 
 /// The shortest time over which the counter's rate is measured, ns.
 const FIRST_LOOK_NS: u64 = 20_000_000;
-/// Most ticks between two readings of the counter that bracket a reading of the clock: 2 to 4 µs, where 50 ns is
+/// The maximum number of ticks between two readings of the counter that bracket a reading of the clock: 2 to 4 µs, where 50 ns is
 /// usual.
 const MAX_BRACKET_TICKS: u64 = 8_192;
 const TRIES: usize = 4;

@@ -49,7 +49,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Applies a placement to the calling thread, and reads back the result.
-pub(crate) fn take(place: &Place) -> Pinned {
+pub(crate) fn apply(place: &Place) -> Pinned {
     // 1 ns: the default timer slack of 50 µs would add to the latency of every paced source.
     let _ = nix::sys::prctl::set_timerslack(1);
     let (got, unpinned) = pin(place);

@@ -277,7 +277,7 @@ struct Slot {
 /// Event data of the bell and the timer; other values are slots.
 const BELL: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Most events reported by one call; the next call reports the others.
+/// The maximum number of events reported by one call; the next call reports the others.
 const MAX_EVENTS: usize = 32;
 
 /// The descriptors of all nodes of a worker, or of all workers that one thread turns.

@@ -37,9 +37,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, fs};
 
-/// Most links followed in one path: the kernel's own limit.
+/// The maximum number of links followed in one path: the kernel's own limit.
 const MAX_LINKS: usize = 40;
-/// Longest text read from `/proc` and `/sys`.
+/// The longest text read from `/proc` and `/sys`.
 const MAX_SYSTEM: u64 = 4 << 20;
 /// Flags for opening any file for its bytes: do not block on a pipe, and do not adopt a controlling terminal.
 const PLAIN: OFlag = OFlag::O_CLOEXEC.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);

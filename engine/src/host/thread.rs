@@ -19,7 +19,7 @@ pub(crate) fn spawn_helper(
     std::thread::Builder::new().name(name).spawn(move || {
         // A thread inherits affinity and policy from its parent; failing to leave them makes it slow at worst.
         cpu::drop_real_time();
-        let _ = cpu::take(&place);
+        let _ = cpu::apply(&place);
         crate::host::files::outlive_size_limit();
         run();
     })

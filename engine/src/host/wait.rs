@@ -43,13 +43,13 @@ impl Bell {
     }
 
     /// Makes the calling thread the sleeper of this bell.
-    pub(crate) fn answer_here(&self) {
+    pub(crate) fn set_sleeper(&self) {
         // A bell has one sleeper for its whole life; a second call has no effect.
         let _ = self.sleeper.set(thread::current());
     }
 
     /// Makes the calling thread the next sleeper. For bells of handles, which have no fixed sleeper.
-    pub(crate) fn answer_here_for_now(&self) {
+    pub(crate) fn set_guest(&self) {
         let here = thread::current();
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         if guest.as_ref().is_none_or(|guest| guest.id() != here.id()) {
@@ -258,7 +258,7 @@ mod loom_tests {
     fn loom_no_wake_is_lost() {
         loom::model(|| {
             let shared = Arc::new((Bell::default(), AtomicU32::new(0)));
-            shared.0.answer_here();
+            shared.0.set_sleeper();
             let publisher = {
                 let shared = shared.clone();
                 thread::spawn(move || {
@@ -286,7 +286,7 @@ mod loom_tests {
         loom::model(|| {
             let shared = Arc::new((Bell::default(), AtomicU32::new(0)));
             let event = Arc::new((Mutex::new(false), Condvar::new()));
-            shared.0.answer_here();
+            shared.0.set_sleeper();
             let publisher = {
                 let shared = shared.clone();
                 thread::spawn(move || {
@@ -335,7 +335,7 @@ mod loom_tests {
             };
             let wait_for = |shared: &(Bell, AtomicU32), n| {
                 while shared.1.load(Ordering::Acquire) < n {
-                    shared.0.answer_here_for_now();
+                    shared.0.set_guest();
                     shared.0.arm();
                     if shared.1.load(Ordering::Acquire) >= n {
                         shared.0.disarm();

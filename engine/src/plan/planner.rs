@@ -30,7 +30,7 @@ pub(super) struct Planner<'a> {
     pub(super) effort: Effort,
 }
 
-/// The origin of an input: the producer's position in the order, if it exists, and its node and port, if already known.
+/// The producer of an input: its position in the order, if it exists, and its node and port, if already known.
 pub(super) type Producer = (Option<usize>, Option<(usize, usize)>);
 
 /// A message's header stores the number of its source in two bytes.

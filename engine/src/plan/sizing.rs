@@ -67,7 +67,7 @@ impl Planner<'_> {
                     self.problem("E0133", place(key), message, help);
                 }
             }
-            edge.buffer = edge.capacity + edge.policy.lane() + BURST * emits;
+            edge.buffer = edge.capacity + edge.policy.lane_capacity() + BURST * emits;
         }
     }
 
@@ -128,7 +128,7 @@ impl Planner<'_> {
                 Loss::Edge(e) if edges[e].policy.max_age.is_some() => {
                     format!("`{}` drops messages older than its `max_age`", edges[e].to_name)
                 }
-                Loss::Edge(e) if edges[e].policy.lane() > 0 => {
+                Loss::Edge(e) if edges[e].policy.lane_capacity() > 0 => {
                     format!("urgent messages overtake others on the edge from `{}`", edges[e].from_name)
                 }
                 Loss::Edge(e) => {
@@ -153,7 +153,7 @@ impl Planner<'_> {
                 Loss::Node(n) if nodes[n].stage.rule.patience.is_some() => {
                     format!("`{}` stops waiting for partners after its `patience`", nodes[n].name)
                 }
-                Loss::Node(n) if nodes[n].policy().on_error.goes_on() => {
+                Loss::Node(n) if nodes[n].policy().on_error.continues() => {
                     format!("`{}` skips messages it fails on", nodes[n].name)
                 }
                 Loss::Port(n, _) if !nodes[n].planned.as_ref().is_some_and(|planned| planned.ports().routes) => {
@@ -418,7 +418,7 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
             break;
         }
         let EdgePolicy { when_full, max_age, .. } = edges[at].policy;
-        if when_full != WhenFull::Block || max_age.is_some() || edges[at].policy.lane() > 0 {
+        if when_full != WhenFull::Block || max_age.is_some() || edges[at].policy.lane_capacity() > 0 {
             found.insert(Loss::Edge(at));
         }
         let from = edges[at].from;
@@ -432,7 +432,7 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
         let out = &nodes[from].outputs[edges[at].from_port];
         let duplicates = nodes[from].policy().has_fault(|fault| fault.duplicate > 0.0);
         let many = merges_streams(&nodes[from]) || makes_many(&nodes[from], out) || duplicates;
-        if many || nodes[from].policy().on_error.goes_on() || waits || drops || gives_up || (selects && !routes) {
+        if many || nodes[from].policy().on_error.continues() || waits || drops || gives_up || (selects && !routes) {
             found.insert(Loss::Node(from));
         }
         // Messages not matched by sequence number and forwarded unchanged have different numbers at each output.
@@ -487,7 +487,7 @@ fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effor
                 JoinPolicy::ByTime => BURST + 1,
                 _ => 0,
             };
-            let places = edge.capacity + edge.policy.lane();
+            let places = edge.capacity + edge.policy.lane_capacity();
             total = total.saturating_add(places + BURST.min(places) + input.holds + kept + 1);
             if nodes[edge.to].copies.is_some() {
                 continue;
@@ -509,7 +509,7 @@ fn edge_bytes(edge: &EdgePlan, consumer: &NodePlan) -> usize {
     let (places, each, buffers) = if edge.crossing || policy.checks_each_message() {
         // A ring of messages and one of runs, or a queue of both with a number in each place; the buffers that the producer fills
         // and the consumer empties come on top.
-        (capacity + policy.lane(), message + run + size_of::<usize>(), 2)
+        (capacity + policy.lane_capacity(), message + run + size_of::<usize>(), 2)
     } else {
         // The buffers in circulation, and the edge's runs.
         (buffer + 1, run, 3)

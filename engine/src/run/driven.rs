@@ -101,7 +101,7 @@ impl Wired {
             }
         };
         let bells: Vec<_> = (0..workers.len()).map(|worker| running.shared.bell(worker)).collect();
-        bells.iter().for_each(|bell| bell.answer_here());
+        bells.iter().for_each(|bell| bell.set_sleeper());
         let warmup = u64::try_from(running.plan.warmup.as_nanos()).unwrap_or(u64::MAX);
         workers.iter_mut().for_each(|(_, cx)| cx.warm_up(warmup));
         let begun = clock.now();

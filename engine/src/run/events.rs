@@ -18,9 +18,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Time between checks of losses, ns of the run's clock.
 const LOSSES_EVERY: u64 = 1_000_000_000;
-/// Longest time between two checks of the watchdog thread.
+/// The longest time between two checks of the watchdog thread.
 const WATCH: Duration = Duration::from_secs(1);
-/// Longest time between two checks while a thread waits for an event.
+/// The longest time between two checks while a thread waits for an event.
 const LOOK: Duration = Duration::from_millis(50);
 /// Unintended losses. Superseded messages and those dropped by a gate or a rate are thinned, and losses at a failed node are covered by
 /// the event of its failure.
@@ -265,7 +265,7 @@ impl Events {
         let events = &self.0.shared.events;
         let end = Instant::now().checked_add(time);
         loop {
-            events.bell.answer_here_for_now();
+            events.bell.set_guest();
             events.bell.arm();
             self.0.look();
             if let Some(event) = self.0.next() {

@@ -57,7 +57,7 @@ use std::time::Duration;
 
 /// Simulated time does not start at zero, which means "not recorded" in a stamp.
 const BEGIN: Time = Time(1_000_000_000);
-/// Longest turn in simulated time, ns.
+/// The longest turn in simulated time, ns.
 const TURN_NS: u64 = 2_000;
 /// How long a run waits for data on a descriptor, ns of the machine's clock.
 const SILENCE_NS: u64 = 10_000_000_000;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Shortest window, ns of the run's clock.
+/// The shortest window, ns of the run's clock.
 const MIN_WINDOW: u64 = 1_000_000_000;
 /// How long a reader waits for the workers; one that is in a call replies later.
 const PATIENCE: Duration = Duration::from_millis(5);

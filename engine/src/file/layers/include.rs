@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const MAX_BYTES: u64 = 4 << 20;
 /// Maps whose entries must be unique across files.
 const UNIQUE: [&str; 3] = ["nodes", "subgraphs", "profiles"];
-/// Most files of one graph.
+/// The maximum number of files of one graph.
 const MAX_FILES: usize = 64;
 
 /// Reads a file that is part of a graph. With `folders`, only from within them.

@@ -11,9 +11,9 @@ use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::message::tensor::PortSpec;
 use std::collections::BTreeMap;
 
-/// Deepest nesting of subgraphs.
+/// The maximum nesting depth of subgraphs.
 const MAX_DEPTH: usize = 8;
-/// Most nodes after expansion.
+/// The maximum number of nodes after expansion.
 const MAX_NODES: usize = 20_000;
 /// The name by which inner nodes refer to the subgraph's inputs.
 const INPUTS: &str = "inputs";
@@ -119,7 +119,7 @@ struct Expansion<'a, 'p> {
     problems: &'p mut Problems,
     nodes: Vec<(Key, Tree)>,
     paths: Vec<Tree>,
-    /// By the full name of an expanded node: its outputs and their origins.
+    /// By the full name of an expanded node: its outputs and the inner ports behind them.
     outputs: BTreeMap<String, BTreeMap<String, String>>,
     declared: Vec<Declared>,
     full: bool,
@@ -349,13 +349,13 @@ impl Expansion<'_, '_> {
         inputs
     }
 
-    /// Records the origins of a subgraph's outputs, and the types it declares for them.
+    /// Records the inner ports behind a subgraph's outputs, and the types it declares for them.
     fn outputs(&mut self, key: &Key, name: &str, wanted: &str, definition: &Tree) {
         let mut outputs = BTreeMap::new();
         for (port, output) in definition.get("outputs").map_or(&[][..], Tree::entries) {
             let from = if matches!(output.value, Value::Map(_)) { output.get("from") } else { Some(output) };
             let Some(text) = from.and_then(Tree::as_text) else {
-                let message = format!("output `{}` of subgraph `{wanted}` has no origin", port.name);
+                let message = format!("output `{}` of subgraph `{wanted}` does not name a node", port.name);
                 self.problem(
                     "E0155",
                     &port.place,
@@ -413,7 +413,7 @@ impl Expansion<'_, '_> {
         let mut expectations = Vec::new();
         for declared in std::mem::take(&mut self.declared) {
             // A wrong name is reported where it is used.
-            let Ok(from) = self.origin(&declared.from) else { continue };
+            let Ok(from) = self.resolve(&declared.from) else { continue };
             let (node, output) = match from.split_once('/') {
                 Some((node, output)) => (node.to_string(), Some(output.to_string())),
                 None => (from, None),
@@ -436,8 +436,8 @@ impl Expansion<'_, '_> {
         };
         let Some(from) = from else { return };
         let Some(text) = from.as_text() else { return };
-        match self.origin(text) {
-            Ok(origin) => from.value = Value::Text(origin),
+        match self.resolve(text) {
+            Ok(resolved) => from.value = Value::Text(resolved),
             Err((message, help)) => {
                 let place = from.place.clone();
                 self.problem("E0155", &place, message, help);
@@ -446,7 +446,7 @@ impl Expansion<'_, '_> {
     }
 
     /// Returns the node and port behind a name, resolving outputs of subgraphs.
-    fn origin(&self, text: &str) -> Result<String, (String, String)> {
+    fn resolve(&self, text: &str) -> Result<String, (String, String)> {
         let mut text = text.to_string();
         loop {
             let (node, port) = match text.split_once('/') {

@@ -8,7 +8,7 @@ use crate::base::document::{Substituted, Tree, Value};
 use crate::base::error::{Place, Problem, Problems};
 use std::collections::BTreeMap;
 
-/// Longest text after substitution.
+/// The longest text after substitution.
 const MAX_TEXT: usize = 64 << 10;
 
 /// The values of variables.

@@ -15,11 +15,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most leftovers of earlier runs checked per file.
+/// The maximum number of leftovers of earlier runs checked per file.
 const MAX_LEFT: usize = 16;
-/// Longest file name, in bytes, on all common file systems.
+/// The longest file name, in bytes, on all common file systems.
 pub const MAX_NAME: usize = 255;
-/// Longest part of a file's name, in bytes, repeated in the name of its partial file, which adds up to 24.
+/// The longest part of a file's name, in bytes, repeated in the name of its partial file, which adds up to 24.
 const MAX_REPEATED: usize = 224;
 
 impl Folders {

@@ -20,7 +20,7 @@ use crate::run::error::RunError;
 /// Messages that may wait for an inlet that replaces a source, and messages that the program may have on loan.
 const REPLACED_CAPACITY: usize = 16;
 const REPLACED_HOLDS: usize = 2;
-/// Most messages that may wait for a tap; beyond that, use an outlet.
+/// The maximum number of messages that may wait for a tap; beyond that, use an outlet.
 const MAX_TAPPED: usize = 1 << 16;
 
 /// Makes the handle of a node that connects the graph with the program.
