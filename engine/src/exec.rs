@@ -1,4 +1,4 @@
-//! What turns on a core: workers, the stages they turn, and what all workers of a run share.
+//! Workers, the stages they run, and the state all workers of a run share.
 
 pub(crate) mod endpoint;
 pub mod infer;

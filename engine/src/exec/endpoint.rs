@@ -1,7 +1,7 @@
-//! Where a program takes part in a graph: what a handle, its stage and the report share.
+//! Endpoints: the state shared by a program's handle, its stage and the report.
 //!
-//! The program's end lies behind a lock, which no worker ever touches: the report takes it to count what is left at a
-//! moment when nobody is sending or taking.
+//! The program's end is behind a lock that no worker ever takes. The report takes it, so that nothing is sent or
+//! received while it counts what is left.
 
 use crate::base::policy::WhenFull;
 use crate::edge::{OuterParams, OuterRx, OuterTx, Reason, Remains, Shared};
@@ -15,19 +15,19 @@ use crate::node::PortType;
 use std::any::Any;
 use std::sync::Mutex;
 
-/// Which way messages go through a handle.
+/// The direction of messages through a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
     /// From the program into the graph.
     In,
     /// Out of the graph into the program.
     Out,
-    /// Past the program, which looks on.
+    /// Copies for the program; the graph's own messages are unaffected.
     Past,
 }
 
 impl HandleKind {
-    /// The word used in reports.
+    /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             HandleKind::In => "inlet",
@@ -37,58 +37,58 @@ impl HandleKind {
     }
 }
 
-/// What moved through one handle. `sent = received + lost + left`, as on every edge.
+/// The message counts of one handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandleReport {
-    /// The node; of a tap, `node/port`.
+    /// The node's name; for a tap, `node/port`.
     pub name: String,
-    /// Which way messages went.
+    /// The direction of messages.
     pub way: HandleKind,
-    /// Messages that went in; of a tap, those that went by.
+    /// Messages sent; for a tap, messages observed.
     pub sent: u64,
-    /// Messages that came out at the other end.
+    /// Messages received at the other end.
     pub received: u64,
-    /// Messages that went in and never came out, by reason: those lost, and those superseded on purpose. A tap loses copies: of the graph's own messages none.
+    /// Messages sent and never received, by reason, superseded ones included. A tap loses only copies.
     pub lost: Vec<(Reason, u64)>,
-    /// Messages on their way when the report was made. What is left in an outlet or a tap can still be taken.
+    /// Messages in flight when the report was made. Those left in an outlet or a tap can still be received.
     pub left: u64,
-    /// Whether the graph's end answered, so that `left` is exact.
+    /// Whether the graph's end answered; only then is `left` exact.
     pub counted: bool,
 }
 
 impl HandleReport {
-    /// Messages lost, for any reason; not those that were superseded.
+    /// Returns the messages lost for any reason except `Superseded`.
     pub fn lost_total(&self) -> u64 {
         self.lost.iter().filter(|(reason, _)| *reason != Reason::Superseded).map(|(_, n)| n).sum()
     }
 
-    /// Messages that gave way to newer ones, because the graph says so.
+    /// Returns the messages superseded by newer ones, as the edge's policy says.
     pub fn thinned_total(&self) -> u64 {
         self.lost.iter().filter(|(reason, _)| *reason == Reason::Superseded).map(|(_, n)| n).sum()
     }
 }
 
-/// What a handle, its stage and the report share.
+/// The state shared by a handle, its stage and the report.
 pub(crate) struct Endpoint<E> {
     pub(crate) name: String,
     pub(crate) way: HandleKind,
     /// The program's end, until it is dropped or the report takes it.
     pub(crate) end: Mutex<Option<E>>,
-    /// The consumer's end, once its owner is gone: to be counted when nobody sends any more.
+    /// The consumer's end, once its owner is gone; counted when no more messages can be sent.
     pub(crate) remains: Mutex<Option<Box<dyn Remains>>>,
     pub(crate) params: OuterParams,
     pub(crate) run: Arc<RunShared>,
 }
 
-/// A endpoint, whatever travels through it.
+/// An endpoint, erased over its payload.
 pub(crate) trait AnyEndpoint: Send + Sync {
-    /// Ends it and counts. `answered` where the stage's thread has ended.
+    /// Closes the endpoint and counts. `answered` says whether the stage's thread has ended.
     fn report(&self, answered: bool) -> HandleReport;
-    /// The bell of whoever waits at the program's end.
+    /// The bell of the program's end.
     fn bell(&self) -> Arc<Bell>;
 }
 
-/// What a endpoint is made with.
+/// The parts an endpoint is made from.
 pub(crate) struct EndpointParts {
     pub(crate) name: String,
     pub(crate) when_full: WhenFull,
@@ -99,7 +99,7 @@ pub(crate) struct EndpointParts {
     pub(crate) bell: Arc<Bell>,
 }
 
-/// A handle that was made and not yet taken, and its endpoint.
+/// A handle not yet taken, and its endpoint.
 pub(crate) struct NewHandle {
     pub(crate) handle: Box<dyn Any + Send>,
     pub(crate) ty: PortType,
@@ -111,7 +111,7 @@ impl<E> Endpoint<E> {
         &self.params.shared
     }
 
-    /// Now, by the clock of the run; zero before it has one.
+    /// The time by the run's clock; zero before the run has one.
     pub(crate) fn now(&self) -> Time {
         self.run.clock().map_or(Time::ZERO, Clock::now)
     }
@@ -130,10 +130,10 @@ impl<E> Endpoint<E> {
     }
 }
 
-/// The graph takes from the program.
+/// An inlet: the graph receives from the program.
 impl<T: Payload> AnyEndpoint for Endpoint<OuterTx<T>> {
     fn report(&self, _: bool) -> HandleReport {
-        // From here on nobody sends.
+        // No message is sent after this.
         drop(lock(&self.end).take());
         self.params.leave();
         let left = lock(&self.remains).take().map(Remains::count);
@@ -145,16 +145,16 @@ impl<T: Payload> AnyEndpoint for Endpoint<OuterTx<T>> {
     }
 }
 
-/// The program takes from the graph.
+/// An outlet or a tap: the program receives from the graph.
 impl<T: Payload> AnyEndpoint for Endpoint<OuterRx<T>> {
     fn report(&self, answered: bool) -> HandleReport {
-        // A stage that does not answer will not say so itself.
+        // A stage that does not answer will not close it.
         self.params.close(true);
         let end = lock(&self.end);
         let left = match &*end {
             Some(rx) => rx.len() as u64,
             None => {
-                // What was sent at the very moment when the handle was dropped.
+                // Messages sent while the handle was being dropped.
                 let late = lock(&self.remains).take().map_or(0, Remains::count);
                 self.counts().consumer.lose(Reason::ConsumerGone, late);
                 0

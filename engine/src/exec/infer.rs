@@ -1,12 +1,13 @@
-//! Nodes that run models: how they are planned, for every backend.
+//! Nodes that run models: their planning, for every backend.
 //!
-//! Messages of all inputs are paired by sequence, gathered into a batch, copied into one dense buffer per input, and
-//! given to the backend in one call; its outputs are rows of one slot per output port. A batch is closed when it is
-//! full, when its oldest message has waited `within` or must go to be in time, or when the stream has ended: the tail is never lost.
+//! Messages of all inputs are joined by sequence number, gathered into a batch, copied into one dense buffer per input,
+//! and passed to the backend in one call. Its outputs are rows of one slot per output port. A batch closes when it is
+//! full, when its oldest message has waited `within` or must leave to meet its deadline, or when the stream ends: the
+//! tail is never lost.
 //!
-//! Where a session's calls finish later, several are on their way. They are collected in the order in which they began, so
-//! order is kept, and a call that failed fails the messages it was made of; those that began after it fail too only if the node is
-//! taken out or built again.
+//! With an asynchronous session, several calls may be in flight. They are collected in the order in which they began,
+//! so message order is kept. A failed call fails the messages it was made from; later calls fail too only if the node
+//! is removed or rebuilt.
 
 mod flight;
 mod side;
@@ -16,7 +17,7 @@ mod streams;
 use crate::base::error::PlanErrors;
 use crate::base::unit::Span;
 use crate::exec::infer::stage::InferStage;
-use crate::exec::infer::streams::Anew;
+use crate::exec::infer::streams::ResetRules;
 use crate::exec::stage::{Common, Stage};
 use crate::exec::worker::Cx;
 use crate::host::sync::Arc;
@@ -32,15 +33,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// How messages are put together into batches.
+/// How messages are grouped into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Batch {
-    /// Most messages in one call of the model.
+    /// Maximum number of messages in one call of the model.
     #[serde(default = "one")]
     pub max: usize,
-    /// How long the oldest message may wait for others; without it a batch is whatever is there.
+    /// How long the oldest message may wait for others; without it, a batch takes the messages already there.
     pub within: Option<Span>,
-    /// How many messages leave after a full batch; the others are context for the next. All by default.
+    /// How many messages leave after a full batch; the rest are context for the next one. All by default.
     pub stride: Option<usize>,
 }
 
@@ -56,13 +57,13 @@ impl Default for Batch {
 
 /// A kind whose nodes run models; it plans which backend runs which model.
 pub trait Infer: 'static {
-    /// What `config:` holds.
+    /// The type of `config:`.
     type Config: DeserializeOwned + JsonSchema;
 
-    /// Loads the model and says how it is to be run.
+    /// Loads the model and plans how to run it.
     ///
     /// # Errors
-    /// Everything that is wrong with the config, the model, or what is connected.
+    /// All problems of the config, the model and the connected ports.
     fn plan(config: Self::Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors>;
 }
 
@@ -73,31 +74,31 @@ pub struct InferPlan {
     pub(crate) batch: Batch,
 }
 
-/// What becomes of a stream's state when a message of it is missing.
+/// What happens to a stream's state when one of its messages is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnSkip {
-    /// It stays.
+    /// The state is kept.
     #[default]
     Keep,
-    /// It begins anew.
+    /// The state is reset.
     Reset,
 }
 
-/// What becomes of a stream's state where the stream ends and another begins: a file that is read again, a source that was
-/// built again.
+/// What happens to a stream's state when the stream ends and another begins: a file that is read again, a source that
+/// was rebuilt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnEnd {
-    /// It begins anew.
+    /// The state is reset.
     #[default]
     Reset,
-    /// It stays.
+    /// The state is kept.
     Keep,
 }
 
 impl InferPlan {
-    /// Plans a loaded model with the batching it shall get. Its ports are the model's inputs and outputs.
+    /// Creates the plan of a loaded model with its batching. The ports are the model's inputs and outputs.
     pub fn new<B: Backend>(prepared: Arc<B::Prepared>, batch: Batch) -> Self {
         let signature = prepared.signature();
         let mut ports = Ports::new().cost(Cost::Infer);
@@ -115,43 +116,44 @@ impl InferPlan {
                 forwards: Vec::new(),
             });
         }
-        // Where a batch is put together, and where its outputs go that nothing takes.
+        // The buffers in which a batch is assembled, and those for unconnected outputs.
         let sides = signature.inputs.iter().chain(&signature.outputs);
         let bytes = sides.filter_map(|side| PortSpec::new(side.dtype, side.shape.iter().cloned()).max_bytes());
         let bytes = bytes.fold(0usize, |sum, item| sum.saturating_add(item.saturating_mul(batch.max)));
         let ports = ports.note(format!("backend {}", B::NAME)).memory(bytes);
-        InferPlan { ports, make: Box::new(Make::<B> { prepared, anew: Anew::default() }), batch }
+        InferPlan { ports, make: Box::new(Make::<B> { prepared, resets: ResetRules::default() }), batch }
     }
 
-    /// What becomes of a stream's state when a message of it is missing: its number is not the one after the last.
+    /// Sets what happens to a stream's state when a message is missing: its sequence number does not follow the last
+    /// one.
     #[must_use]
     pub fn on_skip(mut self, on_skip: OnSkip) -> Self {
-        self.make.anew().on_skip = on_skip;
+        self.make.resets().on_skip = on_skip;
         self
     }
 
-    /// What becomes of a stream's state where another begins: its segment is not that of the last message.
+    /// Sets what happens to a stream's state when another stream begins: its segment differs from the last message's.
     #[must_use]
     pub fn on_end(mut self, on_end: OnEnd) -> Self {
-        self.make.anew().on_end = on_end;
+        self.make.resets().on_end = on_end;
         self
     }
 
-    /// Its session starts so many threads ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)).
+    /// Declares how many threads its session starts ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)).
     #[must_use]
     pub fn helpers(mut self, threads: usize) -> Self {
         self.ports = self.ports.helpers(threads);
         self
     }
 
-    /// No call takes less than this ([`Ports::takes`]).
+    /// Declares the minimum duration of a call ([`Ports::takes`]).
     #[must_use]
     pub fn takes(mut self, time: Span) -> Self {
         self.ports = self.ports.takes(time);
         self
     }
 
-    /// What a call took when it was measured ([`Ports::measured`]).
+    /// Sets the measured duration of a call ([`Ports::measured`]).
     #[must_use]
     pub fn measured(mut self, time: Span) -> Self {
         self.ports = self.ports.measured(time);
@@ -174,12 +176,12 @@ impl std::fmt::Debug for InferPlan {
 
 struct Make<B: Backend> {
     prepared: Arc<B::Prepared>,
-    anew: Anew,
+    resets: ResetRules,
 }
 
-/// Makes the monomorphic stage of one backend.
+/// Builds the monomorphic stage of one backend.
 pub(crate) trait MakeInfer: Send {
-    fn anew(&mut self) -> &mut Anew;
+    fn resets(&mut self) -> &mut ResetRules;
     fn make(
         self: Box<Self>,
         batch: Batch,
@@ -191,8 +193,8 @@ pub(crate) trait MakeInfer: Send {
 }
 
 impl<B: Backend> MakeInfer for Make<B> {
-    fn anew(&mut self) -> &mut Anew {
-        &mut self.anew
+    fn resets(&mut self) -> &mut ResetRules {
+        &mut self.resets
     }
 
     fn make(

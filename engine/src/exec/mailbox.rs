@@ -1,19 +1,19 @@
-//! Where a worker leaves copies of its histograms for whoever asks: a buffer made at the start, in a queue of one.
+//! Hands copies of a worker's histograms to a reader, through one preallocated buffer in a queue of capacity one.
 
 use crate::host::sync::{AtomicBool, Ordering, Padded};
 use crate::ledger::Term;
 use crossbeam_queue::ArrayQueue;
 use std::sync::OnceLock;
 
-/// What a histogram is of.
+/// What a histogram describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Node(usize),
-    /// From a source to a sink, both as indices of nodes.
+    /// From a source to a sink, both as node indices.
     Path(usize, usize),
 }
 
-/// One histogram in a worker's buffer: its counts, and one word more for how many of them are only stood for.
+/// One histogram in a worker's buffer: its counts, and one extra word for how many of them are estimated by sampling.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) subject: Subject,
@@ -25,19 +25,19 @@ pub(crate) struct Part {
 /// A copy of a worker's histograms.
 pub(crate) struct Copied {
     pub(crate) at: u64,
-    /// How often the worker had begun anew by then.
+    /// How often the worker had cleared its histograms by then.
     pub(crate) epoch: u64,
     pub(crate) words: Box<[u64]>,
 }
 
-/// Where a worker leaves copies of its histograms.
+/// Hands copies of a worker's histograms to a reader.
 pub(crate) struct Mailbox {
     pub(crate) asked: Padded<AtomicBool>,
-    /// The worker has ended, and answers nothing any more.
+    /// The worker has ended and will not answer.
     pub(crate) is_closed: AtomicBool,
     pub(crate) empty: ArrayQueue<Box<[u64]>>,
     pub(crate) full: ArrayQueue<Copied>,
-    /// What is in a copy; known once the worker's nodes are built.
+    /// The layout of a copy; known once the worker's nodes are built.
     pub(crate) parts: OnceLock<Vec<Part>>,
 }
 
@@ -54,23 +54,23 @@ impl Default for Mailbox {
 }
 
 impl Mailbox {
-    /// The worker's histograms exist: makes the buffer for their copies.
+    /// Allocates the buffer for copies, once all of the worker's histograms exist.
     pub(crate) fn open(&self, parts: Vec<Part>) {
         let words = parts.iter().map(|part| part.words + 1).sum();
         if self.parts.set(parts).is_ok() {
             let is_put = self.empty.push(vec![0; words].into_boxed_slice()).is_ok();
-            debug_assert!(is_put, "the place is there for the one buffer");
+            debug_assert!(is_put, "the queue has room for the one buffer");
         }
     }
 
-    /// Whether somebody waits for a copy.
+    /// Whether a copy has been requested.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
-        // Acquire: the buffer was put back before this was said.
+        // Acquire: pairs with the request, which follows the return of the buffer.
         self.asked.load(Ordering::Acquire)
     }
 
-    /// The buffer to copy to.
+    /// Takes the buffer to copy into.
     pub(crate) fn begin(&self) -> Option<Box<[u64]>> {
         let words = self.empty.pop();
         if words.is_none() {
@@ -79,14 +79,14 @@ impl Mailbox {
         words
     }
 
-    /// The copy is complete.
+    /// Hands over a complete copy.
     pub(crate) fn answer(&self, at: u64, epoch: u64, words: Box<[u64]>) {
         self.asked.store(false, Ordering::Relaxed);
         let is_put = self.full.push(Copied { at, epoch, words }).is_ok();
-        debug_assert!(is_put, "there is one buffer");
+        debug_assert!(is_put, "there is only one buffer");
     }
 
-    /// The worker ends.
+    /// Marks the worker as ended.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }

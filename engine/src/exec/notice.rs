@@ -1,5 +1,5 @@
-//! What workers notice and tell: small values in a queue of fixed size. Names, words and the wall clock's time are added by who reads
-//! (`run::events`).
+//! Events from the workers: small values in a bounded queue. The reader (`run::events`) adds names, text and wall-clock
+//! time.
 
 use crate::base::policy::OnError;
 use crate::edge::Reason;
@@ -8,12 +8,12 @@ use crate::host::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::host::wait::Bell;
 use crossbeam_queue::ArrayQueue;
 
-/// Events that wait to be read; more are counted only.
+/// Capacity of the event queue; events beyond it are only counted.
 const QUEUE: usize = 1024;
-/// Bytes kept of what a failed call said.
+/// Bytes kept of a failed call's error text.
 const TEXT: usize = 256;
 
-/// What happened, as whoever noticed it knows it: nodes and edges by their indices.
+/// An event as recorded where it happened: nodes and edges by index.
 #[derive(Clone, Debug)]
 pub(crate) enum Noticed {
     Failed { node: usize, call: &'static str, number: u64, text: Box<str>, panicked: bool, then: OnError },
@@ -29,22 +29,22 @@ pub(crate) enum Noticed {
     Refused { text: Box<str> },
 }
 
-/// As much of a text as an event carries.
+/// Truncates a text to the length an event carries.
 pub(crate) fn shortened(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(TEXT)].into()
 }
 
-/// The queue between those who notice and those who read.
+/// The queue between the threads that record events and the one that reads them.
 pub(crate) struct EventQueue {
     queue: ArrayQueue<(Time, Noticed)>,
     lost: AtomicU64,
-    /// Rung for whoever waits for an event.
+    /// Rung when an event arrives or the run ends.
     pub(crate) bell: Bell,
-    /// The run has ended and nothing more will come.
+    /// The run has ended; no more events will come.
     over: AtomicBool,
 }
 
-/// Bytes of the queue, for the plan's sum.
+/// Size of the queue in bytes, for the plan's memory total.
 pub(crate) fn queue_bytes() -> usize {
     QUEUE * (size_of::<(Time, Noticed)>() + size_of::<usize>())
 }
@@ -59,7 +59,7 @@ impl EventQueue {
         }
     }
 
-    /// Puts in what is only made where there is a place for it.
+    /// Pushes an event. `noticed` is called only if the queue has room.
     #[cold]
     pub(crate) fn push(&self, time: Time, noticed: impl FnOnce() -> Noticed) {
         if self.queue.is_full() || self.queue.push((time, noticed())).is_err() {
@@ -68,22 +68,22 @@ impl EventQueue {
         self.bell.ring();
     }
 
-    /// The oldest that waits.
+    /// The oldest queued event.
     pub(crate) fn pop(&self) -> Option<(Time, Noticed)> {
         self.queue.pop()
     }
 
-    /// How many found no place since this was last asked.
+    /// Events dropped because the queue was full, since the last call.
     pub(crate) fn take_lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Whether the run has ended, so that nothing more will come.
+    /// Whether the run has ended; no more events will come.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
-    /// The run has ended.
+    /// Marks the end of the run.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.bell.ring();

@@ -1,4 +1,4 @@
-//! A node between plan and stage: what it is, and what its stage is made of.
+//! A node between planning and running: the plan of a stage, and the parts it is built from.
 
 use crate::base::document::Tree;
 use crate::base::policy::NodePolicy;
@@ -13,43 +13,43 @@ use crate::node::planning::Building;
 use crate::node::port::PortParts;
 use crate::node::ports::Ports;
 
-/// What a node's stage is told: what the graph file asks of the node, and what planning has found around it. Made by the planner,
+/// The plan of a node's stage: the node's policy from the graph file, and what planning derived. Built by the planner,
 /// moved whole to the node's thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StagePlan {
     pub(crate) policy: NodePolicy,
-    /// The node's config, where it may be built again.
+    /// The node's config, if it may be rebuilt.
     pub(crate) config: Option<Tree>,
-    /// What of several inputs is taken together, by the inputs' positions.
+    /// How messages of several inputs are joined, by input position.
     pub(crate) rule: JoinRule,
-    /// Its number among the sources, if it is one.
+    /// Its source number, if it is a source.
     pub(crate) source: u16,
-    /// The sources behind what it takes whose origins are told, and whether their messages may have been in others before.
+    /// The sources upstream whose origins are tracked, and whether their messages may have been used in earlier calls.
     pub(crate) sources: Vec<(u16, bool)>,
-    /// Whether the origins of what it takes are followed.
+    /// Whether the origins of its input messages are tracked.
     pub(crate) traced: bool,
-    /// Whether what it takes together may have begun at different times.
+    /// Whether the messages of one call may have originated at different times.
     pub(crate) joins: bool,
-    /// Whether an edge fails the node where it has no room.
+    /// Whether a full edge fails the node.
     pub(crate) refuses: bool,
-    /// The largest buffer of an input.
+    /// The largest input buffer, in messages.
     pub(crate) buffer: usize,
-    /// By source: the shortest deadline of the paths through here, ns; where the worker's schedule asks.
+    /// By source: the shortest deadline of the paths through this node, ns; set only if the worker's schedule uses it.
     pub(crate) urgency: BySource<u64>,
-    /// What its messages must keep.
+    /// The deadlines and ages its messages must keep.
     pub(crate) rules: Rules,
 }
 
-/// What a planned node's stage is made of, on its thread.
+/// The parts of a planned node's stage, on its thread.
 pub(crate) struct StageParts {
     pub(crate) common: Common,
     pub(crate) intake: IntakeParts,
     pub(crate) outputs: Vec<PortParts>,
-    /// Numbers of the sources whose messages get here, and whether they may have been in others before.
+    /// Numbers of the sources whose messages reach this node, and whether they may have been used in earlier calls.
     pub(crate) sources: Vec<(u16, bool)>,
-    /// What its messages begin with, if it is a source.
+    /// Initial header values of its messages, if it is a source.
     pub(crate) begin: Begin,
-    /// What it takes to build the node once more, where it may be.
+    /// What is needed to rebuild the node, if it may be rebuilt.
     pub(crate) blueprint: Option<Blueprint>,
 }
 
@@ -69,11 +69,11 @@ pub(crate) trait PlannedNode: Send {
     fn batch(&self) -> usize {
         1
     }
-    /// Messages that may be in the hands of the program around the graph, or on their way there.
+    /// Messages that the embedding program may hold, or that are on their way to it.
     fn outside(&self) -> usize {
         0
     }
-    /// Makes the handle of a node that is the program's end of the graph.
+    /// Creates the handle of a node through which the program takes part in the graph.
     fn attach(&mut self, with: EndpointParts) -> Option<NewHandle> {
         let _ = with;
         None

@@ -7,19 +7,19 @@ use crate::exec::worker::{Cx, Idler};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A stage that has had no turn for so long is due one, ns: less than half of the 50 ms in which every stage shall have its turn,
-/// because those that are overdue share the core with those that are urgent.
+/// A stage without a turn for this long is overdue, ns. Less than half of the 50 ms within which every stage must have
+/// its turn, because overdue stages alternate with urgent ones.
 const FAIR_NS: u64 = 20_000_000;
-/// Turns chosen one by one between two looks at everything else the worker has to do.
+/// Turns chosen individually before the worker does its other duties.
 const CHOICES: usize = 64;
-/// Turns that a stage may have one after the other.
+/// Most consecutive turns of one stage.
 const AGAIN: usize = 16;
 
 /// The stages of a worker.
 pub(crate) struct Scheduler {
     members: Vec<Member>,
     schedule: Schedule,
-    /// Who was the most urgent last.
+    /// The stage chosen last by deadline.
     last: usize,
 }
 
@@ -27,9 +27,9 @@ struct Member {
     stage: Box<dyn Stage>,
     node: usize,
     is_done: bool,
-    /// Had nothing to do since something moved.
+    /// Found no work since a message last moved.
     is_quiet: bool,
-    /// When it had its last turn, ns; kept by the schedules that ask.
+    /// When its last turn began, ns; maintained only for schedules that use it.
     turned_at: u64,
 }
 
@@ -59,7 +59,7 @@ impl Scheduler {
         self.guard(cx, |scheduler, cx| scheduler.members[at].stage.turn(cx))
     }
 
-    /// Turns stages as the schedule says, all of them where none was found to have work.
+    /// Turns stages in the order of the schedule; all of them if none was found to have work.
     pub(crate) fn pass(&mut self, cx: &mut Cx) -> Turn {
         self.guard(cx, |scheduler, cx| match scheduler.schedule {
             Schedule::RoundRobin => scheduler.pass_in_turn(cx),
@@ -68,8 +68,9 @@ impl Scheduler {
         })
     }
 
-    /// Runs turns: a panic that comes out of a node's call becomes that node's failure. A stage guards the calls of a burst
-    /// itself; those of one message are guarded here, together, because a guard each would cost as much as the call.
+    /// Runs turns: a panic in a node's call becomes that node's failure. A stage guards the calls of a burst itself.
+    /// Single-message calls are guarded here, once for the whole pass, because a guard for each would cost as much as
+    /// the call.
     #[inline(always)]
     fn guard(&mut self, cx: &mut Cx, turns: impl FnOnce(&mut Scheduler, &mut Cx) -> Turn) -> Turn {
         match catch_unwind(AssertUnwindSafe(|| turns(self, cx))) {
@@ -79,7 +80,7 @@ impl Scheduler {
     }
 
     /// # Panics
-    /// Goes on with a panic that was no node's.
+    /// Resumes a panic that did not come from a node.
     #[cold]
     #[inline(never)]
     fn take_panic(&mut self, cx: &mut Cx, panic: Box<dyn Any + Send>) -> Turn {
@@ -91,15 +92,15 @@ impl Scheduler {
 
     /// Turns every stage once.
     fn pass_in_turn(&mut self, cx: &mut Cx) -> Turn {
-        let mut found = Found::default();
+        let mut outcome = PassOutcome::default();
         for member in &mut self.members {
-            found.add(member.turn(cx));
+            outcome.add(member.turn(cx));
         }
-        found.turn()
+        outcome.turn()
     }
 
-    /// Earliest deadline first; what no deadline tells apart takes turns. Between two of these, a stage that has had no turn for
-    /// long gets one, whatever is due.
+    /// Earliest deadline first, round robin among equals. After each such turn, an overdue stage gets one regardless of
+    /// deadlines.
     #[inline(never)]
     fn pass_by_deadline(&mut self, cx: &mut Cx) -> Turn {
         let (mut worked, mut was_overdue) = (false, false);
@@ -112,7 +113,7 @@ impl Scheduler {
             self.members[at].turned_at = now;
             if self.members[at].turn(cx) == Turn::Worked {
                 worked = true;
-                // Something moved: whoever had nothing to do may have now.
+                // A message moved: stages without work may have some now.
                 self.members.iter_mut().for_each(|member| member.is_quiet = false);
             } else {
                 self.members[at].is_quiet = true;
@@ -121,7 +122,7 @@ impl Scheduler {
         if worked {
             return Turn::Worked;
         }
-        // Everybody's turn: also theirs who wait for a time, for an end, or for room.
+        // Every stage gets a turn: also those waiting for a timer, for the end of a stream, or for room.
         let turn = self.pass_in_turn(cx);
         let now = cx.mark();
         self.members.iter_mut().for_each(|member| member.turned_at = now);
@@ -155,19 +156,19 @@ impl Scheduler {
 
     #[inline(never)]
     fn pass_for_throughput(&mut self, cx: &mut Cx) -> Turn {
-        let mut found = Found::default();
+        let mut outcome = PassOutcome::default();
         let begin = cx.mark();
         self.members.iter_mut().for_each(|member| member.is_quiet = false);
         for may_be_pressed in [false, true] {
             for member in &mut self.members {
-                // Those whose outputs are under pressure wait until the others have had their turn.
+                // Stages whose outputs are under backpressure wait until the others have had their turn.
                 if member.is_quiet || (!may_be_pressed && !member.is_done && member.stage.standing(cx).pressed) {
                     continue;
                 }
                 member.is_quiet = true;
                 for _ in 0..AGAIN {
                     let turn = member.turn(cx);
-                    found.add(turn);
+                    outcome.add(turn);
                     if turn != Turn::Worked || member.is_done || cx.mark().saturating_sub(begin) >= FAIR_NS / 2 {
                         break;
                     }
@@ -178,11 +179,11 @@ impl Scheduler {
                 }
             }
         }
-        found.turn()
+        outcome.turn()
     }
 
     pub(crate) fn run(&mut self, cx: &mut Cx, idler: &mut Idler) {
-        // What is alone on its worker has no edge within it, and guards every call itself.
+        // A stage alone on its worker has no edge within it, and guards every call itself.
         if let [member] = &mut self.members[..] {
             member.stage.run(cx, idler);
             member.is_done = true;
@@ -197,7 +198,7 @@ impl Scheduler {
         }
     }
 
-    /// Applies the settings that were changed from outside.
+    /// Applies settings changed from outside.
     pub(crate) fn obey(&mut self, cx: &mut Cx) {
         while let Some(Command { node, name, value }) = cx.next_command() {
             if let Some(member) = self.members.iter_mut().find(|member| member.node == node) {
@@ -220,28 +221,28 @@ impl Member {
         let turn = self.stage.turn(cx);
         if turn == Turn::Done {
             self.is_done = true;
-            // Whoever waits for its end is to be turned again.
+            // Stages waiting for its end need another turn.
             return Turn::Worked;
         }
         turn
     }
 }
 
-/// What the turns of a pass came to.
-struct Found {
+/// The combined outcome of the turns of a pass.
+struct PassOutcome {
     worked: bool,
     pending: bool,
     all_done: bool,
     wake: u64,
 }
 
-impl Default for Found {
+impl Default for PassOutcome {
     fn default() -> Self {
-        Found { worked: false, pending: false, all_done: true, wake: u64::MAX }
+        PassOutcome { worked: false, pending: false, all_done: true, wake: u64::MAX }
     }
 }
 
-impl Found {
+impl PassOutcome {
     #[inline]
     fn add(&mut self, turn: Turn) {
         if turn == Turn::Worked { self.worked = true } else { self.add_idle(turn) }

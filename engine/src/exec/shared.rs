@@ -1,4 +1,4 @@
-//! What all workers of a run share: how far it has come, who failed, what they are told.
+//! State shared by all workers of a run: its progress, failures and settings.
 
 use crate::base::policy::OnError;
 use crate::base::unit::show_ns;
@@ -20,28 +20,28 @@ const RUN: u8 = 0;
 const STOPPING: u8 = 1;
 const ABORTED: u8 = 2;
 
-/// Failures kept word for word; more are counted only.
+/// Failures kept with their text; further ones are only counted.
 const FAILURES_KEPT: usize = 64;
-/// Settings waiting for one worker.
+/// Settings that may be queued for one worker.
 pub(crate) const COMMANDS: usize = 64;
 
-/// Where a worker is: the node it turns, or none while it waits.
+/// The node a worker is turning; none while it waits.
 #[derive(Debug, Default)]
 pub(crate) struct At(Padded<AtomicU64>);
 
 impl At {
-    /// A turn of a node begins.
+    /// Marks a node as being turned.
     #[inline]
     pub(crate) fn enter(&self, node: usize) {
         self.0.store(node as u64 + 1, Ordering::Relaxed);
     }
 
-    /// No node is being turned.
+    /// Marks that no node is being turned.
     pub(crate) fn leave(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// The node that is being turned.
+    /// The node being turned.
     pub(crate) fn node(&self) -> Option<usize> {
         self.0.load(Ordering::Relaxed).checked_sub(1).map(|node| node as usize)
     }
@@ -64,55 +64,55 @@ pub(crate) struct Command {
     pub(crate) value: f64,
 }
 
-/// A node that could not be built, and why.
+/// A node that failed to build, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BuildError {
     pub(crate) node: usize,
     pub(crate) text: String,
 }
 
-/// Why a run did not begin.
+/// Why a run did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StartError {
-    /// A node could not be built, or not in time.
+    /// A node failed to build, or not within `run.start`.
     Build(BuildError),
-    /// What the system refused.
+    /// The system refused a required setting.
     Refused(String),
 }
 
-/// What all workers of a run share.
+/// State shared by all workers of a run.
 pub(crate) struct RunShared {
     state: AtomicU8,
-    /// When the stop was asked for, ns of the process's clock; 0 before.
+    /// When the stop was requested, ns of the process clock; 0 before.
     stop_at: AtomicU64,
     bells: Vec<Arc<Bell>>,
-    /// The CPUs of the run.
+    /// The CPUs the run uses.
     cpus: Vec<usize>,
-    /// How long a call may take before somebody says so, ns, and the nodes' names.
+    /// Time limit of a call before it is reported, ns, and the nodes' names.
     watchdog: u64,
     names: Vec<String>,
-    /// Where each worker is.
+    /// The node each worker is turning.
     pub(crate) at: Vec<Arc<At>>,
     started: Gate,
     pub(crate) failures: Mutex<Failures>,
     pub(crate) commands: Vec<ArrayQueue<Command>>,
     pub(crate) notes: Mutex<Vec<String>>,
     pub(crate) events: EventQueue,
-    /// Where each worker leaves copies of its histograms.
+    /// The workers' histogram mailboxes.
     pub(crate) mailboxes: Vec<Arc<Mailbox>>,
-    /// Nodes of which it has been said that their turn takes too long, and that it lasts.
+    /// Nodes whose overlong turn has been reported while it still runs.
     named: Vec<AtomicBool>,
-    /// How the backends stand, by node.
+    /// The backends' status, by node.
     backends: Mutex<BTreeMap<usize, BackendStatus>>,
     begun: OnceLock<Begun>,
 }
 
-/// How a run has begun.
+/// State set when a run begins.
 struct Begun {
     clock: Clock,
-    /// The thread that turns the graph itself, where there are no workers.
+    /// The thread that drives the graph, if it has no workers.
     turned_by: Option<ThreadId>,
-    /// Bells of the program's handles: who waits to send is to know of a stop.
+    /// Bells of the program's handles: a blocked sender must learn of a stop.
     handles: Vec<Arc<Bell>>,
 }
 
@@ -136,7 +136,7 @@ struct GateState {
     go: Option<bool>,
 }
 
-/// A lock that a panicking holder left behind still guards plain data.
+/// Locks a mutex, poisoned or not: the data is plain, so a panicking holder leaves it usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -169,18 +169,18 @@ impl RunShared {
         }
     }
 
-    /// The run begins by a clock; on this very thread, where it has no workers.
+    /// Starts the run with its clock; on the calling thread if `here`, without workers.
     pub(crate) fn begin_by(&self, clock: Clock, here: bool, handles: Vec<Arc<Bell>>) {
         let turned_by = here.then(|| std::thread::current().id());
         let _ = self.begun.set(Begun { clock, turned_by, handles });
     }
 
-    /// A backend has something new to say; not for every call.
+    /// Updates a backend's status; not called per call of the model.
     pub(crate) fn backend(&self, node: usize, say: impl FnOnce(&mut BackendStatus)) {
         say(lock(&self.backends).entry(node).or_default());
     }
 
-    /// How a node's backend stands, `calls` having been made of it.
+    /// The status of a node's backend, with `calls` as the number of its calls.
     pub(crate) fn backend_status(&self, node: usize, calls: u64) -> Option<BackendStatus> {
         lock(&self.backends).get(&node).map(|status| BackendStatus { calls, ..status.clone() })
     }
@@ -190,7 +190,7 @@ impl RunShared {
         self.begun.get().map(|begun| &begun.clock)
     }
 
-    /// Whether the calling thread is the one that turns the graph.
+    /// Whether the calling thread is the one that drives the graph.
     pub(crate) fn is_turned_here(&self) -> bool {
         self.begun.get().is_some_and(|begun| begun.turned_by == Some(std::thread::current().id()))
     }
@@ -209,48 +209,48 @@ impl RunShared {
         self.bells[worker].clone()
     }
 
-    /// How long a call may take before somebody says so, ns.
+    /// How long a call may take before it is reported, ns.
     pub(crate) fn watchdog(&self) -> u64 {
         self.watchdog
     }
 
-    /// A call of a node, which its worker does not wait for, takes longer than that.
+    /// Reports an asynchronous call that has exceeded the watchdog's limit.
     #[cold]
     pub(crate) fn overdue(&self, node: usize) {
         let (name, limit) = (self.name(node), show_ns(self.watchdog));
         self.note(format!("a call of `{name}` has been on its way for more than {limit}"));
-        self.name_now(node);
+        self.mark_reported(node);
         self.notice(|| Noticed::Overdue { node });
     }
 
-    /// A turn of a node takes longer than that, and lasts.
+    /// Reports a turn that has exceeded the watchdog's limit and still runs.
     #[cold]
     pub(crate) fn hangs(&self, node: usize) {
         let (name, limit) = (self.name(node), show_ns(self.watchdog));
         self.note(format!("`{name}` has been in one turn for more than {limit}"));
-        self.name_now(node);
+        self.mark_reported(node);
         self.notice(|| Noticed::Hangs { node });
     }
 
-    /// A turn or call of a node took longer than that, and has ended.
+    /// Reports the end of a turn or call that exceeded the watchdog's limit.
     #[cold]
     #[inline(never)]
     pub(crate) fn returned(&self, node: usize, took: u64) {
         if !self.take_named(node) {
-            // Nobody looked while it lasted.
+            // The watchdog did not look while the turn ran.
             let (name, took) = (self.name(node), show_ns(took));
             self.note(format!("`{name}` has been in one turn for {took}"));
         }
         self.notice(|| Noticed::Returned { node, took });
     }
 
-    fn name_now(&self, node: usize) {
+    fn mark_reported(&self, node: usize) {
         if let Some(named) = self.named.get(node) {
             named.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether it has been said of a node that its turn lasts; from now on it has not.
+    /// Whether a node's overlong turn has been reported; clears the mark.
     pub(crate) fn take_named(&self, node: usize) -> bool {
         self.named.get(node).is_some_and(|named| named.swap(false, Ordering::Relaxed))
     }
@@ -260,21 +260,21 @@ impl RunShared {
         self.names.get(node).map_or("?", String::as_str)
     }
 
-    /// Tells whoever reads events that something has happened. What is told is made only where it will be.
+    /// Queues an event. `noticed` is called only if the queue has room.
     #[cold]
     pub(crate) fn notice(&self, noticed: impl FnOnce() -> Noticed) {
         let now = self.clock().map(Clock::now).unwrap_or_default();
         self.events.push(now, noticed);
     }
 
-    /// Something that was asked for is refused, and the run goes on.
+    /// Reports that a request was refused; the run goes on.
     #[cold]
     pub(crate) fn refuse(&self, text: String) {
         self.notice(|| Noticed::Refused { text: text.as_str().into() });
         self.note(text);
     }
 
-    /// What a session on a worker's thread may use of the engine.
+    /// The services for a backend session on a worker's thread.
     pub(crate) fn helpers(&self, worker: usize) -> Helpers {
         Helpers { bell: self.bell(worker), cpus: self.cpus.clone() }
     }
@@ -288,7 +288,7 @@ impl RunShared {
         self.bells.iter().chain(handles).for_each(|bell| bell.ring());
     }
 
-    /// Sources end; what is on its way is still done.
+    /// Ends the sources; messages in flight are still processed.
     pub(crate) fn stop(&self) {
         let now = Clock::Monotonic.now().0;
         // The first request counts for the deadline.
@@ -297,7 +297,7 @@ impl RunShared {
         self.ring_all();
     }
 
-    /// Everything ends at the end of its turn.
+    /// Ends every stage after its current turn.
     pub(crate) fn abort(&self) {
         let now = Clock::Monotonic.now().0;
         let _ = self.stop_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
@@ -305,7 +305,7 @@ impl RunShared {
         self.ring_all();
     }
 
-    /// How long ago a stop was asked for.
+    /// Time since the stop was requested.
     pub(crate) fn stopping_for(&self) -> Option<Duration> {
         match self.stop_at.load(Ordering::Relaxed) {
             0 => None,
@@ -337,14 +337,14 @@ impl RunShared {
         }
     }
 
-    /// What a node has to say of itself.
+    /// Records a node's note about itself.
     #[cold]
     pub(crate) fn note_of(&self, node: usize, note: &str) {
         let name = self.names.get(node).map_or("?", String::as_str);
         self.note(format!("`{name}`: {note}"));
     }
 
-    /// A worker has built its nodes, or not; waits for all others and says whether the run begins.
+    /// Reports that a worker has built its nodes or failed to. Waits for all others and returns whether the run starts.
     pub(crate) fn built(&self, worker: usize, pinned: Pinned, error: Option<BuildError>) -> bool {
         let mut state = lock(&self.started.state);
         state.built += 1;
@@ -359,8 +359,8 @@ impl RunShared {
         }
     }
 
-    /// Waits for every worker and lets them begin, unless one could not build its nodes, or not in time, or `refuse` says no. Says
-    /// when: no message is older.
+    /// Waits for every worker and starts them, unless a node failed to build, not all did within `within`, or `refuse`
+    /// returns a reason. Returns how the workers are pinned and the start time, which precedes every message.
     pub(crate) fn begin(
         &self,
         workers: usize,
@@ -373,7 +373,7 @@ impl RunShared {
         if let Some(worker) = (0..workers).find(|worker| state.pinned[*worker].is_none()) {
             state.go = Some(false);
             self.started.changed.notify_all();
-            // What failed says more than who waits.
+            // A build error explains more than a timeout.
             if let Some(error) = state.errors.first().cloned() {
                 return Err(StartError::Build(error));
             }
@@ -393,7 +393,7 @@ impl RunShared {
         }
     }
 
-    /// Tells workers that will never all come that the run does not begin.
+    /// Releases waiting workers without starting the run.
     pub(crate) fn call_off(&self) {
         lock(&self.started.state).go = Some(false);
         self.started.changed.notify_all();
@@ -414,7 +414,7 @@ mod loom_tests {
     use super::*;
     use crate::host::sync::thread;
 
-    /// A worker that is about to sleep when the run is told to stop always finds out.
+    /// A worker about to sleep always notices a stop request.
     #[test]
     fn loom_a_stop_wakes_every_sleeper() {
         loom::model(|| {

@@ -1,8 +1,8 @@
 //! Stages: a node with its inputs, outputs, counters and loop body.
 //!
-//! [`Stage`] is the one erased trait. A worker turns its stages one after the other; a stage alone on its core is left
-//! to its own [`Stage::run`], which the compiler makes once for every concrete stage, so that no call inside it is
-//! indirect. A turn is one bounded piece of work: at most [`BURST`](crate::edge::BURST) messages, or as many as take about 20 µs.
+//! [`Stage`] is the only type-erased trait. A worker turns its stages in order. A stage alone on its core runs its own
+//! [`Stage::run`], which is monomorphized per concrete stage, so no call inside it is indirect. A turn is one bounded
+//! piece of work: at most [`BURST`](crate::edge::BURST) messages, or as many as fit in about 20 µs.
 
 mod common;
 mod deadline_filter;
@@ -22,7 +22,7 @@ use deadline_filter::count_misses;
 pub(crate) use deadline_filter::{BySource, Judged, Peak, Rules, filter_burst};
 use fault::Fault;
 pub(crate) use liveness::Liveness;
-pub(crate) use restart::{Again, Blueprint};
+pub(crate) use restart::{Blueprint, Rebuild};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
@@ -37,60 +37,60 @@ use crate::node::intake::{Intake, Left, skew_of};
 use crate::node::port::PortSet;
 use std::any::Any;
 
-/// A turn should not take longer than this, ns.
+/// Target duration of a turn, ns.
 const TURN_NS: u64 = 20_000;
-/// Calls above this, ns, are stamped and published singly.
+/// Calls slower than this, ns, are timed and published one at a time.
 const SLOW_NS: u64 = 1_000;
-/// A stage that nothing recorded passes through is timed once in so many turns, to know how long its calls take.
+/// A stage without recorded messages times one in this many turns, to estimate how long its calls take.
 const PROBE: u32 = 32;
-/// As [`PROBE`], in so many calls of one message: two readings of the clock are most of what such a call costs.
+/// As [`PROBE`], for calls with a single message: two clock reads are most of the cost of such a call.
 const PROBE_ALONE: u64 = 256;
 
-/// What a turn came to.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Something moved.
+    /// Messages moved.
     Worked,
     /// Nothing to do before this time.
     Idle(u64),
     /// There is work but no room for its results.
     Blocked,
-    /// Work was submitted to a device and is not finished.
+    /// Work submitted to a device has not finished.
     Pending,
     /// The stage has ended.
     Done,
 }
 
-/// What a node did; one writer, the report reads.
+/// Counters of a node; single writer, read by the report.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Calls that were given something, or that a source was asked for.
+    /// Calls made with messages, or of a source.
     pub(crate) taken: Counter,
     pub(crate) done: Counter,
     pub(crate) failed: Counter,
-    /// Calls begun and not ended: 1 while a call runs, plus what a batch holds.
+    /// Calls begun and not finished: 1 while a call runs, plus the messages a batch holds.
     pub(crate) held: Counter,
     pub(crate) turns: Counter,
     pub(crate) pool_empty: Counter,
     /// Calls that took longer than the node's budget.
     pub(crate) over_budget: Counter,
-    /// How often an input was silent for longer than it may be.
+    /// How often an input was silent for longer than allowed.
     pub(crate) gaps: Counter,
-    /// How often the node was built again.
+    /// How often the node was rebuilt.
     pub(crate) restarts: Counter,
-    /// How long a message needs from its arrival here to the end of the slowest sink behind, ns, as most of the last did; 0
-    /// before that is known, and where nobody asks.
-    pub(crate) rest: Counter,
-    /// Calls that were really made of a batching backend, and the messages in them.
+    /// 95th percentile of the time from a message's arrival here to the end of the slowest sink downstream, ns; 0 until
+    /// known, and where no stage needs it.
+    pub(crate) remaining: Counter,
+    /// Calls made to a batching backend.
     pub(crate) batches: Counter,
 }
 
-/// A node at work.
+/// A node with everything it needs to run.
 pub(crate) trait Stage {
     /// One bounded piece of work.
     fn turn(&mut self, cx: &mut Cx) -> Turn;
 
-    /// Turns until the stage has ended or the run is aborted; for a stage alone on its worker.
+    /// Turns until the stage ends or the run is aborted; for a stage alone on its worker.
     fn run(&mut self, cx: &mut Cx, idler: &mut Idler) {
         while !cx.is_aborted() {
             let turn = self.turn(cx);
@@ -103,56 +103,56 @@ pub(crate) trait Stage {
         }
     }
 
-    /// A panic came out of a turn. Where it was the node's own, in a call of one message that nothing guards, it is the node's
-    /// failure and goes no further.
+    /// Handles a panic that escaped a turn. Returns true if it came from the node, in an unguarded single-message call;
+    /// it is then recorded as the node's failure.
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let _ = (panic, cx);
         false
     }
 
-    /// What a schedule asks before it decides.
+    /// The state that a schedule decides by.
     fn standing(&mut self, cx: &mut Cx) -> Standing;
 
-    /// Drops the node and says what is left.
+    /// Drops the node and returns its metrics and the messages left in its inputs.
     fn end(self: Box<Self>, cx: &mut Cx) -> Ended;
 
-    /// Changes a setting of the node, or notes what it says against the value.
+    /// Changes a setting of the node; if the node refuses the value, notes the reason.
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx);
 }
 
-/// What a schedule asks of a stage.
+/// The state of a stage that a schedule decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Whether a turn would find something to work on.
+    /// Whether a turn would find work.
     pub(crate) ready: bool,
-    /// When what comes of it is due; never, where nobody waits for it.
+    /// When the result of that work is due; `u64::MAX` where it has no deadline.
     pub(crate) due: u64,
     /// Whether an output is at its soft mark, or full.
     pub(crate) pressed: bool,
 }
 
 impl Standing {
-    /// Of a stage that has nothing to work on.
+    /// A stage without work.
     pub(crate) const IDLE: Standing = Standing { ready: false, due: u64::MAX, pressed: false };
-    /// Of a stage that is soon done with what is no node's work, while others wait for it.
-    pub(crate) const AT_ONCE: Standing = Standing { ready: true, due: 0, pressed: false };
+    /// A stage with a short piece of engine work that other stages wait for.
+    pub(crate) const URGENT: Standing = Standing { ready: true, due: 0, pressed: false };
 }
 
-/// What a stage leaves behind.
+/// The remains of a stage that has ended.
 pub(crate) struct Ended {
     pub(crate) node: usize,
     pub(crate) metrics: Metrics,
     pub(crate) left: Vec<Left>,
 }
 
-/// Records how far apart the messages of a call began, where it takes several together.
+/// Records how far apart in time the messages of a joined call originated.
 pub(crate) fn note_skew<I: Intake>(skew: Option<Hist>, taken: &I::Taken, weight: u32, cx: &mut Cx) {
     if let Some(skew) = skew {
         cx.record(skew, skew_of::<I>(taken), 1, weight);
     }
 }
 
-/// Tells a node to forget what it saw. `Err` where it panicked.
+/// Resets a node. `Err` if it panicked.
 #[cold]
 fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, cx: &mut Cx) -> Result<(), Trouble> {
     let outcome = guarded("reset", || {
@@ -165,7 +165,7 @@ fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, cx: &mut C
     outcome
 }
 
-/// Changes a setting of a node. What it says against the value is noted; `Err` where it panicked.
+/// Changes a setting of a node. A refusal is noted; `Err` if the node panicked.
 #[cold]
 fn set_node<N: Node>(node: &mut Option<N>, name: &str, value: f64, cx: &mut Cx) -> Result<(), Trouble> {
     let said = guarded("set", || Ok(node.as_mut().and_then(|node| node.set(name, value).err())))?;
@@ -176,12 +176,12 @@ fn set_node<N: Node>(node: &mut Option<N>, name: &str, value: f64, cx: &mut Cx) 
     Ok(())
 }
 
-/// Notes what a node says against a setting.
+/// Notes that a node refused a setting.
 pub(crate) fn refuse(name: &str, value: f64, error: &NodeError, cx: &Cx) {
     cx.shared.refuse(format!("set {name} = {value}: {error}"));
 }
 
-/// Drops a node; a panic in its `Drop` is reported and goes no further.
+/// Drops a node; a panic in its `Drop` is reported and contained.
 fn drop_node<N: Node>(node: &mut Option<N>, common: &mut Common, cx: &Cx) {
     if let Some(node) = node {
         let mut metrics = metrics_of(node, common, cx);
@@ -218,16 +218,16 @@ fn is_pressed(ports: &mut impl PortSet) -> bool {
     pressed
 }
 
-/// Builds a node again, if it is time. `Err` when that failed.
+/// Rebuilds a node, if it is due. `Err` if that failed.
 #[cold]
 fn build_again<N>(
     node: &mut Option<N>,
-    again: &mut Option<Again<N>>,
+    again: &mut Option<Rebuild<N>>,
     due: u64,
     common: &mut Common,
     cx: &mut Cx,
 ) -> Result<Turn, Trouble> {
-    // Who asks the graph to stop does not wait for a rest to end.
+    // A stop request does not wait for the backoff to elapse.
     if cx.read() < due && !cx.is_stopping() {
         return Ok(Turn::Idle(due));
     }
@@ -237,21 +237,21 @@ fn build_again<N>(
         *node = Some(guarded("build", again)?);
     }
     cx.stale();
-    common.rise();
+    common.rebuilt();
     Ok(Turn::Worked)
 }
 
-/// Blocked, or merely letting a ring come free a little more.
+/// The turn of a stage without room: blocked, or waiting briefly for a ring to drain further.
 pub(crate) fn blocked(ports: &mut impl PortSet, counts: &Counts) -> Turn {
     let (mut settling, mut empty) = (false, false);
     ports.each(&mut |port| {
-        // Whoever says for the first time that it waits looks once more, or it would miss what came free meanwhile.
+        // A stage that has just registered as waiting checks once more, or it would miss room freed in between.
         settling |= port.is_settling() | port.ask();
         empty |= port.pool_is_empty();
     });
     if empty {
         counts.pool_empty.add(1);
     }
-    // At once: the 20 µs of a settling ring are shorter than any sleep.
+    // Immediately: the 20 µs of a settling ring are shorter than any sleep.
     if settling { Turn::Idle(0) } else { Turn::Blocked }
 }

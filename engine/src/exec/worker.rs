@@ -1,9 +1,9 @@
 //! Workers: one thread per core, which turns its stages in topological order.
 //!
-//! The only module that starts threads. A worker builds its nodes on its own thread after pinning, waits behind the
-//! start barrier until every node of the graph is built, then passes over its stages again and again. When nothing
-//! moved it folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass. One
-//! whose nodes wait for descriptors sleeps until one of these is ready, too, and asks for them now and then while it does not.
+//! The only module that starts worker threads. A worker pins its thread, builds its nodes on it, waits at the start
+//! barrier until every node of the graph is built, then passes over its stages until they end. When nothing moved it
+//! folds its log, and waits as its [`Wait`] says; before it sleeps it arms its bell and makes one more pass. A worker
+//! whose nodes wait for file descriptors sleeps in the poller instead, and polls now and then while it is awake.
 
 use crate::base::policy::Schedule;
 use crate::base::policy::Telemetry;
@@ -24,11 +24,11 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a stage may use of its worker during a turn: the clock, the log, the run's state.
+/// The worker's services during a turn: the clock, the log, the run's state.
 pub(crate) struct Cx {
     watch: Watch,
     now: u64,
-    /// Whether `now` is the end of what just happened, so that it may serve as the start of what comes next.
+    /// Whether `now` is the end of the last step, so that it can serve as the start of the next.
     fresh: bool,
     meter: Meter,
     subjects: Vec<(Subject, Term, Hist)>,
@@ -37,21 +37,22 @@ pub(crate) struct Cx {
     frames: Option<u64>,
     /// When the warm-up ends; 0 when it has.
     warm_at: u64,
-    /// Node indices of the sources, by source number.
+    /// Node index of each source, by source number.
     sources: Arc<Vec<usize>>,
     worker: usize,
-    /// Which node is being turned, for whoever watches.
+    /// The node being turned, for the watchdog.
     at: Arc<At>,
-    /// What the nodes wait for in the kernel.
+    /// The file descriptors the nodes wait for.
     pub(crate) poller: Rc<Poller>,
-    /// Where copies of the histograms are left, the one that is being made, and how often they have begun anew.
+    /// Where histogram copies are handed over, the copy in progress, when it was requested, and how often the
+    /// histograms were cleared.
     mailbox: Arc<Mailbox>,
     copying: Option<Copying>,
     asked_at: u64,
     epoch: u64,
 }
 
-/// A copy of the histograms that is not complete after so long is finished at once, ns.
+/// A histogram copy still incomplete after this time is finished in one step, ns.
 const HAND_OVER_NS: u64 = 2_000_000;
 
 impl Cx {
@@ -85,7 +86,7 @@ impl Cx {
         }
     }
 
-    /// The end of the last step, if nothing untimed happened since; otherwise now.
+    /// Returns the end of the last step if nothing untimed happened since; otherwise reads the clock.
     #[inline]
     pub(crate) fn mark(&mut self) -> u64 {
         if self.fresh { self.now } else { self.read() }
@@ -99,31 +100,31 @@ impl Cx {
         self.now
     }
 
-    /// The last reading, however old.
+    /// Returns the last clock reading, however old.
     #[inline]
     pub(crate) fn latest(&self) -> u64 {
         self.now
     }
 
-    /// A turn of a node begins.
+    /// Marks a node as being turned.
     #[inline]
     pub(crate) fn enter(&self, node: usize) {
         self.at.enter(node);
     }
 
-    /// No node is being turned.
-    fn rest(&self) {
+    /// Marks that no node is being turned.
+    fn leave(&self) {
         self.at.leave();
     }
 
-    /// The warm-up begins, and ends after so long.
+    /// Starts the warm-up, which lasts `ns`.
     pub(crate) fn warm_up(&mut self, ns: u64) {
         if ns > 0 {
             self.warm_at = self.read() + ns;
         }
     }
 
-    /// Folds what was logged, and ends the warm-up when it is time.
+    /// Folds the log, and ends the warm-up when it is due.
     pub(crate) fn tidy(&mut self) {
         if !self.meter.is_quiet() {
             self.meter.fold();
@@ -140,19 +141,20 @@ impl Cx {
         self.stale();
     }
 
-    /// Asks for descriptors that are ready, without waiting, unless it has just done so. Whether one is.
+    /// Polls the descriptors without blocking, unless that was done less than `every` ns ago. Returns whether one is
+    /// ready.
     fn ask(&mut self, every: u64) -> bool {
         let now = self.watch.now();
         self.stale();
         self.poller.ask(now, every)
     }
 
-    /// Whether somebody waits for a copy of the histograms.
+    /// Whether a copy of the histograms has been requested.
     fn is_handing_over(&self) -> bool {
         self.mailbox.is_asked()
     }
 
-    /// Copies a piece of the histograms, and hands the copy over when it is complete.
+    /// Copies the next piece of the histograms, and hands the copy over when it is complete.
     #[cold]
     #[inline(never)]
     fn hand_over(&mut self) {
@@ -163,7 +165,7 @@ impl Cx {
         }
         let Some(copying) = &mut self.copying else { return };
         let mut is_complete = self.meter.copy_piece(copying);
-        // Where turns are long, folds are rare, and the rest is little beside a turn.
+        // With long turns, folds are rare, and finishing the copy costs little beside a turn.
         while !is_complete && now.saturating_sub(self.asked_at) > HAND_OVER_NS {
             is_complete = self.meter.copy_piece(copying);
         }
@@ -172,7 +174,7 @@ impl Cx {
         }
     }
 
-    /// Every histogram exists: makes room for their copies. Only while building.
+    /// Allocates the buffer for histogram copies; only while building, once all histograms exist.
     fn open_mailbox(&self) {
         let part = |(subject, term, hist): &(Subject, Term, Hist)| {
             let (digits, words) = self.meter.size(*hist);
@@ -181,27 +183,27 @@ impl Cx {
         self.mailbox.open(self.subjects.iter().map(part).collect());
     }
 
-    /// Something took time that nobody measured.
+    /// Marks that untimed work has happened since the last reading.
     #[inline]
     pub(crate) fn stale(&mut self) {
         self.fresh = false;
     }
 
-    /// A new histogram of a node; only while building.
+    /// Creates a histogram of a node; only while building.
     pub(crate) fn histogram(&mut self, node: usize, term: Term, digits: u8) -> Hist {
         let hist = self.meter.histogram(digits);
         self.subjects.push((Subject::Node(node), term, hist));
         hist
     }
 
-    /// A new histogram of a path; only while building. `source` is the source's number, not its node.
+    /// Creates a histogram of a path; only while building. `source` is the source's number, not its node.
     pub(crate) fn path_histogram(&mut self, source: usize, sink: usize, term: Term) -> Hist {
         let hist = self.meter.histogram(if term == Term::EndToEnd { 3 } else { 2 });
         self.subjects.push((Subject::Path(self.sources[source], sink), term, hist));
         hist
     }
 
-    /// Notes `n` messages of one value, each of which counts for `weight`, 1 or more.
+    /// Records `n` messages with the same value, each counting for `weight`, 1 or more.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
         if self.telemetry != Telemetry::Off {
@@ -209,7 +211,8 @@ impl Cx {
         }
     }
 
-    /// Records what a run waited for until `started`: partners, room, its turn. The sum of the recorded terms.
+    /// Records a run's waiting time until `started`, split into waiting for partners, for room, and in the queue.
+    /// Returns the sum of the recorded terms.
     #[inline]
     pub(crate) fn record_wait(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
         let (n, weight) = (run.n, run.weight);
@@ -232,7 +235,7 @@ impl Cx {
         hold + blocked + queue
     }
 
-    /// As [`Cx::record_wait`], of one message that waited for no partner.
+    /// As [`Cx::record_wait`], for one message that waited for no partner.
     #[inline]
     pub(crate) fn record_wait_alone(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
         if let (Some(hist), 0) = (common.queue, common.blocked_since()) {
@@ -240,17 +243,17 @@ impl Cx {
             self.record(hist, waited, 1, run.weight);
             return waited;
         }
-        // A copy: only here the run has to be in memory.
+        // A copy: only on this path does the run need to be in memory.
         let run = Run { ..*run };
         self.record_wait(common, &run, started)
     }
 
-    /// What a session on this thread may use of the engine.
+    /// The services for a backend session on this thread.
     pub(crate) fn helpers(&self) -> Helpers {
         self.shared.helpers(self.worker)
     }
 
-    /// How many sources the graph has.
+    /// The number of sources in the graph.
     pub(crate) fn source_count(&self) -> usize {
         self.sources.len()
     }
@@ -267,7 +270,7 @@ impl Cx {
         self.watch.clock()
     }
 
-    /// The next setting that was changed from outside.
+    /// The next setting changed from outside.
     #[inline]
     pub(crate) fn next_command(&self) -> Option<Command> {
         if self.shared.has_commands(self.worker) { self.shared.next_command(self.worker) } else { None }
@@ -284,32 +287,32 @@ impl Cx {
     }
 }
 
-/// A worker's idle half: learns how messages arrive, spins or sleeps.
+/// A worker's idle policy: learns how messages arrive, and decides whether to spin, yield or sleep.
 pub(crate) struct Idler {
     patience: Patience,
     bell: Arc<Bell>,
     armed: bool,
-    /// Passes since the last look around, and how many there are from one to the next.
+    /// Passes since the last housekeeping, and the number from one to the next.
     passes: u32,
-    look_every: u32,
-    /// Looks since the log was folded.
+    housekeep_every: u32,
+    /// Rounds of housekeeping since the log was folded.
     folds: u32,
 }
 
-/// Passes between two looks at whether the log is worth folding.
+/// Passes between two checks whether the log is worth folding.
 const FOLD_EVERY: u32 = 64;
-/// A busy worker asks for descriptors at most so often, ns: the call is the price of a few messages.
+/// A busy worker polls its descriptors at most this often, ns: the system call costs as much as a few messages.
 const ASK_BUSY_NS: u64 = 50_000;
-/// So does one that spins because something is expected soon, ns.
+/// A spinning worker polls its descriptors at most this often, ns.
 const ASK_IDLE_NS: u64 = 5_000;
 
 impl Idler {
     pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
         let patience = Patience::new(wait, may_spin);
-        Idler { patience, bell, armed: false, passes: 0, look_every: FOLD_EVERY, folds: 0 }
+        Idler { patience, bell, armed: false, passes: 0, housekeep_every: FOLD_EVERY, folds: 0 }
     }
 
-    /// What follows a turn, or a pass over all stages. False when the worker should end.
+    /// Waits as appropriate after a turn, or after a pass over all stages. False when the worker should end.
     #[inline]
     pub(crate) fn after(&mut self, cx: &mut Cx, turn: Turn) -> bool {
         if turn == Turn::Worked {
@@ -319,21 +322,21 @@ impl Idler {
             }
             self.patience.worked(|| cx.watch.now());
             self.passes += 1;
-            if self.passes >= self.look_every {
-                self.look_around(cx);
+            if self.passes >= self.housekeep_every {
+                self.housekeep(cx);
             }
             return true;
         }
         self.idle(cx, turn)
     }
 
-    /// What a busy worker must not forget: its log, and descriptors.
+    /// Housekeeping of a busy worker: its log and its descriptors.
     #[inline(never)]
-    fn look_around(&mut self, cx: &mut Cx) {
+    fn housekeep(&mut self, cx: &mut Cx) {
         self.passes = 0;
-        self.look_every = FOLD_EVERY;
+        self.housekeep_every = FOLD_EVERY;
         if cx.poller.is_used() {
-            self.look_every = 1;
+            self.housekeep_every = 1;
             cx.ask(ASK_BUSY_NS);
             self.folds += 1;
             if self.folds < FOLD_EVERY {
@@ -346,13 +349,13 @@ impl Idler {
 
     #[inline(never)]
     fn idle(&mut self, cx: &mut Cx, turn: Turn) -> bool {
-        cx.rest();
+        cx.leave();
         cx.tidy();
         if cx.is_aborted() {
             return false;
         }
         if cx.is_handing_over() {
-            // Between two pieces messages have their turn.
+            // Messages are processed between two pieces of the copy.
             return true;
         }
         let wake = match turn {
@@ -365,7 +368,7 @@ impl Idler {
             if waits_for_descriptors {
                 cx.ask(ASK_BUSY_NS);
             }
-            // A timer is due, or a ring is settling: look again at once, but let others on this core run.
+            // A timer is due, or a ring is settling: check again immediately, but let other threads on this core run.
             std::hint::spin_loop();
             if !self.patience.may_spin() {
                 std::thread::yield_now();
@@ -401,7 +404,7 @@ impl Idler {
 /// Builds one worker's stages on its thread.
 pub(crate) type BuildStages = Box<dyn FnOnce(&mut Cx) -> Result<Vec<Box<dyn Stage>>, BuildError> + Send>;
 
-/// What a worker needs to begin.
+/// Everything a worker needs to start.
 pub(crate) struct Plan {
     pub(crate) index: usize,
     pub(crate) name: String,
@@ -421,27 +424,27 @@ impl Plan {
                 return Err(BuildError { node: self.nodes.first().copied().unwrap_or(0), text: trouble.into_text() });
             }
         };
-        cx.rest();
+        cx.leave();
         cx.open_mailbox();
         Ok(Scheduler::new(stages, &self.nodes, self.schedule))
     }
 }
 
-/// What a worker hands back.
+/// The result of a worker.
 pub(crate) struct Outcome {
     pub(crate) worker: usize,
     pub(crate) histograms: Vec<(Subject, Term, Recorded)>,
     pub(crate) ended: Vec<Ended>,
-    /// A panic outside any node: a bug of the engine.
+    /// A panic outside any node: an engine bug.
     pub(crate) bug: Option<String>,
 }
 
 impl Outcome {
-    /// Ends a worker's nodes and gathers what they leave.
+    /// Ends a worker's nodes and collects their results.
     pub(crate) fn of(worker: usize, scheduler: Scheduler, mut cx: Cx, bug: Option<String>) -> Self {
         let ended = scheduler.end(&mut cx);
         cx.mailbox.close();
-        cx.rest();
+        cx.leave();
         let subjects = std::mem::take(&mut cx.subjects);
         let histograms =
             subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.take(hist))).collect();
@@ -449,7 +452,7 @@ impl Outcome {
     }
 }
 
-/// Everything of a worker's life that needs its thread.
+/// The body of a worker's thread.
 pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
     let shared = cx.shared.clone();
     let bell = shared.bell(plan.index);
@@ -466,7 +469,7 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
     if go {
         cx.warm_up(warmup);
         let mut idler = Idler::new(wait, may_spin, bell);
-        // Node code is guarded call by call; what panics here is our own, and must not hang the others.
+        // Node code is guarded call by call. A panic here is the engine's own, and must not hang the other workers.
         if let Err(trouble) = crate::exec::stage::guarded("run", || {
             scheduler.run(&mut cx, &mut idler);
             Ok(())
@@ -481,7 +484,7 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
 /// Starts a worker's thread.
 ///
 /// # Errors
-/// What the system answered.
+/// The error of the operating system if the thread cannot be started.
 pub(crate) fn spawn(
     plan: Plan,
     cx: impl FnOnce() -> Cx + Send + 'static,
@@ -492,7 +495,7 @@ pub(crate) fn spawn(
     std::thread::Builder::new().name(name).spawn(move || {
         crate::host::files::outlive_size_limit();
         let outcome = work(plan, cx(), warmup);
-        // The receiver is gone only when the run was abandoned.
+        // The receiver is dropped only if the run was abandoned.
         let _ = done.send(outcome);
     })
 }

@@ -1,4 +1,4 @@
-//! Calls of a model, from the moment they begin until their messages are done.
+//! Calls of a model, from their start until their messages are done.
 
 use crate::exec::stage::Trouble;
 use crate::ledger::Run;
@@ -6,37 +6,47 @@ use crate::message::origins::Origins;
 use crate::message::payload::Header;
 use crate::node::backend::Ticket;
 
-/// A call that has begun.
+/// A call in flight.
 #[derive(Debug)]
 pub(super) struct Flight {
-    /// Where it finishes later.
+    /// Identifies an asynchronous call.
     pub(super) ticket: Ticket,
-    /// How many messages it has.
+    /// Number of messages in the call.
     pub(super) n: usize,
     pub(super) started: u64,
-    /// When it was seen to have finished; 0 before.
-    pub(super) landed: u64,
-    /// Why it could not begin.
+    /// When it was found to have finished; 0 before.
+    pub(super) finished_at: u64,
+    /// Why it could not start.
     pub(super) trouble: Option<Trouble>,
-    /// Whether it was said that it takes too long.
-    pub(super) is_said: bool,
-    /// Headers of the messages that leave with it.
+    /// Whether it has been reported as overdue.
+    pub(super) is_reported: bool,
+    /// Headers of the messages that leave with this call.
     pub(super) headers: Vec<Header>,
-    /// Their origins, where they are followed.
+    /// Their origins, if tracked.
     pub(super) origins: Vec<Origins>,
-    /// Their runs, and since when they were held.
+    /// Their runs, and when they were taken into the batch.
     pub(super) runs: Vec<(Run, u64)>,
 }
 
 impl Flight {
-    /// An empty one, with room for a batch.
+    /// Creates an empty call with room for a batch.
     pub(super) fn new(max: usize, traced: bool) -> Self {
         let (headers, runs) = (Vec::with_capacity(max), Vec::with_capacity(max));
         let origins = Vec::with_capacity(if traced { max } else { 0 });
-        Flight { ticket: Ticket(0), n: 0, started: 0, landed: 0, trouble: None, is_said: false, headers, origins, runs }
+        Flight {
+            ticket: Ticket(0),
+            n: 0,
+            started: 0,
+            finished_at: 0,
+            trouble: None,
+            is_reported: false,
+            headers,
+            origins,
+            runs,
+        }
     }
 
-    /// Messages that leave with it.
+    /// Number of messages that leave with this call.
     pub(super) fn leaving(&self) -> u64 {
         self.headers.len() as u64
     }

@@ -1,4 +1,4 @@
-//! The buffers between messages and a model: where a batch is put together, and where its outputs go.
+//! The buffers between messages and a model: for the inputs of a batch, and for its outputs.
 
 use super::flight::Flight;
 use super::stage::Held;
@@ -17,8 +17,8 @@ pub(super) struct Side {
     dtype: DType,
     shape: Vec<usize>,
     pub(super) item_bytes: usize,
-    /// Where a batch is assembled; for an output, where it goes when nothing is connected. In 8-byte words, so that
-    /// it is aligned for every dtype.
+    /// The buffer in which a batch is assembled; for an unconnected output, where its values go. In 8-byte words, so
+    /// that it is aligned for every dtype.
     pub(super) buffer: Vec<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Side {
     pub(super) fn new(spec: &TensorSpec, max: usize) -> Result<Self, NodeError> {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
         let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
-            let why = format!("{port} has dims that are not fixed; connect inputs of fixed shape");
+            let why = format!("{port} has dimensions that are not fixed; connect inputs of fixed shape");
             return Err(NodeError::input(&*spec.name, why));
         };
         let words = item_bytes.saturating_mul(max).div_ceil(8);
@@ -39,8 +39,8 @@ impl Side {
     }
 }
 
-/// The inputs of a call with the first `n` messages held. Of several the bytes are copied one behind the other; one alone is
-/// read where it lies.
+/// The inputs of a call with the first `n` messages held. Several messages are copied into one dense buffer; a single
+/// one is read in place.
 pub(super) fn batches<'a>(
     sides: &'a mut [Side],
     held: &'a VecDeque<Held>,
@@ -62,7 +62,7 @@ pub(super) fn batches<'a>(
     sides.iter_mut().enumerate().map(batch).collect()
 }
 
-/// Has the outputs of a call written to a slot of each port, and emits the rows of the messages that leave.
+/// Has `write` fill one slot per port with the outputs of a call, and emits the rows of the messages that leave.
 pub(super) fn emit_rows(
     emit: &mut Emit<Many<Tensor>>,
     outputs: &mut [Side],
@@ -71,7 +71,7 @@ pub(super) fn emit_rows(
 ) -> Result<(), NodeError> {
     let mut slots = ArrayVec::<_, MAX_PORTS>::new();
     for port in emit.ports.iter_mut() {
-        // An output that nothing takes is computed into a buffer of its own and forgotten.
+        // An unconnected output is written to its own buffer and discarded.
         let slot = if port.is_connected() { port.pool().map(|pool| pool.take()).transpose()? } else { None };
         slots.push(slot);
     }

@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 type LaneOf<B> = <SessionOf<B> as Session>::Lane;
 type SessionOf<B> = <<B as Backend>::Prepared as Prepared>::Session;
 
-/// A message of a batch that is not full yet.
+/// A message waiting in the batch.
 pub(super) struct Held {
     pub(super) set: MessageSet<Tensor>,
     run: Run,
@@ -40,14 +40,14 @@ fn session_of<B: Backend>(session: &mut Option<SessionOf<B>>) -> Result<&mut Ses
     session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))
 }
 
-/// A session, ready to be called on this thread, and whether it wakes it when a call has finished.
+/// Creates a session for this thread. Also returns whether it wakes the worker when a call has finished.
 fn begin<B: Backend>(prepared: &B::Prepared, max: usize, cx: &Cx) -> Result<(SessionOf<B>, bool), BackendError> {
     let mut session = prepared.session(max)?;
     let wakes = !cx.shared.is_turned_here() && session.begin(&cx.helpers())?;
     Ok((session, wakes))
 }
 
-/// How long a worker sleeps at most while calls are on their way that will wake it, ns.
+/// Longest sleep while calls are in flight that will wake the worker, ns.
 const LOOK_NS: u64 = 1_000_000;
 
 pub(super) struct InferStage<B: Backend> {
@@ -55,25 +55,25 @@ pub(super) struct InferStage<B: Backend> {
     intake: ZipMany<Tensor>,
     burst: Burst<MessageSet<Tensor>>,
     held: VecDeque<Held>,
-    /// The origins of those, where they are followed.
+    /// The origins of the messages in `held`, if tracked.
     origins: VecDeque<Origins>,
     prepared: Arc<B::Prepared>,
     session: Option<SessionOf<B>>,
-    /// Those of the session that was dropped last.
+    /// Figures of the last session that was dropped.
     figures: Metrics,
-    /// One for each message of a call, where the model has state; else one.
+    /// One per message of a call if the model has state; otherwise one.
     lanes: Vec<LaneOf<B>>,
     streams: Option<Streams<LaneOf<B>>>,
-    /// Calls on their way, the first begun first, and as many as may be.
+    /// Calls in flight, oldest first, and their maximum number.
     flights: VecDeque<Flight>,
-    most: usize,
-    /// As many as there were.
+    max_in_flight: usize,
+    /// The most that were in flight at once.
     peak: usize,
     /// Whether the session wakes this worker when a call has finished.
     wakes: bool,
-    /// A gap was seen while calls were on their way.
-    is_to_reset: bool,
-    /// Flights that have ended, to be used again.
+    /// A gap occurred while calls were in flight.
+    reset_pending: bool,
+    /// Finished flights, for reuse.
     spare: Vec<Flight>,
     inputs: Vec<Side>,
     outputs: Vec<Side>,
@@ -82,18 +82,18 @@ pub(super) struct InferStage<B: Backend> {
     within: u64,
     stride: usize,
     sizes: Hist,
-    /// Messages in all calls, those that stayed for the next call among them.
+    /// Messages in all calls; those kept as context count in each.
     called: u64,
-    /// How long calls took, by their number of messages.
+    /// Durations of calls, by number of messages.
     calls: Vec<Peak>,
-    /// When a batch is to close; 0 while none waits. And how much later than that its call began.
+    /// When the batch is to close, 0 while none waits; and how much later its call began.
     closes: u64,
     late: Peak,
 }
 
 impl<B: Backend> InferStage<B> {
     pub(super) fn new(
-        Make { prepared, anew }: Make<B>,
+        Make { prepared, resets }: Make<B>,
         batch: Batch,
         mut common: Common,
         intake: ZipMany<Tensor>,
@@ -106,10 +106,10 @@ impl<B: Backend> InferStage<B> {
         common.compute = cx.histogram(common.node, Term::Compute, 3);
         common.note_joins(cx);
         let (session, wakes) = begin::<B>(&prepared, batch.max, cx)?;
-        // Each call of a stream with state needs what the one before has left; and who turns a graph by hand, by a clock of
-        // his own perhaps, is given no threads.
+        // Calls of a stateful stream depend on each other, so only one may be in flight. A program that drives the
+        // graph itself, perhaps on its own clock, gets no threads.
         let one_by_one = prepared.is_stateful() || cx.shared.is_turned_here();
-        let most = if one_by_one { 1 } else { session.in_flight().max(1) };
+        let max_in_flight = if one_by_one { 1 } else { session.in_flight().max(1) };
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();
             *status =
@@ -119,7 +119,7 @@ impl<B: Backend> InferStage<B> {
         let sides = |specs: &[crate::node::backend::TensorSpec]| -> Result<Vec<Side>, NodeError> {
             specs.iter().map(|s| Side::new(s, batch.max)).collect()
         };
-        let spare = std::iter::repeat_with(|| Flight::new(batch.max, common.traced)).take(most).collect();
+        let spare = std::iter::repeat_with(|| Flight::new(batch.max, common.traced)).take(max_in_flight).collect();
         let origins = VecDeque::with_capacity(if common.traced { batch.max } else { 0 });
         let mut burst = intake.burst();
         burst.items.reserve(batch.max);
@@ -137,12 +137,12 @@ impl<B: Backend> InferStage<B> {
             session: Some(session),
             figures: Metrics::default(),
             lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),
-            streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), anew)),
-            flights: VecDeque::with_capacity(most),
-            most,
+            streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), resets)),
+            flights: VecDeque::with_capacity(max_in_flight),
+            max_in_flight,
             peak: 0,
             wakes,
-            is_to_reset: false,
+            reset_pending: false,
             spare,
             emit,
             max: batch.max,
@@ -155,7 +155,7 @@ impl<B: Backend> InferStage<B> {
         })
     }
 
-    /// How many of the messages that are held may go into one call: of a stream with state one.
+    /// How many of the held messages may go into one call: with state, at most one per stream.
     fn callable(&self) -> usize {
         if self.streams.is_none() {
             return self.held.len();
@@ -165,14 +165,14 @@ impl<B: Backend> InferStage<B> {
         (0..self.held.len()).find(|at| is_again(*at)).unwrap_or(self.held.len())
     }
 
-    /// How long a call with so many messages takes at most, as far as anybody knows.
-    fn call_of(&self, n: usize) -> Option<u64> {
+    /// Upper estimate of the duration of a call with `n` messages, if known.
+    fn call_estimate(&self, n: usize) -> Option<u64> {
         let measured = self.calls.get(n).and_then(Peak::most);
         if self.common.budget == 0 { measured } else { Some(self.common.budget.max(measured.unwrap_or(0))) }
     }
 
-    /// When the messages that are held must go to be in time everywhere, if that is ever.
-    fn goes_by(&self, oldest: &Held) -> Option<u64> {
+    /// When the call must begin to meet every deadline downstream, if there is one.
+    fn latest_start(&self, oldest: &Held) -> Option<u64> {
         let filter = self.common.filter.as_ref()?;
         let header = ZipMany::header(&oldest.set, self.common.lead);
         let done = filter.done_by(header, self.origins.front());
@@ -180,22 +180,22 @@ impl<B: Backend> InferStage<B> {
             return None;
         }
         let n = self.callable();
-        // What a call costs is learned by making one.
-        let Some(call) = self.call_of(n) else { return Some(0) };
-        // One more message may come before the batch closes, and makes the call longer.
-        let more = match self.call_of(n + 1) {
+        // The duration of a call is learned by making one.
+        let Some(call) = self.call_estimate(n) else { return Some(0) };
+        // One more message may arrive before the batch closes, and lengthen the call.
+        let more = match self.call_estimate(n + 1) {
             _ if n == self.max => 0,
             Some(more) => more,
             None => call + call / n.max(1) as u64,
         };
         let late = self.late.most().map_or(0, |late| late + late / 4);
-        // Until enough is known of this thread, an eighth of all the time there is.
+        // Until this thread's wakeup latency is known, assume an eighth of the total time available.
         let all = done.saturating_sub(header.origin.0);
         let late = if self.late.is_known() { late } else { late.max(all / 8) };
         Some(done.saturating_sub(call.max(more) + late))
     }
 
-    /// Takes what there is into the batch. Says whether there was anything.
+    /// Takes available messages into the batch. Returns whether there were any.
     fn gather(&mut self, cx: &mut Cx) -> bool {
         let want = self.max - self.held.len();
         let ready = self.intake.ready(want);
@@ -229,7 +229,7 @@ impl<B: Backend> InferStage<B> {
         true
     }
 
-    /// Notes the origins of what was taken.
+    /// Notes the origins of the messages taken.
     fn trace_sets(&mut self) {
         for (at, set) in self.burst.items.iter().enumerate() {
             let (mut origins, fresh) = (Origins::default(), self.intake.fresh_at(at));
@@ -238,7 +238,7 @@ impl<B: Backend> InferStage<B> {
         }
     }
 
-    /// Notes how far apart the messages that were taken together began, and their origins.
+    /// Notes how far apart in time the joined messages originated, and their origins.
     fn note_sets(&mut self, cx: &mut Cx) {
         let mut sets = self.burst.items.iter();
         for run in &self.burst.runs {
@@ -251,12 +251,12 @@ impl<B: Backend> InferStage<B> {
         }
     }
 
-    /// What a turn without work comes to: nothing to do before `wake`, unless a call finishes before.
+    /// The outcome of a turn without work: idle until `wake`, unless a call finishes earlier.
     fn idle_until(&mut self, wake: u64, cx: &mut Cx) -> Turn {
         let Some(first) = self.flights.front_mut() else { return Turn::Idle(wake) };
         let now = cx.mark();
-        if !first.is_said && now.saturating_sub(first.started) > cx.shared.watchdog() {
-            first.is_said = true;
+        if !first.is_reported && now.saturating_sub(first.started) > cx.shared.watchdog() {
+            first.is_reported = true;
             cx.shared.overdue(self.common.node);
         }
         if self.wakes { Turn::Idle(wake.min(cx.mark().saturating_add(LOOK_NS))) } else { Turn::Pending }
@@ -269,15 +269,15 @@ impl<B: Backend> InferStage<B> {
         }
         cx.shared.backend(self.common.node, |status| status.ready = false);
         self.drop_session(cx);
-        // What was on its way is lost with the session.
+        // Calls in flight are lost with the session.
         let lost: u64 = self.flights.iter().map(Flight::leaving).sum();
         self.common.counts.failed.add(lost);
         self.common.counts.held.sub(lost);
         self.spare.extend(self.flights.drain(..));
-        if self.common.rest(cx) {
+        if self.common.schedule_restart(cx) {
             return;
         }
-        // What the batch still holds was taken and will never be done.
+        // Messages still in the batch were taken and will never be processed.
         let held = self.held.len() as u64;
         self.common.counts.failed.add(held);
         self.common.counts.held.sub(held);
@@ -288,9 +288,9 @@ impl<B: Backend> InferStage<B> {
         self.intake.discard(reason);
     }
 
-    /// Makes a new session of the model that is loaded, if it is time.
+    /// Creates a new session of the loaded model, if it is due.
     #[cold]
-    fn rise(&mut self, due: u64, cx: &mut Cx) -> Turn {
+    fn rebuild(&mut self, due: u64, cx: &mut Cx) -> Turn {
         if cx.read() < due && !cx.is_stopping() {
             return Turn::Idle(due);
         }
@@ -306,7 +306,7 @@ impl<B: Backend> InferStage<B> {
             Ok((session, wakes)) => {
                 (self.session, self.wakes) = (Some(session), wakes);
                 cx.shared.backend(self.common.node, |status| status.ready = true);
-                self.common.rise();
+                self.common.rebuilt();
             }
             Err(trouble) => self.fail(cx, trouble),
         }
@@ -314,7 +314,7 @@ impl<B: Backend> InferStage<B> {
         Turn::Worked
     }
 
-    /// Every stream begins anew.
+    /// Resets the state of every stream.
     fn forget(&mut self) {
         self.lanes.clear();
         self.lanes.resize_with(self.max, Default::default);
@@ -323,7 +323,7 @@ impl<B: Backend> InferStage<B> {
         }
     }
 
-    /// Its figures stay.
+    /// Drops the session and keeps its figures.
     fn drop_session(&mut self, cx: &Cx) {
         let session = self.session.take();
         if let Some(session) = &session
@@ -348,13 +348,13 @@ impl<B: Backend> Stage for InferStage<B> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
-            Life::Resting(due) => return self.rise(due, cx),
+            Life::Restarting(due) => return self.rebuild(due, cx),
             Life::Gone(reason) => return self.common.drain(&mut self.intake, reason),
             Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        if self.has_landed(cx) {
+        if self.has_finished(cx) {
             if self.emit.ports.room(1, &mut || cx.read()) == 0 {
                 return blocked(&mut self.emit.ports, &self.common.counts);
             }
@@ -368,13 +368,13 @@ impl<B: Backend> Stage for InferStage<B> {
             let freed = self.intake.ring();
             if ending && self.flights.is_empty() {
                 self.emit.ports.each(&mut |port| port.close(state == State::Failed));
-                // Partners of inputs that have ended are lost.
+                // Messages without a partner from an ended input are lost.
                 self.common.life = Life::Gone(Reason::Unmatched);
                 return Turn::Worked;
             }
             let (wake, reset) = self.common.listen(self.intake.due(), cx);
-            self.is_to_reset |= reset;
-            if self.flights.is_empty() && std::mem::take(&mut self.is_to_reset) {
+            self.reset_pending |= reset;
+            if self.flights.is_empty() && std::mem::take(&mut self.reset_pending) {
                 let outcome = guarded("reset", || {
                     self.forget();
                     self.session.iter_mut().for_each(Session::reset);
@@ -387,26 +387,26 @@ impl<B: Backend> Stage for InferStage<B> {
             }
             return if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) };
         };
-        if self.flights.len() == self.most {
+        if self.flights.len() == self.max_in_flight {
             self.closes = 0;
             return if gathered { Turn::Worked } else { self.idle_until(u64::MAX, cx) };
         }
-        let goes_by = self.goes_by(oldest);
-        let due = oldest.since.saturating_add(self.within).min(goes_by.unwrap_or(u64::MAX));
+        let latest_start = self.latest_start(oldest);
+        let due = oldest.since.saturating_add(self.within).min(latest_start.unwrap_or(u64::MAX));
         let is_full = self.held.len() == self.max || self.callable() < self.held.len();
         if !is_full && !ending && (due > cx.mark() && due > cx.read()) {
             self.closes = due;
             return if gathered { Turn::Worked } else { self.idle_until(due, cx) };
         }
-        if let (Some(_), false) = (goes_by, is_full || ending) {
-            // What has come meanwhile may have made it due before the time that was asked for.
+        if let (Some(_), false) = (latest_start, is_full || ending) {
+            // Messages that arrived meanwhile may have made it due earlier than the requested time.
             match cx.read().checked_sub(self.closes).filter(|_| self.closes > 0) {
                 Some(late) => self.late.add(late),
-                None => self.late.rest(),
+                None => self.late.decay(),
             }
         }
         self.closes = 0;
-        if self.most == 1 && self.emit.ports.room(1, &mut || cx.read()) == 0 {
+        if self.max_in_flight == 1 && self.emit.ports.room(1, &mut || cx.read()) == 0 {
             return blocked(&mut self.emit.ports, &self.common.counts);
         }
         self.run_batch(cx, ending);
@@ -418,7 +418,7 @@ impl<B: Backend> Stage for InferStage<B> {
         if let Some(standing) = self.common.standing_without_node(now, cx) {
             return standing;
         }
-        if self.has_landed(cx) {
+        if self.has_finished(cx) {
             let mut pressed = false;
             self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
             let first = self.flights.front().and_then(|flight| flight.headers.first());
@@ -426,7 +426,7 @@ impl<B: Backend> Stage for InferStage<B> {
         }
         if self.held.is_empty() && self.intake.ready(1) == 0 {
             let has_turn = self.intake.has_freed() || self.intake.state() != State::Open;
-            return if has_turn { Standing::AT_ONCE } else { Standing::IDLE };
+            return if has_turn { Standing::URGENT } else { Standing::IDLE };
         }
         let since = self.common.ready_since(now);
         let mut pressed = false;
@@ -450,7 +450,7 @@ impl<B: Backend> Stage for InferStage<B> {
             metrics.set("batches", counts.batches.get() as f64);
             metrics.set("mean_batch", self.called as f64 / counts.batches.get() as f64);
         }
-        if self.most > 1 {
+        if self.max_in_flight > 1 {
             metrics.set("most_in_flight", self.peak as f64);
         }
         Ended { node: self.common.node, metrics, left: self.intake.left() }

@@ -1,4 +1,4 @@
-//! What all stages have: whether the node lives, the books, and how many messages a turn may take.
+//! State common to all stages: the node's life cycle, its counters, and how many messages a turn may take.
 
 use super::deadline_filter::{BySource, DeadlineFilter};
 use super::fault::Fault;
@@ -18,90 +18,90 @@ use crate::message::payload::Header;
 use crate::node::intake::{Intake, Lead};
 use crate::node::metrics::Metrics;
 
-/// Whether the node is still there.
+/// The life cycle of a stage's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Open,
-    /// The node has failed and is to be built again at this time.
-    Resting(u64),
-    /// The node has failed; what still comes is lost for this reason.
+    /// The node has failed and will be rebuilt at this time.
+    Restarting(u64),
+    /// The node is gone; further messages are lost for this reason.
     Gone(Reason),
     Ended,
 }
 
-/// What a stage has in common with others, and with the report.
+/// The state a stage shares with other stages and with the report.
 pub(crate) struct Links {
     pub(crate) counts: Arc<Counts>,
-    /// Inputs that must not be silent.
+    /// Inputs with an `expect_every` limit.
     pub(crate) live: Vec<Liveness>,
-    /// What became of messages at their sink, by path of the plan.
+    /// Deadlines met and missed at a sink, by path of the plan.
     pub(crate) judged: Arc<Vec<Judged>>,
-    /// The counters of the nodes behind.
+    /// The counters of the downstream nodes.
     pub(crate) behind: Vec<Arc<Counts>>,
 }
 
-/// The half of a stage that knows neither node nor payload. What is asked for every message or turn is a number or a truth value of its
-/// own, made once of what the policy says.
+/// The part of a stage that is independent of node and payload types. Whatever is tested per message or per turn is a
+/// number or a bool of its own here, derived once from the policy.
 pub(crate) struct Common {
     pub(crate) node: usize,
-    /// What the graph file asks of the node.
+    /// The node's policy from the graph file.
     pub(crate) policy: Box<NodePolicy>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) compute: Hist,
     pub(crate) queue: Option<Hist>,
     pub(crate) hold: Option<Hist>,
     pub(crate) blocked: Option<Hist>,
-    /// How far apart the messages of a join began.
+    /// How far apart in time joined messages originated.
     pub(crate) skew: Option<Hist>,
     /// Whether a call takes messages of several inputs together.
     pub(crate) joins: bool,
-    /// Whether the origins of what it takes are followed.
+    /// Whether the origins of its input messages are tracked.
     pub(crate) traced: bool,
-    /// Most messages of a turn.
+    /// Maximum number of messages of a turn.
     pub(crate) most: usize,
-    /// Of the turn's calls: which messages were in no call before, a bit for each input.
+    /// For each call of the turn: which messages were in no earlier call, one bit per input.
     pub(super) fresh: Vec<u16>,
     pub(crate) life: Life,
-    /// Whether messages need more than to be given to the node, a closer look before or a call each by itself: `filter`,
-    /// `singled` and `traced` in one question, asked once a turn.
+    /// Whether messages need a closer look or a call each: `filter`, `singled` and `traced` in one test, made once a
+    /// turn.
     pub(super) special: bool,
     /// Mean time of a call, ns; 0 before the first was timed.
     pub(super) call_ns: u64,
-    /// How many messages one turn may take: what fits into 20 µs.
+    /// How many messages one turn may take: as many as fit in 20 µs.
     pub(super) limit: usize,
     pub(super) turns: u32,
-    /// The node has been given one message, and has not returned.
+    /// A single-message call has begun and not returned.
     pub(super) calling: bool,
     pub(super) blocked_since: u64,
-    /// Whose header stands for what a call takes.
+    /// Which input's header represents a call.
     pub(crate) lead: Lead,
-    /// What goes wrong on purpose.
+    /// Planted faults.
     pub(crate) fault: Option<Box<Fault>>,
-    /// Which messages are still worth a call.
+    /// Selects the messages still worth a call.
     pub(crate) filter: Option<Box<DeadlineFilter>>,
-    /// How long a call may take, ns; 0 where nobody minds.
+    /// The budget of a call, ns; 0 for none.
     pub(crate) budget: u64,
-    /// Whether an edge fails the node where it has no room for what a call has sent.
+    /// Whether a full edge fails the node.
     pub(crate) refuses: bool,
-    /// Whether every call is made, stamped and published by itself, and nothing may be left out on the way.
+    /// Whether every call is made, timed and published individually.
     pub(super) singled: bool,
-    /// Inputs that must not be silent.
+    /// Inputs with an `expect_every` limit.
     pub(crate) live: Vec<Liveness>,
-    /// Whether a node that failed is built again, and when.
+    /// Restart state, if a failed node is rebuilt.
     pub(crate) restart: Option<Box<Restart>>,
-    /// By source: the shortest deadline of the paths through here, ns; for a schedule that asks.
+    /// By source: the shortest deadline of the paths through this node, ns; for schedules that use it.
     pub(crate) urgency: BySource<u64>,
-    /// After which turn a schedule found something to do here, and when.
+    /// The turn count at which a schedule first found work here, and the time.
     pub(super) ready: (u64, u64),
-    /// The figures of the node that was dropped last.
+    /// Metrics of the last node that was dropped.
     pub(super) last: Metrics,
-    /// A turn that takes longer is told, ns.
+    /// A turn longer than this is reported, ns.
     pub(super) watchdog: u64,
     pub(super) shared: Arc<RunShared>,
 }
 
 impl Common {
-    /// Takes out of the plan of a stage what its calls go by.
+    /// Moves the state that calls depend on out of a stage's plan.
     pub(crate) fn new(node: usize, plan: &mut StagePlan, links: Links, cx: &mut Cx) -> Self {
         let Links { counts, live, judged, behind } = links;
         let policy = Box::new(std::mem::take(&mut plan.policy));
@@ -124,7 +124,7 @@ impl Common {
             life: Life::Open,
             special: false,
             call_ns: 0,
-            // The first call tells how many a turn has time for.
+            // The first call shows how many fit into a turn.
             limit: 1,
             turns: 0,
             calling: false,
@@ -146,7 +146,7 @@ impl Common {
         }
     }
 
-    /// Settles how calls are made, once it is known what is asked of them.
+    /// Derives how calls are made from the finished settings.
     pub(super) fn settle(&mut self) {
         self.singled = self.fault.is_some() || self.budget != 0 || self.refuses;
         self.special = self.filter.is_some() || self.singled || self.traced;
@@ -164,7 +164,7 @@ impl Common {
         self.note_joins(cx);
     }
 
-    /// Prepares what only a join records.
+    /// Creates the histogram that only joins record.
     pub(crate) fn note_joins(&mut self, cx: &mut Cx) {
         if self.joins {
             self.skew = Some(cx.histogram(self.node, Term::Skew, 2));
@@ -174,7 +174,7 @@ impl Common {
     /// How many messages one turn may take.
     #[inline]
     pub(super) fn limit(&self, perishable: bool) -> usize {
-        // What was taken together with a message that fails would be lost with the node.
+        // The other messages taken in the same turn would be lost if the node failed.
         if (self.is_slow() && (perishable || self.filter.is_some())) || self.restart.is_some() {
             return 1;
         }
@@ -186,8 +186,8 @@ impl Common {
         self.call_ns > SLOW_NS
     }
 
-    /// Looks after the inputs that must not be silent while there is nothing to do before `wake`. Says when to look again,
-    /// and whether the node is to forget what it saw.
+    /// Checks inputs with an `expect_every` limit while there is nothing to do before `wake`. Returns when to check
+    /// again, and whether the node must be reset.
     #[inline]
     pub(crate) fn listen(&mut self, wake: u64, cx: &mut Cx) -> (u64, bool) {
         if self.live.is_empty() { (wake, false) } else { self.listen_closely(wake, cx) }
@@ -216,7 +216,7 @@ impl Common {
         (wake, reset)
     }
 
-    /// Counts a call that took longer than it may.
+    /// Counts a call that exceeded its budget.
     #[inline]
     pub(crate) fn check_budget(&self, ns: u64) {
         if self.budget != 0 && ns > self.budget {
@@ -224,7 +224,7 @@ impl Common {
         }
     }
 
-    /// Tells of a turn, or a call, that took longer than `watchdog`.
+    /// Reports a turn or call that took longer than `watchdog`.
     #[inline]
     pub(crate) fn check_watchdog(&self, ns: u64) {
         if ns > self.watchdog {
@@ -236,17 +236,17 @@ impl Common {
     pub(super) fn learn(&mut self, ns: u64, calls: usize) {
         let call = if calls <= 1 { ns } else { ns / calls as u64 };
         self.call_ns = if self.call_ns == 0 { call } else { self.call_ns - self.call_ns / 4 + call / 4 };
-        // Cheap nodes take whole bursts; only for the others is there something to divide.
+        // Cheap nodes take whole bursts; only the others need the division.
         self.limit = if self.call_ns <= TURN_NS / BURST as u64 {
             BURST
         } else {
-            // After a call that takes longer than a watchdog's time, no mean is that low.
+            // A mean this low rules out a call that exceeded the watchdog.
             self.check_watchdog(ns);
             ((TURN_NS / self.call_ns) as usize).max(1)
         };
     }
 
-    /// Since when the stage has had work but no room; 0 when it has.
+    /// Since when the stage has had work but no room; 0 if it has room.
     #[inline]
     pub(crate) fn blocked_since(&self) -> u64 {
         self.blocked_since
@@ -258,35 +258,35 @@ impl Common {
         }
     }
 
-    /// What becomes of the node's inputs after it failed.
+    /// Marks the node as gone and returns the reason its input messages are lost for.
     pub(crate) fn gone(&mut self) -> Reason {
         let reason = self.loss_of_inputs();
         self.life = Life::Gone(reason);
-        self.tell_detached();
+        self.report_detached();
         reason
     }
 
-    /// Why messages are lost that a node which has failed was to take.
+    /// The loss reason for input messages of a failed node.
     pub(super) fn loss_of_inputs(&self) -> Reason {
         if self.policy.on_error == OnError::Detach { Reason::Detached } else { Reason::ConsumerGone }
     }
 
-    /// Tells that the node is out and the rest goes on, where its policy says so.
+    /// Reports the node as detached, if that is its policy.
     #[cold]
-    pub(super) fn tell_detached(&self) {
+    pub(super) fn report_detached(&self) {
         if self.policy.on_error == OnError::Detach {
             let node = self.node;
             self.shared.notice(|| Noticed::Detached { node });
         }
     }
 
-    /// Whether the node, which has failed, is to be built again; says so where it has failed too often.
+    /// Whether the failed node will be rebuilt; reports a failure if it has failed too often.
     #[cold]
-    pub(crate) fn rest(&mut self, cx: &mut Cx) -> bool {
+    pub(crate) fn schedule_restart(&mut self, cx: &mut Cx) -> bool {
         let Some(restart) = &mut self.restart else { return false };
         let now = cx.read();
         if let Some(due) = restart.again_at(now) {
-            self.life = Life::Resting(due);
+            self.life = Life::Restarting(due);
             let (node, after) = (self.node, due - now);
             self.shared.notice(|| Noticed::Restarting { node, after });
             return true;
@@ -297,15 +297,15 @@ impl Common {
         false
     }
 
-    /// The node has been built again.
-    pub(crate) fn rise(&mut self) {
+    /// Marks the node as rebuilt.
+    pub(crate) fn rebuilt(&mut self) {
         self.life = Life::Open;
         self.counts.restarts.add(1);
         let node = self.node;
         self.shared.notice(|| Noticed::Restarted { node });
     }
 
-    /// When what comes of a message is due; of one that cannot be seen, as if it began now.
+    /// When the result of a message is due; without a header, as if the message began now.
     pub(crate) fn due_of(&self, header: Option<&Header>, now: u64) -> u64 {
         match header {
             Some(header) => {
@@ -319,16 +319,16 @@ impl Common {
         }
     }
 
-    /// What a schedule asks of a stage that has no node, or one that rests; `None` where the node is there.
+    /// The standing of a stage without a node; `None` if the node is there.
     pub(crate) fn standing_without_node(&self, now: u64, cx: &Cx) -> Option<Standing> {
         match self.life {
             Life::Open => None,
-            Life::Resting(due) if now < due && !cx.is_stopping() => Some(Standing::IDLE),
-            Life::Resting(_) | Life::Gone(_) | Life::Ended => Some(Standing::AT_ONCE),
+            Life::Restarting(due) if now < due && !cx.is_stopping() => Some(Standing::IDLE),
+            Life::Restarting(_) | Life::Gone(_) | Life::Ended => Some(Standing::URGENT),
         }
     }
 
-    /// The turn of a stage whose node is gone: what comes is lost and counted, so that no producer waits for it.
+    /// The turn of a stage whose node is gone: input messages are lost and counted, so that no producer waits for room.
     pub(crate) fn drain(&mut self, intake: &mut impl Intake, reason: Reason) -> Turn {
         if intake.discard(reason) {
             Turn::Worked
@@ -340,16 +340,17 @@ impl Common {
         }
     }
 
-    /// What a schedule asks of a stage with inputs.
+    /// The standing of a stage with inputs.
     pub(super) fn standing_of(&mut self, intake: &mut impl Intake, pressed: bool, cx: &mut Cx) -> Standing {
         let now = cx.mark();
         if let Some(standing) = self.standing_without_node(now, cx) {
             return standing;
         }
         if intake.ready(1) == 0 {
-            // A join may have lost what had no partner: its producer has room again, and the next turn is to say so.
+            // A join may have lost messages without a partner. Their producer has room again, and the next turn must
+            // tell it.
             let has_turn = intake.has_freed() || intake.state() != State::Open;
-            return if has_turn { Standing::AT_ONCE } else { Standing::IDLE };
+            return if has_turn { Standing::URGENT } else { Standing::IDLE };
         }
         let mut due = None;
         intake.peek(&mut |header| due = Some(self.due_of(Some(header), now)));
@@ -357,7 +358,7 @@ impl Common {
         Standing { ready: true, due: due.unwrap_or_else(|| self.due_of(None, since)), pressed }
     }
 
-    /// Since when the stage has had something to do, as far as anybody has looked.
+    /// Since when the stage has had work, as far as a schedule has seen.
     pub(crate) fn ready_since(&mut self, now: u64) -> u64 {
         let turns = self.counts.turns.get();
         if self.ready.0 != turns || self.ready.1 == 0 {
@@ -366,7 +367,7 @@ impl Common {
         self.ready.1
     }
 
-    /// Records a failure and what the policy makes of it.
+    /// Reports a failure. Returns true if the policy is to skip it.
     #[cold]
     pub(crate) fn report(&self, cx: &Cx, trouble: Trouble) -> bool {
         let number = self.counts.done.get() + self.counts.failed.get();

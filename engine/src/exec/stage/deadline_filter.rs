@@ -1,7 +1,8 @@
-//! The deadline filter: which of the messages that were taken are still worth a call.
+//! The deadline filter: selects the messages still worth a call.
 //!
-//! A message is looked at when its call would start. One that comes too late for every sink it could still reach is lost
-//! (`expired`), and so is one that a planted fault drops (`gate`). A stage without deadlines, ages or faults has none.
+//! A message is judged when its call would start. One that would be too late for every sink downstream is lost
+//! (`expired`), and so is one that a planted fault drops (`gate`). A stage without deadlines, ages or faults has no
+//! filter.
 
 use super::{Common, Counts};
 use crate::base::policy::OnError;
@@ -18,7 +19,7 @@ use crate::message::origins::Origins;
 use crate::message::payload::Header;
 use crate::node::intake::{Burst, Intake, Lead};
 
-/// Something for some of the sources, in the order of their numbers. It takes memory for all numbers from the first to the last of them.
+/// A sparse table by source number. It takes memory for every number from the first to the last one set.
 #[derive(Clone, Debug)]
 pub(crate) struct BySource<T> {
     first: u16,
@@ -36,7 +37,7 @@ impl<T> BySource<T> {
         self.values.get(usize::from(source.wrapping_sub(self.first)))?.as_ref()
     }
 
-    /// Sets what there is for a source; their numbers come in order.
+    /// Sets the value of a source; numbers must be set in ascending order.
     pub(crate) fn set(&mut self, source: u16, value: T) {
         if self.values.is_empty() {
             self.first = source;
@@ -46,7 +47,7 @@ impl<T> BySource<T> {
         self.values[at] = Some(value);
     }
 
-    /// How many places are between a source and the last there is something for.
+    /// The number of unset places between the last source set and this one.
     pub(crate) fn distance(&self, source: u16) -> usize {
         if self.values.is_empty() {
             0
@@ -64,16 +65,17 @@ impl<T> BySource<T> {
     }
 }
 
-/// What a node's messages must keep, known when the graph is planned.
+/// The deadlines and ages a node's messages must keep, known when the graph is planned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// By source: how long after their origin messages may begin a call here, ns, and what becomes of later ones.
+    /// By source: how long after its origin a message may begin a call here, ns, and the policy for later ones.
     pub(crate) deadlines: BySource<(u64, OnMiss)>,
-    /// By source: the soonest deadline of a sink behind, ns after a message's origin. A batch does not wait beyond it.
+    /// By source: the earliest deadline of a downstream sink, ns after a message's origin. A batch does not wait beyond
+    /// it.
     pub(crate) soonest: BySource<u64>,
     /// By input: the greatest age at which a message may begin a call, ns.
     pub(crate) max_age: Vec<Option<u64>>,
-    /// Of a sink, by source: the path's deadline, ns, what a miss does, and the path's index in the plan.
+    /// For a sink, by source: the path's deadline, ns, the policy for a miss, and the path's index in the plan.
     pub(crate) paths: BySource<(u64, OnMiss, usize)>,
 }
 
@@ -85,14 +87,14 @@ impl Rules {
             && self.paths.is_empty()
     }
 
-    /// When a message is due at the latest that a source began at a time, and what becomes of it then.
+    /// The deadline of a message that a source began at `begun`, and the policy for a miss.
     fn due(&self, source: u16, begun: u64, own: u64) -> Option<(u64, OnMiss)> {
         let (deadline, on_miss) = *self.deadlines.get(source)?;
         Some((begun.saturating_add(deadline).min(own), on_miss))
     }
 }
 
-/// The last times of one kind, and what most of them did not exceed.
+/// The most recent durations of one kind, and their 95th percentile.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail {
     samples: [u64; Tail::KEPT],
@@ -101,14 +103,14 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Times kept, and needed before anything is said.
+    /// Durations kept, and needed before an estimate is given.
     const KEPT: usize = 32;
 
     pub(crate) fn add(&mut self, ns: u64) {
         self.samples[self.n % Self::KEPT] = ns;
         self.n += 1;
         if self.n >= Self::KEPT && self.n.is_multiple_of(8) {
-            // Of 32 the second largest: one in twenty may take longer.
+            // The second largest of 32: one in twenty may take longer.
             let (mut first, mut second) = (0, 0);
             for sample in self.samples {
                 if sample > first {
@@ -126,21 +128,21 @@ impl Tail {
         self.p95
     }
 
-    /// Begins anew with a time that was measured when all others were in doubt.
+    /// Replaces all samples by one measured when the others were in doubt.
     fn renew(&mut self, ns: u64) {
         *self = Tail { samples: [ns; Tail::KEPT], n: Tail::KEPT, p95: ns };
     }
 }
 
-/// The last times of one kind, and what hardly any of them exceeded: the most of the last 128 to 255.
+/// The most recent durations of one kind, and the largest of the last 128 to 255.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peak {
     now: u64,
     before: u64,
-    /// Times and rests since `before`, and how many of them were times.
+    /// Samples and idle steps since `before` was set, and how many of them were samples.
     n: u32,
     times: u32,
-    /// All times, as far as anybody asks.
+    /// All samples, saturating.
     all: u32,
 }
 
@@ -153,8 +155,8 @@ impl Peak {
         self.step();
     }
 
-    /// There was nothing to measure: what is remembered counts less by and by, lest one long time is believed for ever.
-    pub(crate) fn rest(&mut self) {
+    /// Steps without a sample: the remembered maximum decays, so that one long duration does not count for ever.
+    pub(crate) fn decay(&mut self) {
         self.step();
     }
 
@@ -166,34 +168,34 @@ impl Peak {
         }
     }
 
-    /// The most, once there was any.
+    /// The maximum, if there was any sample.
     pub(crate) fn most(&self) -> Option<u64> {
         (self.all > 0).then(|| self.now.max(self.before))
     }
 
-    /// Whether there were enough to go by.
+    /// Whether there were enough samples for an estimate.
     pub(crate) fn is_known(&self) -> bool {
         self.all >= 32
     }
 }
 
-/// Decides which messages are still worth a call, by a node's rules.
+/// Selects the messages still worth a call, by a node's rules.
 pub(crate) struct DeadlineFilter {
     rules: Rules,
     /// How long messages waited before their call, and how long their call took.
     waits: Tail,
     calls: Tail,
-    /// The counters of the nodes that take what this one sends.
+    /// The counters of the downstream nodes.
     behind: Vec<Arc<Counts>>,
-    /// The runs of what is kept; swapped with a burst's.
+    /// The runs of the messages kept; swapped with the burst's.
     kept: Vec<Run>,
-    /// When each message of the turn is due at this sink, by every path that it ends.
+    /// When each message of the turn is due at this sink, for every path that ends here.
     dues: Vec<Due>,
-    /// What became of messages that reached this sink, by path.
+    /// Deadlines met and missed at this sink, by path.
     judged: Arc<Vec<Judged>>,
-    /// Whether the origins of what it takes are followed.
+    /// Whether the origins of its input messages are tracked.
     traced: bool,
-    /// Messages given up one after the other because of what a call was thought to take, and whether one of them went on to
+    /// Consecutive messages given up because of the estimated duration of a call, and whether a message is passed on to
     /// measure it.
     guessed: u32,
     is_probe: bool,
@@ -209,7 +211,7 @@ struct Due {
     on_miss: OnMiss,
 }
 
-/// Messages of a path whose deadline was looked at.
+/// Messages of a path whose deadline was checked.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     /// All that reached the sink.
@@ -218,11 +220,11 @@ pub(crate) struct Judged {
     pub(crate) missed: Counter,
 }
 
-/// So many messages may be given up one after the other on the strength of an estimate; then one goes on, whatever is thought of it,
-/// or the estimate would never be put right.
+/// Consecutive messages that may be given up on the strength of an estimate. The next one is called anyway, or a wrong
+/// estimate would never be corrected.
 const GUESSES: u32 = 8;
 
-/// Bursts that are skipped in one turn at most: a producer that is faster must not keep its consumer from ever working.
+/// Most bursts skipped in one turn: a faster producer must not keep its consumer from ever working.
 const SKIPS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -258,23 +260,24 @@ impl DeadlineFilter {
         }
     }
 
-    /// How long messages need once they have left this node.
+    /// How long messages need downstream of this node.
     fn behind(&self) -> u64 {
-        self.behind.iter().map(|counts| counts.rest.get()).max().unwrap_or(0)
+        self.behind.iter().map(|counts| counts.remaining.get()).max().unwrap_or(0)
     }
 
-    /// Notes how long messages waited for a call and how long it took, and tells the nodes before.
+    /// Records how long messages waited for a call and how long it took, and updates the estimate for the upstream
+    /// nodes.
     pub(crate) fn learn(&mut self, waited: Option<u64>, call: u64, counts: &Counts) {
         waited.into_iter().for_each(|waited| self.waits.add(waited));
         self.calls.add(call);
         if std::mem::take(&mut self.is_probe) && call < self.calls.p95() {
             self.calls.renew(call);
         }
-        counts.rest.set(self.waits.p95() + self.calls.p95() + self.behind());
+        counts.remaining.set(self.waits.p95() + self.calls.p95() + self.behind());
     }
 
-    /// When a message must have left this node for its result to be in time everywhere; never, where nothing is due. Of a message
-    /// that several sources are behind, the first of them counts that is due.
+    /// When a message must leave this node to be in time at every sink; `u64::MAX` if nothing is due. With several
+    /// sources upstream, the earliest deadline counts.
     pub(crate) fn done_by(&self, header: &Header, origins: Option<&Origins>) -> u64 {
         let due = |source: u16, begun: u64| match self.rules.soonest.get(source) {
             Some(deadline) => begun.saturating_add(*deadline).min(header.deadline.0),
@@ -290,7 +293,7 @@ impl DeadlineFilter {
         }
     }
 
-    /// `end` is when a call that begins now has reached the last sink.
+    /// Judges a message; `end` is when a call that begins now reaches the last sink.
     fn judge<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, now: u64, end: u64) -> Verdict {
         let mut verdict = Verdict::Keep;
         self.each_origin::<I>(taken, lead, fresh, &mut |source, begun, own| match self.rules.due(source, begun, own) {
@@ -309,7 +312,7 @@ impl DeadlineFilter {
         verdict
     }
 
-    /// A message that would be late only by what is thought to come goes on now and then.
+    /// Lets a message through now and then that is late only by estimate.
     fn reconsider<I: Intake>(
         &mut self,
         verdict: Verdict,
@@ -330,8 +333,8 @@ impl DeadlineFilter {
         Verdict::Keep
     }
 
-    /// Source, origin and own deadline of what is judged of a message: of each source that is behind it and was not judged
-    /// before, or of the one its header names.
+    /// Visits source, origin and own deadline of each origin that is judged: all sources of the message that were not
+    /// judged before, or the one its header names.
     fn each_origin<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, see: &mut dyn FnMut(u16, u64, u64)) {
         let header = I::header(taken, lead);
         if !self.traced {
@@ -356,7 +359,7 @@ impl DeadlineFilter {
     }
 }
 
-/// Takes out of a burst what is not worth a call, and counts it as lost.
+/// Removes messages that are not worth a call from a burst and counts them as lost.
 pub(crate) fn filter_burst<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, common: &mut Common, cx: &mut Cx) {
     let lead = common.lead;
     let Common { filter: Some(filter), fault, .. } = common else { return };
@@ -380,7 +383,7 @@ pub(crate) fn filter_burst<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken
             Verdict::Keep => {
                 let run = runs.get(at).copied().unwrap_or_default();
                 match filter.kept.last_mut() {
-                    // Messages of one run that stay side by side stay one run.
+                    // Adjacent messages of one run stay one run.
                     Some(last) if Run { n: 0, ..*last } == Run { n: 0, ..run } => last.n += 1,
                     _ => push_run(&mut filter.kept, Run { n: 1, ..run }),
                 }
@@ -405,11 +408,11 @@ pub(crate) fn filter_burst<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken
     }
 }
 
-/// Goes on with the newest message there is: those before it would come too late as well.
+/// Keeps only the newest message available: those before it would be late as well.
 fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &mut Vec<Run>, lead: Lead) {
     let mut more = Burst { items: std::mem::take(items), runs: std::mem::take(runs) };
     let mut superseded = 0;
-    // What is urgent was taken first; it is not given up for what came later.
+    // Urgent messages were taken first and are not given up for later ones.
     let urgent = |taken: &I::Taken| I::header(taken, lead).qos == Qos::Urgent;
     for _ in 0..SKIPS {
         let ready = intake.ready(BURST);
@@ -419,7 +422,7 @@ fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &m
         superseded += more.items.len() as u64;
         more.items.clear();
         more.runs.clear();
-        // What was just dropped has left room for as many copies.
+        // The messages just dropped have freed room for as many copies.
         let room = intake.room(ready);
         intake.fill(room, &mut more);
     }
@@ -442,7 +445,7 @@ fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &m
     }
 }
 
-/// Counts the messages of a sink's turn, of which the node was given so many, and those that were later than their deadline.
+/// Counts a sink's messages in this turn, of which `given` reached the node, and those that missed their deadline.
 pub(crate) fn count_misses(common: &mut Common, given: usize, cx: &mut Cx) {
     let Some(filter) = &mut common.filter else { return };
     if filter.dues.is_empty() {

@@ -1,12 +1,12 @@
-//! Planted faults: what `fault:` makes of a node's calls, so that a graph's failures can be rehearsed before they happen.
+//! Planted faults: `fault:` injects failures into a node's calls, so that a graph's response can be rehearsed.
 //!
-//! Everything that is drawn is drawn from the node's seed: a rehearsal can be repeated.
+//! All random choices come from the node's seed, so a rehearsal is reproducible.
 
 use crate::base::policy::FaultSpec;
 use crate::host::clock::Clock;
 use crate::node::error::NodeError;
 
-/// The faults of one node, at work.
+/// The planted faults of one node.
 #[derive(Debug)]
 pub(crate) struct Fault {
     spec: FaultSpec,
@@ -20,14 +20,14 @@ impl Fault {
         Fault { rng: fastrand::Rng::with_seed(spec.seed), spec, clock, calls: 0 }
     }
 
-    /// What happens instead of the next call, or before it.
+    /// Applies the faults due at the next call: delays it, hangs, panics or fails it.
     ///
     /// # Errors
-    /// Where the call is to fail.
+    /// If the call is to fail.
     ///
     /// # Panics
-    /// Where the call is to panic.
-    pub(crate) fn strike(&mut self) -> Result<(), NodeError> {
+    /// If the call is to panic.
+    pub(crate) fn apply(&mut self) -> Result<(), NodeError> {
         self.calls += 1;
         let call = self.calls;
         if let Some(delay) = self.spec.delay {
@@ -44,12 +44,12 @@ impl Fault {
         Ok(())
     }
 
-    /// Whether the next message is lost.
+    /// Whether the next message is dropped.
     pub(crate) fn drops(&mut self) -> bool {
         self.spec.drop > 0.0 && self.rng.f64() < self.spec.drop
     }
 
-    /// Whether what the call sent is sent twice.
+    /// Whether the call's output is sent twice.
     pub(crate) fn duplicates(&mut self) -> bool {
         self.spec.duplicate > 0.0 && self.rng.f64() < self.spec.duplicate
     }

@@ -1,4 +1,4 @@
-//! What gives a node its messages: the burst, the stamps, the books, and the loop that runs once per message.
+//! Feeding messages to a node: bursts, timing, counters, and the per-message loop.
 
 use super::{Common, Fault, Life, PROBE, PROBE_ALONE, SLOW_NS, Trouble, count_misses, filter_burst, guarded};
 use crate::base::policy::OnError;
@@ -9,31 +9,31 @@ use crate::node::error::NodeError;
 use crate::node::intake::{Burst, Intake};
 use std::any::Any;
 
-/// What a stage does with its messages; transforms and sinks differ only in this.
+/// What a stage does with its messages; the only difference between transforms and sinks.
 pub(super) trait Work<T> {
-    /// Gives the node all items, until one fails. The one loop that runs once per message, with the node's call inside it and
-    /// nothing else; implementations keep it out of line, so that it is compiled once per stage and has all registers to
+    /// Passes the node all items, until one fails. This is the per-message loop, with nothing in it but the node's
+    /// call. Implementations keep it out of line, so that it is compiled once per stage and has all registers to
     /// itself.
     fn give(&mut self, items: &mut std::vec::Drain<'_, T>) -> Result<(), NodeError>;
-    /// Gives the node one item.
+    /// Passes the node one item.
     fn give_one(&mut self, item: T) -> Result<(), NodeError>;
-    /// Where origins are followed: the next call takes this. `fresh` as in [`Intake::each_origin`].
+    /// If origins are tracked: records the item of the next call. `fresh` as in [`Intake::each_origin`].
     fn trace(&mut self, item: &T, fresh: u16);
-    /// Looks at a message that is recorded and counts for `weight`, before it is given away.
+    /// Records a sampled message that counts for `weight`, before the node takes it.
     fn note(&mut self, item: &T, weight: u32, cx: &mut Cx);
-    /// The last `n` messages noted failed, or were not given.
+    /// Discards the last `n` noted messages, which failed or never reached the node.
     fn forget(&mut self, n: usize);
-    /// Takes back what a call that did not return had emitted.
+    /// Discards the output of a failed call.
     fn rollback(&mut self);
-    /// Sends what the last call sent once more.
+    /// Sends the last call's output a second time.
     fn double(&mut self);
     /// As [`PortSet::admit`](crate::node::port::PortSet::admit).
     fn admit(&mut self) -> Result<(), NodeError>;
-    /// The messages since the last portion have this ledger.
+    /// Ends a portion: the messages staged since the last one share this ledger.
     fn portion(&mut self, accounted: u64, weight: u32);
-    /// The staged portions are published: `compute` was the last term of each.
+    /// Publishes the staged portions; `compute` is the last term of each.
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
-    /// Both, where all calls of the turn have one ledger.
+    /// `portion` and `publish` in one, when all calls of the turn share one ledger.
     fn publish_all(
         &mut self,
         accounted: u64,
@@ -44,7 +44,7 @@ pub(super) trait Work<T> {
     ) -> Result<(), NodeError>;
 }
 
-/// Drops what no node is there to take: out of line, so that the usual case stays small enough to be compiled into its caller.
+/// Drops an item when there is no node: out of line, so that the usual case stays small enough to be inlined.
 #[cold]
 #[inline(never)]
 pub(super) fn drop_item<T>(item: T) -> Result<(), NodeError> {
@@ -52,28 +52,28 @@ pub(super) fn drop_item<T>(item: T) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// How far a turn has come with its runs.
+/// The position of a turn in its runs.
 #[derive(Default)]
 struct Pass {
     slow: bool,
-    /// When the turn began; 0 where nobody asks.
+    /// When the turn began; 0 if the turn is not timed.
     started: u64,
-    /// When the last call ended that was stamped singly.
+    /// When the last individually timed call ended.
     from: u64,
-    /// The run being given.
+    /// Index of the current run.
     at: usize,
-    /// How many of its messages are left; 0 before it is entered.
+    /// Messages left in the run; 0 before it is entered.
     left: usize,
-    /// How many items stay behind its last.
+    /// Items of the turn after the run's last message.
     behind: usize,
     accounted: u64,
     weight: u32,
-    /// Items of the turn.
+    /// Number of items of the turn.
     all: usize,
 }
 
 impl Pass {
-    /// Begins a run, with `items` still to be given in the whole turn.
+    /// Enters a run, with `items` left in the whole turn.
     #[inline]
     fn enter(&mut self, run: &Run, items: usize, common: &Common, cx: &mut Cx) {
         self.left = run.n as usize;
@@ -84,7 +84,7 @@ impl Pass {
         self.behind = items.saturating_sub(self.left);
     }
 
-    /// Gives run after run.
+    /// Passes the node run after run.
     fn run<T, W: Work<T>>(
         &mut self,
         runs: &[Run],
@@ -116,10 +116,10 @@ impl Pass {
                     }
                     let end = cx.read();
                     let compute = end - self.from;
-                    // Every slow call is recorded, so each stands for itself, whatever its run stands for.
+                    // Every slow call is recorded, so each has weight 1, whatever the weight of its run.
                     cx.record(common.compute, compute, 1, 1);
                     common.check_budget(compute);
-                    // Later messages of the burst waited for this one: to them that was time in the queue.
+                    // Later messages of the burst waited for this one; for them that counts as queueing time.
                     work.portion(self.accounted + (self.from - self.started), self.weight);
                     work.publish(cx, end, compute)?;
                     self.from = end;
@@ -134,11 +134,11 @@ impl Pass {
         Ok(())
     }
 
-    /// What follows a call that failed: the rest, where failures are skipped. Says how many failed, and with what the turn ends.
-    /// `noted` is how many messages were noted that the node has not taken; later calls are noted one by one.
-    /// Iterator and position live outside the guarded calls, so that a call that fails leaves the rest where it is.
+    /// Continues after a failed call, if failures are skipped. Returns how many calls failed, and the result of the
+    /// turn. `noted` is the number of messages noted that the node has not taken; later calls are noted one by one.
+    /// Iterator and position live outside the guarded calls, so a failed call leaves the rest in place.
     #[cold]
-    #[allow(clippy::too_many_arguments, reason = "two callers, and what they share")]
+    #[allow(clippy::too_many_arguments, reason = "two callers share this state")]
     fn go_on<T, W: Work<T>>(
         &mut self,
         mut trouble: Trouble,
@@ -160,7 +160,7 @@ impl Pass {
                 return (failed, Err(trouble));
             }
             common.report(cx, trouble);
-            // Go on behind the message that failed, in its portion.
+            // Continue after the failed message, in its portion.
             self.left = items.len().saturating_sub(self.behind);
             if self.left == 0 && self.at < runs.len() {
                 work.portion(self.accounted, self.weight);
@@ -174,10 +174,10 @@ impl Pass {
     }
 }
 
-/// Gives one item to a node that has faults planted. A call that fails has had its message.
+/// Passes one item to a node with planted faults. A failed call has consumed its message.
 #[cold]
 fn give_or_fail<T, W: Work<T>>(fault: &mut Fault, item: T, work: &mut W) -> Result<(), NodeError> {
-    fault.strike()?;
+    fault.apply()?;
     work.give_one(item)?;
     if fault.duplicates() {
         work.double();
@@ -185,7 +185,7 @@ fn give_or_fail<T, W: Work<T>>(fault: &mut Fault, item: T, work: &mut W) -> Resu
     Ok(())
 }
 
-/// Inputs, and the messages taken from them for the current turn.
+/// The inputs, and the messages taken from them for the current turn.
 pub(super) struct Feed<I: Intake> {
     pub(super) intake: I,
     burst: Burst<I::Taken>,
@@ -197,7 +197,7 @@ impl<I: Intake> Feed<I> {
         Feed { intake, burst }
     }
 
-    /// Takes `n` calls' worth and gives them to the node. `Err` when the node is to be taken out.
+    /// Takes the messages of `n` calls and passes them to the node. `Err` if the node is to be removed.
     #[inline]
     pub(super) fn process<W: Work<I::Taken>>(
         &mut self,
@@ -207,7 +207,7 @@ impl<I: Intake> Feed<I> {
         work: &mut W,
     ) -> Result<(), Trouble> {
         if common.filter.is_some() {
-            return self.process_fresh(n, common, cx, work);
+            return self.process_filtered(n, common, cx, work);
         }
         if !common.is_slow() && !common.special && self.intake.take_burst(n, &mut self.burst.items) {
             let run = self.intake.last_run(self.burst.items.len());
@@ -217,10 +217,10 @@ impl<I: Intake> Feed<I> {
         self.process_burst(common, cx, work)
     }
 
-    /// Only what is still worth a call.
+    /// Processes only the messages still worth a call.
     #[cold]
     #[inline(never)]
-    fn process_fresh<W: Work<I::Taken>>(
+    fn process_filtered<W: Work<I::Taken>>(
         &mut self,
         n: usize,
         common: &mut Common,
@@ -249,14 +249,14 @@ impl<I: Intake> Feed<I> {
         result
     }
 
-    /// Whether one message came alone, and needs no closer look.
+    /// Whether exactly one message is waiting, and needs no closer look.
     #[inline]
     pub(super) fn has_only(&self, common: &Common) -> bool {
         !common.special && self.intake.has_only()
     }
 
-    /// One message alone: what a graph that keeps up does all day, and what its latency is made of. Nobody waits elsewhere for
-    /// the room it leaves.
+    /// Processes a single message: the usual case of a graph that keeps up, and what its latency consists of. No other
+    /// worker waits for the room it frees.
     #[inline(always)]
     pub(super) fn process_only<W: Work<I::Taken>>(
         &mut self,
@@ -282,8 +282,8 @@ impl<I: Intake> Feed<I> {
         work.publish_all(0, 0, cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
     }
 
-    /// As [`Feed::process_only`], of a message that is recorded, or a call that is timed. Out of line, so that neither path
-    /// has to keep what only the other needs.
+    /// As [`Feed::process_only`], for a recorded message or a timed call. Out of line, so that neither path pays for
+    /// the other's state.
     #[inline(never)]
     fn process_timed<W: Work<I::Taken>>(
         &mut self,
@@ -322,7 +322,7 @@ impl<I: Intake> Feed<I> {
         work.publish_all(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }
 
-    /// What a panic in a call of one message comes to; `None` where it was not in one. See [`crate::exec::scheduler`] for who asks.
+    /// Handles a panic in a single-message call; `None` if it was not in one. [`crate::exec::scheduler`] catches it.
     #[cold]
     pub(super) fn take_panic<W: Work<I::Taken>>(
         &mut self,
@@ -354,11 +354,11 @@ impl<I: Intake> Feed<I> {
         }
         common.report(cx, trouble);
         common.counts.failed.add(1);
-        // Nothing is staged: a sink forgets what it noted of the message.
+        // Nothing is staged: a sink discards its note of the message.
         work.publish(cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
     }
 
-    /// Messages that were published together, and calls that are cheap: nearly always.
+    /// Processes messages that were published together, with cheap calls: the usual burst.
     #[inline(always)]
     fn process_run<W: Work<I::Taken>>(
         &mut self,
@@ -379,8 +379,8 @@ impl<I: Intake> Feed<I> {
             items.iter().for_each(|item| work.note(item, run.weight, cx));
         }
         let (mut failed, mut result) = (0, Ok(()));
-        // A block, so that the iterator is dropped where it is: moved into `drop`, it would be copied right behind the
-        // stores that made it.
+        // A block, so that the iterator is dropped in place: moving it into `drop` would copy it right after the stores
+        // that made it.
         let unfinished = {
             let mut items = items.drain(..);
             if let Err(trouble) = guarded("call", || work.give(&mut items)) {
@@ -470,10 +470,10 @@ impl<I: Intake> Feed<I> {
         result
     }
 
-    /// The books of a turn that took `all`.
+    /// Updates the counters after a turn that took `all`.
     #[inline]
     fn settle(&mut self, all: usize, unfinished: usize, failed: u64, common: &mut Common) {
-        // The emptied buffer is the next one that a stage of this worker writes to.
+        // The emptied buffer is the next one a stage of this worker writes to.
         self.intake.recycle(&mut self.burst);
         let given = (all - unfinished) as u64;
         common.counts.taken.add(given);
@@ -488,7 +488,7 @@ impl<I: Intake> Feed<I> {
         common.blocked_since = 0;
     }
 
-    /// What follows the end of a stream: a join whose partner has ended loses what still comes to its other inputs.
+    /// Handles the end of a stream: a join whose partner has ended loses further messages of its other inputs.
     pub(super) fn ended(&mut self) -> Life {
         self.intake.discard(Reason::Unmatched);
         if self.intake.is_drained() { Life::Ended } else { Life::Gone(Reason::Unmatched) }

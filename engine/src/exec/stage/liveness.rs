@@ -1,11 +1,11 @@
-//! Liveness: whether an input still gets what it was promised, every so often.
+//! Liveness: detects inputs that have been silent for longer than `expect_every`.
 
 use crate::base::policy::OnGap;
 use crate::base::unit::show_ns;
 use crate::edge::{Shared, State};
 use crate::host::sync::Arc;
 
-/// One input that is watched.
+/// A monitored input.
 pub(crate) struct Liveness {
     edge: Arc<Shared>,
     /// Its index in the plan.
@@ -14,9 +14,9 @@ pub(crate) struct Liveness {
     name: String,
     pub(crate) every: u64,
     pub(crate) on_gap: OnGap,
-    /// Messages sent when it was last looked at.
+    /// Messages sent at the last check.
     sent: u64,
-    /// When something new was last seen; 0 before the first look.
+    /// When a new message was last seen; 0 before the first check.
     last: u64,
     is_silent: bool,
 }
@@ -26,13 +26,13 @@ impl Liveness {
         Liveness { edge, index, name, every, on_gap, sent: 0, last: 0, is_silent: false }
     }
 
-    /// Looks at the input. Says when to look again, and, once for each gap, what is wrong.
+    /// Checks the input. Returns when to check again and, once per gap, a description of it.
     pub(crate) fn look(&mut self, now: u64) -> (u64, Option<String>) {
         let sent = self.edge.producer.moved.get();
         if sent != self.sent || self.last == 0 {
             (self.sent, self.last, self.is_silent) = (sent, now, false);
         }
-        // An input that has ended owes nothing.
+        // An ended input is allowed to be silent.
         if self.is_silent || self.edge.state(|| true) != State::Open {
             return (u64::MAX, None);
         }

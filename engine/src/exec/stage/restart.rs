@@ -1,7 +1,7 @@
-//! Restarts: a node that failed is built again, later and later, and not for ever.
+//! Restarts: a failed node is rebuilt, with exponential backoff and a limit.
 //!
-//! It is built on its worker's own thread, because a node need not be able to move to another one; the nodes that share its
-//! core wait for that. Until then its inputs do what their edges' policies say.
+//! The node is built on its worker's own thread, because a node need not be `Send`. Nodes on the same core wait
+//! meanwhile, and its inputs follow their edges' policies.
 
 use crate::base::document::Tree;
 use crate::base::error::Problems;
@@ -15,15 +15,15 @@ use crate::node::error::NodeError;
 use crate::node::planning::{Building, PlannedPorts};
 use std::collections::VecDeque;
 
-/// Restarts of one node.
+/// The restart state of one node.
 #[derive(Debug)]
 pub(crate) struct Restart {
     spec: RestartSpec,
-    /// When it failed, not forgetting too soon.
+    /// Times of its failures within the window.
     failed: VecDeque<u64>,
 }
 
-/// A restart further in the future than this is one too many, ns.
+/// Longest backoff, ns.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 impl Restart {
@@ -31,12 +31,12 @@ impl Restart {
         Restart { spec, failed: VecDeque::new() }
     }
 
-    /// How often it has been tried of late.
+    /// The number of restarts within the window.
     pub(crate) fn tries(&self) -> usize {
         self.failed.len()
     }
 
-    /// It failed. When it is to be built again; not at all, after too many failures.
+    /// Records a failure. Returns when to rebuild the node; `None` after too many failures.
     pub(crate) fn again_at(&mut self, now: u64) -> Option<u64> {
         let within = self.spec.within.map_or(u64::MAX, Span::as_nanos);
         while self.failed.front().is_some_and(|failed| now.saturating_sub(*failed) > within) {
@@ -52,7 +52,7 @@ impl Restart {
     }
 }
 
-/// What it takes to build a node once more.
+/// Everything needed to rebuild a node.
 pub(crate) struct Blueprint {
     pub(crate) name: String,
     pub(crate) folders: Folders,
@@ -62,11 +62,11 @@ pub(crate) struct Blueprint {
     pub(crate) descriptors: Descriptors,
 }
 
-/// Builds a node once more.
-pub(crate) type Again<N> = Box<dyn FnMut() -> Result<N, NodeError>>;
+/// Rebuilds a node.
+pub(crate) type Rebuild<N> = Box<dyn FnMut() -> Result<N, NodeError>>;
 
 impl Blueprint {
-    pub(crate) fn again<N: Node>(self) -> Again<N> {
+    pub(crate) fn again<N: Node>(self) -> Rebuild<N> {
         Box::new(move || {
             let mut problems = Problems::default();
             let config = self.config.read::<N::Config>(&mut problems);
@@ -88,7 +88,7 @@ mod tests {
         let mut restart = Restart::new(RestartSpec { max: 3, backoff: ms(100), within: None });
         let at: Vec<Option<u64>> = (0..4).map(|_| restart.again_at(0)).collect();
         assert_eq!(at, [Some(100_000_000), Some(200_000_000), Some(400_000_000), None]);
-        // What was long ago is forgotten.
+        // Failures outside the window do not count.
         let mut restart = Restart::new(RestartSpec { max: 1, backoff: ms(1), within: Some(ms(10)) });
         assert_eq!(restart.again_at(0), Some(1_000_000));
         assert_eq!(restart.again_at(10_000_000), None);

@@ -1,9 +1,9 @@
-//! The stage of a node without outputs, where end-to-end latencies are measured.
+//! The stage of a sink, where end-to-end latencies are measured.
 
 use super::feed::{Feed, Work, drop_item};
 use super::{
-    Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, note_skew, reset_node,
-    set_node,
+    Common, Ended, Life, Rebuild, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, note_skew,
+    reset_node, set_node,
 };
 use crate::edge::BURST;
 use crate::edge::State;
@@ -23,24 +23,24 @@ pub(crate) struct SinkStage<N: Sink> {
     feed: Feed<<N::In as Inputs>::Intake>,
     work: SinkWork<N>,
     dirty: bool,
-    again: Option<Again<N>>,
+    again: Option<Rebuild<N>>,
     waits: Waits,
 }
 
-/// What a node that waits for descriptors said last.
+/// State of a node that waits for descriptors.
 struct Waits {
     descriptors: Descriptors,
-    /// It is asked again at this time, ns.
+    /// When `progress` is called next, ns.
     due: u64,
     is_full: bool,
-    /// The stream has ended, and the node ends once it takes messages again.
+    /// The stream has ended; the node ends once it accepts messages again.
     is_finishing: bool,
 }
 
-/// A call of the node that takes no message.
+/// A call of the node without a message.
 #[derive(Clone, Copy)]
 enum ExtraCall {
-    /// Nothing more has come for now.
+    /// No more messages are waiting.
     Flush,
     /// No more messages will come.
     Finish,
@@ -55,33 +55,33 @@ impl ExtraCall {
     }
 }
 
-/// When a source began what one or more recorded messages of the turn are made of.
+/// An origin of one or more recorded messages of the turn.
 #[derive(Clone, Copy)]
-struct Noted {
+struct OriginNote {
     source: u16,
-    /// Its message was in one before this.
+    /// Its source's message was already used in an earlier call.
     reused: bool,
-    /// Of the origins of one message this is the first: the message's ledger closes once.
+    /// It is the first origin of its message: the message's ledger closes once.
     closes: bool,
     begun: u64,
-    /// How many messages.
+    /// Number of messages.
     n: u32,
 }
 
 struct SinkWork<N: Sink> {
     node: Option<N>,
-    /// End-to-end histogram by source, and the age of what is used again.
+    /// By source: the end-to-end histogram, and the age histogram of reused messages.
     paths: Vec<Option<Hist>>,
     ages: Vec<Option<Hist>>,
     closure: Hist,
     skew: Option<Hist>,
-    origins: Vec<Noted>,
-    /// Where origins are followed: those of the next message, and how many each noted one has.
+    origins: Vec<OriginNote>,
+    /// If origins are tracked: those of the next message, and the number of each noted message.
     now: Origins,
     traced: bool,
     spans: Vec<u16>,
     lead: Lead,
-    /// Ledger and weight of the portions of this turn, with how many entries of `origins` were there before.
+    /// Ledger and weight of each portion of this turn, and the end of its entries in `origins`.
     ledgers: Vec<(u64, u32, usize)>,
 }
 
@@ -111,7 +111,7 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         let (source, begun) = (header.source, header.origin.0);
         match self.origins.last_mut() {
             Some(last) if (last.source, last.begun) == (source, begun) => last.n += 1,
-            _ => self.origins.push(Noted { source, reused: false, closes: true, begun, n: 1 }),
+            _ => self.origins.push(OriginNote { source, reused: false, closes: true, begun, n: 1 }),
         }
     }
     fn trace(&mut self, item: &<N::In as Inputs>::Taken, fresh: u16) {
@@ -151,7 +151,7 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         let mut from = 0;
         for (accounted, weight, to) in self.ledgers.drain(..) {
-            for Noted { source, reused, closes, begun, n } in &self.origins[from..to] {
+            for OriginNote { source, reused, closes, begun, n } in &self.origins[from..to] {
                 let hists = if *reused { &self.ages } else { &self.paths };
                 if let Some(Some(hist)) = hists.get(usize::from(*source)) {
                     cx.record(*hist, sent.saturating_sub(*begun), *n, weight);
@@ -184,25 +184,26 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
 }
 
 impl<N: Sink> SinkWork<N> {
-    /// Notes all origins of the next message.
+    /// Records all origins of the next message.
     fn note_all(&mut self) {
         let before = self.origins.len();
         for Origin { source, reused, begun } in self.now.iter() {
             let closes = self.origins.len() == before;
-            self.origins.push(Noted { source, reused, closes, begun, n: 1 });
+            self.origins.push(OriginNote { source, reused, closes, begun, n: 1 });
         }
         self.spans.push((self.origins.len() - before) as u16);
     }
 }
 
 impl<N: Sink> SinkStage<N> {
-    /// `sources` are the numbers of the sources whose messages get here, and whether they may be used more than once.
+    /// `sources` holds the numbers of the sources whose messages arrive here, and whether they may be used more than
+    /// once.
     pub(crate) fn new(
         node: N,
         mut common: Common,
         intake: IntakeParts,
         sources: &[(u16, bool)],
-        again: Option<Again<N>>,
+        again: Option<Rebuild<N>>,
         descriptors: Descriptors,
         cx: &mut Cx,
     ) -> Self {
@@ -237,13 +238,13 @@ impl<N: Sink> SinkStage<N> {
         SinkStage { common, feed: Feed::new(Intake::build(intake)), work, dirty: false, again, waits }
     }
 
-    /// Has the node write on, where that is due. The turn, if no message is to be taken in it.
+    /// Calls `progress` if it is due. Returns the turn's outcome if no message is to be taken in it.
     fn progress(&mut self, cx: &mut Cx) -> Option<Turn> {
         if cx.mark() >= self.waits.due || self.waits.descriptors.is_woken() {
             let node = &mut self.work.node;
             let outcome = guarded("progress", || node.as_mut().map_or(Ok(Progress::Takes(Time::NEVER)), N::progress));
             cx.stale();
-            // Also after a failure, or what was ready would wake it again and again.
+            // Also after a failure, or a ready descriptor would wake it again and again.
             self.waits.descriptors.wait_again();
             match outcome {
                 Ok(Progress::Takes(due)) => (self.waits.due, self.waits.is_full) = (due.0, false),
@@ -251,7 +252,7 @@ impl<N: Sink> SinkStage<N> {
                 Err(trouble) => {
                     let is_finishing = self.waits.is_finishing;
                     self.fail(cx, trouble);
-                    // One that goes on all the same takes messages, and is not asked again at once.
+                    // A node that continues takes messages, and `progress` is not called again immediately.
                     (self.waits.due, self.waits.is_full) = (u64::MAX, false);
                     if is_finishing && self.common.life == Life::Open {
                         self.common.life = self.feed.ended();
@@ -262,7 +263,7 @@ impl<N: Sink> SinkStage<N> {
         }
         if self.waits.is_full {
             self.common.note_blocked(cx);
-            // What the kernel cannot wait for is tried again in the next turn.
+            // Writes the kernel cannot wait for are retried in the next turn.
             let is_woken = self.waits.descriptors.is_woken();
             return Some(Turn::Idle(if is_woken { 0 } else { self.waits.due }));
         }
@@ -283,14 +284,14 @@ impl<N: Sink> SinkStage<N> {
         }
         drop_node(&mut self.work.node, &mut self.common, cx);
         (self.waits.is_full, self.waits.is_finishing) = (false, false);
-        if self.common.rest(cx) {
+        if self.common.schedule_restart(cx) {
             return;
         }
         let reason = self.common.gone();
         self.feed.intake.discard(reason);
     }
 
-    /// Makes a call that takes no message.
+    /// Makes a call without a message.
     fn call_extra(&mut self, cx: &mut Cx, call: ExtraCall) {
         let node = &mut self.work.node;
         let outcome = guarded(call.name(), || match (node, call) {
@@ -304,12 +305,12 @@ impl<N: Sink> SinkStage<N> {
         }
     }
 
-    /// A turn that may be anything.
+    /// A turn in the general case.
     #[inline(never)]
     fn turn_closely(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
-            Life::Resting(due) => {
+            Life::Restarting(due) => {
                 self.waits.due = 0;
                 let (node, again) = (&mut self.work.node, &mut self.again);
                 return build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
@@ -349,11 +350,11 @@ impl<N: Sink> SinkStage<N> {
             }
             if std::mem::take(&mut self.dirty) {
                 self.call_extra(cx, ExtraCall::Flush);
-                // What it has begun to write now goes on in the next turn.
+                // A write begun now continues in the next turn.
                 self.waits.due = 0;
             }
             if N::WAITS {
-                // No message has waited for it.
+                // No message has waited for the node.
                 self.common.blocked_since = 0;
             }
             let (wake, reset) = self.common.listen(self.feed.intake.due(), cx);

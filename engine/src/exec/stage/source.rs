@@ -1,7 +1,7 @@
-//! The stage of a node without inputs, where messages and their ledgers begin.
+//! The stage of a source, where messages and their ledgers begin.
 
 use super::{
-    Again, Common, Ended, Life, PROBE, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded,
+    Common, Ended, Life, PROBE, Rebuild, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded,
     is_pressed, set_node,
 };
 use crate::base::policy::OnError;
@@ -23,13 +23,13 @@ pub(crate) struct SourceStage<N: Source> {
     sampler: Sampler,
     term: Hist,
     origins: Vec<(u64, u32)>,
-    /// Nothing before this time.
+    /// The source is not called before this time,
     due: u64,
-    /// But when a descriptor is ready.
+    /// unless a descriptor is ready.
     waits: bool,
     descriptors: Descriptors,
     after_idle: bool,
-    again: Option<Again<N>>,
+    again: Option<Rebuild<N>>,
 }
 
 impl<N: Source> SourceStage<N> {
@@ -37,7 +37,7 @@ impl<N: Source> SourceStage<N> {
         node: N,
         mut common: Common,
         emit: Emit<N::Out>,
-        again: Option<Again<N>>,
+        again: Option<Rebuild<N>>,
         descriptors: Descriptors,
         cx: &mut Cx,
     ) -> Self {
@@ -60,16 +60,16 @@ impl<N: Source> SourceStage<N> {
         }
     }
 
-    /// Whether what it waits for in the kernel is there.
+    /// Whether a descriptor it waits for is ready.
     fn is_woken(&self) -> bool {
         self.waits && self.descriptors.is_woken()
     }
 
-    /// What follows a failure that was reported.
+    /// Handles a failure that has been reported.
     #[cold]
     fn fail(&mut self, cx: &mut Cx) -> Turn {
         drop_node(&mut self.node, &mut self.common, cx);
-        if self.common.rest(cx) {
+        if self.common.schedule_restart(cx) {
             (self.due, self.waits) = (0, false);
             return Turn::Worked;
         }
@@ -87,15 +87,15 @@ impl<N: Source> SourceStage<N> {
     }
 }
 
-/// Calls the source until its next sequence number is `until`, or it says otherwise. Out of line, as the loops of the other
-/// stages.
+/// Calls the source until its next sequence number is `until`, or it returns something other than `More`. Out of line,
+/// like the loops of the other stages.
 #[inline(never)]
 fn give<N: Source>(node: &mut N, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
     let mut next = Next::More;
     while next == Next::More && emit.seq < until {
         next = node.next(emit)?;
-        // A call that sent nothing has no sequence number. Where it wants to be called again all the same, the source is
-        // polling for something: the others get their turn first.
+        // A call that sent nothing uses no sequence number. If it returns `More` all the same, the source is polling
+        // for something: other stages get a turn first.
         let has_emitted = emit.ports.has_emitted();
         emit.ports.commit()?;
         if !has_emitted {
@@ -106,10 +106,10 @@ fn give<N: Source>(node: &mut N, emit: &mut Emit<N::Out>, until: u64) -> Result<
     Ok(next)
 }
 
-/// What follows a call that is made by itself.
+/// Finishes a call that is made individually.
 ///
 /// # Errors
-/// Where an edge that fails its producer has no room for what the call sent.
+/// If an edge that fails its producer has no room for the call's output.
 #[cold]
 fn finish_call<O: Outputs>(emit: &mut Emit<O>, common: &mut Common) -> Result<(), NodeError> {
     if common.fault.as_mut().is_some_and(|fault| fault.duplicates()) {
@@ -118,7 +118,7 @@ fn finish_call<O: Outputs>(emit: &mut Emit<O>, common: &mut Common) -> Result<()
     if common.refuses
         && let Err(full) = emit.ports.admit()
     {
-        // Whoever counts the failed call adds its number; `give` has added it already.
+        // The caller adds a failed call's sequence number; `give` has already added it.
         emit.seq -= 1;
         return Err(full);
     }
@@ -129,8 +129,8 @@ impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
-            Life::Resting(_) if cx.is_stopping() => return self.finish(true),
-            Life::Resting(due) => {
+            Life::Restarting(_) if cx.is_stopping() => return self.finish(true),
+            Life::Restarting(due) => {
                 self.emit.begin_segment();
                 return build_again(&mut self.node, &mut self.again, due, &mut self.common, cx).unwrap_or_else(
                     |trouble| {
@@ -147,7 +147,7 @@ impl<N: Source> Stage for SourceStage<N> {
         if (cx.is_stopping() && !owes()) || cx.frames().is_some_and(|n| self.emit.seq >= n) {
             return self.finish(false);
         }
-        // Without a timetable the end of whatever this worker did last will do.
+        // Without a fixed start time, the end of this worker's last step is precise enough.
         let started = if self.due == 0 {
             cx.mark()
         } else {
@@ -170,14 +170,14 @@ impl<N: Source> Stage for SourceStage<N> {
         self.emit.now = Time(started);
         let (first, until) = (self.emit.seq, self.emit.seq + room as u64);
         let mut failed = 0u64;
-        // Every call that emits, and every call that fails, has a sequence number of its own.
+        // Every call that emits or fails uses a sequence number of its own.
         let (next, outcome) = loop {
             let (node, emit, common) = (&mut self.node, &mut self.emit, &mut self.common);
-            // What the node wants next holds also where an edge has no room for what it has sent.
+            // The node's `Next` holds even if an edge has no room for its output.
             let mut wants = Next::More;
             let call = guarded("next", || {
                 if let Some(fault) = &mut common.fault {
-                    fault.strike()?;
+                    fault.apply()?;
                 }
                 wants = node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))?;
                 if common.singled { finish_call(emit, common) } else { Ok(()) }
@@ -198,7 +198,7 @@ impl<N: Source> Stage for SourceStage<N> {
             }
         };
         let done = self.emit.seq - first - failed;
-        // A turn that began nothing is idleness, and no burst of those of which one in so many is recorded.
+        // A turn that began no message is idle time, not a burst to be sampled.
         let weight = if done > 0 { self.sampler.weight(self.after_idle, started) } else { 0 };
         self.after_idle = done == 0;
         self.common.turns = self.common.turns.wrapping_add(1);
@@ -219,7 +219,7 @@ impl<N: Source> Stage for SourceStage<N> {
             cx.record(self.common.compute, end - started, n, weight);
             self.origins.clear();
             let origins = &mut self.origins;
-            // Ports of one call share their origin; the first that has messages stands for all.
+            // The ports of a call share their origin; the first port with messages represents all.
             self.emit.ports.each(&mut |port| {
                 if origins.is_empty() {
                     port.origins(origins);
@@ -278,7 +278,7 @@ impl<N: Source> Stage for SourceStage<N> {
         if now < self.due && !self.is_woken() && !cx.is_stopping() {
             return Standing::IDLE;
         }
-        // A source that is called at certain times began its next message then.
+        // A source called at a set time began its next message then.
         let begun = if self.due == 0 || self.due > now { now } else { self.due };
         Standing { ready: true, due: self.common.due_of(None, begun), pressed: is_pressed(&mut self.emit.ports) }
     }

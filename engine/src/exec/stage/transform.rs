@@ -2,7 +2,7 @@
 
 use super::feed::{Feed, Work, drop_item};
 use super::{
-    Again, Common, Ended, Life, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
+    Common, Ended, Life, Rebuild, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
     note_skew, reset_node, set_node,
 };
 use crate::base::policy::Telemetry;
@@ -22,7 +22,7 @@ pub(crate) struct TransformStage<N: Transform> {
     common: Common,
     feed: Feed<<N::In as Inputs>::Intake>,
     work: TransformWork<N>,
-    again: Option<Again<N>>,
+    again: Option<Rebuild<N>>,
 }
 
 struct TransformWork<N: Transform> {
@@ -31,10 +31,10 @@ struct TransformWork<N: Transform> {
     skew: Option<Hist>,
 }
 
-/// A call of the node that takes no message.
+/// A call of the node without a message.
 #[derive(Clone, Copy)]
 enum ExtraCall {
-    /// The time has come that it asked for.
+    /// The wakeup time it requested has come.
     Wake,
     /// No more messages will come.
     Finish,
@@ -52,7 +52,7 @@ impl ExtraCall {
 impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
     #[inline(never)]
     fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>) -> Result<(), NodeError> {
-        // The node is there while the stage's life is `Open`.
+        // The node exists while the stage's life is `Open`.
         let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
         for item in items {
             if let Err(error) = node.apply(item, emit).and_then(|()| emit.ports.commit()) {
@@ -117,7 +117,7 @@ impl<N: Transform> TransformStage<N> {
         intake: <N::In as Inputs>::Intake,
         emit: Emit<N::Out>,
         inputs: usize,
-        again: Option<Again<N>>,
+        again: Option<Rebuild<N>>,
         cx: &mut Cx,
     ) -> Self {
         common.takes(inputs, cx);
@@ -126,8 +126,8 @@ impl<N: Transform> TransformStage<N> {
         TransformStage { common, feed: Feed::new(intake), work, again }
     }
 
-    /// Makes a call that takes no message; true if it succeeded. What it sends was made from messages of earlier calls, whose terms
-    /// are not known any more: its ledger begins here, its latency with its origin.
+    /// Makes a call without a message; true if it succeeded. Its output derives from messages of earlier calls, whose
+    /// terms are no longer known: its ledger begins here, its latency at its origin.
     fn call_extra(&mut self, cx: &mut Cx, call: ExtraCall) -> bool {
         let (work, refuses) = (&mut self.work, self.common.refuses);
         if let Some(trace) = &work.emit.trace {
@@ -157,7 +157,7 @@ impl<N: Transform> TransformStage<N> {
         outcome.map_err(|trouble| self.fail(cx, trouble)).is_ok()
     }
 
-    /// Calls `wake` when its time has come; true when it has.
+    /// Calls `wake` if it is due; true if it was.
     #[inline(never)]
     fn wake(&mut self, cx: &mut Cx) -> bool {
         let emit = &mut self.work.emit;
@@ -175,7 +175,7 @@ impl<N: Transform> TransformStage<N> {
     #[cold]
     fn turn_without_node(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
-            Life::Resting(due) => {
+            Life::Restarting(due) => {
                 let (node, again) = (&mut self.work.node, &mut self.again);
                 build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
                     self.fail(cx, trouble);
@@ -187,7 +187,7 @@ impl<N: Transform> TransformStage<N> {
         }
     }
 
-    /// No more will come.
+    /// Handles the end of the inputs.
     #[cold]
     fn finish(&mut self, state: State, cx: &mut Cx) -> Turn {
         if self.work.emit.ports.room(1, &mut || cx.read()) == 0 {
@@ -207,12 +207,12 @@ impl<N: Transform> TransformStage<N> {
         if self.common.report(cx, trouble) {
             return;
         }
-        // What earlier calls of this turn emitted was good.
+        // The output of earlier calls of this turn is valid.
         self.work.emit.ports.portion(0, 0);
         let _ = self.work.emit.ports.publish(0, 0);
         drop_node(&mut self.work.node, &mut self.common, cx);
         self.work.emit.wake = Time::NEVER;
-        if self.common.rest(cx) {
+        if self.common.schedule_restart(cx) {
             return;
         }
         let reason = self.common.gone();
@@ -220,7 +220,7 @@ impl<N: Transform> TransformStage<N> {
         self.feed.intake.discard(reason);
     }
 
-    /// Gives the node the one message there is.
+    /// Passes the node the only message waiting.
     #[inline(always)]
     fn turn_once(&mut self, cx: &mut Cx) {
         self.common.counts.turns.add(1);
@@ -231,7 +231,7 @@ impl<N: Transform> TransformStage<N> {
         }
     }
 
-    /// A turn that may be anything.
+    /// A turn in the general case.
     #[inline(never)]
     fn turn_closely(&mut self, cx: &mut Cx) -> Turn {
         if self.common.life != Life::Open {
@@ -251,7 +251,8 @@ impl<N: Transform> TransformStage<N> {
         let limit = self.common.limit(self.feed.intake.is_perishable());
         let available = self.feed.intake.ready(limit);
         if available == 0 {
-            // A join may have taken or lost what had no partner: whoever waits for that room is to be turned again.
+            // A join may have taken or lost messages without a partner: producers waiting for that room need another
+            // turn.
             let freed = self.feed.intake.ring();
             return match self.feed.intake.state() {
                 State::Open if freed => Turn::Worked,
@@ -285,7 +286,7 @@ impl<N: Transform> TransformStage<N> {
 
 impl<N: Transform> Stage for TransformStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
-        // One message alone, and its place free: no lists, no rooms, no bells.
+        // A single message, and room for its result: no lists, room checks or bells.
         let is_plain = self.common.life == Life::Open && self.work.emit.wake == Time::NEVER;
         if is_plain && self.feed.has_only(&self.common) && self.work.emit.ports.is_clear() {
             self.turn_once(cx);
@@ -307,7 +308,7 @@ impl<N: Transform> Stage for TransformStage<N> {
         let pressed = is_pressed(&mut self.work.emit.ports);
         let wake = self.work.emit.wake;
         if self.common.life == Life::Open && wake != Time::NEVER && wake.0 <= cx.mark() {
-            // What is held back until now is late already.
+            // Messages held back until now are already due.
             return Standing { ready: true, due: wake.0, pressed };
         }
         self.common.standing_of(&mut self.feed.intake, pressed, cx)

@@ -1,11 +1,11 @@
-//! How calls of an author's code fail.
+//! Failures of calls into a node's or backend's code.
 
 use crate::node::error::NodeError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How a call failed. One word wide, so that the result of a call that did not fail is one too: it is looked at behind a
-/// burst's worth of stores, and a wider one would have to wait until they have all reached the cache.
+/// A call's failure. One word wide, so that `Result<(), Trouble>` is one word too: it is read right after a burst's
+/// worth of stores, and a wider one would defeat store-to-load forwarding.
 #[derive(Debug)]
 pub(crate) struct Trouble(pub(super) Box<TroubleText>);
 
@@ -17,7 +17,7 @@ pub(super) struct TroubleText {
 }
 
 impl Trouble {
-    /// A call that returned an error.
+    /// Creates the failure of a call that returned an error.
     #[cold]
     pub(crate) fn error(call: &'static str, error: &NodeError) -> Trouble {
         Trouble(Box::new(TroubleText { call, text: error.to_string(), panicked: false }))
@@ -28,7 +28,7 @@ impl Trouble {
         Trouble(Box::new(TroubleText { call, text: crate::host::panic::panic_text(panic), panicked: true }))
     }
 
-    /// What happened, without the call's name.
+    /// The error text, without the call's name.
     pub(crate) fn text(&self) -> &str {
         &self.0.text
     }
@@ -39,10 +39,10 @@ impl Trouble {
     }
 }
 
-/// Runs an author's code, of a node or a backend: a panic becomes an error of that node. Whatever methods of theirs the engine calls
-/// once a graph has begun go through here; a call of one message, for which that would cost too much, goes through
-/// [`Scheduler::turn`](crate::exec::scheduler::Scheduler::turn). `Clone` and `Drop` of a payload run wherever messages move and belong to no node: a panic of
-/// theirs ends the run as a bug.
+/// Runs code of a node or a backend and turns a panic into an error. All of their methods that the engine calls once a
+/// graph runs go through here, except single-message calls, for which that would cost too much: they go through
+/// [`Scheduler::turn`](crate::exec::scheduler::Scheduler::turn). `Clone` and `Drop` of a payload run wherever messages
+/// move and belong to no node: if they panic, the run ends with an engine bug.
 #[inline(always)]
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {

@@ -1,4 +1,4 @@
-//! Calls of a model: how they are made of the messages held, and what becomes of these.
+//! Calls of a model: building them from held messages, and finishing them.
 
 use super::{InferStage, session_of};
 use crate::exec::infer::flight::Flight;
@@ -12,14 +12,14 @@ use crate::node::intake::{Intake, ZipMany};
 use crate::node::port::PortSet;
 
 impl<B: Backend> InferStage<B> {
-    /// Begins a call that finishes later.
+    /// Starts an asynchronous call.
     pub(super) fn submit(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
         let ins = batches(&mut self.inputs, &self.held, flight.n);
         flight.ticket = session_of::<B>(&mut self.session)?.submit(flight.n, &ins)?;
         Ok(())
     }
 
-    /// Runs the model over the first messages held and emits the rows of those that leave.
+    /// Runs the model over the first held messages and emits the rows of those that leave.
     pub(super) fn call(&mut self, flight: &Flight) -> Result<(), NodeError> {
         let InferStage { inputs, outputs, held, emit, session, lanes, streams, max, .. } = self;
         let (n, max) = (flight.n, *max);
@@ -32,21 +32,21 @@ impl<B: Backend> InferStage<B> {
         })
     }
 
-    /// Emits what came of a call that has finished.
+    /// Emits the results of a finished call.
     pub(super) fn collect(&mut self, flight: &Flight) -> Result<(), NodeError> {
         let session = session_of::<B>(&mut self.session)?;
         emit_rows(&mut self.emit, &mut self.outputs, flight, |outs| session.collect(flight.ticket, outs))
     }
 
-    /// Begins a call with the messages that are held, and ends it where calls end at once.
+    /// Starts a call with the held messages, and finishes it if calls are synchronous.
     pub(super) fn run_batch(&mut self, cx: &mut Cx, ending: bool) {
         let n = self.callable();
         let leave = if n == self.max && !ending { self.stride.min(n) } else { n };
         let started = cx.mark();
         self.emit.now = Time(started);
-        // There is one for each call that may be on its way.
+        // There is one for each call that may be in flight.
         let mut flight = self.spare.pop().unwrap_or_else(|| Flight::new(self.max, self.common.traced));
-        (flight.n, flight.started, flight.landed, flight.is_said) = (n, started, 0, false);
+        (flight.n, flight.started, flight.finished_at, flight.is_reported) = (n, started, 0, false);
         flight.headers.clear();
         flight.runs.clear();
         flight.origins.clear();
@@ -55,22 +55,22 @@ impl<B: Backend> InferStage<B> {
             flight.headers.push(*ZipMany::header(&held.set, self.common.lead));
             flight.runs.push((held.run, held.since));
         }
-        // A call that ends at once asks before it begins: one that is refused has changed no state and cost nothing.
+        // A synchronous call checks for room before it begins: a refused call has changed no state and cost nothing.
         if self.common.refuses
-            && self.most == 1
+            && self.max_in_flight == 1
             && let Some(edge) = self.refusing(&flight)
         {
-            return self.turn_away(flight, edge, cx);
+            return self.refuse_call(flight, edge, cx);
         }
-        // Outside of the guarded call, so that one that panics loses nobody's state. Where there are states, all messages of a
-        // call leave with it.
+        // Outside the guarded call, so that a panic loses no stream's state. With state, all messages of a call leave
+        // with it.
         let lent = guarded("infer", || {
             let lanes = &mut self.lanes;
             self.streams.iter_mut().for_each(|streams| streams.lend(flight.headers.iter(), lanes));
             Ok(())
         });
         let outcome = lent.and_then(|()| self.begin_call(&mut flight));
-        let ended = if self.most == 1 { cx.read() } else { 0 };
+        let ended = if self.max_in_flight == 1 { cx.read() } else { 0 };
         let settled = guarded("infer", || {
             let (lanes, is_done) = (&mut self.lanes, outcome.is_ok());
             self.streams.iter_mut().for_each(|streams| streams.settle(flight.headers.iter(), lanes, is_done));
@@ -82,26 +82,26 @@ impl<B: Backend> InferStage<B> {
         cx.record(self.sizes, n as u64, 1, 1);
         self.common.counts.batches.add(1);
         self.called += n as u64;
-        if self.most == 1 {
-            return self.land(flight, outcome, ended, cx);
+        if self.max_in_flight == 1 {
+            return self.finish_call(flight, outcome, ended, cx);
         }
         cx.stale();
-        // One that could not even begin fails in its turn, behind those that began before.
+        // A call that could not start fails in order, after those that began before it.
         flight.trouble = outcome.err();
         self.flights.push_back(flight);
         self.peak = self.peak.max(self.flights.len());
     }
 
-    /// The edge that would fail this node for want of room for what a call sends.
+    /// The edge that would fail this node because it has no room for the results of a call.
     #[cold]
     pub(super) fn refusing(&mut self, flight: &Flight) -> Option<String> {
         let coming = |bytes: usize| flight.headers.iter().map(move |header| (header.qos, bytes as u64));
         self.emit.ports.iter_mut().zip(&self.outputs).find_map(|(port, side)| port.refusing(coming(side.item_bytes)))
     }
 
-    /// Fails the messages of a call that is not made.
+    /// Fails the messages of a refused call.
     #[cold]
-    pub(super) fn turn_away(&mut self, flight: Flight, edge: String, cx: &mut Cx) {
+    pub(super) fn refuse_call(&mut self, flight: Flight, edge: String, cx: &mut Cx) {
         let leave = flight.leaving();
         self.held.drain(..leave as usize);
         self.origins.drain(..(leave as usize).min(self.origins.len()));
@@ -111,32 +111,32 @@ impl<B: Backend> InferStage<B> {
         self.fail(cx, Trouble::error("emit", &NodeErrorKind::EdgeFull { edge }.into()));
     }
 
-    /// Begins a call, and makes it where calls end at once.
+    /// Starts a call; a synchronous one also runs to its end.
     pub(super) fn begin_call(&mut self, flight: &mut Flight) -> Result<(), Trouble> {
         guarded("infer", || {
             if let Some(fault) = &mut self.common.fault {
-                fault.strike()?;
+                fault.apply()?;
             }
-            if self.most > 1 { self.submit(flight) } else { self.call(flight) }
+            if self.max_in_flight > 1 { self.submit(flight) } else { self.call(flight) }
         })
     }
 
-    /// Whether the call that began first has finished.
-    pub(super) fn has_landed(&mut self, cx: &mut Cx) -> bool {
+    /// Whether the oldest call has finished.
+    pub(super) fn has_finished(&mut self, cx: &mut Cx) -> bool {
         let (Some(flight), Some(session)) = (self.flights.front_mut(), &mut self.session) else { return false };
-        if flight.landed == 0 {
-            // A session that panics here does so again when it is asked for the outputs, where it is caught.
-            let has_landed =
+        if flight.finished_at == 0 {
+            // A session that panics here panics again when its outputs are collected, where it is caught.
+            let has_finished =
                 flight.trouble.is_some() || guarded("infer", || Ok(session.poll(&flight.ticket))).unwrap_or(true);
-            if !has_landed {
+            if !has_finished {
                 return false;
             }
-            flight.landed = cx.read();
+            flight.finished_at = cx.read();
         }
         true
     }
 
-    /// Ends the call that began first.
+    /// Finishes the oldest call.
     pub(super) fn collect_first(&mut self, cx: &mut Cx) {
         let Some(mut flight) = self.flights.pop_front() else { return };
         self.emit.now = Time(cx.mark());
@@ -144,15 +144,16 @@ impl<B: Backend> InferStage<B> {
             Some(trouble) => Err(trouble),
             None => guarded("infer", || self.collect(&flight)),
         };
-        let landed = flight.landed;
-        self.land(flight, outcome, landed, cx);
+        let finished_at = flight.finished_at;
+        self.finish_call(flight, outcome, finished_at, cx);
     }
 
-    /// A call ended at a time: its messages are done or have failed. What has passed since, they waited for room.
-    pub(super) fn land(&mut self, flight: Flight, outcome: Result<(), Trouble>, ended: u64, cx: &mut Cx) {
+    /// Finishes a call that ended at `ended`: its messages are done or have failed. Any time since then was spent
+    /// waiting for room.
+    pub(super) fn finish_call(&mut self, flight: Flight, outcome: Result<(), Trouble>, ended: u64, cx: &mut Cx) {
         let (started, leave) = (flight.started, flight.leaving());
-        // A call that ended when it returned has waited for nothing since.
-        let end = if self.most == 1 { ended } else { cx.read() };
+        // A synchronous call has not waited since it ended.
+        let end = if self.max_in_flight == 1 { ended } else { cx.read() };
         let (compute, rest) = (ended - started, end - ended);
         cx.record(self.common.compute, compute, flight.n as u32, 1);
         self.common.check_budget(compute);
@@ -170,14 +171,14 @@ impl<B: Backend> InferStage<B> {
                 status.last_error = Some(trouble.text().to_string());
             });
         }
-        // A call that ended at once has asked before.
+        // A synchronous call has checked for room before.
         let outcome = outcome.and_then(|()| {
-            let admitted = if self.common.refuses && self.most > 1 { self.emit.ports.admit() } else { Ok(()) };
+            let admitted = if self.common.refuses && self.max_in_flight > 1 { self.emit.ports.admit() } else { Ok(()) };
             admitted.map_err(|full| Trouble::error("emit", &full))
         });
         self.common.counts.held.sub(leave);
         let ok = outcome.is_ok();
-        // Rows were staged in the order of the messages; their ledgers differ, so each is a portion of its own.
+        // Rows were staged in message order; their ledgers differ, so each row is a portion of its own.
         for (run, since) in flight.runs.iter().filter(|_| ok) {
             let weight = if run.is_recorded() { run.weight } else { 0 };
             let mut accounted = 0;
