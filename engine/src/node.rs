@@ -1,9 +1,9 @@
-//! The traits node authors implement, and what a node says of itself while planning.
+//! The traits node authors implement, and what a node declares while planning.
 //!
 //! An author writes a config struct and one short `impl` of [`Source`], [`Transform`] or [`Sink`]; the engine owns the
-//! loop, the ports, back-pressure, timing, counting, panics and stopping. What a node takes and gives is a type:
+//! loop, the ports, backpressure, timing, counting, panics and shutdown. The inputs and outputs of a node are a type:
 //! one payload, a tuple of payloads, or [`Many`] for ports named by the graph file. A node with several inputs is a
-//! join: the engine pairs the messages of one sequence before it calls the node.
+//! join: the engine matches messages by sequence number before it calls the node.
 
 pub mod backend;
 pub(crate) mod emit;
@@ -25,7 +25,7 @@ pub use planning::{Building, Connected, Planning};
 pub use port::{Outputs, Port, PortList};
 pub use ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
 
-/// What most nodes need: `use limen::node::prelude::*;`.
+/// The items most nodes need: `use limen::node::prelude::*;`.
 pub mod prelude {
     pub use super::{
         Building, Connected, Emit, Many, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Reset, Sink,
@@ -41,25 +41,26 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::any::TypeId;
 
-/// The common half of every kind of node.
+/// The part common to every kind of node.
 pub trait Node: Sized + 'static {
-    /// What `config:` holds. `#[serde(deny_unknown_fields)]` is not needed: unknown keys are always errors.
+    /// The type of `config:`. `#[serde(deny_unknown_fields)]` is not needed: unknown keys are always errors.
     type Config: DeserializeOwned + JsonSchema + Send + 'static;
 
-    /// What the node takes and gives, worked out while planning. May depend on the config, on the specs of what is
-    /// connected, and on files of the graph's folder; nothing is running yet.
+    /// Returns the node's ports, while planning. They may depend on the config, on the specs of the connected ports,
+    /// and on files in the graph's folder; nothing is running yet.
     ///
     /// # Errors
-    /// Everything that is wrong with the config or with what is connected, naming fields and ports.
+    /// All problems of the config and the connected ports, each naming its field or port.
     fn ports(config: &Self::Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors>;
 
-    /// Makes the node, on the thread that will run it.
+    /// Builds the node, on the thread that will run it.
     ///
     /// # Errors
-    /// Whatever stops the node from working; the graph then does not start.
+    /// Whatever keeps the node from working; the graph then does not start.
     fn build(config: Self::Config, cx: &mut Building<'_>) -> Result<Self, NodeError>;
 
-    /// Changes a setting between turns: one that [`Ports::setting`] declared, within its range.
+    /// Changes a setting between turns. The setting was declared by [`Ports::setting`], and the value is within its
+    /// range.
     ///
     /// # Errors
     /// [`NodeErrorKind::UnknownSetting`] by default.
@@ -68,19 +69,19 @@ pub trait Node: Sized + 'static {
         Err(crate::node::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
     }
 
-    /// Forgets what was seen before a gap.
+    /// Resets the node's state after a gap.
     fn reset(&mut self, why: Reset) {
         let _ = why;
     }
 
-    /// Figures of the run, asked for once when the node has ended; `--fail-on` can test them. Messages that the node lost are
-    /// given by [`Metrics::lost`], those it let go on purpose by [`Metrics::thinned`].
+    /// Reports the node's metrics, once, when the node has ended; `--fail-on` can test them. Messages the node lost are
+    /// reported by [`Metrics::lost`], those it discarded on purpose by [`Metrics::thinned`].
     fn metrics(&self, to: &mut Metrics) {
         let _ = to;
     }
 }
 
-/// Why a node should forget what it saw.
+/// Why a node must reset its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reset {
@@ -88,29 +89,29 @@ pub enum Reset {
     Gap,
 }
 
-/// A node that begins messages.
+/// A node that creates messages.
 pub trait Source: Node {
     /// The payloads of its outputs.
     type Out: Outputs;
 
-    /// Emits what there is to emit, at most the declared bound, and says when to be called again. Called only while
-    /// every blocking output has room. Each call has a sequence number of its own: [`Emit::header`].
+    /// Emits the available messages, at most the declared bound, and returns when to be called again. Called only while
+    /// every blocking output has room. Each call has its own sequence number: [`Emit::header`].
     ///
     /// # Errors
     /// The call counts as failed and nothing of it is published; `on_error` decides what follows.
     fn next(&mut self, out: &mut Emit<Self::Out>) -> Result<Next, NodeError>;
 
-    /// Whether a stop has to wait, because somebody was promised more.
+    /// Whether a stop has to wait for messages already promised.
     #[doc(hidden)]
     fn owes(&self) -> bool {
         false
     }
 
-    /// A turn is over, and what it sent is published.
+    /// Called after a turn, when its output has been published.
     #[doc(hidden)]
     fn turned(&mut self) {}
 
-    /// There will be no more calls.
+    /// Called after the last call.
     #[doc(hidden)]
     fn ended(&mut self) {}
 }
@@ -118,29 +119,29 @@ pub trait Source: Node {
 /// When a source wants its next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// At once: there is more.
+    /// Immediately: there is more.
     More,
-    /// At a time of the run's clock; something was emitted or not.
+    /// At a time of the run's clock, whether or not something was emitted.
     At(Time),
-    /// When one of its [`Descriptors`] is ready, at this time of the run's clock at the latest; [`Time::NEVER`] where it waits for
-    /// nothing else. A source says so when it has read all that is there, without waiting for more. It is always safe: what was
-    /// left unread is ready still.
+    /// When one of its [`Descriptors`] is ready, and at this time of the run's clock at the latest; [`Time::NEVER`] for
+    /// no time limit. A source returns this once it has read everything available without blocking. It is always safe:
+    /// a descriptor with unread data is still ready.
     WhenReady(Time),
-    /// When something outside the graph has rung its worker: as for an inlet, whose program has sent something. A source that
-    /// nobody rings for is called again only when its worker wakes for something else.
+    /// When something outside the graph wakes its worker, as an inlet's program does by sending. Without that, the
+    /// source is called again only when its worker wakes for another reason.
     Idle,
     /// Never: the stream has ended.
     Done,
 }
 
-/// Whether a sink that waits for descriptors takes messages.
+/// Whether a sink that waits for descriptors can take messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It takes the next message. It is asked again after that message, when one of its [`Descriptors`] is ready, and at this time
-    /// of the run's clock at the latest; [`Time::NEVER`] where it waits for nothing else.
+    /// It can take the next message. [`Sink::progress`] is called again after that message, when one of its
+    /// [`Descriptors`] is ready, and at this time of the run's clock at the latest; [`Time::NEVER`] for no time limit.
     Takes(Time),
-    /// It takes none, because what it has is still to be written: messages wait on its edges. It is asked again when one of its
-    /// descriptors is ready, and at this time of the run's clock at the latest.
+    /// It cannot take a message until earlier output is written; messages wait on its edges. [`Sink::progress`] is
+    /// called again when one of its descriptors is ready, and at this time of the run's clock at the latest.
     WhenReady(Time),
 }
 
@@ -151,13 +152,13 @@ pub trait Transform: Node {
     /// The payloads of its outputs.
     type Out: Outputs;
 
-    /// Works on one message (or one set, with several inputs) and emits at most the declared bound.
+    /// Processes one message (or one set, with several inputs) and emits at most the declared bound.
     ///
     /// # Errors
     /// The inputs count as failed and nothing of the call is published; `on_error` decides what follows.
     fn apply(&mut self, input: Taken<Self::In>, out: &mut Emit<Self::Out>) -> Result<(), NodeError>;
 
-    /// Called at the time last asked for with [`Emit::wake_at`].
+    /// Called at the time last requested with [`Emit::wake_at`].
     ///
     /// # Errors
     /// As [`Transform::apply`].
@@ -166,7 +167,7 @@ pub trait Transform: Node {
         Ok(())
     }
 
-    /// The stream has ended: emit what is still held.
+    /// Called when the stream has ended: emit what is still held.
     ///
     /// # Errors
     /// As [`Transform::apply`].
@@ -176,12 +177,12 @@ pub trait Transform: Node {
     }
 }
 
-/// A node that ends messages.
+/// A node that consumes messages.
 pub trait Sink: Node {
     /// The payload of its input, or a tuple, or [`Many`].
     type In: Inputs;
-    /// Whether it waits for [`Descriptors`]: to write, to connect, to accept. Then [`Sink::progress`] says when it takes messages,
-    /// and it takes them one at a time.
+    /// Whether it waits for [`Descriptors`]: to write, to connect, to accept. Then [`Sink::progress`] decides when it
+    /// takes messages, and it takes them one at a time.
     const WAITS: bool = false;
 
     /// Takes one message, or one set.
@@ -190,7 +191,7 @@ pub trait Sink: Node {
     /// The inputs count as failed; `on_error` decides what follows.
     fn take(&mut self, input: Taken<Self::In>) -> Result<(), NodeError>;
 
-    /// Called when there is nothing to take at the moment: write out what is buffered.
+    /// Called when no message is waiting: write out what is buffered.
     ///
     /// # Errors
     /// The node fails.
@@ -198,7 +199,7 @@ pub trait Sink: Node {
         Ok(())
     }
 
-    /// The stream has ended: complete what is open.
+    /// Called when the stream has ended: complete what is open.
     ///
     /// # Errors
     /// The node fails.
@@ -206,10 +207,10 @@ pub trait Sink: Node {
         self.flush()
     }
 
-    /// Writes on as far as it can without waiting, and says whether the next message can be taken. Called only where
-    /// [`Sink::WAITS`]: before the first message, after each, when one of its [`Descriptors`] is ready, when the time has come that it
-    /// gave, and after [`Sink::finish`] until it takes messages again: that ends the node. Whoever gives up waiting for a peer
-    /// counts what is lost.
+    /// Writes as much as possible without blocking, and returns whether the next message can be taken. Called only if
+    /// [`Sink::WAITS`]: before the first message, after each message, when one of its [`Descriptors`] is ready, at the
+    /// time it returned last, and after [`Sink::finish`] until it returns [`Progress::Takes`], which ends the node. A
+    /// sink that gives up waiting for a peer counts the lost messages itself.
     ///
     /// # Errors
     /// The node fails.
@@ -217,39 +218,39 @@ pub trait Sink: Node {
         Ok(Progress::Takes(Time::NEVER))
     }
 
-    /// How many of so many calls there is room for where messages go on to.
+    /// Returns how many of `calls` calls there is room for downstream.
     #[doc(hidden)]
     fn room(&self, calls: usize) -> usize {
         calls
     }
 
-    /// A turn is over.
+    /// Called after a turn.
     #[doc(hidden)]
     fn turned(&mut self) {}
 
-    /// What sent messages here has failed; called before [`Sink::finish`].
+    /// Called before [`Sink::finish`] if the upstream node has failed.
     #[doc(hidden)]
     fn feeder_failed(&mut self) {}
 }
 
-/// What one call of a node is given: a message, a tuple of messages, or a [`MessageSet`].
+/// The input of one call: a message, a tuple of messages, or a [`MessageSet`].
 pub type Taken<I> = <I as Inputs>::Taken;
 
-/// What a node takes: a payload, a tuple of payloads, [`Many`], or `TensorMut`.
+/// The inputs of a node: a payload, a tuple of payloads, [`Many`], or `TensorMut`.
 pub trait Inputs: 'static {
-    /// What one call is given.
+    /// The input of one call.
     type Taken;
     #[doc(hidden)]
     type Intake: crate::node::intake::Intake<Taken = Self::Taken>;
     #[doc(hidden)]
     fn types(ports: usize) -> Vec<PortType>;
-    /// How many inputs there are; `None` where the graph file names them.
+    /// Number of inputs; `None` if the graph file names them.
     #[doc(hidden)]
     const COUNT: Option<usize>;
-    /// Whether the node writes into what it takes.
+    /// Whether the node writes into its input in place.
     #[doc(hidden)]
     const WRITES: bool = false;
-    /// Whether a call gets a message of one input instead of one of each.
+    /// Whether a call gets one message of any input, instead of one of each.
     #[doc(hidden)]
     const MERGES: bool = false;
 }
@@ -258,7 +259,7 @@ pub trait Inputs: 'static {
 #[derive(Debug)]
 pub struct Many<T>(std::marker::PhantomData<T>);
 
-/// The messages of one sequence, one for each input of a [`Many`], in the order of [`Ports`].
+/// The matched messages of a call, one per input of a [`Many`], in the order of [`Ports`].
 pub type MessageSet<T> = ArrayVec<Message<T>, MAX_PORTS>;
 
 /// A payload's type, compared while planning.
@@ -272,7 +273,7 @@ pub struct PortType {
 }
 
 impl PortType {
-    /// The type of a payload.
+    /// Returns the type of a payload.
     pub fn of<T: Payload>() -> Self {
         let (id, name, connect) = (TypeId::of::<T>(), short_name::<T>(), crate::edge::connect::<T>());
         PortType { id, name, connect, message: size_of::<Message<T>>() }

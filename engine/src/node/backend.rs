@@ -1,8 +1,8 @@
-//! What an inference backend is: `Prepared → Session → Lane`.
+//! Inference backends: `Prepared → Session → Lane`.
 //!
 //! [`Backend::prepare`] checks a model and loads its weights once; the result is shared by every node that runs the
-//! model. [`Prepared::session`] gives the buffers and bound shapes of one thread. A [`Session::Lane`] is the state of
-//! one stream. The engine assembles batches and calls [`Session::infer_batch`]; it knows no model format.
+//! model. [`Prepared::session`] creates the buffers and bound shapes for one thread. A [`Session::Lane`] is the state
+//! of one stream. The engine assembles batches and calls [`Session::infer_batch`]; it knows no model format.
 
 use crate::host::sync::Arc;
 use crate::host::wait::Bell;
@@ -12,47 +12,47 @@ use crate::node::metrics::Metrics;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A way to run models. Which ones exist is decided when the program is built, which one a node uses when its graph is
-/// loaded; inside a node everything is monomorphic.
+/// A runtime for models. The available backends are fixed when the program is compiled, the one a node uses when its
+/// graph is loaded; within a node everything is monomorphic.
 pub trait Backend: 'static {
     /// The name in YAML.
     const NAME: &'static str;
-    /// Where a model comes from and how it shall be run, as this backend needs it.
+    /// The source of a model and its options, in this backend's terms.
     type Model: Send + 'static;
     /// A loaded model.
     type Prepared: Prepared;
 
-    /// Whether the backend can work on this machine, and what it can do. Never panics, never loads a model.
+    /// Returns what the backend can do on this machine. Never panics, never loads a model.
     ///
     /// # Errors
-    /// What is missing and how to get it.
+    /// If the backend cannot work: what is missing and how to get it.
     fn probe() -> Result<Capabilities, BackendError>;
 
     /// Loads and checks a model.
     ///
     /// # Errors
-    /// What is wrong with the model or what the backend cannot do, naming tensors and operators.
+    /// Problems of the model or limits of the backend, naming tensors and operators.
     fn prepare(model: Self::Model) -> Result<Self::Prepared, BackendError>;
 }
 
-/// What a backend can do. Published before any model is loaded.
+/// The capabilities of a backend, known before any model is loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capabilities {
     /// Where it computes.
     pub devices: Vec<String>,
-    /// Element types of inputs and outputs.
+    /// Supported element types of inputs and outputs.
     pub dtypes: Vec<DType>,
     /// Largest batch; `None` is unbounded.
     pub max_batch: Option<usize>,
     /// Highest rank of a tensor.
     pub max_rank: usize,
-    /// Most threads inside one call; `None` is unbounded.
+    /// Maximum number of threads in one call; `None` is unbounded.
     pub max_threads: Option<usize>,
-    /// Operators that models may be made of.
+    /// Supported operators.
     pub ops: Ops,
-    /// Where inputs and outputs may lie.
+    /// Memory in which inputs and outputs may reside.
     pub memory: Vec<Memory>,
-    /// Whether calls can be submitted that finish later.
+    /// Whether asynchronous calls are supported.
     pub streams: bool,
     /// Whether a call can be recorded once and replayed.
     pub graph_capture: bool,
@@ -61,7 +61,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Of a backend that computes on the CPU, one call at a time, with these elements.
+    /// Creates the capabilities of a CPU backend that makes one call at a time, with these element types.
     pub fn cpu(version: impl Into<String>, dtypes: impl Into<Vec<DType>>, ops: Ops) -> Self {
         Capabilities {
             devices: vec!["cpu".into()],
@@ -77,7 +77,7 @@ impl Capabilities {
         }
     }
 
-    /// Everything that is required and not there; every field is compared.
+    /// Returns every requirement that is not met; every field is compared.
     ///
     /// ```
     /// use limen::message::DType;
@@ -127,18 +127,18 @@ impl Capabilities {
 /// The operators of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ops {
-    /// These, with their domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    /// These, with their domain unless it is ONNX's own: `Conv`, `com.microsoft.Gelu`.
     Listed(BTreeSet<String>),
-    /// The backend does not say; loading a model tells.
+    /// Unknown until a model is loaded.
     Unlisted,
 }
 
-/// What a model, and whoever runs it, asks of a backend. By default nothing.
+/// The requirements of a model and its node. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requirements {
-    /// Where it shall compute.
+    /// The required device.
     pub device: Option<String>,
-    /// Element types, and what has them.
+    /// Element types, and the tensors that have them.
     pub dtypes: Vec<(DType, String)>,
     /// Items in one call.
     pub max_batch: usize,
@@ -146,17 +146,17 @@ pub struct Requirements {
     pub max_rank: usize,
     /// Threads inside one call.
     pub threads: usize,
-    /// Where inputs and outputs lie.
+    /// Memory in which inputs and outputs reside.
     pub memory: Vec<Memory>,
-    /// Operators, and the node of the model that each is at.
+    /// Operators, and the model's node that uses each.
     pub ops: Vec<(String, String)>,
-    /// Calls that finish later.
+    /// Asynchronous calls.
     pub streams: bool,
     /// Calls that are recorded and replayed.
     pub graph_capture: bool,
 }
 
-/// Something required that a backend does not have.
+/// A requirement that a backend does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum MissingCapability {
@@ -192,43 +192,43 @@ impl fmt::Display for MissingCapability {
     }
 }
 
-/// A model that is checked and loaded; shared by all threads.
+/// A checked and loaded model; shared by all threads.
 pub trait Prepared: Send + Sync + 'static {
     /// A model with buffers, for one thread.
     type Session: Session;
 
-    /// Names, types and shapes of inputs and outputs.
+    /// Returns names, types and shapes of inputs and outputs.
     fn signature(&self) -> &Signature;
 
-    /// Whether each call of a stream builds on the one before. Then a call gets at most one item of each stream, and the
-    /// lane of that stream with it.
+    /// Returns whether each call of a stream depends on the previous one. Then a call gets at most one item of each
+    /// stream, together with that stream's lane.
     fn is_stateful(&self) -> bool {
         false
     }
 
-    /// A session for batches of up to `max_batch`.
+    /// Creates a session for batches of up to `max_batch`.
     ///
     /// # Errors
-    /// When buffers cannot be had or the shapes cannot be bound.
+    /// If buffers cannot be allocated or shapes cannot be bound.
     fn session(&self, max_batch: usize) -> Result<Self::Session, BackendError>;
 }
 
-/// What a model takes and gives. Shapes are those of one item; the batch dim comes before them.
+/// The inputs and outputs of a model. Shapes are those of one item; the batch dim precedes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Signature {
     /// Inputs, in the model's order.
     pub inputs: Vec<TensorSpec>,
     /// Outputs, in the model's order.
     pub outputs: Vec<TensorSpec>,
-    /// Largest batch the model itself allows; `None` where its batch dim is symbolic.
+    /// Largest batch the model itself allows; `None` if its batch dim is symbolic.
     pub max_batch: Option<usize>,
 }
 
 impl Signature {
-    /// Whether the numbers of inputs and outputs can be ports of a node.
+    /// Checks that the numbers of inputs and outputs fit the ports of a node.
     ///
     /// # Errors
-    /// A sentence, when there are too many or none.
+    /// If there are too many or none.
     pub fn check(&self) -> Result<(), BackendError> {
         for (what, n) in [("inputs", self.inputs.len()), ("outputs", self.outputs.len())] {
             if n == 0 || n > MAX_PORTS {
@@ -250,7 +250,7 @@ pub struct TensorSpec {
     pub shape: Vec<Dim>,
 }
 
-/// A batch of one input: dense, row-major, `batch` items one behind the other.
+/// A batch of one input: dense, row-major, `batch` contiguous items.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchRef<'a> {
     /// Element type.
@@ -261,20 +261,20 @@ pub struct BatchRef<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A batch of one output, to be written completely.
+/// A batch of one output, which must be written completely.
 #[derive(Debug)]
 pub struct BatchMut<'a> {
     /// Element type.
     pub dtype: DType,
     /// Shape of one item.
     pub shape: &'a [usize],
-    /// Where the bytes of all items go.
+    /// The buffer for the bytes of all items.
     pub bytes: &'a mut [u8],
 }
 
-/// A model that one thread runs.
+/// A model as run by one thread.
 pub trait Session: 'static {
-    /// The state of one stream of a model that has state; `()` for the others.
+    /// The state of one stream of a stateful model; `()` for stateless ones.
     type Lane: Default + 'static;
 
     /// Runs one item.
@@ -290,11 +290,11 @@ pub trait Session: 'static {
         self.infer_batch(1, inputs, outputs, std::slice::from_mut(lane))
     }
 
-    /// Runs `batch` items in one call. `lanes` holds one for each item where the model has state, and otherwise one. A call
-    /// that fails leaves the lanes as they were.
+    /// Runs `batch` items in one call. `lanes` has one lane per item for a stateful model, otherwise one. A failed call
+    /// leaves the lanes unchanged.
     ///
     /// # Errors
-    /// The call failed; nothing of `outputs` may be used.
+    /// If the call failed; the content of `outputs` must not be used.
     fn infer_batch(
         &mut self,
         batch: usize,
@@ -303,72 +303,73 @@ pub trait Session: 'static {
         lanes: &mut [Self::Lane],
     ) -> Result<(), BackendError>;
 
-    /// How many batches may be on their way at once. With 1, the default, calls are made by [`Session::infer_batch`] and end
-    /// when it returns; with more by [`Session::submit`], [`Session::poll`] and [`Session::collect`], unless the model has
-    /// state.
+    /// Returns how many batches may be in flight. With 1, the default, calls are made by [`Session::infer_batch`] and
+    /// end when it returns; with more by [`Session::submit`], [`Session::poll`] and [`Session::collect`], unless the
+    /// model is stateful.
     fn in_flight(&self) -> usize {
         1
     }
 
-    /// The session is on the thread that will call it. What calls that finish later need of the engine is here: threads, and a
-    /// bell for whoever waits. Says whether the bell is rung when a batch has finished; otherwise it is asked again and again.
+    /// Called once on the thread that will call the session. `helpers` provides what asynchronous calls need: threads,
+    /// and a bell for the worker. Returns whether the session rings the bell when a batch has finished; otherwise it is
+    /// polled.
     ///
     /// # Errors
-    /// Threads or devices that cannot be had.
+    /// If threads or devices are unavailable.
     fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
         let _ = helpers;
         Ok(false)
     }
 
-    /// Begins a batch that finishes later; the inputs may be overwritten when this returns. Batches are collected in the order
-    /// in which they were submitted, and never more than [`Session::in_flight`] are on their way.
+    /// Starts an asynchronous batch; the inputs may be overwritten when this returns. Batches are collected in the
+    /// order in which they were submitted, and never more than [`Session::in_flight`] are in flight.
     ///
     /// # Errors
-    /// The batch cannot be begun.
+    /// If the batch cannot be started.
     fn submit(&mut self, batch: usize, inputs: &[BatchRef<'_>]) -> Result<Ticket, BackendError> {
         let _ = (batch, inputs);
         Err(BackendError::Unsupported("calls that finish later".into()))
     }
 
-    /// Whether a submitted batch has finished, well or not. Returns at once.
+    /// Returns whether a submitted batch has finished, successfully or not. Never blocks.
     fn poll(&mut self, ticket: &Ticket) -> bool {
         let _ = ticket;
         true
     }
 
-    /// Writes the outputs of a batch that has finished.
+    /// Writes the outputs of a finished batch.
     ///
     /// # Errors
-    /// This batch failed; nothing of `outputs` may be used. Those submitted after it may have succeeded.
+    /// If this batch failed; the content of `outputs` must not be used. Batches submitted after it may have succeeded.
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
         let _ = (ticket, outputs);
         Err(BackendError::Unsupported("calls that finish later".into()))
     }
 
-    /// Forgets all state: its input was silent for too long.
+    /// Resets all state: the input was silent for too long.
     fn reset(&mut self) {}
 
-    /// Figures for the report, when the session ends.
+    /// Adds metrics for the report, when the session ends.
     fn figures(&self, metrics: &mut Metrics) {
         let _ = metrics;
     }
 
-    /// Goes on from the figures of the session that failed before it in the same node, so that what was counted stays.
+    /// Continues from the metrics of the failed session that this one replaces, so that counts are kept.
     fn resume(&mut self, figures: &Metrics) {
         let _ = figures;
     }
 
-    /// What the plan and the report say of this session.
+    /// Returns the session's properties for the plan and the report.
     fn metadata(&self) -> SessionMetadata {
         SessionMetadata::default()
     }
 }
 
-/// A batch that was submitted.
+/// Identifies a submitted batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(pub u64);
 
-/// What calls that finish later need of the engine.
+/// The engine's services for asynchronous calls.
 #[derive(Clone)]
 pub struct Helpers {
     pub(crate) bell: Arc<Bell>,
@@ -376,12 +377,11 @@ pub struct Helpers {
 }
 
 impl Helpers {
-    /// Starts a thread that is not bound to the core of the node's worker: it may run on every CPU of the run, as any other
-    /// thread. The engine does not wait for it: a session ends its own when it is dropped, unless one is in a call that does
-    /// not return.
+    /// Starts a thread that is not bound to the core of the node's worker: it may run on every CPU of the run. The
+    /// engine does not wait for it; a session must end its own threads when it is dropped, except one stuck in a call.
     ///
     /// # Errors
-    /// What the system answered.
+    /// If the thread cannot be started.
     pub fn spawn(
         &self,
         name: &str,
@@ -391,7 +391,7 @@ impl Helpers {
             .map_err(|error| BackendError::Unavailable(format!("a thread for `{name}`: {error}")))
     }
 
-    /// Wakes the node's worker if it sleeps; from any thread, once a result can be seen.
+    /// Wakes the node's worker if it sleeps. Call it from any thread, once a result is visible.
     pub fn wake(&self) {
         self.bell.ring();
     }
@@ -403,7 +403,7 @@ impl fmt::Debug for Helpers {
     }
 }
 
-/// How a node's backend stands.
+/// The status of a node's backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendStatus {
     /// The backend's name in YAML.
@@ -420,20 +420,20 @@ pub struct BackendStatus {
     pub calls: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// What the last of those said.
+    /// The error of the last failed call.
     pub last_error: Option<String>,
 }
 
-/// What a session says of itself.
+/// The properties of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionMetadata {
     /// Where it computes.
     pub device: String,
     /// Threads inside one call.
     pub threads: usize,
-    /// Bytes of weights and buffers, as far as the backend knows; what is shared with others counts whole.
+    /// Bytes of weights and buffers, as far as the backend knows; shared bytes count in full.
     pub memory: u64,
-    /// How many of them all sessions of the model share.
+    /// Bytes of `memory` shared by all sessions of the model.
     pub shared: u64,
     /// Bytes copied into the runtime per item.
     pub copied_in: usize,
@@ -441,7 +441,7 @@ pub struct SessionMetadata {
     pub copied_out: usize,
 }
 
-/// Why a backend or a model does not work.
+/// An error of a backend or a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
@@ -451,13 +451,13 @@ pub enum BackendError {
     /// The model cannot be read.
     #[error("not a readable model: {0}")]
     Model(String),
-    /// The model needs what the backend cannot do.
+    /// The model needs a feature the backend does not support.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// A call failed.
     #[error("inference failed: {0}")]
     Call(String),
-    /// The model gave other numbers than were recorded.
+    /// The model's results differ from the recorded ones.
     #[error("output `{output}` differs from what was recorded: {difference}")]
     Verify {
         /// The output.
@@ -468,7 +468,7 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// A failed call.
+    /// Creates the error of a failed call.
     pub fn call(error: impl fmt::Display) -> Self {
         BackendError::Call(error.to_string())
     }

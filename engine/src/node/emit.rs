@@ -1,4 +1,4 @@
-//! What a node emits through: its ports, the time of the turn, the headers of what a source begins.
+//! The emitter passed to a node: its ports, the time of the turn, and the headers of a source's messages.
 
 use crate::base::policy::{ClockOffset, NodePolicy, Qos};
 use crate::host::clock::{Clock, Time};
@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-/// What a call is handed to emit through. It is the node's port, the tuple of its ports, or their list:
+/// The emitter passed to a call. It dereferences to the node's port, the tuple of its ports, or their list:
 /// `out.send(..)`, `out.1.send(..)`, `out[2].send(..)`.
 pub struct Emit<O: Outputs> {
     pub(crate) ports: O::Ports,
@@ -19,39 +19,40 @@ pub struct Emit<O: Outputs> {
     pub(crate) wake: Time,
     pub(crate) clock: Clock,
     offset: ClockOffset,
-    /// The header of a source's messages but for what is each message's own.
+    /// The header fields common to all of a source's messages.
     begun: Header,
     domain: Domain,
-    /// Where origins are followed: those of the node's calls.
+    /// The origins of the node's calls, if tracked.
     pub(crate) trace: Option<Rc<RefCell<Trace>>>,
 }
 
-/// What all messages of a source begin with.
+/// Header values common to all messages of a source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Begin {
-    /// Its number among the sources.
+    /// Its source number.
     pub(crate) source: u16,
     pub(crate) qos: Qos,
     pub(crate) offset: ClockOffset,
 }
 
 impl Begin {
-    /// Of the source of a number.
+    /// The values for a source.
     pub(crate) fn new(source: u16, policy: &NodePolicy) -> Self {
         Begin { source, qos: policy.qos.unwrap_or_default(), offset: policy.clock }
     }
 }
 
-/// The clock of a source's device, as far as it is known.
+/// The estimated clock offset of a source's device.
 #[derive(Debug)]
 struct Domain {
-    /// When the time of estimates began, and the least distance to the run's clock in it and in the one before, ns.
+    /// When the current estimation window began, and the smallest offset from the run's clock in this window and in the
+    /// previous one, ns.
     since: Cell<u64>,
     least: Cell<i64>,
     before: Cell<i64>,
 }
 
-/// What was seen for longer than twice this is no longer true of a clock that drifts, ns.
+/// Length of an estimation window, ns. A sample older than two windows is outdated, because clocks drift.
 const ESTIMATE_NS: u64 = 10_000_000_000;
 
 impl Domain {
@@ -61,7 +62,7 @@ impl Domain {
 
     #[cold]
     fn map(&self, offset: ClockOffset, time: Time, clock: &Clock) -> Time {
-        // What is no time stays none.
+        // A sentinel passes through unchanged.
         if time == Time::ZERO || time == Time::NEVER {
             return time;
         }
@@ -79,7 +80,7 @@ impl Domain {
         if age > ESTIMATE_NS {
             self.since.set(now);
             let least = self.least.replace(i64::MAX);
-            // After a long silence what was seen before it is too old.
+            // After a long silence, earlier samples are too old.
             self.before.set(if age > 2 * ESTIMATE_NS { i64::MAX } else { least });
         }
         self.least.set(self.least.get().min(distance));
@@ -96,18 +97,18 @@ impl<O: Outputs> Emit<O> {
         Emit { ports, now: Time::ZERO, seq: 0, wake: Time::NEVER, clock, offset, begun, domain: Domain::new(), trace }
     }
 
-    /// When this turn began. Costs nothing; at most one turn old.
+    /// Returns when this turn began. Free; at most one turn old.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The time at this moment; reads the clock.
+    /// Reads the clock.
     pub fn clock(&self) -> Time {
         self.clock.now()
     }
 
-    /// The header for what this call of a source emits: its sequence number, begun at `origin` by the clock of the source's
-    /// device, which the graph may say how to read.
+    /// Returns the header for the output of this call of a source: its sequence number, and `origin` by the clock of
+    /// the source's device, converted as the graph's `clock` says.
     pub fn header(&self, origin: Time) -> Header {
         let offset = self.offset;
         self.header_here(if offset == ClockOffset::None {
@@ -117,9 +118,9 @@ impl<O: Outputs> Emit<O> {
         })
     }
 
-    /// As [`Emit::header`], of what began at a time of the run's own clock.
+    /// As [`Emit::header`], with an origin by the run's own clock.
     pub(crate) fn header_here(&self, origin: Time) -> Header {
-        // Copied whole, not field by field: that is a third of the stores.
+        // Copied whole, which takes a third of the stores of a field-by-field copy.
         let mut header = self.begun;
         header.seq = self.seq;
         header.origin = origin;
@@ -127,13 +128,13 @@ impl<O: Outputs> Emit<O> {
         header
     }
 
-    /// Begins another segment: what this source emits from now on does not go on from what it has emitted. A source that
-    /// reads a file again begins one, and the engine does when it builds a source again.
+    /// Begins a new segment: later messages of this source do not continue the earlier ones. A source that reads a file
+    /// again begins one; the engine does when it rebuilds a source.
     pub fn begin_segment(&mut self) {
         self.begun.segment = self.begun.segment.wrapping_add(1);
     }
 
-    /// Asks for a call of `wake` at a time; the last call counts.
+    /// Requests a call of `wake` at a time; the last request counts.
     pub fn wake_at(&mut self, time: Time) {
         self.wake = time;
     }

@@ -1,4 +1,4 @@
-//! Errors of nodes: what a call, or the making of a node, may fail with.
+//! Errors of nodes, from building them and from their calls.
 
 use crate::host::files::FileError;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 /// An error of one node: it could not be built, or one of its calls failed.
 ///
-/// What happens next is decided by the node's `on_error`, not by the error. One pointer wide, so that the result of a
-/// call that succeeds travels in registers: what a node returns is looked at once per message.
+/// The node's `on_error` policy, not the error, decides what happens next. One pointer wide, so that the result of a
+/// successful call travels in registers: it is checked once per message.
 pub struct NodeError(Box<NodeErrorKind>);
 
 impl NodeError {
-    /// What kind of error it is.
+    /// Returns the kind of error.
     pub fn kind(&self) -> &NodeErrorKind {
         &self.0
     }
@@ -51,13 +51,13 @@ pub enum NodeErrorKind {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system answered.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The content of a file, device or message is not what it should be.
     #[error("{what}: {why}")]
     Input {
-        /// What was read, for example a file name.
+        /// The input, for example a file name.
         what: String,
         /// What is wrong with it.
         why: String,
@@ -74,7 +74,7 @@ pub enum NodeErrorKind {
         /// The key to write.
         key: &'static str,
     },
-    /// A tensor was used as something it is not.
+    /// A tensor was used with the wrong type, shape or layout.
     #[error(transparent)]
     Tensor(#[from] crate::message::tensor::TensorError),
     /// The inference backend failed.
@@ -100,18 +100,18 @@ pub enum NodeErrorKind {
         /// The name.
         name: String,
     },
-    /// Anything else, in the node's own words.
+    /// Any other error.
     #[error("{0}")]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl NodeError {
-    /// An error about a file.
+    /// Creates an error about a file.
     pub fn file(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         NodeErrorKind::File { path: path.into(), source }.into()
     }
 
-    /// An error about the content of something that was read.
+    /// Creates an error about the content of an input.
     pub fn input(what: impl Into<String>, why: impl fmt::Display) -> Self {
         NodeErrorKind::Input { what: what.into(), why: why.to_string() }.into()
     }

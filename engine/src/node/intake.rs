@@ -1,7 +1,7 @@
-//! Intakes: how a stage gets what its node takes.
+//! Intakes: how a stage takes its node's input messages.
 //!
-//! One input hands over bursts as they come. `TensorMut` moves the buffer, or copies it where the plan found that others
-//! may hold it too. What several inputs give is [`join`]'s and [`merge`]'s business.
+//! A single input passes bursts on unchanged. `TensorMut` moves the buffer, or copies it if the plan found that it may
+//! be shared. Several inputs are combined by [`join`] and [`merge`].
 
 mod join;
 mod merge;
@@ -19,7 +19,7 @@ use crate::node::{Inputs, PortType};
 use std::any::Any;
 use std::fmt;
 
-/// Items taken together, and how they were published.
+/// Items taken together, and the runs they were published in.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Burst<T> {
@@ -33,15 +33,15 @@ impl<T> Burst<T> {
     }
 }
 
-/// What it takes to make an intake on its thread.
+/// The parts an intake is built from on its thread.
 #[doc(hidden)]
 pub struct IntakeParts {
     pub(crate) edges: Vec<Box<dyn Any>>,
-    /// Where a mutating node's copies go, if it needs any.
+    /// The pool for a mutating node's copies, if it needs any.
     pub(crate) copies: Option<Pool>,
-    /// By input: where its interpolated messages go, if it has any.
+    /// By input: the pool for interpolated messages, if it has any.
     pub(crate) blends: Vec<Option<Pool>>,
-    /// What belongs together, and how long it is waited for.
+    /// How messages are joined, and how long partners are waited for.
     pub(crate) rule: JoinRule,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Debug for IntakeParts {
     }
 }
 
-/// What is left on an edge when its consumer has ended: counted already, or to be counted when all threads have ended.
+/// Messages left on an edge when its consumer has ended: already counted, or to be counted when all threads have ended.
 #[doc(hidden)]
 pub struct Left {
     pub(crate) edge: usize,
@@ -73,68 +73,69 @@ pub trait Intake: Sized + 'static {
     /// Whether a call may be given messages of several inputs.
     const JOINS: bool = false;
     fn build(parts: IntakeParts) -> Self;
-    /// An empty burst that never has to grow.
+    /// Creates an empty burst that never has to grow.
     fn burst(&self) -> Burst<Self::Taken>;
-    /// The burst was emptied: its buffer may be used again.
+    /// Takes back the buffer of an emptied burst for reuse.
     fn recycle(&mut self, burst: &mut Burst<Self::Taken>) {
         let _ = burst;
     }
-    /// How many calls' worth there is, at most `limit`.
+    /// Returns for how many calls messages are ready, at most `limit`.
     fn ready(&mut self, limit: usize) -> usize;
-    /// Shows the header of what is next, where it can be seen without being taken.
+    /// Shows the header of the next message, if it can be read without taking it.
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         let _ = see;
     }
-    /// Whether there is only one message, sent alone within the worker, so that [`Intake::take_only`] has it.
+    /// Whether exactly one message is waiting, sent alone within the worker, so that [`Intake::take_only`] returns it.
     fn has_only(&self) -> bool {
         false
     }
-    /// Takes the only message there is, where that is cheaper than a burst of one, and says when it was sent; 0 where it is
+    /// Takes the only waiting message, if that is cheaper than a burst of one, and returns when it was sent; 0 if it is
     /// not recorded.
     fn take_only(&mut self) -> Option<(Self::Taken, u64)> {
         None
     }
-    /// Takes everything there is, where it was published together within the worker, is at most `most` calls' worth, and needs
-    /// no closer look. The list is empty.
+    /// Takes everything waiting, if it was published together within the worker, is enough for at most `most` calls,
+    /// and needs no closer look. `into` must be empty.
     fn take_burst(&mut self, most: usize, into: &mut Vec<Self::Taken>) -> bool {
         let _ = (most, into);
         false
     }
-    /// The run of what [`Intake::take_only`] or [`Intake::take_burst`] took last: `n` messages.
+    /// The run of the `n` messages that [`Intake::take_only`] or [`Intake::take_burst`] took last.
     fn last_run(&self, n: usize) -> Run {
         let _ = n;
         Run::default()
     }
-    /// Moves `n` calls' worth into an empty burst.
+    /// Moves the messages of `n` calls into an empty burst.
     fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>);
-    /// How many more calls the node can be given for lack of copies' slots.
+    /// Returns for how many of `calls` there are slots for copies.
     fn room(&mut self, calls: usize) -> usize {
         calls
     }
-    /// Counts calls' worth as received.
+    /// Counts the messages of `calls` calls as received.
     fn received(&mut self, calls: u64);
-    /// Counts calls' worth, taken but never given to the node, as lost.
+    /// Counts the messages of `calls` calls, taken but never passed to the node, as lost.
     fn lose(&mut self, reason: Reason, calls: u64);
-    /// Counts one call's worth as lost that `before` others were taken before.
+    /// Counts the messages of one call as lost, `before` calls after the first not yet counted.
     fn lose_at(&mut self, before: usize, reason: Reason) {
         let _ = before;
         self.lose(reason, 1);
     }
-    /// When to look again although nothing comes; never, by default.
+    /// When to check again although no message arrives; never, by default.
     fn due(&self) -> u64 {
         u64::MAX
     }
-    /// Whether the node can be given more. A join cannot once one of its inputs has ended, whatever comes on the others.
+    /// Whether more calls are possible. Those of a join end when one of its inputs ends, whatever arrives on the
+    /// others.
     fn state(&self) -> State;
-    /// Every input has ended, and nothing is left in it.
+    /// Whether every input has ended and is empty.
     fn is_drained(&self) -> bool {
         self.state() != State::Open
     }
-    /// Empties the inputs: the node is gone. Says whether there was anything.
+    /// Empties the inputs of a node that is gone. Returns whether there was anything.
     fn discard(&mut self, reason: Reason) -> bool;
-    /// Wakes producers that there is room for again. Says whether there is any since the last time.
+    /// Wakes producers for which room was freed. Returns whether any was freed since the last call.
     fn ring(&mut self) -> bool;
-    /// Whether [`Intake::ring`] would say so.
+    /// Whether [`Intake::ring`] would return true.
     fn has_freed(&self) -> bool;
     fn is_perishable(&self) -> bool;
     /// The header whose origin the outputs inherit.
@@ -143,10 +144,10 @@ pub trait Intake: Sized + 'static {
     fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
         see(0, Self::header(taken, Lead::Oldest));
     }
-    /// When each source that is behind what a call takes began it. `fresh` has a bit for each input whose message was in no call
-    /// before.
+    /// Visits the origin of each source upstream of a call's messages. `fresh` has a bit set for each input whose
+    /// message was in no earlier call.
     fn each_origin(taken: &Self::Taken, fresh: u16, see: &mut dyn FnMut(Origin));
-    /// Which messages of the call that is `at` others after the first not yet counted were in no call before.
+    /// Which messages were in no earlier call, for the call `at` places after the first not yet counted.
     fn fresh_at(&self, at: usize) -> u16 {
         let _ = at;
         u16::MAX
@@ -154,7 +155,7 @@ pub trait Intake: Sized + 'static {
     fn left(self) -> Vec<Left>;
 }
 
-/// A call begins that takes these messages.
+/// Traces the start of a call that takes these messages.
 pub(crate) fn trace_call<I: Intake>(trace: &mut Trace, taken: &I::Taken, fresh: u16) {
     trace.begin();
     I::each_header(taken, &mut |_, header| trace.takes(header.source, header.seq));
@@ -162,7 +163,7 @@ pub(crate) fn trace_call<I: Intake>(trace: &mut Trace, taken: &I::Taken, fresh: 
     trace.keep();
 }
 
-/// How far apart the messages of one call began, ns.
+/// How far apart in time the messages of one call originated, ns.
 pub(crate) fn skew_of<I: Intake>(taken: &I::Taken) -> u64 {
     let (mut first, mut last) = (u64::MAX, 0);
     I::each_header(taken, &mut |_, header| {
@@ -277,7 +278,7 @@ impl<T: Payload> Inputs for T {
     }
 }
 
-/// One input of tensors that the node writes.
+/// One input of tensors that the node writes in place.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Mutable {
@@ -325,7 +326,7 @@ impl Intake for Mutable {
         let mut burst = std::mem::replace(&mut self.burst, Burst { items: Vec::new(), runs: Vec::new() });
         self.single.fill(n, &mut burst);
         for message in burst.items.drain(..) {
-            // The plan decided between moving and copying, and `room` saw a slot: neither can fail.
+            // The plan chose between moving and copying, and `room` saw a free slot: neither can fail.
             into.items.push(self.own(message).expect("the plan made the buffer exclusive or gave it a copy's slot"));
         }
         into.runs.append(&mut burst.runs);

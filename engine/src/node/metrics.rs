@@ -1,18 +1,18 @@
-//! Figures that a node gives when it has ended.
+//! Metrics that a node reports when it has ended.
 
 use std::collections::BTreeMap;
 
-/// Figures a node gives when it has ended.
+/// Metrics that a node reports when it has ended.
 ///
-/// What a node lost, before it was a message or after it was taken, and what it let go on purpose are figures too, which the
-/// report adds to its totals.
+/// Losses inside the node, before data became a message or after a message was taken, and intentional discards are
+/// metrics too; the report adds them to its totals.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     figures: BTreeMap<String, (f64, Tells)>,
     pub(crate) notes: Vec<String>,
 }
 
-/// What a figure tells.
+/// What a metric counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Tells {
     #[default]
@@ -22,43 +22,43 @@ enum Tells {
 }
 
 impl Metrics {
-    /// Sets a figure.
+    /// Sets a metric.
     pub fn set(&mut self, name: impl Into<String>, value: f64) {
         self.figures.insert(name.into(), (value, Tells::Figure));
     }
 
-    /// Adds a sentence to the report's notes, below the node's name: what a figure alone does not say.
+    /// Adds a sentence to the report's notes, under the node's name, for what a number alone does not tell.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Sets a figure: so many messages that the node lost, and why.
+    /// Sets how many messages the node lost, by reason.
     pub fn lost(&mut self, reason: impl Into<String>, messages: u64) {
         self.figures.insert(reason.into(), (messages as f64, Tells::Lost));
     }
 
-    /// Sets a figure: so many messages that the node let go because that is what it is for.
+    /// Sets how many messages the node discarded on purpose, by reason.
     pub fn thinned(&mut self, reason: impl Into<String>, messages: u64) {
         self.figures.insert(reason.into(), (messages as f64, Tells::Thinned));
     }
 
-    /// The figures by name, losses and what was thinned among them.
+    /// Returns the metrics by name, losses and intentional discards included.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.figures.iter().map(|(k, (value, _))| (k.as_str(), *value))
     }
 
-    /// What was lost, by reason; nothing that is 0.
+    /// Returns the losses by reason, without zeros.
     pub fn losses(&self) -> impl Iterator<Item = (&str, u64)> {
         self.told(Tells::Lost)
     }
 
-    /// What may be lost, by reason, with how much was.
+    /// All loss counters by reason, zeros included.
     pub(crate) fn may_lose(&self) -> impl Iterator<Item = (&str, u64)> {
         let all = self.figures.iter().filter(|(_, (_, tells))| *tells == Tells::Lost);
         all.map(|(name, (value, _))| (name.as_str(), *value as u64))
     }
 
-    /// What was let go on purpose, by reason; nothing that is 0.
+    /// Returns the intentional discards by reason, without zeros.
     pub fn thinning(&self) -> impl Iterator<Item = (&str, u64)> {
         self.told(Tells::Thinned)
     }
@@ -68,7 +68,7 @@ impl Metrics {
         all.map(|(name, (value, _))| (name.as_str(), *value as u64))
     }
 
-    /// Adds what the node had lost and let go before it was built again; other figures began anew.
+    /// Adds the losses and discards from before the node was rebuilt; other metrics start over.
     pub(crate) fn go_on_from(&mut self, before: Metrics) {
         self.notes.splice(..0, before.notes);
         for (name, (value, tells)) in before.figures {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_lost_before_a_node_was_built_again_is_counted_on() {
+    fn losses_before_a_rebuild_are_kept() {
         let (mut before, mut after) = (Metrics::default(), Metrics::default());
         before.set("received", 9.0);
         before.lost("overrun", 3);

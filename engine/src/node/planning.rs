@@ -1,4 +1,4 @@
-//! What a node is given while it is planned and built.
+//! The information and services available to a node while it is planned and built.
 
 use crate::base::policy::Trials;
 use crate::host::clock::{Clock, Time};
@@ -6,7 +6,7 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::tensor::PortSpec;
 
-/// What is connected to a node's inputs, as far as it is known while planning.
+/// The ports connected to a node, as far as known while planning.
 #[derive(Clone, Debug, Default)]
 pub struct Connected {
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
@@ -14,45 +14,46 @@ pub struct Connected {
 }
 
 impl Connected {
-    /// What is connected to each input, in the order of the graph file, as far as it is known: to plan a node without a graph.
+    /// Creates the connections of a node to be planned without a graph: the spec connected to each input, in order,
+    /// where known.
     pub fn of(inputs: impl IntoIterator<Item = (String, Option<PortSpec>)>) -> Self {
         Connected { inputs: inputs.into_iter().collect(), outputs: Vec::new() }
     }
 
-    /// The spec of what is connected to an input; `None` where nothing is, or where it is not known yet (a cycle, a
+    /// Returns the spec connected to an input; `None` if nothing is connected, or if it is not known yet (a cycle, a
     /// plain payload).
     pub fn input(&self, port: &str) -> Option<&PortSpec> {
         self.inputs.iter().find(|(name, _)| name == port)?.1.as_ref()
     }
 
-    /// The spec of the only input of a node that has one.
+    /// Returns the spec connected to the only input of a node with one input.
     pub fn single(&self) -> Option<&PortSpec> {
         self.inputs.first()?.1.as_ref()
     }
 
-    /// The connected inputs, in the order of the graph file.
+    /// Returns the connected inputs, in the order of the graph file.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, Option<&PortSpec>)> {
         self.inputs.iter().map(|(name, spec)| (name.as_str(), spec.as_ref()))
     }
 
-    /// The outputs that something takes from.
+    /// Returns the connected outputs.
     pub fn outputs(&self) -> impl Iterator<Item = &str> {
         self.outputs.iter().map(String::as_str)
     }
 }
 
-/// What a node may use while planning.
+/// The planning context of a node.
 #[derive(Debug)]
 pub struct Planning<'a> {
     /// The node's name.
     pub node: &'a str,
     /// Where the graph may read and write.
     pub folders: &'a Folders,
-    /// How models are tried.
+    /// The policy for trial runs of models.
     pub trials: &'a Trials,
 }
 
-/// What a node may use while it is built.
+/// The build context of a node.
 #[derive(Debug)]
 pub struct Building<'a> {
     pub(crate) node: &'a str,
@@ -73,28 +74,28 @@ impl Building<'_> {
         self.folders
     }
 
-    /// Now.
+    /// Returns the current time of the run's clock.
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// The clock of the run.
+    /// Returns the clock of the run.
     pub fn clock(&self) -> Clock {
         self.clock.clone()
     }
 
-    /// Where a source or a sink registers the file descriptors that it waits for, now and later; see [`Next::WhenReady`](crate::node::Next::WhenReady) and
-    /// [`Sink::progress`](crate::node::Sink::progress).
+    /// Returns the registry where a source or a sink adds the file descriptors it waits for, now or later; see
+    /// [`Next::WhenReady`](crate::node::Next::WhenReady) and [`Sink::progress`](crate::node::Sink::progress).
     pub fn descriptors(&self) -> Descriptors {
         self.descriptors.clone()
     }
 
-    /// Name and spec of every input, in the order in which messages are given to the node.
+    /// Returns name and spec of every input, in the order in which messages are passed to the node.
     pub fn inputs(&self) -> &[(String, Option<PortSpec>)] {
         &self.ports.inputs
     }
 
-    /// Name and spec of every output, in the order of the node's output ports.
+    /// Returns name and spec of every output, in the order of the node's output ports.
     pub fn outputs(&self) -> &[(String, Option<PortSpec>)] {
         &self.ports.outputs
     }

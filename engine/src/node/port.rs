@@ -1,8 +1,8 @@
-//! Output ports: how what a node emits reaches the edges.
+//! Output ports: the path of a node's messages to its edges.
 //!
-//! A call's messages are staged. When the call succeeds they count; when it fails they are taken back, so that nothing
-//! of a failed call is ever published. When the turn ends, the staged messages of every port go to its edges: shared
-//! into all but the last, moved into the last.
+//! A call's messages are staged. They are kept if the call succeeds and discarded if it fails, so that nothing of a
+//! failed call is ever published. When the turn ends, the staged messages of every port go to its edges: shared into
+//! all but the last, moved into the last.
 
 use crate::base::policy::Qos;
 use crate::edge::{Local, Tx, tx};
@@ -21,29 +21,29 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-/// What a node gives: a payload, a tuple of payloads, or [`Many`].
+/// The outputs of a node: a payload, a tuple of payloads, or [`Many`].
 pub trait Outputs: 'static {
     /// One [`Port`], a tuple of them, or a list.
     type Ports: PortSet;
     #[doc(hidden)]
     fn types(ports: usize) -> Vec<PortType>;
-    /// How many outputs there are; `None` where the node names them while planning.
+    /// Number of outputs; `None` if the node names them while planning.
     #[doc(hidden)]
     const COUNT: Option<usize>;
 }
 
-/// What it takes to make an output port on its thread.
+/// The parts an output port is built from on its thread.
 #[doc(hidden)]
 pub struct PortParts {
     pub(crate) name: String,
     pub(crate) emits: usize,
     /// Messages that share a slot of the pool.
     pub(crate) rows: usize,
-    /// Whether it sends on what came in.
+    /// Whether it forwards input messages.
     pub(crate) forwards: bool,
     pub(crate) edges: Vec<Box<dyn Any>>,
     pub(crate) pool: Option<Pool>,
-    /// Where origins are followed: those of the node's calls.
+    /// The origins of the node's calls, if tracked.
     pub(crate) trace: Option<Rc<RefCell<Trace>>>,
 }
 
@@ -59,28 +59,28 @@ pub trait PortSet: Sized + 'static {
     fn build(parts: Vec<PortParts>) -> Self;
     /// Runs a step on every port.
     fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort));
-    /// How many calls every blocking edge and every pool have room for, at most `calls`.
+    /// Returns how many calls every blocking edge and every pool have room for, at most `calls`.
     fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize;
-    /// Whether a call's only message has its place, and its slot: one consumer, on this worker, with nothing to read yet.
+    /// Whether there is room and a slot for a call's only message: one consumer, on this worker, with an empty edge.
     #[inline]
     fn is_clear(&mut self) -> bool {
         false
     }
-    /// Wakes the workers of consumers that something was sent to.
+    /// Wakes the workers of consumers that have been sent messages.
     fn ring(&mut self);
     /// Whether the call has sent anything.
     fn has_emitted(&self) -> bool;
-    /// Takes back what was sent since the last call that succeeded.
+    /// Discards messages staged since the last successful call.
     fn rollback(&mut self);
-    /// Ends a call that succeeded: checks it against the declared bounds.
+    /// Ends a successful call: checks it against the declared bounds.
     ///
     /// # Errors
     /// `EmitsBound`.
     fn commit(&mut self) -> Result<(), NodeError>;
-    /// The messages staged since the last portion have this ledger.
+    /// Ends a portion: the messages staged since the last one share this ledger.
     fn portion(&mut self, accounted: u64, weight: u32);
-    /// Asks, where an edge fails its producer, whether all of them have room for what is staged, which is one call's. Where one
-    /// has not, nothing of the call goes anywhere.
+    /// Checks that every edge that fails its producer has room for the staged messages of one call. If not, discards
+    /// all of them.
     ///
     /// # Errors
     /// `EdgeFull`.
@@ -92,14 +92,14 @@ pub trait PortSet: Sized + 'static {
         self.each(&mut |port| port.take_back());
         Err(NodeErrorKind::EdgeFull { edge }.into())
     }
-    /// Stages everything that is staged once more.
+    /// Stages a second copy of everything staged.
     fn double(&mut self);
-    /// Sends what is staged.
+    /// Publishes the staged messages.
     ///
     /// # Errors
     /// `EdgeFull` with `when_full: fail`.
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError>;
-    /// [`PortSet::portion`] and [`PortSet::publish`] of all calls of a turn together.
+    /// [`PortSet::portion`] and [`PortSet::publish`] for all calls of a turn at once.
     ///
     /// # Errors
     /// As [`PortSet::publish`].
@@ -110,20 +110,20 @@ pub trait PortSet: Sized + 'static {
     }
 }
 
-/// What every port can do, whatever its payload.
+/// The operations of a port that are independent of its payload.
 #[doc(hidden)]
 pub trait AnyPort {
     fn close(&mut self, failed: bool);
     fn is_settling(&self) -> bool;
-    /// The node will sleep until there is room. True where it must look once more before.
+    /// Registers the node as waiting for room. True if it must check once more before sleeping.
     fn ask(&mut self) -> bool;
     fn origins(&self, into: &mut Vec<(u64, u32)>);
     fn pool_is_empty(&mut self) -> bool;
     /// Whether an edge is at its soft mark, or full.
     fn is_pressed(&self) -> bool;
-    /// The edge that has no room for what is staged, and fails its producer.
+    /// The edge that fails its producer because it has no room for the staged messages.
     fn refused_by(&self) -> Option<String>;
-    /// Forgets what is staged.
+    /// Discards the staged messages.
     fn take_back(&mut self);
 }
 
@@ -131,26 +131,26 @@ pub trait AnyPort {
 pub struct Port<T: Payload> {
     name: String,
     emits: usize,
-    /// Whether it sends on what came in.
+    /// Whether it forwards input messages.
     forwards: bool,
-    /// Slots one call takes from the pool.
+    /// Number of pool slots one call takes.
     slots: usize,
     staged: Staged<T>,
     runs: Vec<Run>,
     edges: Vec<Tx<T>>,
-    /// The one edge, where it is within this worker and a call sends one message.
+    /// The only edge, if it is within this worker and a call sends one message.
     direct: Option<Rc<Local<T>>>,
     pool: Option<Pool>,
     trace: Option<Rc<RefCell<Trace>>>,
 }
 
-/// What the calls of this turn have sent. What every call writes lies on one cache line.
+/// The messages sent by the calls of this turn. The fields that every call writes share a cache line.
 #[repr(align(64))]
 struct Staged<T: Payload> {
     items: Vec<Message<T>>,
-    /// One more than there are of calls that succeeded: until so many are staged, a call needs no closer look.
+    /// One more than the number of messages of successful calls: up to this count, a call needs no check.
     unchecked: usize,
-    /// Messages that belong to a run already.
+    /// Messages that already belong to a run.
     in_runs: usize,
 }
 
@@ -159,7 +159,7 @@ impl<T: Payload> Port<T> {
         let edges: Vec<Tx<T>> = parts.edges.into_iter().map(tx).collect();
         let mut staged = Vec::new();
         match edges.last() {
-            // Lent anew for each turn, by `room`.
+            // `room` lends a buffer for each turn.
             Some(last) if last.takes_buffer() => {}
             Some(last) => last.lend(&mut staged),
             None => staged.reserve_exact(parts.emits * crate::edge::BURST),
@@ -182,25 +182,25 @@ impl<T: Payload> Port<T> {
         }
     }
 
-    /// The port's name.
+    /// Returns the port's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether anything takes from this port; what is sent to one that is not connected is dropped, and need not be
+    /// Returns whether the port is connected. Messages sent to an unconnected port are dropped, and need not be
     /// computed.
     pub fn is_connected(&self) -> bool {
         !self.edges.is_empty()
     }
 
-    /// The edge that would fail its producer for want of room for all messages of these classes and bytes.
+    /// The edge that would fail its producer because it has no room for all messages of these classes and sizes.
     #[cold]
     pub(crate) fn refusing(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> Option<String> {
         let edge = self.edges.iter().find(|edge| edge.refuses(coming.clone()))?;
         Some(edge.name().to_string())
     }
 
-    /// Sends a message when the call has succeeded.
+    /// Sends a message, which is published if the call succeeds.
     #[inline]
     pub fn send(&mut self, message: impl Into<Message<T>>) {
         let message = message.into();
@@ -210,8 +210,8 @@ impl<T: Payload> Port<T> {
         self.staged.items.push(message);
     }
 
-    /// The buffer went along with what was published in the middle of a turn; or more was sent than declared, which is said
-    /// when the call ends. Out of line and by value, so that the usual case keeps the message in registers.
+    /// Either the buffer was handed over with messages published mid-turn, or the call sent more than declared, which
+    /// is reported when it ends. Out of line and by value, so that the usual case keeps the message in registers.
     #[cold]
     #[inline(never)]
     fn send_beyond(&mut self, message: Message<T>) {
@@ -229,7 +229,7 @@ impl<T: Payload> Port<T> {
     #[inline(always)]
     fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize {
         let mut room = calls;
-        // Nearly always there is one edge, and a call sends one message: no loop, and no division.
+        // The usual case, one edge and one message per call, needs no loop and no division.
         if let ([edge], 1) = (&mut self.edges[..], self.emits) {
             room = room.min(edge.room(1, &mut *now));
         } else {
@@ -243,7 +243,7 @@ impl<T: Payload> Port<T> {
         if room > 0
             && let Some(pool) = &mut self.pool
         {
-            // One call needs one slot a message; a whole burst takes what there is and stops when it runs out.
+            // Fewer calls are made if the pool has no slots for a whole burst.
             while room > 0 && !pool.has_free(room.saturating_mul(self.slots)) {
                 room /= 2;
             }
@@ -268,7 +268,7 @@ impl<T: Payload> Port<T> {
         if emitted > self.emits {
             return Err(NodeErrorKind::EmitsBound { port: self.name.clone(), bound: self.emits }.into());
         }
-        // Made from one message they are its parts; what was held back and goes together is not.
+        // Messages derived from one message are its parts; messages held back and sent together are not.
         let sent = &mut self.staged.items[good..];
         let parent = |message: &Message<T>| (message.header().source, message.header().seq);
         let first = parent(&sent[0]);
@@ -290,7 +290,7 @@ impl<T: Payload> Port<T> {
         let n = n.min(self.staged.items.len() - self.staged.in_runs) as u32;
         if n > 0 {
             self.staged.in_runs += n as usize;
-            // `sent` is filled in when it is known; until then it says only whether the run is recorded.
+            // `sent` is set on publishing; until then it only marks whether the run is recorded.
             push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, hold: 0, n, weight });
         }
     }
@@ -331,10 +331,11 @@ impl<T: Payload> Port<T> {
 }
 
 impl Port<Tensor> {
-    /// A free slot of this port's pool, to be written and sent; its header is that of the message it is made from.
+    /// Returns a free slot of this port's pool, to be written and sent. Its header is that of the message it derives
+    /// from.
     ///
     /// # Errors
-    /// When the call takes more slots than it declared messages.
+    /// If the call takes more slots than it declared messages.
     #[inline(always)]
     pub fn loan(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
         match self.pool.as_mut().and_then(Pool::take_slot) {
@@ -346,7 +347,7 @@ impl Port<Tensor> {
         }
     }
 
-    /// From a pool that keeps origins, or says why there is no slot.
+    /// The case of a pool that keeps origins, or without a free slot.
     #[cold]
     #[inline(never)]
     fn loan_closely(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
@@ -367,7 +368,7 @@ impl Port<Tensor> {
         }
     }
 
-    /// A whole batch slot.
+    /// The pool, for taking a whole batch slot.
     pub(crate) fn pool(&mut self) -> Option<&mut Pool> {
         self.pool.as_mut()
     }
@@ -414,7 +415,7 @@ impl<T: Payload> AnyPort for Port<T> {
     }
 }
 
-/// Counts a message's origin, together with the one before where they are the same.
+/// Counts a message's origin, merged with the previous one if equal.
 #[inline]
 fn push_origin(into: &mut Vec<(u64, u32)>, origin: Time) {
     match into.last_mut() {
@@ -477,7 +478,7 @@ impl<T: Payload> PortSet for Port<T> {
     }
     #[inline(always)]
     fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
-        // Nearly always: to one consumer, which has had everything before.
+        // The usual case: one consumer, which has taken everything sent before.
         if let Some(edge) = &self.direct
             && edge.takes_all(self.staged.items.len())
         {
@@ -532,7 +533,7 @@ macro_rules! tuple_outputs {
                 $(self.$i.rollback();)+
             }
             fn commit(&mut self) -> Result<(), NodeError> {
-                // One port over its bound takes the call back on all of them.
+                // One port over its bound discards the call's messages on all ports.
                 $(self.$i.check()?;)+
                 $(self.$i.settle();)+
                 Ok(())
@@ -562,7 +563,7 @@ impl<T: Payload> Outputs for Many<T> {
     }
 }
 
-/// The outputs of a [`Many`], in the order of the node's ports.
+/// The output ports of a [`Many`], in the order of the node's ports.
 #[derive(Debug)]
 pub struct PortList<T: Payload>(Vec<Port<T>>);
 
@@ -580,7 +581,7 @@ impl<T: Payload> DerefMut for PortList<T> {
 }
 
 impl<T: Payload> PortList<T> {
-    /// The next `n` staged messages of every port have this ledger.
+    /// Gives the next `n` staged messages of every port this ledger.
     pub(crate) fn portion_of(&mut self, n: usize, accounted: u64, weight: u32) {
         self.0.iter_mut().for_each(|p| p.portion_of(n, accounted, weight));
     }

@@ -1,17 +1,17 @@
-//! What a node says of itself while planning: its ports, its cost, what may be set, what it claims of the machine.
+//! The properties a node declares while planning: its ports, cost, settings and resource claims.
 
 use crate::base::unit::{Rate, Span};
 use crate::message::tensor::PortSpec;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// How long one call of a node takes, roughly; decides which nodes share a core.
+/// The rough duration of one call of a node; decides which nodes share a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Cost {
     /// Below 1 µs.
     #[default]
     Light,
-    /// Between.
+    /// From 1 to 50 µs.
     Medium,
     /// Above 50 µs: decoding, large resizes.
     Heavy,
@@ -20,7 +20,7 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// The word printed in plans.
+    /// Returns the name printed in plans.
     pub fn name(self) -> &'static str {
         match self {
             Cost::Light => "light",
@@ -36,7 +36,7 @@ impl Cost {
 pub struct InPort {
     /// Its name in the graph file.
     pub name: String,
-    /// What it takes; `None` takes any tensor, and is the only choice for plain payloads.
+    /// The tensors it accepts; `None` accepts any tensor, and is the only choice for plain payloads.
     pub spec: Option<PortSpec>,
     /// Messages the node keeps beyond a call.
     pub holds: usize,
@@ -47,17 +47,17 @@ pub struct InPort {
 pub struct OutPort {
     /// Its name in the graph file.
     pub name: String,
-    /// What it gives; `None` for plain payloads.
+    /// The tensors it emits; `None` for plain payloads.
     pub spec: Option<PortSpec>,
-    /// Most messages one call emits.
+    /// Maximum number of messages one call emits.
     pub emits: usize,
-    /// Messages that share a slot (a batch's outputs).
+    /// Number of messages that share a slot (a batch's outputs).
     pub rows: usize,
-    /// The inputs whose very buffers come out here, so that this port needs no pool; none where it fills its own.
+    /// The inputs whose buffers are forwarded here, so that this port needs no pool; empty if it fills its own.
     pub forwards: Vec<String>,
 }
 
-/// What a node takes and gives.
+/// The ports and declared properties of a node.
 ///
 /// ```
 /// use limen::message::{DType, Dim, PortSpec};
@@ -95,26 +95,26 @@ pub struct Ports {
     pub(crate) settings: Vec<Setting>,
 }
 
-/// A number that may be changed while the graph runs, with `Running::set`.
+/// A number that can be changed while the graph runs, with `Running::set`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// Its name.
     pub name: String,
-    /// What it may be.
+    /// The values it may have.
     pub range: RangeInclusive<f64>,
 }
 
-/// Something outside the process that two nodes must not both have.
+/// A resource outside the process that only one node may use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// A file that is written.
+    /// A file that the node writes.
     File(PathBuf),
     /// A device or port, by any name that is unique on the machine.
     Device(String),
 }
 
 impl Ports {
-    /// No ports.
+    /// Creates a declaration without ports.
     pub fn new() -> Self {
         Ports::default()
     }
@@ -138,19 +138,19 @@ impl Ports {
         self
     }
 
-    /// Adds an output that gives one tensor of a spec per call.
+    /// Adds an output that emits one tensor of a spec per call.
     #[must_use]
     pub fn output(self, name: impl Into<String>, spec: PortSpec) -> Self {
         self.out_port(OutPort { name: name.into(), spec: Some(spec), emits: 1, rows: 1, forwards: Vec::new() })
     }
 
-    /// Adds an output that gives one plain payload per call.
+    /// Adds an output that emits one plain payload per call.
     #[must_use]
     pub fn output_plain(self, name: impl Into<String>) -> Self {
         self.out_port(OutPort { name: name.into(), spec: None, emits: 1, rows: 1, forwards: Vec::new() })
     }
 
-    /// Adds an output on which the messages of an input go on as they are.
+    /// Adds an output that forwards the messages of an input unchanged.
     #[must_use]
     pub fn output_forwarding(self, name: impl Into<String>, spec: Option<PortSpec>, input: impl Into<String>) -> Self {
         self.out_port(OutPort { name: name.into(), spec, emits: 1, rows: 1, forwards: vec![input.into()] })
@@ -163,152 +163,156 @@ impl Ports {
         self
     }
 
-    /// How long a call takes.
+    /// Sets how long a call takes.
     #[must_use]
     pub fn cost(mut self, cost: Cost) -> Self {
         self.cost = cost;
         self
     }
 
-    /// Calls may wait in the kernel (disks, devices without a descriptor): the node runs on a helper thread. What waits for
-    /// a descriptor does not have to: [`Next::WhenReady`](crate::node::Next::WhenReady), [`Sink::progress`](crate::node::Sink::progress).
+    /// Declares that calls may block in the kernel (disks, devices without a descriptor): the node runs on a helper
+    /// thread. Waiting for a descriptor does not need this: [`Next::WhenReady`](crate::node::Next::WhenReady),
+    /// [`Sink::progress`](crate::node::Sink::progress).
     #[must_use]
     pub fn blocking(mut self) -> Self {
         self.blocking = true;
         self
     }
 
-    /// The node starts so many threads for its calls ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)), which need a
-    /// core that does not spin.
+    /// Declares how many threads the node starts for its calls
+    /// ([`Helpers::spawn`](crate::node::backend::Helpers::spawn)); they need a core that does not spin.
     #[must_use]
     pub fn helpers(mut self, threads: usize) -> Self {
         self.helpers = threads;
         self
     }
 
-    /// A source that cannot be slowed down.
+    /// Declares a source that cannot be slowed down.
     #[must_use]
     pub fn live(mut self) -> Self {
         self.live = true;
         self
     }
 
-    /// A source that never ends by itself.
+    /// Declares a source that never ends by itself.
     #[must_use]
     pub fn endless(mut self) -> Self {
         self.endless = true;
         self
     }
 
-    /// A source that begins so many messages and then ends: what progress is reckoned by.
+    /// Declares how many messages the source creates before it ends; progress is computed from it.
     #[must_use]
     pub fn total(mut self, messages: u64) -> Self {
         self.total = Some(messages);
         self
     }
 
-    /// The node passes on some messages and not others, so that a join behind it misses those.
+    /// Declares that the node forwards only some messages, so that a downstream join misses the others.
     #[must_use]
     pub fn selective(mut self) -> Self {
         self.selective = true;
         self
     }
 
-    /// The node sends each message by one of its outputs and not by the others, so that a join of two of them misses those.
+    /// Declares that the node sends each message on only one of its outputs, so that a join of two of them misses
+    /// messages.
     #[must_use]
     pub fn routes(mut self) -> Self {
         self.routes = true;
         self
     }
 
-    /// The node takes messages apart: what one call sends are the parts of what it was given.
+    /// Declares that the node splits messages: the output of one call is the parts of its input.
     #[must_use]
     pub fn scatters(mut self) -> Self {
         self.scatters = true;
         self
     }
 
-    /// The node puts parts together again, so that there must be one before it that took them apart.
+    /// Declares that the node reassembles parts, so a node upstream must have split them.
     #[must_use]
     pub fn gathers(mut self) -> Self {
         self.gathers = true;
         self
     }
 
-    /// What a call sends may be made from messages of so many calls before it, and then has the header of one of those: its
-    /// latency is counted from theirs, also where several sources are behind them.
+    /// Declares that a call's output may derive from messages of this many earlier calls, and then has the header of
+    /// one of them: latency counts from that message's origin, also with several sources upstream.
     #[must_use]
     pub fn spans(mut self, calls: usize) -> Self {
         self.spans = calls;
         self
     }
 
-    /// The node takes so many bytes for itself when it is built: what it puts messages together in, buffers of sockets. What all
-    /// calls of this add up to counts against `run.max_memory`. Not the pools of its outputs: those the plan knows.
+    /// Declares memory the node allocates when it is built, in bytes: assembly buffers, socket buffers. All calls add
+    /// up and count against `run.max_memory`. Excludes the pools of its outputs, which the plan knows.
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = self.memory.saturating_add(bytes);
         self
     }
 
-    /// In the ordinary course no message leaves the node sooner than so long after it began, however fast everything is.
+    /// Declares the minimum delay between a message's origin and its departure from the node in normal operation,
+    /// however fast everything is.
     #[must_use]
     pub fn waits(mut self, time: Span) -> Self {
         self.waits = time.as_nanos();
         self
     }
 
-    /// A source that begins so many messages a second, if it is given: what it is taken together with by number has to as well.
+    /// Declares how many messages a second a source creates, if known. Sources joined with it by sequence number must
+    /// have the same rate.
     #[must_use]
     pub fn rate(mut self, rate: impl Into<Option<Rate>>) -> Self {
         self.period = rate.into().map(|rate| rate.period_ns() as u64);
         self
     }
 
-    /// No call takes less than this. A deadline that it exceeds is refused.
+    /// Declares the minimum duration of a call. A deadline that it exceeds is refused.
     #[must_use]
     pub fn takes(mut self, time: Span) -> Self {
         self.takes = time.as_nanos();
         self
     }
 
-    /// What a call took when it was measured on this machine. A deadline that it exceeds is noted in the plan.
+    /// Declares the duration of a call measured on this machine. A deadline that it exceeds is noted in the plan.
     #[must_use]
     pub fn measured(mut self, time: Span) -> Self {
         self.measured = time.as_nanos();
         self
     }
 
-    /// Claims something outside the process for this node alone.
+    /// Claims a resource outside the process for this node alone.
     #[must_use]
     pub fn claim(mut self, claim: Claim) -> Self {
         self.claims.push(claim);
         self
     }
 
-    /// Adds a setting: what is set from outside is held against its range before the node hears of it.
+    /// Adds a setting. New values are checked against its range before the node sees them.
     #[must_use]
     pub fn setting(mut self, name: impl Into<String>, range: RangeInclusive<f64>) -> Self {
         self.settings.push(Setting { name: name.into(), range });
         self
     }
 
-    /// A line for `--plan`.
+    /// Adds a line for `--plan`.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// A line that nobody who runs the graph may miss, such as that other machines reach it: it stands among the notes of the
-    /// plan and of the report, and `limen-run` prints it before it starts.
+    /// Adds a line that every user of the graph must see, such as that other machines can reach it: it appears in the
+    /// notes of the plan and of the report, and `limen-run` prints it before it starts.
     #[must_use]
     pub fn notice(mut self, notice: impl Into<String>) -> Self {
         self.notices.push(notice.into());
         self
     }
 
-    /// The node listens where other machines reach it, which is planned only with
+    /// Declares that the node listens where other machines can reach it, which is planned only with
     /// [`Options::allow_public`](crate::Options::allow_public). `how` is a notice, such as `listens on 0.0.0.0:9000`.
     #[must_use]
     pub fn public(mut self, how: impl Into<String>) -> Self {

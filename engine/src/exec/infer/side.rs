@@ -26,7 +26,7 @@ impl Side {
     pub(super) fn new(spec: &TensorSpec, max: usize) -> Result<Self, NodeError> {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
         let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
-            let why = format!("{port} has dimensions that are not fixed; connect inputs of fixed shape");
+            let why = format!("{port} has dims that are not fixed; connect inputs of fixed shape");
             return Err(NodeError::input(&*spec.name, why));
         };
         let words = item_bytes.saturating_mul(max).div_ceil(8);

@@ -1,7 +1,7 @@
-//! Several inputs taken together: what belongs together, and what is lost because its partner is.
+//! Joins: messages of several inputs matched into sets; unmatched messages are lost.
 //!
-//! An edge keeps order, so a head whose partner's edge is already past it can never be matched and is counted lost. A partner
-//! that is merely late is waited for as long as the graph says.
+//! An edge keeps order, so a head whose partner's edge is already past it can never be matched and counts as lost. A
+//! late partner is waited for as long as the graph says.
 
 mod align;
 mod side;
@@ -23,32 +23,32 @@ use crate::node::{Inputs, Many, MessageSet, PortType};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// `join:` of a node, at work.
+/// The resolved `join:` of a node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JoinRule {
     pub(crate) policy: JoinPolicy,
-    /// By time: which message of an input is taken for a moment.
+    /// By time: which message of an input is chosen for a moment.
     pub(crate) pick: Pick,
-    /// By time: the input whose messages set the moments; whichever has the newest head without.
+    /// By time: the input whose messages set the moments; without it, the input with the newest head.
     pub(crate) anchor: Option<usize>,
-    /// Unmatched messages one input may pile up while a partner is missing.
+    /// Unmatched messages one input may accumulate while a partner is missing.
     pub(crate) patience: Option<usize>,
-    /// By time: how far from the moment a message may have begun, ns.
+    /// By time: how far from the moment a message's origin may be, ns.
     pub(crate) within: u64,
-    /// How long a message that others may still overtake is held back, ns.
+    /// How long a message is held back so that older ones can still arrive, ns.
     pub(crate) hold: u64,
-    /// The input whose messages are each taken with the newest of the others.
+    /// The input whose messages are each joined with the newest of the others.
     pub(crate) trigger: Option<usize>,
     pub(crate) clock: Clock,
 }
 
-/// Whose header stands for all messages of a set.
+/// Which header represents a set of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Lead {
-    /// The one that began first.
+    /// The one with the oldest origin.
     #[default]
     Oldest,
-    /// The one that began last.
+    /// The one with the newest origin.
     Newest,
     /// That of an input.
     Input(usize),
@@ -65,7 +65,7 @@ impl Lead {
 }
 
 impl JoinRule {
-    /// Whether a message may have to wait for one that never comes.
+    /// Whether a message may wait for a partner that never arrives.
     pub(crate) fn waits(&self, merges: bool) -> bool {
         match self.policy {
             JoinPolicy::Zip => !merges,
@@ -74,7 +74,7 @@ impl JoinRule {
         }
     }
 
-    /// Whether another input sets the moment, so that what comes by this one and finds no partner is thinned, not lost.
+    /// Whether another input sets the moment, so that an unmatched message of this one is thinned, not lost.
     pub(crate) fn thins(&self, input: usize) -> bool {
         match self.policy {
             JoinPolicy::Sample => self.trigger.is_some_and(|trigger| trigger != input),
@@ -83,7 +83,7 @@ impl JoinRule {
         }
     }
 
-    /// Whose header stands for a set.
+    /// Which header represents a set.
     pub(crate) fn lead(&self) -> Lead {
         match (self.policy, self.trigger) {
             (JoinPolicy::Sample, Some(trigger)) => Lead::Input(trigger),
@@ -92,8 +92,8 @@ impl JoinRule {
         }
     }
 
-    /// Whether more can come that belongs together. A partner that has ended is waited for no more; of inputs whose newest is
-    /// taken, one that is still open is enough, or the one that everything is taken for.
+    /// Whether further matches are possible. Normally every input must be open; with `sample`, the trigger must be, or
+    /// any input if there is no trigger.
     fn is_open(&self, mut open: impl Iterator<Item = bool>) -> bool {
         match (self.policy, self.trigger) {
             (JoinPolicy::Sample, Some(trigger)) => open.nth(trigger).unwrap_or(false),
@@ -103,13 +103,13 @@ impl JoinRule {
     }
 }
 
-/// Which messages of the sets that were put together, and not yet counted, their edges gave for the first time. Only where
-/// messages are taken more than once is there anything to remember.
+/// For each set assembled and not yet counted: which of its messages are taken for the first time. Kept only if
+/// messages can be taken more than once.
 struct Fresh(Option<VecDeque<u16>>);
 
 impl Fresh {
     fn new(rule: &JoinRule) -> Self {
-        // Sets that wait, and those of the burst that is being worked on.
+        // Sets waiting, and those of the burst being processed.
         let takes_again = rule.policy == JoinPolicy::Sample || rule.pick == Pick::Interpolate;
         Fresh(takes_again.then(|| VecDeque::with_capacity(2 * BURST)))
     }
@@ -128,12 +128,12 @@ impl Fresh {
         counts
     }
 
-    /// Which messages of the set that `before` others were put together before are new.
+    /// Which messages are new in the set `before` places after the oldest.
     fn at(&self, before: usize) -> u16 {
         self.0.as_ref().and_then(|sets| sets.get(before).copied()).unwrap_or(u16::MAX)
     }
 
-    /// Of the `n` sets put together first, how many messages were new on each input.
+    /// Removes the oldest `n` sets and returns how many of their messages were new on each input.
     fn pop(&mut self, n: u64) -> [u64; MAX_PORTS] {
         match &mut self.0 {
             None => [n; MAX_PORTS],
@@ -144,7 +144,7 @@ impl Fresh {
         }
     }
 
-    /// As [`Fresh::pop`], of the set that `before` others were put together before.
+    /// As [`Fresh::pop`], for the set `before` places after the oldest.
     fn remove(&mut self, before: usize) -> [u64; MAX_PORTS] {
         match &mut self.0 {
             None => [1; MAX_PORTS],
@@ -152,7 +152,7 @@ impl Fresh {
         }
     }
 
-    /// As [`Fresh::pop`], of the sets put together last.
+    /// As [`Fresh::pop`], for the newest sets.
     fn pop_last(&mut self, n: u64) -> [u64; MAX_PORTS] {
         match &mut self.0 {
             None => [n; MAX_PORTS],
@@ -164,12 +164,12 @@ impl Fresh {
     }
 }
 
-/// An origin of an input's message, which was in a set before where its bit is not set.
+/// Marks an origin as reused if its input's bit in `fresh` is not set.
 fn used(origin: Origin, fresh: u16, input: usize) -> Origin {
     Origin { reused: origin.reused || fresh >> input & 1 == 0, ..origin }
 }
 
-/// The ledger of a set: that of its oldest message, which waited for the newest, or until it was `known` to belong to it.
+/// The ledger of a set: that of its oldest message, which waited for the newest one, or until the match was `known`.
 fn combine<'a>(known: u64, parts: impl Iterator<Item = (&'a Header, Run)>) -> Run {
     let mut oldest: Option<(u64, Run)> = None;
     let mut complete = known;
@@ -296,7 +296,7 @@ macro_rules! tuple_inputs {
                 false
             }
             fn header(taken: &Self::Taken, lead: Lead) -> &Header {
-                // A set has a message of each input, and the plan checked the one that leads.
+                // A set has a message of each input, and the plan has checked the lead.
                 lead.of([$(taken.$i.header()),+].into_iter()).unwrap_or(taken.0.header())
             }
             fn each_header(taken: &Self::Taken, see: &mut dyn FnMut(usize, &Header)) {
@@ -337,7 +337,7 @@ tuple_inputs!(Zip4: A a 0, B b 1, C c 2, D d 3);
 #[doc(hidden)]
 pub struct ZipMany<T: Payload> {
     sides: Vec<Side<T>>,
-    /// There is one input, taken as it comes: nothing to match, and no sets are held.
+    /// There is one input, taken in order: nothing to match, and no sets are held.
     is_sole: bool,
     sets: VecDeque<(MessageSet<T>, Run)>,
     fresh: Fresh,
@@ -382,7 +382,7 @@ impl<T: Payload> Intake for ZipMany<T> {
         }
     }
     fn burst(&self) -> Burst<MessageSet<T>> {
-        // A sole input's edge changes lists with this one.
+        // A sole input's edge swaps lists with this burst.
         let buffer = self.sides.iter().map(|side| side.rx.buffer()).max().unwrap_or_default();
         Burst::new(Vec::with_capacity(BURST), BURST.max(buffer) + 1)
     }
@@ -460,7 +460,7 @@ impl<T: Payload> Intake for ZipMany<T> {
         self.sides.iter().any(|side| side.rx.has_freed())
     }
     fn is_perishable(&self) -> bool {
-        // A single perishable input is taken late; a join has to take to match.
+        // A single perishable input is taken late; a join must take messages to match them.
         self.sides.len() == 1 && self.sides[0].rx.is_perishable()
     }
     fn header(taken: &MessageSet<T>, lead: Lead) -> &Header {

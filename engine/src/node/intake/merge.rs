@@ -1,4 +1,4 @@
-//! Several inputs, one message at a time.
+//! Merges: several inputs, one message at a time.
 
 use super::join::{AnySide, JoinRule, Lead, Side};
 use super::{Burst, Intake, IntakeParts, Left};
@@ -14,11 +14,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Any number of inputs of one payload, named by the graph file, of which a call gets one message.
+/// Any number of inputs of one payload, named by the graph file; a call gets one message of any of them.
 #[derive(Debug)]
 pub struct OneOf<T>(PhantomData<T>);
 
-/// A message, and which input it came by.
+/// A message and the input it came from.
 #[derive(Debug)]
 pub struct Picked<T: Payload> {
     /// The input, in the order of the node's ports.
@@ -27,15 +27,15 @@ pub struct Picked<T: Payload> {
     pub message: Message<T>,
 }
 
-/// Takes from several inputs in turn.
+/// Merges several inputs.
 #[doc(hidden)]
 pub struct Merge<T: Payload> {
     sides: Vec<Side<T>>,
     picked: VecDeque<(Picked<T>, Run)>,
-    /// Inputs of the messages that were picked and not yet counted.
+    /// The inputs of the messages picked and not yet counted.
     inputs: VecDeque<u8>,
     rule: JoinRule,
-    /// Whose turn it is.
+    /// The input whose turn it is.
     next: usize,
 }
 
@@ -53,7 +53,7 @@ impl<T: Payload> Merge<T> {
             JoinPolicy::Priority => (0..n).find(|at| self.sides[*at].head().is_some()),
             JoinPolicy::OldestFirst => self.oldest(),
             JoinPolicy::InTurn => {
-                // An input that has ended has no turn any more.
+                // Inputs that have ended are skipped.
                 let at = (0..n).map(|i| (self.next + i) % n).find(|at| self.sides[*at].is_open())?;
                 let comes = self.sides[at].head().is_some();
                 if comes { Some(at) } else { self.is_impatient().then(|| self.any()).flatten() }
@@ -62,20 +62,20 @@ impl<T: Payload> Merge<T> {
         }
     }
 
-    /// The next input that has something.
+    /// The next input with a message.
     fn any(&mut self) -> Option<usize> {
         let n = self.sides.len();
         (0..n).map(|i| (self.next + i) % n).find(|at| self.sides[*at].head().is_some())
     }
 
-    /// Whether an input that gives nothing has been waited for long enough: the others pile up, or can give no more, which may
-    /// be what keeps it from coming.
+    /// Whether a silent input has been waited for long enough: the other inputs have too many waiting messages, or are
+    /// full, which may itself be blocking the silent one.
     fn is_impatient(&self) -> bool {
         let longest = self.sides.iter().map(AnySide::waiting).max().unwrap_or(0);
         self.rule.patience.is_some_and(|p| longest > p || self.sides.iter().any(AnySide::is_full))
     }
 
-    /// The message that began first, once every input that may still give an older one has given one.
+    /// The input with the oldest message, once every input that could still supply an older one has a message.
     fn oldest(&mut self) -> Option<usize> {
         let (mut oldest, mut waits) = (None, false);
         for (at, side) in self.sides.iter_mut().enumerate() {
@@ -88,7 +88,7 @@ impl<T: Payload> Merge<T> {
         oldest.filter(|_| !waits || self.is_impatient()).map(|(_, at)| at)
     }
 
-    /// Picks until there are `most`, if there are so many; says how many there are.
+    /// Picks messages until `most` are picked or none is left. Returns the number picked.
     fn pick(&mut self, most: usize) -> usize {
         while self.picked.len() < most
             && let Some(at) = self.choose()
@@ -115,7 +115,7 @@ impl<T: Payload> Intake for Merge<T> {
         Merge {
             sides: parts.edges.into_iter().map(|end| Side::new(end, JoinPolicy::Zip, None)).collect(),
             picked: VecDeque::with_capacity(BURST),
-            // Those that wait, and those of the burst that is being worked on.
+            // Those waiting, and those of the burst being processed.
             inputs: VecDeque::with_capacity(2 * BURST),
             rule: parts.rule,
             next: 0,
@@ -127,7 +127,8 @@ impl<T: Payload> Intake for Merge<T> {
     fn ready(&mut self, limit: usize) -> usize {
         match self.rule.policy {
             JoinPolicy::InTurn | JoinPolicy::OldestFirst => self.pick(limit),
-            // Nothing has to be waited for, so nothing is decided before there is room for it: what comes meanwhile may go first.
+            // Nothing has to be waited for, so the choice is made only when there is room: messages arriving meanwhile
+            // may go first.
             _ => self.picked.len() + self.sides.iter().map(AnySide::waiting).sum::<usize>(),
         }
         .min(limit)

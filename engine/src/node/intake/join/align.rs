@@ -1,4 +1,4 @@
-//! What belongs together: the heads of all sides are brought to a match, and what cannot be matched is lost.
+//! Matching: advances the heads of all sides to a match; messages that cannot be matched are lost.
 
 use crate::base::policy::JoinPolicy;
 use crate::edge::Reason;
@@ -9,8 +9,9 @@ use std::cmp::Reverse;
 use super::JoinRule;
 use super::side::AnySide;
 
-/// Brings every side to what belongs together, losing what cannot be matched. True when there is a match, and `known` is when
-/// that was clear, where it was later than the last of it came; otherwise `due` is when to look again although nothing comes.
+/// Advances every side to the next match, losing messages that cannot be matched. True if there is a match; `known` is
+/// then when it became certain, if that was after the last of its messages arrived. Otherwise `due` is when to check
+/// again although no message arrives.
 pub(super) fn align(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     (*due, *known) = (u64::MAX, 0);
     match rule.policy {
@@ -20,14 +21,14 @@ pub(super) fn align(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u
     }
 }
 
-/// Gives up the oldest message of every side that has one, where a partner has ended or has been waited for too long.
+/// Gives up the oldest message of every side that has one, if a partner has ended or has been waited for too long.
 fn give_up(
     sides: &mut [&mut dyn AnySide],
     missing: impl Fn(&mut dyn AnySide) -> bool,
     patience: Option<usize>,
 ) -> bool {
-    // A partner that has ended sends no more; one that is merely late is waited for, but not for ever: until patience
-    // is used up, or the edges hold no more, which may be what keeps the partner from coming.
+    // A partner that has ended sends no more. A late one is waited for until patience is used up, or until an edge is
+    // full, which may itself be blocking the partner.
     let ended = sides.iter_mut().any(|side| missing(&mut **side) && !side.is_open());
     let longest = sides.iter().map(|s| s.waiting()).max().unwrap_or(0);
     if !ended && !patience.is_some_and(|p| longest > p || sides.iter().any(|s| s.is_full())) {
@@ -39,15 +40,15 @@ fn give_up(
     true
 }
 
-/// By time: each input gives the message that `pick` names for a moment, which an input's head sets. Goes by when messages
-/// began; only `hold`, and an edge that is full, end the wait for a better one by the clock.
+/// By time: each input supplies the message that `pick` selects for a moment, which an input's head sets. Matching uses
+/// the messages' origins; only `hold` and a full edge end the wait for a better one by the clock.
 fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     let now = rule.clock.now().0;
     loop {
         let mut newest = None;
         for (at, side) in sides.iter_mut().enumerate() {
             let begun = side.begun(now);
-            // Of those that began together the first.
+            // On equal origins, the first input.
             newest = newest.max(begun.map(|begun| (begun, Reverse(at))));
         }
         let moment = match rule.anchor {
@@ -60,7 +61,7 @@ fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64,
             }
             return false;
         };
-        // Something earlier may still come to any side: what is held back is not yet decided on.
+        // An earlier message may still arrive on any side, so messages held back are not matched yet.
         let held_until = moment.saturating_add(rule.hold);
         let is_full = sides.iter().any(|side| side.is_full());
         if now < held_until && sides.iter().any(|side| side.is_open()) && !is_full {
@@ -76,7 +77,7 @@ fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64,
                 Choice::Found { behind, begun, known: at_once } => {
                     chosen[at] = behind;
                     *known = (*known).max(at_once);
-                    // What was lost as too early uncovered one that is newer still: it sets the moment.
+                    // Dropping messages that were too early exposed a newer one: it sets the moment.
                     has_passed |= rule.anchor.is_none() && behind == 0 && begun > moment;
                 }
                 Choice::Open => has_open = true,
@@ -87,7 +88,7 @@ fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64,
             continue;
         }
         if has_nothing && sides.iter().all(|side| side.is_open()) {
-            // Without an anchor the input that has gone past the moment sets the next.
+            // Without an anchor, the input that is past the moment sets the next one.
             sides[anchor].lose_head(Reason::Unmatched);
             continue;
         }
@@ -116,7 +117,7 @@ fn align_newest(sides: &mut [&mut dyn AnySide], trigger: Option<usize>) -> bool 
         sides.iter().enumerate().all(|(at, side)| trigger == Some(at) || side.has_newest())
     };
     let Some(trigger) = trigger else { return newer && others(sides) };
-    // A message that nothing else has come before is nothing to be taken with anything.
+    // A trigger that arrives before every other input has a message cannot be joined.
     while sides[trigger].head().is_some() {
         if others(sides) {
             return true;

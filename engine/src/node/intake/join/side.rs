@@ -1,4 +1,4 @@
-//! One side of a join: an edge, and what was taken from it and not yet matched.
+//! One side of a join: an edge, and the messages taken from it and not yet matched.
 
 use super::super::{Left, left_of};
 use crate::base::policy::JoinPolicy;
@@ -13,11 +13,11 @@ use crate::node::intake::join::JoinRule;
 use std::any::Any;
 use std::collections::VecDeque;
 
-/// A message that says it began so much later than now has a clock that cannot be compared, ns. What is less ahead is waited
-/// for, so this is also the longest that a wrong clock can hold up a join.
+/// A message whose origin is further in the future than this has an invalid clock, ns. Closer ones are waited for, so
+/// this also bounds how long a wrong clock can hold up a join.
 const FUTURE_NS: u64 = 1_000_000_000;
 
-/// One side of a join: an edge and what was taken from it and not yet matched.
+/// One side of a join: an edge, and the messages taken from it and not yet matched.
 pub(in crate::node::intake) struct Side<T: Payload> {
     pub(in crate::node::intake) rx: Rx<T>,
     queue: VecDeque<(Message<T>, Run)>,
@@ -26,39 +26,40 @@ pub(in crate::node::intake) struct Side<T: Payload> {
     order: Order,
     interval: Interval,
     blend: Option<Box<Blend<T>>>,
-    /// What is taken with messages of other inputs until something newer comes, and whether it has been already.
+    /// The message joined with messages of other inputs until a newer one arrives, and whether it has been used
+    /// already.
     newest: Option<(Message<T>, Run, bool)>,
 }
 
-/// Messages that are made for a moment, from the one before it and the one after.
+/// Interpolates messages for a moment from the ones before and after it.
 struct Blend<T: Payload> {
     pool: Pool,
-    /// The moment that the next one is for; 0 where a message lies just there.
+    /// The moment to interpolate for; 0 if a message lies exactly there.
     moment: u64,
-    /// The last message taken: it may be the one before the next moment too.
+    /// The last message taken: it may also precede the next moment.
     before: Option<(Message<T>, Run)>,
 }
 
 /// The order of a side's messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// As they came.
+    /// In order of arrival.
     Sent,
-    /// By when they began; what comes after a later one was taken is lost.
+    /// By origin; a message that arrives after a later one was taken is lost.
     Begun { taken: u64 },
 }
 
-/// The least time between two messages of a side that began one after the other, as far as its last ones tell.
+/// The shortest recent interval between the origins of successive messages of a side.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interval {
-    /// When the last one began, ns; 0 before the first.
+    /// Origin of the last message, ns; 0 before the first.
     last: u64,
     gaps: [u64; Interval::KEPT],
     n: usize,
 }
 
 impl Interval {
-    /// Intervals kept, and needed before anything is concluded.
+    /// Intervals kept, and needed before an estimate is made.
     const KEPT: usize = 8;
 
     fn note(&mut self, begun: u64) {
@@ -69,47 +70,49 @@ impl Interval {
         self.last = begun;
     }
 
-    /// Before when no message will begin that follows one which began at a time: half of the shortest interval seen leaves room
-    /// for jitter. Goes by what the messages say, not by when they came, so that a recorded stream is joined the same again.
+    /// The earliest origin expected of a message that follows one with origin `begun`: half of the shortest interval
+    /// seen leaves room for jitter. Based on origins, not on arrival times, so that a recorded stream is joined the
+    /// same way again.
     fn next_after(&self, begun: u64) -> u64 {
         let shortest = if self.n < Self::KEPT { 0 } else { self.gaps.iter().copied().min().unwrap_or(0) };
         begun.saturating_add(shortest / 2)
     }
 }
 
-/// What a side has for a moment.
+/// What a side can supply for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node::intake) enum Choice {
-    /// The message behind so many others, when it began, and when it was known to be the one, by the clock of runs.
+    /// The message `behind` others, its origin, and when it became certain, by the clock of runs.
     Found { behind: usize, begun: u64, known: u64 },
     /// A better one may still come.
     Open,
-    /// None began near enough, and none will.
+    /// No message is near enough, and none will be.
     Nothing,
 }
 
-/// What matching needs of a side, whatever its payload.
+/// The operations matching needs, independent of the payload.
 pub(in crate::node::intake) trait AnySide {
-    /// Sequence and part of the oldest message, looking at the edge if need be.
+    /// Sequence number and part of the oldest message, taken off the edge if necessary.
     fn head(&mut self) -> Option<(u64, u32)>;
-    /// When the oldest message began, after sorting in what has come by now.
+    /// Origin of the oldest message, after sorting in the messages that have arrived.
     fn begun(&mut self, now: u64) -> Option<u64>;
-    /// What it has for a moment; loses what can be of no use to it nor to a later one. `is_final`: nothing better is waited for.
+    /// Chooses a message for a moment; loses messages that cannot serve this or a later one. With `is_final`, no better
+    /// message is waited for.
     fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice;
-    /// Goes on to the newest message there is; true where that is another than before.
+    /// Advances to the newest message available; true if it changed.
     fn renew(&mut self) -> bool;
     fn has_newest(&self) -> bool;
     fn lose_head(&mut self, reason: Reason);
     fn waiting(&self) -> usize;
     /// Whether the producer waits for room that only this side can make.
     fn is_full(&self) -> bool;
-    /// Whether more may come than has been taken off the edge.
+    /// Whether more messages may arrive from the edge.
     fn may_grow(&self) -> bool;
     fn is_open(&self) -> bool;
 }
 
 impl<T: Payload> Side<T> {
-    /// `pool` is for messages that are interpolated.
+    /// `pool` is for interpolated messages.
     pub(in crate::node::intake) fn new(end: Box<dyn Any>, policy: JoinPolicy, pool: Option<Pool>) -> Self {
         let rx: Rx<T> = rx(end);
         let buffer = rx.buffer();
@@ -125,17 +128,17 @@ impl<T: Payload> Side<T> {
         }
     }
 
-    /// The oldest message, or the newest once more. The last part says whether the edge has given it now.
+    /// Returns the oldest message, or the newest one again. The bool says whether it is taken for the first time.
     pub(in crate::node::intake) fn pop(&mut self) -> (Message<T>, Run, bool) {
         if let Some((message, run, was_taken)) = &mut self.newest {
             let is_first = !std::mem::replace(was_taken, true);
-            // What was taken before has had its wait recorded: it counts for no message of a run.
+            // A reused message has already had its wait recorded: it counts as no message of a run.
             return (message.share(), Run { n: u32::from(is_first), ..*run }, is_first);
         }
         if self.blend.is_some() { self.pop_blended() } else { self.pop_head() }
     }
 
-    /// What lies at the moment that was chosen.
+    /// The message for the chosen moment.
     #[cold]
     #[inline(never)]
     fn pop_blended(&mut self) -> (Message<T>, Run, bool) {
@@ -143,7 +146,7 @@ impl<T: Payload> Side<T> {
         let moment = blend.moment;
         let is_before = self.queue.front().is_some_and(|(message, _)| message.header().origin.0 <= moment);
         let (before, run, is_fresh) = match &blend.before {
-            // Taken before: it has been counted, and its wait recorded.
+            // A reused message: already counted, and its wait recorded.
             Some((message, run)) if moment != 0 && !is_before => (message.share(), Run { n: 0, ..*run }, false),
             _ => self.pop_head(),
         };
@@ -165,7 +168,7 @@ impl<T: Payload> Side<T> {
         (message, run, true)
     }
 
-    /// Takes what there is off the edge, up to `most` messages, and hands each on.
+    /// Takes up to `most` messages off the edge and passes each to `give`.
     fn take(&mut self, most: usize, mut give: impl FnMut(&mut VecDeque<(Message<T>, Run)>, &Rx<T>, Message<T>, Run)) {
         self.rx.fill(most, &mut self.items, &mut self.runs);
         let mut items = self.items.drain(..);
@@ -178,7 +181,7 @@ impl<T: Payload> Side<T> {
         self.rx.recycle(&mut self.items);
     }
 
-    /// What was taken off the edge and not yet by the node.
+    /// Number of messages taken off the edge and not yet taken by the node.
     fn held(&self) -> u64 {
         self.queue.len() as u64 + u64::from(self.newest.as_ref().is_some_and(|(.., was_taken)| !was_taken))
     }
@@ -199,7 +202,7 @@ impl<T: Payload> Side<T> {
         left_of(self.rx, held)
     }
 
-    /// When the oldest message that was taken off the edge began; of those that began together, in the order of its source.
+    /// Origin of the oldest message taken off the edge; on equal origins, sequence number and part decide.
     pub(in crate::node::intake) fn front(&self) -> Option<(u64, u64, u32)> {
         let (message, _) = self.queue.front()?;
         let header = message.header();
@@ -210,7 +213,7 @@ impl<T: Payload> Side<T> {
 impl<T: Payload> AnySide for Side<T> {
     fn head(&mut self) -> Option<(u64, u32)> {
         if self.queue.is_empty() {
-            // What is taken early can no longer be replaced by something fresher.
+            // A message taken early can no longer be superseded by a fresher one.
             let most = if self.rx.is_perishable() { 1 } else { BURST };
             self.take(most, |queue, _, message, run| queue.push_back((message, run)));
         }
@@ -228,7 +231,7 @@ impl<T: Payload> AnySide for Side<T> {
                     rx.lose(Reason::Unmatched, 1);
                 } else {
                     interval.note(begun);
-                    // Nearly always the last.
+                    // Usually at the end.
                     let behind = queue.iter().rev().take_while(|(other, _)| other.header().origin.0 > begun).count();
                     queue.insert(queue.len() - behind, (message, run));
                 }
@@ -239,7 +242,7 @@ impl<T: Payload> AnySide for Side<T> {
     }
     fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice {
         let last = moment.saturating_add(rule.within);
-        // A message is of no use when the next one is at least as good for this moment and for every later one.
+        // A message can be dropped when the next one is at least as good for this moment and for every later one.
         let serves = match rule.pick {
             Pick::Nearest | Pick::Interpolate => moment,
             Pick::Oldest => 0,
@@ -249,7 +252,7 @@ impl<T: Payload> AnySide for Side<T> {
             let Some(head) = self.begun(now) else {
                 return if self.may_grow() { Choice::Open } else { Choice::Nothing };
             };
-            // Parts of one message began together: they are as good as each other.
+            // Parts of one message share an origin and serve equally well.
             let begun = |(message, _): &(Message<T>, Run)| message.header().origin.0;
             let later = self.queue.iter().position(|other| begun(other) > head).map(|at| (at, begun(&self.queue[at])));
             let is_early = head.saturating_add(rule.within) < moment;
@@ -261,7 +264,7 @@ impl<T: Payload> AnySide for Side<T> {
         if head > last {
             return Choice::Nothing;
         }
-        // Of so many that began together no more are taken off the edge.
+        // With a full burst of equal origins, no more are taken off the edge.
         let is_final = is_final || !self.may_grow() || (self.queue.len() >= BURST && later.is_none());
         if let (Pick::Interpolate, Some(blend)) = (rule.pick, &mut self.blend) {
             let known = later.map_or(0, |(at, _)| self.queue[at].1.sent);
@@ -285,13 +288,14 @@ impl<T: Payload> AnySide for Side<T> {
             (Pick::Nearest, _) if head >= moment => found(0, head, 0),
             (Pick::Newest, _) if head >= last => found(0, head, 0),
             (pick, Some((at, next))) => {
-                // The first beyond what serves shows that nothing better comes.
+                // The first message past the target shows that no better one will come.
                 let is_nearer = pick == Pick::Nearest && next - moment < moment - head;
                 let (behind, begun) = if is_nearer { (at, next) } else { (0, head) };
                 found(behind, begun, self.queue[at].1.sent)
             }
             (pick, None) => {
-                // What could be better begins between the head and as far behind the moment, or at the window's end.
+                // A better message would lie between the head and its mirror image beyond the moment, or before the
+                // window's end.
                 let end = if pick == Pick::Nearest { moment + (moment - head) } else { last };
                 if is_final || self.interval.next_after(head) >= end { found(0, head, 0) } else { Choice::Open }
             }
