@@ -1,12 +1,12 @@
 //! Edges: the only module that names the ring crates.
 //!
-//! Inside a worker an edge is a list that changes hands whole ([`local`]). Between workers it is a ring: rtrb where the
-//! producer waits, drops the newest or fails, crossbeam's `ArrayQueue` where the oldest is evicted (a plain SPSC ring cannot
-//! do that), with capacity one for `latest`. Every form has the same ends, [`Tx`] and [`Rx`], and the same counters, and
-//! passes the same tests.
+//! Inside a worker an edge is a list that is handed over whole ([`local`]). Between workers it is a ring: rtrb if the
+//! producer blocks, drops the newest or fails; crossbeam's `ArrayQueue` if the oldest is evicted (a plain SPSC ring
+//! cannot do that), with capacity one for `latest`. Every form has the same ends, [`Tx`] and [`Rx`], and the same
+//! counters, and passes the same tests.
 //!
-//! What an edge promises: order is kept; a message is moved, shared, or counted as lost with a [`Reason`]; `sent =
-//! received + lost + left`, where *left* is found by emptying the edge after both ends have stopped.
+//! Guarantees: order is kept; a message is moved, shared, or counted as lost with a [`Reason`]; `sent = received + lost
+//! + left`, where *left* is found by emptying the edge after both ends have stopped.
 
 mod admission;
 mod local;
@@ -33,10 +33,10 @@ use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 use std::any::Any;
 
-/// Most messages a stage takes in one turn. 64 gets most of what batching can give cheap nodes; 16 was too few.
+/// Most messages a stage takes in one turn.
 pub(crate) const BURST: usize = 64;
 
-/// Why a message was lost. The list is closed.
+/// Why a message was lost; a closed list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Reason {
@@ -73,7 +73,7 @@ impl Reason {
         Reason::Stopped,
     ];
 
-    /// The word used in reports.
+    /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Reason::FullNewest => "full_newest",
@@ -111,24 +111,25 @@ const OPEN: u8 = 0;
 const FINISHED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// What both ends of an edge, and the report, share.
+/// State shared by both ends of an edge and the report.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) producer: Padded<Half>,
     pub(crate) consumer: Padded<Half>,
     state: AtomicU8,
-    /// The producer waits for room.
-    asked: AtomicBool,
+    /// The producer is waiting for room.
+    producer_waits: AtomicBool,
 }
 
 impl Shared {
-    /// The producer has ended.
+    /// Marks the end of the producer.
     fn close(&self, failed: bool) {
-        // Release: whoever sees the edge closed sees everything that was sent before.
+        // Release: a reader that sees the edge closed sees everything sent before.
         self.state.store(if failed { FAILED } else { FINISHED }, Ordering::Release);
     }
 
-    /// Whether more can come. Closed is looked at before empty: what was sent before closing is never missed.
+    /// Whether more messages can arrive. Tests closed before empty, so that messages sent before closing are never
+    /// missed.
     #[inline]
     pub(crate) fn state(&self, is_empty: impl FnOnce() -> bool) -> State {
         let state = self.state.load(Ordering::Acquire);
@@ -141,32 +142,33 @@ impl Shared {
         }
     }
 
-    /// The producer found no room, and will sleep. Where this is true it has not said so before, and looks once more.
-    fn ask(&self) -> bool {
-        let is_new = !self.asked.swap(true, Ordering::Relaxed);
-        // Pairs with the fence of `made_room`: either the consumer sees that it was asked, or the next look sees the room.
+    /// Registers the producer as waiting for room. True if it was not registered before; it must then check once more
+    /// before it sleeps.
+    fn request_room(&self) -> bool {
+        let is_new = !self.producer_waits.swap(true, Ordering::Relaxed);
+        // Pairs with the fence of `made_room`: either the consumer sees the flag, or the next check sees the room.
         fence(Ordering::SeqCst);
         is_new
     }
 
-    /// The producer goes on.
-    fn ask_no_more(&self) {
-        self.asked.store(false, Ordering::Relaxed);
+    /// The producer no longer waits.
+    fn stop_waiting(&self) {
+        self.producer_waits.store(false, Ordering::Relaxed);
     }
 
-    /// Room was made: wakes the producer where it waits for it. One that waits for something else is left asleep, because a
-    /// wake costs the consumer more than its messages.
+    /// Wakes the producer if it is waiting for room. A producer that sleeps for another reason is left asleep, because
+    /// a wakeup costs the consumer more than its messages.
     #[inline]
     fn made_room(&self, producer: &Bell) {
         fence(Ordering::SeqCst);
-        if self.asked.load(Ordering::Relaxed) {
+        if self.producer_waits.load(Ordering::Relaxed) {
             producer.ring();
         }
     }
 
-    /// Messages sent and not yet received or lost: as recent as the ends' counters, which move once a turn.
+    /// Messages sent and not yet received or lost, as of the counters' last update, once a turn.
     pub(crate) fn fill(&self) -> u64 {
-        // The consumer's first: what it has received was sent before.
+        // The consumer's counters first: what it has received was sent before.
         let gone = self.consumer.moved.get() + Reason::ALL.iter().map(|reason| self.lost(*reason)).sum::<u64>();
         self.producer.moved.get().saturating_sub(gone)
     }
@@ -176,45 +178,45 @@ impl Shared {
     }
 }
 
-/// Whether more can come through an edge.
+/// Whether more messages can arrive through an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Open,
     /// The producer has ended and the edge is empty.
     Finished,
-    /// The producer has died and the edge is empty.
+    /// The producer has failed and the edge is empty.
     Failed,
 }
 
-/// What it takes to make an edge.
+/// The parameters of an edge.
 #[derive(Clone, Debug)]
 pub(crate) struct Params {
     /// The edge's index in the plan.
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) capacity: usize,
-    /// Messages that one call of the producer may send: it is not called while there is less room.
+    /// Messages that one call of the producer may send; it is not called while there is less room.
     pub(crate) emits: usize,
-    /// What the swapped buffers of a local edge must hold: its capacity, or one burst if that is more.
+    /// Capacity of a local edge's swapped buffers: the edge's capacity, or one burst if that is more.
     pub(crate) buffer: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) producer_bell: Arc<Bell>,
     pub(crate) consumer_bell: Arc<Bell>,
-    /// What the graph file asks of it.
+    /// The edge's policy from the graph file.
     pub(crate) policy: EdgePolicy,
     /// Bytes of the largest message.
     pub(crate) largest: u64,
 }
 
-/// Both ends of an edge, erased: the producer's, the consumer's.
+/// Both ends of an edge, type-erased: the producer's, the consumer's.
 pub(crate) type Pair<E> = (Box<E>, Box<E>);
 
-/// How to make an edge of one payload, both ends erased: a producer's, then a consumer's.
+/// Constructors of an edge of one payload, both ends type-erased.
 #[derive(Clone, Copy)]
 pub(crate) struct Connect {
     /// For both ends on the calling thread: [`Tx`] and [`Rx`].
     pub(crate) local: fn(&Params, &mut Buffers) -> Pair<dyn Any>,
-    /// For ends that travel to their threads: [`CrossTx`] and [`CrossRx`].
+    /// For ends that move to their threads: [`CrossTx`] and [`CrossRx`].
     pub(crate) crossing: fn(&Params) -> Pair<dyn Any + Send>,
 }
 
@@ -231,7 +233,7 @@ pub(crate) fn connect<T: Payload>() -> Connect {
     }
 }
 
-/// Takes an erased end back to its type; both ends' types were compared while planning.
+/// Downcasts an erased end; both ends' types were compared while planning.
 pub(crate) fn tx<T: Payload>(end: Box<dyn Any>) -> Tx<T> {
     match end.downcast::<Tx<T>>() {
         Ok(tx) => *tx,
@@ -247,13 +249,13 @@ pub(crate) fn rx<T: Payload>(end: Box<dyn Any>) -> Rx<T> {
     }
 }
 
-/// A message in a queue that evicts: its stamps travel with it, because its neighbours may be evicted.
+/// A message in an evicting queue: its stamps travel with it, because its neighbours may be evicted.
 pub(crate) struct Stamped<T: Payload> {
     message: Message<T>,
     run: Run,
 }
 
-/// A producer's end that may still travel to its thread.
+/// A producer's end that can still move to its thread.
 pub(crate) struct CrossTx<T: Payload> {
     params: Params,
     kind: CrossTxKind<T>,
@@ -262,11 +264,11 @@ pub(crate) struct CrossTx<T: Payload> {
 enum CrossTxKind<T: Payload> {
     Ring(rtrb::Producer<Message<T>>, rtrb::Producer<Run>),
     Evict(Arc<ArrayQueue<Stamped<T>>>),
-    Looking(Lanes<T>),
+    Inspecting(Lanes<T>),
     Tap(Box<TapTx<T>>),
 }
 
-/// A consumer's end that may still travel to its thread.
+/// A consumer's end that can still move to its thread.
 pub(crate) struct CrossRx<T: Payload> {
     params: Params,
     kind: CrossRxKind<T>,
@@ -275,14 +277,14 @@ pub(crate) struct CrossRx<T: Payload> {
 enum CrossRxKind<T: Payload> {
     Ring(rtrb::Consumer<Message<T>>, rtrb::Consumer<Run>),
     Evict(Arc<ArrayQueue<Stamped<T>>>),
-    Looking(Lanes<T>),
+    Inspecting(Lanes<T>),
 }
 
 fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
     let (tx, rx) = match params.policy.when_full {
         _ if params.policy.checks_each_message() => {
             let lanes = Lanes::new(params);
-            (CrossTxKind::Looking(lanes.clone()), CrossRxKind::Looking(lanes))
+            (CrossTxKind::Inspecting(lanes.clone()), CrossRxKind::Inspecting(lanes))
         }
         WhenFull::DropOldest | WhenFull::Latest => {
             let queue = Arc::new(ArrayQueue::new(params.capacity));
@@ -290,8 +292,8 @@ fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
         }
         _ => {
             let (items_tx, items_rx) = rtrb::RingBuffer::new(params.capacity);
-            // A run has at least one message, and the consumer takes it before it gives the message's place back: where a message
-            // has its place, its run has one.
+            // A run has at least one message, and the consumer takes the run before it frees the message's slot: where
+            // a message has a slot, its run has one too.
             let (runs_tx, runs_rx) = rtrb::RingBuffer::new(params.capacity);
             (CrossTxKind::Ring(items_tx, runs_tx), CrossRxKind::Ring(items_rx, runs_rx))
         }
@@ -331,9 +333,9 @@ mod loom_tests {
         });
     }
 
-    /// A producer that sleeps while its edge of one message is full, and a consumer whose node dies with the first: it becomes
-    /// a drain, which frees the place, rings, and counts what it takes as lost. The producer always goes on, the drain always ends,
-    /// and the law holds.
+    /// A producer sleeps while its edge of capacity one is full, and the consumer's node fails on the first message.
+    /// The consumer becomes a drain, which frees the slot, rings, and counts what it takes as lost. The producer always
+    /// continues, the drain always ends, and the counts add up.
     #[test]
     fn loom_a_dead_consumer_releases_a_waiting_producer() {
         loom::model(|| {
@@ -366,7 +368,7 @@ mod loom_tests {
             for n in 1..=2 {
                 let room = || taken.load(Ordering::Acquire) + 1 == n;
                 while !room() {
-                    if shared.ask() {
+                    if shared.request_room() {
                         continue;
                     }
                     bell.arm();
@@ -376,7 +378,7 @@ mod loom_tests {
                     }
                     bell.sleep(None);
                 }
-                shared.ask_no_more();
+                shared.stop_waiting();
                 sent.store(n, Ordering::Release);
                 shared.producer.moved.add(1);
             }

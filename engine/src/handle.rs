@@ -1,11 +1,11 @@
-//! Handles: how a program takes part in the graph it runs.
+//! Handles: how a program exchanges messages with the graph it runs.
 //!
-//! An [`Inlet`] sends messages into the graph, an [`Outlet`] takes them out, a [`Tap`] looks on. Each is one end of an edge
-//! whose other end is a stage's, so the laws that hold inside the graph hold here too. They are taken from
-//! [`Wired`](crate::Wired), before the start; each belongs to one thread at a time and may travel.
+//! An [`Inlet`] sends messages into the graph, an [`Outlet`] receives them, a [`Tap`] observes them. Each is one end of
+//! an edge whose other end belongs to a stage, so the guarantees inside the graph hold here too. Handles are taken from
+//! [`Wired`](crate::Wired), before the start; each is used by one thread at a time and may move between threads.
 //!
-//! The program's end lies behind a lock, which no worker ever touches: the report takes it to count what is left at a
-//! moment when nobody is sending or taking. A handle outlives its graph: it then says that no more will come.
+//! The program's end is behind a lock, which no worker ever takes: the report takes it, so that nothing is sent or
+//! received while it counts what is left. A handle outlives its graph, and then reports the end of the stream.
 
 mod inlet;
 mod outlet;
@@ -27,9 +27,9 @@ use crate::message::payload::Payload;
 use crate::message::tensor::Tensor;
 use std::any::TypeId;
 
-/// Sleeps on a handle's bell unless there is something to do after all; false where it must not sleep here.
+/// Sleeps on a handle's bell unless there is something to do; false if it must not sleep on this thread.
 fn sleep_unless(run: &RunShared, bell: &Bell, until: Time, mut is_due: impl FnMut() -> bool) -> bool {
-    // Who turns the graph itself would wait for its own turns.
+    // A thread that drives the graph itself would wait for itself.
     if run.is_turned_here() {
         return false;
     }
@@ -44,12 +44,12 @@ fn sleep_unless(run: &RunShared, bell: &Bell, until: Time, mut is_due: impl FnMu
     true
 }
 
-/// When a time that begins now is over, by the machine's clock.
+/// The end of a duration that begins now, by the monotonic clock.
 fn end_of(time: std::time::Duration) -> Time {
     Clock::Monotonic.now() + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether messages of a payload have buffers, which have to be planned.
+/// Whether messages of a payload have buffers, which must be planned.
 fn has_buffers<T: Payload>() -> bool {
     TypeId::of::<T>() == TypeId::of::<Tensor>()
 }

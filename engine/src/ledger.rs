@@ -1,25 +1,25 @@
-//! The ledger of one worker: histograms without atomics, and a log that keeps recording off the messages' path.
+//! The ledger of one worker: histograms without atomics, and a log that keeps histogram updates off the per-message
+//! path.
 //!
-//! A stage says how long something took and for how many messages; that goes to a log of fixed size, and is folded into
-//! the histograms after publishing or when there is nothing else to do. Stamps travel with runs of messages
-//! ([`Run`]), not with messages.
+//! A stage records a duration and a number of messages in a log of fixed size, which is folded into the histograms
+//! after publishing or when the worker is idle. Timestamps travel with runs of messages ([`Run`]), not with messages.
 
 use crate::base::policy::Telemetry;
 use hdrhistogram::Histogram;
 
-/// Messages published together: when, and how much of their life is accounted for.
+/// Messages published together: when, and how much of their latency is accounted for.
 ///
-/// `accounted` is a clock of its own: it starts at the first publication and is moved forward by every recorded term.
-/// At the sink its distance to the real clock is the closure error.
+/// `accounted` is a clock of its own: it starts at the first publication and is advanced by every recorded term. At the
+/// sink, its distance from the real clock is the closure error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// When they were published; 0 where the run is not recorded.
+    /// When they were published; 0 if the run is not recorded.
     pub(crate) sent: u64,
-    /// The ledger's clock at that moment.
+    /// The ledger's clock at that time.
     pub(crate) accounted: u64,
-    /// How much of their wait was spent on partners; known once they were joined.
+    /// How much of their wait was for partners; known once they were joined.
     pub(crate) hold: u64,
-    /// How many messages.
+    /// Number of messages.
     pub(crate) n: u32,
     /// How many runs this one stands for; 1 unless sampled.
     pub(crate) weight: u32,
@@ -32,7 +32,7 @@ impl Run {
     }
 }
 
-/// Adds a run to a list, joining runs that are not recorded.
+/// Appends a run to a list, merging runs that are not recorded.
 #[inline]
 pub(crate) fn push_run(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut() {
@@ -41,7 +41,7 @@ pub(crate) fn push_run(runs: &mut Vec<Run>, run: Run) {
     }
 }
 
-/// What a histogram counts. The term is part of its tag in the dumps.
+/// The quantity that a histogram measures; part of its tag in dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Term {
     /// Origin to the first publication.
@@ -50,7 +50,7 @@ pub enum Term {
     Queue,
     /// Waiting for partners of a join or a batch.
     Hold,
-    /// Ready, but an output or pool had no room.
+    /// Ready, but without room in an output or pool.
     Blocked,
     /// Inside the node's call.
     Compute,
@@ -58,18 +58,18 @@ pub enum Term {
     Emit,
     /// Origin to the end of the sink's call.
     EndToEnd,
-    /// What the other terms leave unexplained of an end-to-end latency.
+    /// The part of an end-to-end latency that the other terms do not explain.
     Closure,
     /// Messages in one call of a model.
     Batch,
-    /// Origin to the end of the sink's call, of what was in a message before: how old it is, not how long that took.
+    /// Origin to the end of the sink's call, for reused messages: their age, not a latency.
     Age,
-    /// How far apart the messages that a join took together began.
+    /// How far apart in time the messages of a join originated.
     Skew,
 }
 
 impl Term {
-    /// The word used in tags and tables.
+    /// Returns the name used in tags and tables.
     pub fn name(self) -> &'static str {
         match self {
             Term::Source => "source",
@@ -87,17 +87,17 @@ impl Term {
     }
 }
 
-/// What was recorded of something.
+/// The measurements of one term.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Nanoseconds; of [`Term::Batch`], messages. What was sampled counts for as many as it stands for.
+    /// Nanoseconds; for [`Term::Batch`], messages. A sample counts for as many as it stands for.
     pub histogram: Histogram<u64>,
-    /// How many of its counts were measured; the others are what those stand for.
+    /// How many of its counts were measured; the others are estimated by sampling.
     pub samples: u64,
 }
 
 impl Recorded {
-    /// The value at a quantile, only where at least ten samples lie beyond it.
+    /// Returns the value at a quantile, if at least ten samples lie beyond it.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         // 100 samples have ten beyond p90, although 100 × (1 − 0.9) is a little less in binary.
         let beyond = (self.samples as f64 * (1.0 - q) + 1e-6).floor();
@@ -105,16 +105,16 @@ impl Recorded {
     }
 }
 
-/// Longest value told apart; longer ones count as this.
+/// Values saturate here, ns.
 const MAX_NS: u64 = 60_000_000_000;
 
-/// Bytes of a histogram with 2 or 3 digits, for the plan's sum.
+/// Bytes of a histogram with 2 or 3 digits, for the plan's memory total.
 pub(crate) fn histogram_bytes(digits: u8) -> usize {
     histogram(digits).distinct_values() * size_of::<u64>()
 }
 
 fn histogram(digits: u8) -> Histogram<u64> {
-    // The bounds and digits are constants that the library accepts.
+    // Bounds and digits are constants that the library accepts.
     Histogram::new_with_bounds(1, MAX_NS, digits).expect("bounds within the library's limits")
 }
 
@@ -122,13 +122,13 @@ fn histogram(digits: u8) -> Histogram<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hist(u32);
 
-/// The counts of a histogram, in the library's own layout: what is recorded here and turned into its [`Histogram`] at the
-/// end is what it would have recorded itself, at a fifth of the instructions.
+/// The counts of a histogram, in the library's own layout: converted to a [`Histogram`] at the end, they equal what the
+/// library would have recorded, at a fifth of the instructions.
 pub(crate) struct Buckets {
     counts: Vec<u64>,
-    /// How many of these are only stood for, by others that count for several.
+    /// How many of these are not measured but estimated by weighted samples.
     stood_for: u64,
-    /// A bucket has two to this power steps of one width; the next one's are twice as wide.
+    /// A bucket has 2 to this power steps of one width; the next bucket's are twice as wide.
     magnitude: u32,
     /// Values up to here are in the first bucket.
     mask: u64,
@@ -137,7 +137,7 @@ pub(crate) struct Buckets {
 
 impl Buckets {
     fn new(digits: u8) -> Self {
-        // The least power of two of steps that tells `digits` decimal digits apart, halved, as the library has it.
+        // As in the library: half the least power of two of steps that resolves `digits` decimal digits.
         let magnitude = if digits <= 2 { 7 } else { 10 };
         Buckets {
             counts: vec![0; histogram(digits).distinct_values()],
@@ -158,7 +158,8 @@ impl Buckets {
         }
     }
 
-    /// What was recorded between two copies of a histogram's counts, behind which stands how many of them are only stood for.
+    /// Returns what was recorded between two copies of a histogram's counts; each copy ends with the number of
+    /// estimated counts.
     pub(crate) fn between(digits: u8, then: &[u64], now: &[u64]) -> Recorded {
         let mut passed = Buckets::new(digits);
         for ((count, then), now) in passed.counts.iter_mut().zip(then).zip(now) {
@@ -182,22 +183,22 @@ impl Buckets {
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// The histogram, and above [`HISTS`] for how many others each message counts.
+    /// The histogram, and above bit [`HISTS`] the weight minus one.
     hist: u32,
     n: u32,
     value: u64,
 }
 
-/// Bits of an entry's `hist` that name the histogram.
+/// Bits of an entry's `hist` that identify the histogram.
 const HISTS: u32 = 24;
 
-/// Entries the log holds before it is folded: 16 KiB.
+/// Capacity of the log before it is folded: 16 KiB.
 const LOG: usize = 1024;
 
-/// Counts copied at once: 32 KiB, a few µs.
+/// Counts copied at a time: 32 KiB, a few µs.
 const PIECE: usize = 4096;
 
-/// A copy of all histograms that is being made.
+/// A copy of all histograms in progress.
 pub(crate) struct Copying {
     to: Box<[u64]>,
     written: usize,
@@ -215,11 +216,11 @@ impl Copying {
     }
 }
 
-/// What a worker has recorded.
+/// The measurements of a worker.
 pub(crate) struct Meter {
     hists: Vec<Buckets>,
     log: Box<[Entry; LOG]>,
-    /// How many entries are in use.
+    /// Number of entries in use.
     logged: usize,
 }
 
@@ -228,22 +229,21 @@ impl Meter {
         Meter { hists: Vec::new(), log: Box::new([Entry::default(); LOG]), logged: 0 }
     }
 
-    /// A new histogram; only while the worker is built.
+    /// Creates a histogram; only while the worker is built.
     pub(crate) fn histogram(&mut self, digits: u8) -> Hist {
         self.hists.push(Buckets::new(digits));
         assert!(self.hists.len() < 1 << HISTS, "a worker's nodes have less than {} histograms", 1 << HISTS);
         Hist(self.hists.len() as u32 - 1)
     }
 
-    /// Notes `n` messages of one value, each of which counts for `weight`, from 1 to 256.
+    /// Records `n` messages with the same value, each counting for `weight`, from 1 to 256.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
         if self.logged == LOG {
             self.fold_now();
         }
         if let Some(place) = self.log.get_mut(self.logged) {
-            // Word by word: an entry put together first and copied would be read in another portion than it was written in,
-            // and have to wait for the cache.
+            // Word by word: assembling an entry first and copying it would defeat store-to-load forwarding.
             (place.hist, place.n, place.value) = (hist.0 | (weight - 1) << HISTS, n, value);
             self.logged += 1;
         }
@@ -270,13 +270,13 @@ impl Meter {
         self.logged = 0;
     }
 
-    /// True when there is little to fold, so that it need not be done now.
+    /// Whether there is nothing to fold.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.logged == 0
     }
 
-    /// Forgets everything recorded so far: the end of the warm-up.
+    /// Clears everything recorded so far, at the end of the warm-up.
     pub(crate) fn clear(&mut self) {
         self.logged = 0;
         for hist in &mut self.hists {
@@ -285,13 +285,13 @@ impl Meter {
         }
     }
 
-    /// Digits and words of a histogram.
+    /// Digits and number of counts of a histogram.
     pub(crate) fn size(&self, hist: Hist) -> (u8, usize) {
         let buckets = &self.hists[hist.0 as usize];
         (buckets.digits, buckets.counts.len())
     }
 
-    /// Copies the next piece of all histograms; true when that was the last.
+    /// Copies the next piece of all histograms; true if that was the last.
     pub(crate) fn copy_piece(&self, copying: &mut Copying) -> bool {
         let mut left = PIECE;
         while let Some(buckets) = self.hists.get(copying.hist) {
@@ -302,7 +302,7 @@ impl Meter {
             let n = left.min(from.len());
             let (place, rest) = copying.to[copying.written..].split_at_mut(n);
             for (to, from) in place.iter_mut().zip(from).filter(|(to, from)| to != from) {
-                // Most counts are 0 for ever: memory that is never written to takes no room.
+                // Most counts stay 0: pages that are never written take no memory.
                 *to = *from;
             }
             (copying.word, copying.written, left) = (copying.word + n, copying.written + n, left - n);
@@ -322,21 +322,21 @@ impl Meter {
     }
 }
 
-/// Of saturated bursts, one in so many is recorded and counts as so many.
+/// Of saturated bursts, one in this many is recorded, with this weight.
 const ONE_IN: u32 = 16;
 
-/// A source's decision which of its bursts are recorded; the messages carry it through the graph.
+/// Decides which of a source's bursts are recorded; the decision travels with the messages.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     telemetry: Telemetry,
     count: u32,
-    /// Bursts that are still recorded one and all before `auto` takes one in so many.
+    /// Bursts still recorded individually before `auto` starts sampling.
     whole: u32,
     /// When the last burst began.
     last: u64,
 }
 
-/// Bursts that begin at least so long after each other are all recorded: that costs them next to nothing, ns.
+/// Bursts at least this far apart are all recorded, at negligible cost, ns.
 const APART: u64 = 20_000;
 
 impl Sampler {
@@ -345,7 +345,7 @@ impl Sampler {
         Sampler { telemetry, count: 0, whole, last: 0 }
     }
 
-    /// The weight of the burst that began at `now`; 0 where it is not recorded.
+    /// The weight of the burst that began at `now`; 0 if it is not recorded.
     #[inline]
     pub(crate) fn weight(&mut self, after_idle: bool, now: u64) -> u32 {
         let is_apart = now.saturating_sub(self.last) >= APART;

@@ -1,4 +1,4 @@
-//! What moves: headers and payloads, tensors in slots of pools, and when the sources behind a message began it.
+//! Messages: headers and payloads, pooled tensors, and the origins of the sources upstream of a message.
 
 pub(crate) mod origins;
 pub(crate) mod payload;

@@ -1,9 +1,9 @@
-//! Edges that look at each message before they take it: soft marks, a cap on bytes, a lane for urgent messages.
+//! Edges that inspect each message before they accept it: soft marks, a cap on bytes, a lane for urgent messages.
 //!
-//! An edge is *below* its soft mark, *between* the soft and the hard one, or at the *hard* one; what is found before a message
-//! is sent decides on it. A cap is reached, not respected to the byte: the message that reaches it is still taken. Every
-//! message is stamped for itself, and a lane is a queue of its own beside the other. That costs tens of nanoseconds a
-//! message, which only the edges pay that ask for it.
+//! An edge is *below* its soft mark, *between* the soft and the hard one, or at the *hard* one; its state before a
+//! message is sent decides about that message. A cap may be overshot: the message that reaches it is still accepted.
+//! Every message has a run of its own, and a lane is a separate queue. That costs tens of nanoseconds a message, paid
+//! only by edges that use these policies.
 
 use super::{EdgeFull, Params, Reason, Stamped};
 use crate::base::policy::{EdgePolicy, Qos, WhenFull};
@@ -12,7 +12,7 @@ use crate::ledger::{Run, push_run};
 use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 
-/// Where an edge stands.
+/// The fill level of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mark {
     Below,
@@ -20,16 +20,16 @@ pub(crate) enum Mark {
     Hard,
 }
 
-/// What becomes of a message.
+/// The decision about a message.
 enum Verdict {
     Take,
-    /// Taken, when so many of the oldest are gone, or as many as it needs.
+    /// Accepted after evicting this many of the oldest, or as many as needed.
     Evict(Option<usize>),
     Lose(Reason),
     Fail,
 }
 
-/// The bytes that passed a lane, each counter with one writer.
+/// The bytes that passed a lane; each counter has one writer.
 #[derive(Debug, Default)]
 struct Passed {
     sent: Padded<Counter>,
@@ -50,7 +50,7 @@ struct Lane<T: Payload> {
 }
 
 impl<T: Payload> Lane<T> {
-    /// Whether it would be at the hard mark with so many messages of so many bytes.
+    /// Whether it would be at the hard mark with `items` messages of `bytes` in total.
     fn is_hard(&self, items: usize, bytes: u64, params: &Params) -> bool {
         items >= self.queue.capacity() || params.policy.max_bytes.is_some_and(|most| bytes >= most.0)
     }
@@ -62,7 +62,7 @@ impl<T: Payload> Clone for Lane<T> {
     }
 }
 
-/// Both ends of an edge that looks at messages; the first lane is the ordinary one.
+/// Both ends of an edge with lanes; the first lane is the ordinary one.
 pub(super) struct Lanes<T: Payload>(Vec<Lane<T>>);
 
 impl<T: Payload> Clone for Lanes<T> {
@@ -82,14 +82,15 @@ impl<T: Payload> Lanes<T> {
         self.0.iter().map(|lane| lane.queue.len()).sum()
     }
 
-    /// Messages that every lane has room for; what a call may send may go to either.
+    /// Messages that every lane has room for, because a call may send to either.
     pub(super) fn free(&self, params: &Params) -> usize {
         let free = |lane: &Lane<T>| {
             let free = lane.queue.capacity() - lane.queue.len();
             match params.policy.max_bytes.map(|most| most.0.saturating_sub(lane.bytes.waiting())) {
                 None => free,
                 Some(0) => 0,
-                // Reached by the last message, not before; a call is never kept from sending all it may for ever.
+                // The cap is reached by the last message, not before; a call that needs more than the cap is not
+                // blocked for ever.
                 Some(bytes) => free.min((bytes.div_ceil(params.largest.max(1)) as usize).max(params.emits)),
             }
         };
@@ -101,7 +102,7 @@ impl<T: Payload> Lanes<T> {
         usize::from(class == Qos::Urgent && self.0.len() > 1)
     }
 
-    /// Whether none of some messages, of these classes and bytes, would find its lane at the hard mark.
+    /// Whether none of the given messages, by class and size, would find its lane at the hard mark.
     pub(super) fn have_room(&self, params: &Params, coming: impl Iterator<Item = (Qos, u64)> + Clone) -> bool {
         self.0.iter().enumerate().all(|(at, lane)| {
             let (mut items, mut bytes) = (lane.queue.len(), lane.bytes.waiting());
@@ -117,7 +118,7 @@ impl<T: Payload> Lanes<T> {
         let EdgePolicy { soft_capacity, soft_bytes, .. } = params.policy;
         let lane = &self.0[at];
         let (items, bytes) = (lane.queue.len(), lane.bytes.waiting());
-        // The lane of urgent messages has no soft mark: there is nobody to make way for.
+        // The urgent lane has no soft mark: no class has precedence over it.
         let is_soft = at == 0
             && (soft_capacity.is_some_and(|soft| items >= soft) || soft_bytes.is_some_and(|soft| bytes >= soft.0));
         if lane.is_hard(items, bytes, params) {
@@ -173,7 +174,8 @@ impl<T: Payload> Lanes<T> {
                 }
             }
             self.0[at].bytes.sent.add(bytes);
-            // There is room: it was made, or asked for; only the consumer changes anything meanwhile, and makes more.
+            // There is room, made or checked above: only the consumer changes the lane meanwhile, and it only makes
+            // room.
             if self.0[at].queue.push(Stamped { message, run: Run { n: 1, ..run } }).is_err() {
                 self.0[at].bytes.evicted.add(bytes);
                 lose(Reason::FullNewest);
@@ -182,13 +184,13 @@ impl<T: Payload> Lanes<T> {
         result
     }
 
-    /// Moves up to `n` messages to the end of the list, urgent ones first. Says whether there were any.
+    /// Appends up to `n` messages to the list, urgent ones first. Returns whether there were any.
     pub(super) fn fill(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) -> bool {
         let mut left = n;
         for lane in self.0.iter().rev() {
             while left > 0 {
                 let Some(stamped) = lane.queue.pop() else { break };
-                // One by one: what was taken no longer keeps anything out.
+                // One by one, so that each message taken makes room immediately.
                 lane.bytes.taken.add(T::bytes(&stamped.message) as u64);
                 into.push(stamped.message);
                 push_run(into_runs, stamped.run);
@@ -199,14 +201,14 @@ impl<T: Payload> Lanes<T> {
     }
 }
 
-/// What becomes of a message of a class that finds its lane at a mark.
+/// Decides about a message of a class that finds its lane at a mark.
 fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> Verdict {
     let EdgePolicy { soft_evict, max_bytes, .. } = params.policy;
     match (params.policy.when_full, mark) {
-        // A producer that waits has asked for room first.
+        // A blocking producer has checked for room first.
         (_, Mark::Below) | (WhenFull::Block, _) => Verdict::Take,
         (_, Mark::Between) if class == Qos::Urgent => Verdict::Take,
-        // What does not matter never pushes an edge towards losing what does.
+        // A background message must never cause the loss of a more important one.
         (WhenFull::DropNewest | WhenFull::DropOldest | WhenFull::Latest, _) if class == Qos::Background => {
             Verdict::Lose(Reason::FullNewest)
         }
@@ -216,7 +218,7 @@ fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> Verdict {
         }
         (WhenFull::Fail, Mark::Between) => Verdict::Take,
         (WhenFull::Fail, Mark::Hard) => Verdict::Fail,
-        // Nothing that could be evicted would make room for it.
+        // No eviction could make room for it.
         (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) if max_bytes.is_some_and(|most| bytes >= most.0) => {
             Verdict::Lose(Reason::TooLarge)
         }
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(shared.producer.moved.get(), shared.consumer.moved.get() + lost + left);
     }
 
-    /// What six messages leave in an edge for four with a soft mark at two.
+    /// The messages kept of six, by an edge for four with a soft mark at two.
     #[test]
     fn a_soft_mark_does_what_policy_and_class_say() {
         use Qos::{Background, Normal, Urgent};
@@ -304,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_cap_on_bytes_is_reached_and_not_passed() {
-        // Eight bytes each: the third finds 16 of 20, and is taken.
+        // Eight bytes each: the third finds 16 of 20 used, and is accepted.
         let cap = EdgePolicy { max_bytes: Some(Bytes(20)), ..EdgePolicy::default() };
         for (when_full, kept) in [(WhenFull::DropNewest, vec![0, 1, 2]), (WhenFull::DropOldest, vec![3, 4, 5])] {
             let (mut tx, mut rx, params) = edge(when_full, cap);
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_alone_reaches_a_cap_is_taken_by_an_edge_with_room_and_evicts_nothing() {
+    fn a_message_as_large_as_the_cap_is_accepted_if_there_is_room_and_evicts_nothing() {
         let (mut tx, mut rx, params) =
             edge(WhenFull::DropOldest, EdgePolicy { max_bytes: Some(Bytes(8)), ..EdgePolicy::default() });
         send(&mut tx, Qos::Normal, 0..2);
@@ -338,7 +340,7 @@ mod tests {
             edge(WhenFull::Block, EdgePolicy { urgent_capacity: Some(2), ..EdgePolicy::default() });
         send(&mut tx, Qos::Normal, 0..3);
         send(&mut tx, Qos::Urgent, 10..12);
-        // Either lane may be the next to be needed.
+        // The next message may need either lane.
         assert_eq!(tx.room(1, || 0), 0);
         assert_eq!(rx.len(), 5);
         assert_eq!(take(&mut rx, 3), [10, 11, 0]);

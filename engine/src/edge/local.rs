@@ -1,8 +1,8 @@
-//! Edges inside a worker, and the buffers that go round in it.
+//! Edges inside a worker, and the worker's pool of buffers.
 //!
-//! A burst is a [`Vec`] that the producer hands over and the consumer takes whole, in a few instructions whatever its length. The
-//! consumer gives the emptied buffer back to its worker's [`Buffers`], where the next producer finds it: a chain of cheap nodes
-//! works on two buffers, whatever its length, and they stay in the nearest cache.
+//! A burst is a [`Vec`] that the producer hands over and the consumer takes whole, in a few instructions whatever its
+//! length. The consumer returns the emptied buffer to its worker's [`Buffers`], where the next producer finds it: a
+//! chain of cheap nodes of any length works on two buffers, which stay in the L1 cache.
 
 use super::rx::{Rx, RxKind};
 use super::tx::{Tx, TxKind};
@@ -19,21 +19,21 @@ use std::rc::Rc;
 #[derive(Default)]
 pub(crate) struct Buffers(BTreeMap<(TypeId, usize), Box<dyn Any>>);
 
-/// Empty buffers of one payload and size. Those below `free` are there; the places above have none.
+/// Empty buffers of one payload and size. Entries below `free` have a buffer, the others have none.
 pub(super) struct Spares<T: Payload> {
     buffers: Vec<Vec<Message<T>>>,
     free: usize,
 }
 
 impl<T: Payload> Spares<T> {
-    /// Gives the buffer used last for a list that has none.
+    /// Lends the most recently used buffer to a list without one.
     #[inline]
     pub(super) fn lend(&mut self, to: &mut Vec<Message<T>>) {
         if let Some(free) = self.free.checked_sub(1)
             && let Some(place) = self.buffers.get_mut(free)
         {
-            // What was there is not looked at: written word by word just now, and read in other portions, it would have to wait
-            // for the cache. It is an empty list without a buffer.
+            // The old value is not read: it was just written word by word, and a wider read would defeat store-to-load
+            // forwarding. It is an empty list without a buffer.
             std::mem::forget(std::mem::replace(to, std::mem::take(place)));
             self.free = free;
         }
@@ -50,8 +50,8 @@ impl<T: Payload> Spares<T> {
 }
 
 impl Buffers {
-    /// The spares for buffers of `size` messages, with three more: an edge holds one buffer, its producer fills one, and
-    /// its consumer empties one.
+    /// The spares for buffers of `size` messages, with three added: an edge holds one buffer, its producer fills one,
+    /// and its consumer empties one.
     fn spares<T: Payload>(&mut self, size: usize) -> Rc<RefCell<Spares<T>>> {
         let new = || Box::new(Rc::new(RefCell::new(Spares::<T> { buffers: Vec::new(), free: 0 })));
         let spares = self.0.entry((TypeId::of::<T>(), size)).or_insert_with(|| new());
@@ -66,15 +66,15 @@ impl Buffers {
 
 /// An edge inside a worker.
 pub(crate) struct Local<T: Payload> {
-    /// How many messages it holds.
+    /// Number of messages held.
     pub(super) len: Cell<usize>,
     capacity: usize,
     form: Cell<Form>,
-    /// Of one publication; in no list.
+    /// The run of a lone message or of one burst; not in `runs`.
     run: RunCells,
-    /// A message that was sent alone; in no list.
+    /// A message that was sent alone; not in `items`.
     lone: Cell<Option<Message<T>>>,
-    /// Without a buffer while there are none.
+    /// Has no buffer while empty.
     pub(super) items: RefCell<Vec<Message<T>>>,
     pub(super) runs: RefCell<Vec<Run>>,
     pub(super) spares: Rc<RefCell<Spares<T>>>,
@@ -92,8 +92,8 @@ enum Form {
     Burst,
 }
 
-/// A run, word by word: moved as a whole it would be read back in other portions than it was written in, and have to wait
-/// for the cache.
+/// A run stored word by word: moved as a whole it would be read with other widths than it was written, which defeats
+/// store-to-load forwarding.
 #[derive(Default)]
 struct RunCells {
     weight: Cell<u32>,
@@ -105,7 +105,7 @@ impl RunCells {
     #[inline(always)]
     fn set(&self, sent: u64, accounted: u64, weight: u32) {
         self.sent.set(sent);
-        // Of a run that is not recorded nobody asks for these.
+        // These are not read if the run is not recorded.
         if sent != 0 {
             self.accounted.set(accounted);
             self.weight.set(weight);
@@ -121,8 +121,8 @@ impl RunCells {
 pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T>, Rx<T>) {
     if params.policy.checks_each_message() {
         let lanes = Lanes::new(params);
-        let tx = Tx::new(params.clone(), TxKind::Looking(lanes.clone(), true));
-        return (tx, Rx::new(params.clone(), RxKind::Looking(lanes)));
+        let tx = Tx::new(params.clone(), TxKind::Inspecting(lanes.clone(), true));
+        return (tx, Rx::new(params.clone(), RxKind::Inspecting(lanes)));
     }
     let shared = Rc::new(Local {
         len: Cell::new(0),
@@ -139,22 +139,23 @@ pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T
 }
 
 impl<T: Payload> Local<T> {
-    /// Whether there is no message here.
+    /// Whether the edge is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len.get() == 0
     }
 
-    /// Whether so many messages may be sent by [`Local::put_all`]: there is none here, and room for them; at least one.
+    /// Whether [`Local::put_all`] may send `n` messages: the edge is empty, has room for them, and `n` is at least 1.
     #[inline(always)]
     pub(crate) fn takes_all(&self, n: usize) -> bool {
         self.is_empty() && n.wrapping_sub(1) < self.capacity
     }
 
-    /// Sends what was published together, where [`Local::takes_all`] says so.
+    /// Sends messages that were published together; requires [`Local::takes_all`].
     #[inline(always)]
     pub(crate) fn put_all(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
-        // No more is asked of a message alone than this: what a turn decides makes it harder to foretell which stage is next.
+        // Nothing else is tested for a single message: more branches in a turn make it harder to predict which stage
+        // comes next.
         if staged.len() == 1
             && let Some(message) = staged.pop()
         {
@@ -164,13 +165,13 @@ impl<T: Payload> Local<T> {
         }
     }
 
-    /// Sends a message while there is none here. Out of line, so that the message comes in registers: copied from where the node
-    /// has just written it, it would be read in another portion than it was written in, and have to wait for the cache.
+    /// Sends a message into an empty edge. Out of line, so that the message arrives in registers: copying it from where
+    /// the node has just written it would defeat store-to-load forwarding.
     #[inline(never)]
     fn put(&self, message: Message<T>, sent: u64, accounted: u64, weight: u32) {
         self.shared.producer.moved.add(1);
         self.run.set(sent, accounted, weight);
-        // There was none: nothing is lost, and nothing to be looked at.
+        // It was `None`: forgetting it skips a test.
         std::mem::forget(self.lone.replace(Some(message)));
         self.form.set(Form::Lone);
         self.len.set(1);
@@ -191,7 +192,7 @@ impl<T: Payload> Local<T> {
         self.form.get() == Form::Lone
     }
 
-    /// Gives the message that was sent alone, and when; 0 where it is not recorded.
+    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded.
     #[inline]
     pub(super) fn take_lone(&self) -> Option<(Message<T>, u64)> {
         let message = self.lone.take()?;
@@ -200,7 +201,7 @@ impl<T: Payload> Local<T> {
         Some((message, self.run.sent.get()))
     }
 
-    /// Gives everything there is to an empty list, where it was published together and is no more than `most`.
+    /// Moves all messages to an empty list, if they were published together and are at most `most`.
     #[inline]
     pub(super) fn take_burst(&self, most: usize, into: &mut Vec<Message<T>>) -> bool {
         let has_burst = self.form.get() == Form::Burst && self.len.get() <= most;
@@ -212,13 +213,13 @@ impl<T: Payload> Local<T> {
         has_burst
     }
 
-    /// The run of what [`Local::take_lone`] or [`Local::take_burst`] gave last: `n` messages.
+    /// The run of the `n` messages that [`Local::take_lone`] or [`Local::take_burst`] returned last.
     #[inline]
     pub(super) fn run(&self, n: usize) -> Run {
         self.run.get(n as u32)
     }
 
-    /// Shows the message that is next.
+    /// Shows the next message.
     pub(super) fn peek(&self, see: impl FnOnce(&Message<T>)) {
         if let Some(message) = self.lone.take() {
             see(&message);
@@ -228,7 +229,7 @@ impl<T: Payload> Local<T> {
         }
     }
 
-    /// Takes what is staged; the edge then holds `len`.
+    /// Appends the staged messages; the edge then holds `len`.
     #[inline]
     pub(super) fn append(&self, len: usize, staged: &mut Vec<Message<T>>, staged_runs: &[Run]) {
         if self.form.get() != Form::Listed {
@@ -245,7 +246,7 @@ impl<T: Payload> Local<T> {
         self.len.set(len);
     }
 
-    /// What is here has company now, or is taken in portions.
+    /// Switches to lists, because more messages arrive or only some are taken.
     #[inline(never)]
     fn enlist(&self) {
         self.form.set(Form::Listed);
@@ -269,7 +270,7 @@ impl<T: Payload> Local<T> {
         }
         std::mem::swap(&mut *self.items.borrow_mut(), into);
         let mut runs = self.runs.borrow_mut();
-        // A list with less room than this one's would have to grow while messages move.
+        // Swapping for a smaller list would make this one grow while messages move.
         if into_runs.capacity() < runs.capacity() {
             into_runs.append(&mut runs);
         } else {
@@ -290,7 +291,7 @@ impl<T: Payload> Local<T> {
     }
 }
 
-/// Splits `n` messages' worth off the front of some runs.
+/// Splits the runs of `n` messages off the front of a list of runs.
 pub(super) fn split_runs(runs: &mut Vec<Run>, n: u32, give: impl FnMut(Run)) {
     let (mut front, mut used) = (Run::default(), 0);
     let mut next = || {
@@ -305,7 +306,7 @@ pub(super) fn split_runs(runs: &mut Vec<Run>, n: u32, give: impl FnMut(Run)) {
     }
 }
 
-/// Splits `n` messages' worth off a sequence of runs.
+/// Splits the runs of `n` messages off a sequence of runs.
 #[inline]
 pub(super) fn take_runs(mut n: u32, front: &mut Run, mut next: impl FnMut() -> Option<Run>, mut give: impl FnMut(Run)) {
     while n > 0 {

@@ -1,7 +1,7 @@
 //! Edges between a graph and the program around it: one end belongs to a stage, the other to a handle.
 //!
-//! The same rings, counters and promises as between workers, without runs: what the program has to do with a message before
-//! or after the graph is not the ledger's business. Both ends may travel between threads, and neither allocates.
+//! The same rings, counters and guarantees as between workers, without runs: the ledger does not cover what the program
+//! does with a message before or after the graph. Both ends may move between threads, and neither allocates.
 
 use super::{FAILED, FINISHED, Half, OPEN, Reason, Remains, Shared, State, evicted};
 use crate::base::policy::WhenFull;
@@ -10,28 +10,28 @@ use crate::host::wait::Bell;
 use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 
-/// What both ends of an outer edge, and the report, share.
+/// State shared by both ends of an outer edge and the report.
 #[derive(Clone)]
 pub(crate) struct OuterParams {
     pub(crate) capacity: usize,
     pub(crate) when_full: WhenFull,
     pub(crate) shared: Arc<Shared>,
-    /// Nobody will take any more.
+    /// The consumer is gone.
     pub(crate) gone: Arc<AtomicBool>,
     pub(crate) producer_bell: Arc<Bell>,
     pub(crate) consumer_bell: Arc<Bell>,
 }
 
 impl OuterParams {
-    /// No more will come. The first word counts.
+    /// Closes the producer's end. Only the first call counts.
     pub(crate) fn close(&self, failed: bool) {
         let end = if failed { FAILED } else { FINISHED };
-        // Release: whoever sees the edge closed sees everything that was sent before.
+        // Release: a reader that sees the edge closed sees everything sent before.
         let _ = self.shared.state.compare_exchange(OPEN, end, Ordering::Release, Ordering::Relaxed);
         self.consumer_bell.ring();
     }
 
-    /// Nobody will take any more.
+    /// The consumer is gone.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
         self.producer_bell.ring();
@@ -48,7 +48,7 @@ enum Get<T: Payload> {
     Evict(Arc<ArrayQueue<Message<T>>>),
 }
 
-/// The producer's end. Dropped without a word, it counts as having failed.
+/// The producer's end. If dropped without being closed, it counts as failed.
 pub(crate) struct OuterTx<T: Payload> {
     params: OuterParams,
     queue: Put<T>,
@@ -82,7 +82,7 @@ impl<T: Payload> OuterTx<T> {
         &self.params.shared.producer
     }
 
-    /// How many messages are sure to be taken: without limit where messages may be lost.
+    /// How many messages are sure to be accepted; unlimited if messages may be lost.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         match &self.queue {
@@ -91,10 +91,10 @@ impl<T: Payload> OuterTx<T> {
         }
     }
 
-    /// Sends a message, and counts what is lost for it.
+    /// Sends a message, and counts a message lost or evicted by it.
     ///
     /// # Errors
-    /// The message, uncounted, where there is no room for it and the policy is `block` or `fail`.
+    /// The message, uncounted, if there is no room and the policy is `block` or `fail`.
     #[inline]
     pub(crate) fn push(&mut self, message: Message<T>) -> Result<(), Message<T>> {
         match &mut self.queue {
@@ -123,7 +123,7 @@ impl<T: Payload> OuterTx<T> {
         self.half().lose(reason, n);
     }
 
-    /// Wakes the consumer if something was sent since the last time and it sleeps.
+    /// Wakes the consumer if it sleeps and messages were sent since the last call.
     #[inline]
     pub(crate) fn ring(&mut self) {
         if std::mem::take(&mut self.dirty) {
@@ -131,13 +131,13 @@ impl<T: Payload> OuterTx<T> {
         }
     }
 
-    /// Whether nobody will take any more.
+    /// Whether the consumer is gone.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.params.gone.load(Ordering::Acquire)
     }
 
-    /// No more will be sent; `failed` where the producer died. The first word counts.
+    /// Closes the edge; `failed` if the producer has failed. Only the first call counts.
     pub(crate) fn close(&self, failed: bool) {
         self.params.close(failed);
     }
@@ -169,19 +169,19 @@ impl<T: Payload> OuterRx<T> {
         }
     }
 
-    /// Counts messages that reached whom they were for.
+    /// Counts messages that reached their receiver.
     #[inline]
     pub(crate) fn received(&self, n: u64) {
         self.params.shared.consumer.moved.add(n);
     }
 
-    /// Whether more can come.
+    /// Whether more messages can arrive.
     #[inline]
     pub(crate) fn state(&self) -> State {
         self.params.shared.state(|| self.len() == 0)
     }
 
-    /// Wakes the producer if room was made since the last time and it sleeps.
+    /// Wakes the producer if it sleeps and room was made since the last call.
     #[inline]
     pub(crate) fn ring(&mut self) {
         if std::mem::take(&mut self.dirty) {
@@ -189,20 +189,20 @@ impl<T: Payload> OuterRx<T> {
         }
     }
 
-    /// Lets go what waits, counted as lost.
+    /// Discards waiting messages and counts them as lost.
     pub(crate) fn discard(&mut self, reason: Reason) {
         let n = self.empty();
         self.params.shared.consumer.lose(reason, n);
         self.ring();
     }
 
-    /// Nobody will take any more from here.
+    /// Marks the consumer as gone.
     pub(crate) fn leave(&self) {
         self.params.leave();
     }
 
     fn empty(&mut self) -> u64 {
-        // No more than there is room for: the producer may still be sending.
+        // At most the capacity: the producer may still be sending.
         let n = (0..self.params.capacity).map_while(|_| self.pop()).count();
         n as u64
     }

@@ -1,4 +1,4 @@
-//! The consumer's end of an edge, and what is left of it when both ends have stopped.
+//! The consumer's end of an edge, and the counting of messages left when both ends have stopped.
 
 use super::local::{Local, take_runs};
 use super::{CrossRx, CrossRxKind, Lanes, Params, Reason, Stamped, State};
@@ -13,7 +13,7 @@ pub(super) enum RxKind<T: Payload> {
     Local(Rc<Local<T>>),
     Ring { items: rtrb::Consumer<Message<T>>, runs: rtrb::Consumer<Run>, front: Run },
     Evict(Arc<ArrayQueue<Stamped<T>>>),
-    Looking(Lanes<T>),
+    Inspecting(Lanes<T>),
 }
 
 /// The consumer's end.
@@ -32,12 +32,12 @@ impl<T: Payload> Rx<T> {
         let kind = match cross.kind {
             CrossRxKind::Ring(items, runs) => RxKind::Ring { items, runs, front: Run::default() },
             CrossRxKind::Evict(queue) => RxKind::Evict(queue),
-            CrossRxKind::Looking(lanes) => RxKind::Looking(lanes),
+            CrossRxKind::Inspecting(lanes) => RxKind::Inspecting(lanes),
         };
         Rx::new(cross.params, kind)
     }
 
-    /// An empty list for [`Rx::fill`]: of a local edge one without a buffer, because the edge gives one along.
+    /// An empty list for [`Rx::fill`]; without a buffer for a local edge, which hands its own over.
     pub(crate) fn list(&self) -> Vec<Message<T>> {
         match &self.kind {
             RxKind::Local(_) => Vec::new(),
@@ -45,7 +45,7 @@ impl<T: Payload> Rx<T> {
         }
     }
 
-    /// Gives the buffer of an emptied list back to the worker, if it came from there.
+    /// Returns the buffer of an emptied list to the worker, if it came from there.
     #[inline]
     pub(crate) fn recycle(&self, emptied: &mut Vec<Message<T>>) {
         if let RxKind::Local(local) = &self.kind
@@ -74,22 +74,22 @@ impl<T: Payload> Rx<T> {
             RxKind::Local(local) => local.len.get(),
             RxKind::Ring { items, .. } => items.slots(),
             RxKind::Evict(queue) => queue.len(),
-            RxKind::Looking(lanes) => lanes.len(),
+            RxKind::Inspecting(lanes) => lanes.len(),
         }
     }
 
-    /// Whether the producer waits until something is taken.
+    /// Whether the producer is blocked until messages are taken.
     pub(crate) fn is_full(&self) -> bool {
         if self.params.policy.when_full != WhenFull::Block {
             return false;
         }
         match &self.kind {
-            RxKind::Looking(lanes) => lanes.free(&self.params) < self.params.emits,
+            RxKind::Inspecting(lanes) => lanes.free(&self.params) < self.params.emits,
             _ => self.len() + self.params.emits > self.params.capacity,
         }
     }
 
-    /// Shows the message that is next, where it can be seen without being taken.
+    /// Shows the header of the next message, if it can be read without taking it.
     pub(crate) fn peek(&self, see: impl FnOnce(&Header)) {
         match &self.kind {
             RxKind::Local(local) => local.peek(|message| see(message.header())),
@@ -98,20 +98,19 @@ impl<T: Payload> Rx<T> {
                     see(message.header());
                 }
             }
-            // Whoever evicts may take it at any moment.
-            RxKind::Evict(_) | RxKind::Looking(_) => {}
+            // The producer may evict it at any moment.
+            RxKind::Evict(_) | RxKind::Inspecting(_) => {}
         }
     }
 
-    /// True where each message should be taken only when it is needed, because a fresher one may replace it, or a more urgent
-    /// one overtake it.
+    /// True if each message should be taken only when it is needed, because a fresher one may replace it or a more
+    /// urgent one overtake it.
     pub(crate) fn is_perishable(&self) -> bool {
         matches!(self.params.policy.when_full, WhenFull::DropOldest | WhenFull::Latest)
             || self.params.policy.lane_capacity() > 0
     }
 
-    /// Moves up to `n` messages to the end of the list, and names their runs one after the other. They are counted as received by
-    /// [`Rx::received`], when the node gets them.
+    /// Appends up to `n` messages and their runs to the lists. [`Rx::received`] counts them, when the node takes them.
     #[inline]
     pub(crate) fn fill(&mut self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
         match &mut self.kind {
@@ -124,7 +123,7 @@ impl<T: Payload> Rx<T> {
                 if n == 0 {
                     return;
                 }
-                // The runs first: whoever finds the messages' places free finds those of their runs free, too.
+                // The runs first: a producer that finds free message slots also finds free run slots.
                 take_runs(n as u32, front, || runs.pop().ok(), |run| push_run(into_runs, run));
                 if let Ok(chunk) = items.read_chunk(n) {
                     into.extend(chunk);
@@ -138,68 +137,69 @@ impl<T: Payload> Rx<T> {
                     push_run(into_runs, stamped.run);
                 }
             }
-            RxKind::Looking(lanes) => self.dirty |= lanes.fill(n, into, into_runs),
+            RxKind::Inspecting(lanes) => self.dirty |= lanes.fill(n, into, into_runs),
         }
     }
 
-    /// Whether the only message here was sent alone.
+    /// Whether the only message waiting was sent alone.
     #[inline]
     pub(crate) fn has_only(&self) -> bool {
         if let RxKind::Local(local) = &self.kind { local.has_lone() } else { false }
     }
 
-    /// Takes a message that was sent alone, and says when; 0 where it is not recorded.
+    /// Takes a message that was sent alone, and returns when it was sent; 0 if it is not recorded.
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<(Message<T>, u64)> {
         if let RxKind::Local(local) = &self.kind { local.take_lone() } else { None }
     }
 
-    /// Gives everything there is to an empty list, where it was published together within the worker and is no more than `most`.
+    /// Moves all messages to an empty list, if they were published together within the worker and are at most `most`.
     #[inline]
     pub(crate) fn take_burst(&mut self, most: usize, into: &mut Vec<Message<T>>) -> bool {
         if let RxKind::Local(local) = &self.kind { local.take_burst(most, into) } else { false }
     }
 
-    /// The run of what [`Rx::take_only`] or [`Rx::take_burst`] took last: `n` messages.
+    /// The run of the `n` messages that [`Rx::take_only`] or [`Rx::take_burst`] took last.
     #[inline]
     pub(crate) fn last_run(&self, n: usize) -> Run {
         if let RxKind::Local(local) = &self.kind { local.run(n) } else { Run::default() }
     }
 
-    /// Counts messages given to the node.
+    /// Counts messages passed to the node.
     #[inline]
     pub(crate) fn received(&self, n: u64) {
         self.params.shared.consumer.moved.add(n);
     }
 
-    /// Counts messages the node will never get.
+    /// Counts messages the node will never take.
     pub(crate) fn lose(&self, reason: Reason, n: u64) {
         self.params.shared.consumer.lose(reason, n);
     }
 
-    /// Wakes the producer's worker if slots were freed since the last time and it sleeps for want of them. Says whether any were.
+    /// Wakes the producer's worker if it sleeps waiting for room and slots were freed since the last call. Returns
+    /// whether any were.
     #[inline]
     pub(crate) fn ring(&mut self) -> bool {
         let freed = std::mem::take(&mut self.dirty);
-        // Inside a worker nobody sleeps who could be woken.
+        // Inside a worker there is no sleeping producer.
         if freed && !matches!(self.kind, RxKind::Local(_)) {
             self.params.shared.made_room(&self.params.producer_bell);
         }
         freed
     }
 
-    /// Whether slots were freed that [`Rx::ring`] has not said.
+    /// Whether slots were freed since the last [`Rx::ring`].
     pub(crate) fn has_freed(&self) -> bool {
         self.dirty
     }
 
-    /// Whether more can come.
+    /// Whether more messages can arrive.
     #[inline]
     pub(crate) fn state(&self) -> State {
         self.params.shared.state(|| self.len() == 0)
     }
 
-    /// Empties the edge and counts what was in it as lost: the node is gone.
+    /// Empties the edge of a node that is gone, and counts its messages as lost.
     pub(crate) fn discard(&mut self, reason: Reason) -> u64 {
         let n = self.empty();
         self.lose(reason, n);
@@ -207,7 +207,7 @@ impl<T: Payload> Rx<T> {
         n
     }
 
-    /// Empties the edge: what is left after both ends have stopped.
+    /// Empties the edge and returns the number of messages.
     pub(crate) fn empty(&mut self) -> u64 {
         let (mut items, mut runs) = (Vec::new(), Vec::new());
         self.fill(self.len(), &mut items, &mut runs);
@@ -218,9 +218,9 @@ impl<T: Payload> Rx<T> {
     }
 }
 
-/// A consumer's end that is emptied, and its messages counted, once every thread has ended.
+/// A consumer's end whose messages are counted once every thread has ended.
 pub(crate) trait Remains: Send {
-    /// Empties the edge and says how many messages were left.
+    /// Empties the edge and returns how many messages were left.
     fn count(self: Box<Self>) -> u64;
 }
 
@@ -231,14 +231,14 @@ impl<T: Payload> Remains for CrossRx<T> {
 }
 
 impl<T: Payload> Rx<T> {
-    /// The end of a crossing edge, to be counted later; a local edge is counted at once, because both its ends are
+    /// Converts the end of a crossing edge, to be counted later; a local edge is counted now, because both its ends are
     /// here.
     pub(crate) fn into_remains(mut self) -> Result<Box<dyn Remains>, u64> {
         let kind = match self.kind {
             RxKind::Local(_) => return Err(self.empty()),
             RxKind::Ring { items, runs, .. } => CrossRxKind::Ring(items, runs),
             RxKind::Evict(queue) => CrossRxKind::Evict(queue),
-            RxKind::Looking(lanes) => CrossRxKind::Looking(lanes),
+            RxKind::Inspecting(lanes) => CrossRxKind::Inspecting(lanes),
         };
         Ok(Box::new(CrossRx { params: self.params, kind }))
     }

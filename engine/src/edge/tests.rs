@@ -1,4 +1,4 @@
-//! Every policy in both forms: the same tests run over all of them.
+//! Every policy in every form of an edge, all with the same tests.
 
 use super::rx::RxKind;
 use super::tx::HYSTERESIS_NS;
@@ -12,7 +12,7 @@ use crate::message::payload::{Header, Plain};
 struct Number(u64);
 impl Plain for Number {}
 
-/// Every policy in both forms: the same tests run over all of them.
+/// Every policy in every form of an edge, all with the same tests.
 fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Number>, Rx<Number>, Arc<Shared>)) {
     for when_full in when_full {
         let capacity = if *when_full == WhenFull::Latest { 1 } else { capacity };
@@ -106,7 +106,7 @@ fn a_full_edge_does_what_its_policy_says() {
 }
 
 #[test]
-fn a_blocked_producer_goes_on_at_a_quarter_or_after_20_us() {
+fn a_blocked_producer_continues_at_a_quarter_or_after_20_us() {
     every_form(&[WhenFull::Block], 32, |name, mut tx, mut rx, _| {
         let now = std::cell::Cell::new(1_000_000);
         send(&mut tx, 0..32).unwrap();
@@ -126,7 +126,7 @@ fn a_blocked_producer_goes_on_at_a_quarter_or_after_20_us() {
 }
 
 #[test]
-fn what_was_sent_before_closing_is_never_missed() {
+fn messages_sent_before_closing_are_never_missed() {
     every_form(&ALL, 4, |name, mut tx, mut rx, shared| {
         send(&mut tx, 0..1).unwrap();
         tx.close(name.starts_with("fail"));
@@ -139,7 +139,7 @@ fn what_was_sent_before_closing_is_never_missed() {
 }
 
 #[test]
-fn what_is_left_is_counted_by_emptying() {
+fn messages_left_are_counted_by_emptying() {
     every_form(&ALL, 4, |name, mut tx, rx, shared| {
         send(&mut tx, 0..1).unwrap();
         let left = match rx.into_remains() {
@@ -159,16 +159,16 @@ fn a_partial_take_splits_its_run() {
         let (mut items, mut runs) = (Vec::new(), Vec::new());
         rx.fill(2, &mut items, &mut runs);
         rx.fill(4, &mut items, &mut runs);
-        // Where each message is looked at, each has a run of its own.
+        // In an edge with lanes, each message has a run of its own.
         let whole = if name.contains("looking") { vec![1; 6] } else { vec![2, 3, 1] };
         assert_eq!(runs.iter().map(|r| r.n).collect::<Vec<_>>(), whole, "{name}");
         assert_eq!(items.iter().map(|m| m.body.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5], "{name}");
     });
 }
 
-/// What the edge set aside for its runs stays with it, whatever the taker has room for: nothing grows while messages move.
+/// An edge keeps the memory reserved for its runs, whatever capacity the taker has: nothing grows while messages move.
 #[test]
-fn a_taker_with_little_room_leaves_the_edge_its_own() {
+fn a_taker_with_small_buffers_leaves_the_edge_its_capacity() {
     every_form(&[WhenFull::Block], 64, |name, mut tx, mut rx, _| {
         for from in [0, 3] {
             (from..from + 3).for_each(|n| send(&mut tx, n..n + 1).expect("there is room"));
@@ -182,8 +182,8 @@ fn a_taker_with_little_room_leaves_the_edge_its_own() {
     });
 }
 
-/// Between two threads: a producer that fills each place as soon as it is free never finds the ring of runs full, because the
-/// consumer takes the run of a message before it gives the message's place back.
+/// Between two threads: a producer that fills each slot as soon as it is free never finds the run ring full, because
+/// the consumer takes the run of a message before it frees the message's slot.
 #[test]
 fn between_threads_every_message_keeps_its_own_run() {
     const ALL: u64 = if cfg!(miri) { 300 } else { 50_000 };

@@ -10,17 +10,17 @@ use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 use std::rc::Rc;
 
-/// Below this capacity a producer that waits goes on as soon as a slot is free.
+/// Below this capacity, a waiting producer continues as soon as a slot is free.
 const HYSTERESIS_FROM: usize = 16;
-/// Room that has been there for so long is used however little it is.
+/// Room that has been available for this long is used however little it is.
 pub(super) const HYSTERESIS_NS: u64 = 20_000;
 
 pub(super) enum TxKind<T: Payload> {
     Local(Rc<Local<T>>),
     Ring(rtrb::Producer<Message<T>>, rtrb::Producer<Run>),
     Evict(Arc<ArrayQueue<Stamped<T>>>),
-    /// Within a worker or between two; `true` where it is within one.
-    Looking(Lanes<T>, bool),
+    /// Within a worker (`true`) or between two.
+    Inspecting(Lanes<T>, bool),
     Tap(Box<TapTx<T>>),
 }
 
@@ -28,14 +28,14 @@ pub(super) enum TxKind<T: Payload> {
 pub(crate) struct Tx<T: Payload> {
     params: Params,
     kind: TxKind<T>,
-    /// Waiting for room since the edge was found full; when the first slot came free.
+    /// Set while waiting for room: when the first slot became free, or 0 before.
     stalled: Option<u64>,
     dirty: bool,
     /// Copies for an edge that is not the last of its port.
     shares: Vec<Message<T>>,
 }
 
-/// What a message met that was sent into a full edge with `when_full: fail`.
+/// A message was sent into a full edge with `when_full: fail`.
 #[derive(Debug)]
 pub(crate) struct EdgeFull;
 
@@ -48,7 +48,7 @@ impl<T: Payload> Tx<T> {
         let kind = match cross.kind {
             CrossTxKind::Ring(items, runs) => TxKind::Ring(items, runs),
             CrossTxKind::Evict(queue) => TxKind::Evict(queue),
-            CrossTxKind::Looking(lanes) => TxKind::Looking(lanes, false),
+            CrossTxKind::Inspecting(lanes) => TxKind::Inspecting(lanes, false),
             CrossTxKind::Tap(tap) => TxKind::Tap(tap),
         };
         Tx::new(cross.params, kind)
@@ -58,7 +58,7 @@ impl<T: Payload> Tx<T> {
         &self.params.name
     }
 
-    /// Gives an empty list a buffer for what will be published next: of a local edge the one that was used last; of a
+    /// Gives an empty list a buffer for the next publication: for a local edge the most recently used one; for a
     /// crossing edge a new one, which the producer keeps.
     pub(crate) fn lend(&self, to: &mut Vec<Message<T>>) {
         match &self.kind {
@@ -67,7 +67,7 @@ impl<T: Payload> Tx<T> {
         }
     }
 
-    /// True where [`Tx::publish`] hands the buffer over with the messages.
+    /// True if [`Tx::publish`] hands the buffer over with the messages.
     pub(crate) fn takes_buffer(&self) -> bool {
         matches!(self.kind, TxKind::Local(_))
     }
@@ -77,19 +77,19 @@ impl<T: Payload> Tx<T> {
             TxKind::Local(local) => self.params.capacity.saturating_sub(local.len.get()),
             TxKind::Ring(items, _) => items.slots(),
             TxKind::Evict(queue) => self.params.capacity - queue.len(),
-            TxKind::Looking(lanes, _) => lanes.free(&self.params),
+            TxKind::Inspecting(lanes, _) => lanes.free(&self.params),
             TxKind::Tap(_) => usize::MAX,
         }
     }
 
-    /// How many messages may be sent now. Without limit where messages may be lost; an edge inside a core then still
-    /// says what is free, but never zero: its consumer gets its turn before it need lose anything.
+    /// How many messages may be sent now. Unlimited if messages may be lost; an edge inside a worker then still returns
+    /// what is free, but never zero: its consumer gets a turn before anything must be lost.
     ///
-    /// A producer that found the edge full goes on when a quarter is free, or a slot has been for 20 µs: taking each
-    /// slot as it comes free would make both ends fight for the same cache line.
+    /// A producer that found the edge full continues when a quarter is free, or when a slot has been free for 20 µs:
+    /// taking each slot as it comes free would make both ends contend for the same cache line.
     #[inline]
     pub(crate) fn room(&mut self, want: usize, now: impl FnOnce() -> u64) -> usize {
-        // Nearly always: the edge is within a worker, and nobody waits.
+        // The usual case: the edge is within a worker, and its producer is not waiting.
         if let (TxKind::Local(local), WhenFull::Block, None) = (&self.kind, self.params.policy.when_full, self.stalled)
         {
             let free = self.params.capacity.saturating_sub(local.len.get());
@@ -99,7 +99,7 @@ impl<T: Payload> Tx<T> {
         }
         let free = match (self.params.policy.when_full, &self.kind) {
             (WhenFull::Block, _) => self.free(),
-            (_, TxKind::Local(_) | TxKind::Looking(_, true)) => return self.free().max(want),
+            (_, TxKind::Local(_) | TxKind::Inspecting(_, true)) => return self.free().max(want),
             _ => return usize::MAX,
         };
         if self.stalled.is_none() && free >= want {
@@ -114,8 +114,8 @@ impl<T: Payload> Tx<T> {
             self.stalled = Some(0);
             return 0;
         }
-        // An edge that looks at each message anyway may never have a quarter of its places free: a cap on bytes is a cap.
-        let enough = matches!(self.kind, TxKind::Local(_) | TxKind::Looking(..))
+        // An edge with lanes may never have a quarter of its slots free, because of its cap on bytes.
+        let enough = matches!(self.kind, TxKind::Local(_) | TxKind::Inspecting(..))
             || self.params.capacity < HYSTERESIS_FROM
             || free >= self.params.capacity / 4;
         if !enough {
@@ -130,53 +130,53 @@ impl<T: Payload> Tx<T> {
             }
         }
         self.stalled = None;
-        self.params.shared.ask_no_more();
+        self.params.shared.stop_waiting();
         free
     }
 
-    /// The producer will sleep until there is more room, here or in a pool whose slots go this way. True where it must look once
-    /// more before.
-    pub(crate) fn ask(&mut self) -> bool {
+    /// Registers the producer as waiting for room, here or in a pool whose slots travel this way. True if it must check
+    /// once more before sleeping.
+    pub(crate) fn request_room(&mut self) -> bool {
         if matches!(self.kind, TxKind::Local(_)) {
             return false;
         }
         self.stalled.get_or_insert(0);
-        self.params.shared.ask()
+        self.params.shared.request_room()
     }
 
-    /// The edge itself, where it is within a worker. A message that finds it empty may go there without another look: what this
-    /// end remembers, it remembers of an edge that was full.
+    /// The edge itself, if it is within a worker. A message for an empty edge may be put there directly: this end keeps
+    /// state only about an edge that was full.
     pub(crate) fn local(&self) -> Option<Rc<Local<T>>> {
         if let TxKind::Local(local) = &self.kind { Some(local.clone()) } else { None }
     }
 
-    /// Whether the edge would fail its producer for want of room for all messages of these classes and bytes. Only the consumer
-    /// changes that before they are sent, and makes more.
+    /// Whether the edge would fail its producer because it has no room for all messages of these classes and sizes.
+    /// Until they are sent only the consumer changes the edge, and it only makes room.
     pub(crate) fn refuses(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> bool {
         self.params.policy.when_full == WhenFull::Fail
             && match &self.kind {
-                TxKind::Looking(lanes, _) => !lanes.have_room(&self.params, coming),
+                TxKind::Inspecting(lanes, _) => !lanes.have_room(&self.params, coming),
                 _ => self.free() < coming.len(),
             }
     }
 
-    /// Whether the edge is at its soft mark, or full where it has none.
+    /// Whether the edge is at its soft mark, or full if it has none.
     pub(crate) fn is_pressed(&self) -> bool {
         match &self.kind {
-            TxKind::Looking(lanes, _) => lanes.is_pressed(&self.params),
+            TxKind::Inspecting(lanes, _) => lanes.is_pressed(&self.params),
             _ => self.free() < self.params.emits,
         }
     }
 
-    /// True while the producer waits for more of a slot that is free already: it must look again, unasked.
+    /// True while the producer waits for more room although a slot is free: it must check again without being woken.
     pub(crate) fn is_settling(&self) -> bool {
         self.stalled.is_some_and(|since| since > 0)
     }
 
-    /// Sends messages and empties the list; `runs` say how they were published together.
+    /// Sends messages and empties the list; `runs` are their publications.
     ///
     /// # Errors
-    /// With `when_full: fail`, when some found no room; they are counted lost, the node fails.
+    /// With `when_full: fail`, if some found no room; they count as lost, and the node fails.
     #[inline]
     pub(crate) fn publish(&mut self, staged: &mut Vec<Message<T>>, runs: &[Run]) -> Result<(), EdgeFull> {
         let n = staged.len();
@@ -205,8 +205,8 @@ impl<T: Payload> Tx<T> {
                 let mut left = fits as u32;
                 for run in runs {
                     let n = run.n.min(left);
-                    // The messages come after, so that whoever sees them sees their run. The runs' ring has a place for every
-                    // run of what is in the ring: see `crossing`. A message without one would not go.
+                    // Runs go first, so that a consumer that sees a message sees its run. The run ring has a slot for
+                    // every run of the messages in the ring: see `crossing`. A message without a run would not be sent.
                     if n > 0 && run_ring.push(Run { n, ..*run }).is_err() {
                         fits -= left as usize;
                         break;
@@ -238,7 +238,7 @@ impl<T: Payload> Tx<T> {
                 self.params.shared.producer.lose(evicted(self.params.policy.when_full), lost);
                 Ok(())
             }
-            TxKind::Looking(lanes, _) => {
+            TxKind::Inspecting(lanes, _) => {
                 self.dirty = true;
                 lanes.publish(&self.params, staged, runs)
             }
@@ -251,7 +251,7 @@ impl<T: Payload> Tx<T> {
         }
     }
 
-    /// A local edge without room for all: the policy decides, message by message.
+    /// Handles a local edge without room for all messages, as its policy says.
     #[cold]
     fn overflow(params: &Params, local: &Local<T>, staged: &mut Vec<Message<T>>, runs: &[Run]) -> Result<(), EdgeFull> {
         let excess = local.len.get() + staged.len() - params.capacity;
@@ -264,7 +264,7 @@ impl<T: Payload> Tx<T> {
                 params.shared.producer.lose(evicted(params.policy.when_full), excess as u64);
                 Ok(())
             }
-            // `block` never gets here: its producer asks for room first.
+            // `block` never gets here: its producer checks for room first.
             WhenFull::Block | WhenFull::DropNewest | WhenFull::Fail => {
                 items.truncate(params.capacity);
                 let mut gone = excess as u32;
@@ -282,13 +282,13 @@ impl<T: Payload> Tx<T> {
         }
     }
 
-    /// Sends a copy of each message and leaves the messages where they are.
+    /// Sends a share of each message and keeps the originals.
     ///
     /// # Errors
     /// As [`Tx::publish`].
     pub(crate) fn publish_shared(&mut self, staged: &[Message<T>], runs: &[Run]) -> Result<(), EdgeFull> {
         if let TxKind::Tap(tap) = &mut self.kind {
-            // A share would hold a buffer that was not reckoned with: a tap has buffers of its own.
+            // A share would hold a buffer the plan has not counted: a tap has buffers of its own.
             self.dirty = true;
             tap.look(staged);
             return Ok(());
@@ -303,7 +303,7 @@ impl<T: Payload> Tx<T> {
         result
     }
 
-    /// Wakes the consumer's worker if something was sent since the last time and it sleeps.
+    /// Wakes the consumer's worker if it sleeps and messages were sent since the last call.
     #[inline]
     pub(crate) fn ring(&mut self) {
         if std::mem::take(&mut self.dirty) {
@@ -311,7 +311,7 @@ impl<T: Payload> Tx<T> {
         }
     }
 
-    /// No more will be sent; `failed` where the producer died.
+    /// Closes the edge; `failed` if the producer has failed.
     pub(crate) fn close(&mut self, failed: bool) {
         if let TxKind::Tap(tap) = &self.kind {
             tap.close(failed);

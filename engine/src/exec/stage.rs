@@ -185,7 +185,7 @@ pub(crate) fn refuse(name: &str, value: f64, error: &NodeError, cx: &Cx) {
 fn drop_node<N: Node>(node: &mut Option<N>, common: &mut Common, cx: &Cx) {
     if let Some(node) = node {
         let mut metrics = metrics_of(node, common, cx);
-        metrics.go_on_from(std::mem::take(&mut common.last));
+        metrics.carry_over(std::mem::take(&mut common.last));
         common.last = metrics;
     }
     let node = node.take();
@@ -246,7 +246,7 @@ pub(crate) fn blocked(ports: &mut impl PortSet, counts: &Counts) -> Turn {
     let (mut settling, mut empty) = (false, false);
     ports.each(&mut |port| {
         // A stage that has just registered as waiting checks once more, or it would miss room freed in between.
-        settling |= port.is_settling() | port.ask();
+        settling |= port.is_settling() | port.request_room();
         empty |= port.pool_is_empty();
     });
     if empty {

@@ -1,8 +1,8 @@
-//! Inlets: messages that the program around the graph sends into it.
+//! Inlets: messages that the embedding program sends into the graph.
 //!
-//! `kind: inlet` is a source like any other; what it sends is what the program sent. Its edge from the program blocks: a
-//! program that is faster than the graph is told so, or waits. Buffers are loaned from a pool that was sized while planning
-//! for everything the graph can hold, what waits to enter it, and what the program has on loan.
+//! `kind: inlet` is an ordinary source that forwards the program's messages. Its edge from the program blocks: a
+//! program that is faster than the graph gets an error, or waits. Buffers are loaned from a pool sized while planning
+//! for everything the graph can hold, the messages waiting to enter it, and the buffers the program has on loan.
 
 use super::{end_of, has_buffers, sleep_unless};
 use crate::base::error::PlanErrors;
@@ -34,18 +34,18 @@ use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Begins messages that the program around the graph sends: it takes the inlet by the node's name before the start.
-/// `limen-run` has nothing to send and refuses a graph with one.
+/// Sends the embedding program's messages into the graph. The program takes the inlet by the node's name before the
+/// start. `limen-run` has nothing to send and refuses a graph with one.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct InletConfig {
-    /// What a message holds: `u8[480,640,3]`, or `f32[<=300,6]` with the greatest length of a dim.
+    /// Type and shape of a message: `u8[480,640,3]`, or `f32[<=300,6]` with the greatest length of a dim.
     pub spec: Option<String>,
-    /// The order of an image's dims, where a node behind cares.
+    /// The order of an image's dims, if a downstream node depends on it.
     pub layout: Option<Layout>,
-    /// What its elements are; `numbers` by default. `text` is what tables and JSON write as text.
+    /// Meaning of its elements; `numbers` by default. Tables and JSON write `text` as text.
     #[serde(default)]
     pub content: Content,
-    /// Messages that may wait to enter the graph; 16 by default, fewer large ones.
+    /// Messages that may wait to enter the graph; 16 by default, fewer if they are large.
     pub capacity: Option<usize>,
     /// Buffers that the program may have on loan at once.
     #[serde(default = "two")]
@@ -56,10 +56,10 @@ fn two() -> usize {
     2
 }
 
-/// The most that may be asked for: more is a mistake.
+/// Upper limit of `capacity` and `hold`: more is a mistake.
 pub(super) const MOST: usize = 1 << 20;
 
-/// Reads the spec of a handle's messages.
+/// Parses the spec of a handle's messages.
 pub(super) fn read_spec<T: Payload>(
     text: Option<&String>,
     layout: Option<Layout>,
@@ -67,7 +67,7 @@ pub(super) fn read_spec<T: Payload>(
 ) -> Option<PortSpec> {
     match text.map(|text| text.parse::<PortSpec>()) {
         Some(_) if !has_buffers::<T>() => {
-            errors.at("spec", "messages of this kind are plain values, which have none").help("remove `spec`");
+            errors.at("spec", "messages of this kind are plain values, which have no spec").help("remove `spec`");
             None
         }
         Some(Ok(spec)) => Some(PortSpec { layout, ..spec }),
@@ -79,7 +79,7 @@ pub(super) fn read_spec<T: Payload>(
     }
 }
 
-/// The end of an inlet's edge that belongs to the graph. Whoever drops it leaves what is in it to be counted.
+/// The graph's end of an inlet's edge. When it is dropped, its remaining messages are left to be counted.
 struct GraphEnd<T: Payload> {
     rx: Option<OuterRx<T>>,
     endpoint: DynArc<Endpoint<OuterTx<T>>>,
@@ -108,11 +108,11 @@ impl<T: Payload> InletPlan<T> {
         let spec = read_spec::<T>(config.spec.as_ref(), config.layout, &mut errors);
         let spec = spec.map(|spec| spec.with_content(config.content));
         if config.spec.is_none() && has_buffers::<T>() {
-            errors.at("spec", "what the program will send is not said").help("write `spec: \"u8[480,640,3]\"`");
+            errors.at("spec", "the spec of the program's messages is missing").help("write `spec: \"u8[480,640,3]\"`");
         }
         for (key, n) in [("capacity", config.capacity.unwrap_or(1)), ("hold", config.hold)] {
             if n == 0 || n > MOST {
-                errors.at(key, format!("`{key}: {n}` cannot be")).help(format!("write 1 to {MOST}"));
+                errors.at(key, format!("`{key}: {n}` is out of range")).help(format!("write 1 to {MOST}"));
             }
         }
         let bytes = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(64).max(1);
@@ -124,7 +124,7 @@ impl<T: Payload> InletPlan<T> {
         errors.into_result(InletPlan { ports, capacity, hold: config.hold, graph_end: None })
     }
 
-    /// An inlet in the place of a source that gives this.
+    /// Creates an inlet that replaces a source with these ports.
     pub(crate) fn instead_of(ports: Ports, capacity: usize, hold: usize) -> Self {
         InletPlan { ports, capacity, hold, graph_end: None }
     }
@@ -181,12 +181,12 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
     }
 }
 
-/// The node at the graph's end.
+/// The node at the graph's end of the edge.
 struct InletNode<T: Payload> {
     graph_end: GraphEnd<T>,
 }
 
-/// In `Header::reserved`: the origin is of the run's own clock, not of a device's.
+/// In `Header::reserved`: the origin is by the run's own clock, not a device's.
 const OWN_CLOCK: u16 = 1;
 
 impl<T: Payload> Node for InletNode<T> {
@@ -209,7 +209,7 @@ impl<T: Payload> Source for InletNode<T> {
         };
         rx.received(1);
         let given = *message.header();
-        // What waited for the run to begin began with it.
+        // Messages that waited for the run to start originate at its start.
         let origin = if given.origin == Time::ZERO { out.now() } else { given.origin };
         let own = given.reserved & OWN_CLOCK != 0;
         let begun = if own { out.header_here(origin) } else { out.header(origin) };
@@ -242,20 +242,20 @@ impl<T: Payload> Source for InletNode<T> {
     }
 }
 
-/// A message that an inlet did not take, and why; it is given back.
+/// A message that an inlet did not accept, with the reason.
 pub enum SendError<T: Payload> {
-    /// There is no room, or was none in time: the graph is slower than the program.
+    /// There is no room, or there was none in time: the graph is slower than the program.
     Full(Message<T>),
-    /// The graph takes no more: it was asked to stop, has ended, or the inlet's node has failed.
+    /// The graph accepts no more: it was asked to stop, has ended, or the inlet's node has failed.
     Closed(Message<T>),
-    /// The buffer is not one that this inlet has loaned, or somebody else holds it too.
+    /// The buffer was not loaned by this inlet, or has another handle.
     Foreign(Message<T>),
-    /// There is no room, and the graph is turned by this very thread, which would wait for itself.
+    /// There is no room, and this thread drives the graph, so it would wait for itself.
     OwnTurn(Message<T>),
 }
 
 impl<T: Payload> SendError<T> {
-    /// The message.
+    /// Returns the message.
     pub fn into_message(self) -> Message<T> {
         match self {
             SendError::Full(m) | SendError::Closed(m) | SendError::Foreign(m) | SendError::OwnTurn(m) => m,
@@ -267,9 +267,9 @@ impl<T: Payload> fmt::Display for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             SendError::Full(_) => "the inlet has no room",
-            SendError::Closed(_) => "the graph takes no more messages",
-            SendError::Foreign(_) => "the buffer was not loaned by this inlet, or is held elsewhere too",
-            SendError::OwnTurn(_) => "the inlet has no room, and the graph is turned by this thread",
+            SendError::Closed(_) => "the graph accepts no more messages",
+            SendError::Foreign(_) => "the buffer was not loaned by this inlet, or has another handle",
+            SendError::OwnTurn(_) => "the inlet has no room, and this thread drives the graph",
         })
     }
 }
@@ -290,8 +290,8 @@ impl<T: Payload> std::error::Error for SendError<T> {}
 
 /// Sends messages into a graph. Taken by [`Wired::inlet`](crate::Wired::inlet); dropping it ends the stream.
 ///
-/// Messages arrive in the order in which they were sent. Before the start they wait; after a stop was asked for no more are
-/// taken, and what was taken before is still done.
+/// Messages arrive in the order in which they were sent. Before the start they wait; after a stop request no more are
+/// accepted, and earlier ones are still processed.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};
@@ -317,14 +317,14 @@ pub struct Inlet<T: Payload> {
 }
 
 impl<T: Payload> Inlet<T> {
-    /// The header of a message that begins now, by the clock of the run. Deadline, class, trace and segment may be
-    /// changed; sequence and source are the graph's to say.
+    /// Returns the header of a message that originates now, by the clock of the run. Deadline, class, trace and segment
+    /// may be changed; the graph sets sequence number and source.
     pub fn header(&self) -> Header {
         Header { reserved: OWN_CLOCK, ..self.header_at(self.endpoint.now()) }
     }
 
-    /// The header of a message that began at a time of the device's clock. `clock:` of the node says how such times are
-    /// read; without it they are times of the run's clock.
+    /// Returns the header of a message that originated at a time of the device's clock. The node's `clock:` says how
+    /// such times are converted; without it they are times of the run's clock.
     pub fn header_at(&self, origin: Time) -> Header {
         Header { trace: 0, ..Header::new(0, origin) }
     }
@@ -332,33 +332,33 @@ impl<T: Payload> Inlet<T> {
     /// Sends a message if there is room.
     ///
     /// # Errors
-    /// The message, and why it was not taken.
+    /// The message, and why it was not accepted.
     pub fn try_send(&mut self, message: impl Into<Message<T>>) -> Result<(), SendError<T>> {
         self.offer(message.into())
     }
 
-    /// Sends a message and waits for room as long as it takes. Before the start it waits for that too.
+    /// Sends a message, waiting for room without limit. Before the start it waits for that too.
     ///
     /// # Errors
-    /// The message, when the graph takes no more, or is turned by this thread.
+    /// The message, if the graph accepts no more or this thread drives it.
     pub fn send(&mut self, message: impl Into<Message<T>>) -> Result<(), SendError<T>> {
         self.send_until(message.into(), Time::NEVER)
     }
 
-    /// As [`Inlet::send`], and gives up after a time.
+    /// As [`Inlet::send`], with a timeout.
     ///
     /// # Errors
-    /// As [`Inlet::send`]; [`SendError::Full`] when there was no room in time.
+    /// As [`Inlet::send`]; [`SendError::Full`] on timeout.
     pub fn send_timeout(&mut self, message: impl Into<Message<T>>, time: Duration) -> Result<(), SendError<T>> {
         self.send_until(message.into(), end_of(time))
     }
 
-    /// Whether the graph takes no more.
+    /// Returns whether the graph accepts no more messages.
     pub fn is_closed(&self) -> bool {
         self.endpoint.run.is_stopping() || lock(&self.endpoint.end).as_ref().is_none_or(OuterTx::is_gone)
     }
 
-    /// Ends the stream, as dropping the inlet does: what was sent is still done.
+    /// Ends the stream, as dropping the inlet does; messages already sent are still processed.
     pub fn close(self) {}
 
     fn offer(&mut self, message: Message<T>) -> Result<(), SendError<T>> {
@@ -398,11 +398,11 @@ impl<T: Payload> Inlet<T> {
 }
 
 impl Inlet<Tensor> {
-    /// A free buffer, to be written and sent. There is one whenever the program has fewer on loan than the `hold` of the
-    /// node.
+    /// Loans a free buffer, to be written and sent. There is always one while the program has fewer than the node's
+    /// `hold` on loan.
     ///
     /// # Errors
-    /// [`TensorError::PoolEmpty`] where the program has too many.
+    /// [`TensorError::PoolEmpty`] if the program has too many on loan.
     pub fn loan(&mut self, header: &Header) -> Result<TensorMut, TensorError> {
         let none = || TensorError::PoolEmpty { pool: self.endpoint.name.clone(), slots: 0 };
         let mut tensor = self.pool.as_mut().ok_or_else(none)?.take()?;
@@ -413,7 +413,7 @@ impl Inlet<Tensor> {
 
 impl<T: Payload> Drop for Inlet<T> {
     fn drop(&mut self) {
-        // The end stays where it is, to be counted; closing it is final.
+        // The end is kept for counting; closing is final.
         if let Some(tx) = &*lock(&self.endpoint.end) {
             tx.close(false);
         }

@@ -1,7 +1,7 @@
-//! Outlets: messages that the program around the graph takes out of it.
+//! Outlets: messages that the embedding program receives from the graph.
 //!
-//! `kind: outlet` is a sink like any other. The policy of its edge is that of the way to the program too: with `block` the
-//! graph waits for a program that is slower, with `latest` the program finds the newest.
+//! `kind: outlet` is an ordinary sink. The policy of its edge also applies to the edge to the program: with `block` the
+//! graph waits for a slower program, with `latest` the program gets the newest message.
 
 use super::inlet;
 use super::receiver::{Receiver, RecvError};
@@ -29,15 +29,15 @@ use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Ends messages in the program around the graph: it takes the outlet by the node's name before the start. `limen-run` has
-/// nowhere to put them and refuses a graph with one.
+/// Passes messages to the embedding program. The program takes the outlet by the node's name before the start.
+/// `limen-run` has nowhere to put them and refuses a graph with one.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct OutletConfig {
-    /// What a message holds, where that is to be checked: `f32[10]`.
+    /// Type and shape of a message, to be checked: `f32[10]`.
     pub spec: Option<String>,
-    /// The order of an image's dims, where that is to be checked.
+    /// The order of an image's dims, to be checked.
     pub layout: Option<Layout>,
-    /// Messages that may wait for the program, and messages that it may keep: as many of either.
+    /// Messages that may wait for the program, and also messages that the program may keep.
     #[serde(default = "eight")]
     pub hold: usize,
 }
@@ -59,7 +59,7 @@ impl<T: Payload> OutletPlan<T> {
         let spec = inlet::read_spec::<T>(config.spec.as_ref(), config.layout, &mut errors);
         let hold = config.hold;
         if hold == 0 || hold > inlet::MOST {
-            errors.at("hold", format!("`hold: {hold}` cannot be")).help(format!("write 1 to {}", inlet::MOST));
+            errors.at("hold", format!("`hold: {hold}` is out of range")).help(format!("write 1 to {}", inlet::MOST));
         }
         let ports = Ports::new().in_port(InPort { name: "in".into(), spec, holds: hold.saturating_mul(2) });
         errors.into_result(OutletPlan { ports, hold, tx: None })
@@ -118,7 +118,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
     }
 }
 
-/// The node at the graph's end.
+/// The node at the graph's end of the edge.
 struct OutletNode<T: Payload> {
     tx: OuterTx<T>,
     failed: bool,
@@ -139,7 +139,7 @@ impl<T: Payload> Sink for OutletNode<T> {
 
     fn take(&mut self, message: Message<T>) -> Result<(), NodeError> {
         if self.tx.is_gone() {
-            // The program has dropped its end: the graph goes on without it.
+            // The program has dropped its end; the graph continues without it.
             self.tx.lose(Reason::ConsumerGone, 1);
             return Ok(());
         }
@@ -164,11 +164,12 @@ impl<T: Payload> Sink for OutletNode<T> {
     }
 }
 
-/// Takes messages out of a graph. Taken by [`Wired::outlet`](crate::Wired::outlet); when it is dropped the graph goes on, and
-/// what would have come is counted as lost.
+/// Receives messages from a graph. Taken by [`Wired::outlet`](crate::Wired::outlet); if it is dropped, the graph
+/// continues, and further messages count as lost.
 ///
-/// What waits when a run has ended can still be taken, and is *left* in the report if it was made before. A stop waits, as
-/// long as it may, for an outlet whose edge blocks: go on taking, or drop the outlet, before asking for one.
+/// Messages waiting when a run has ended can still be received; in a report made before that they count as *left*. A
+/// stop waits, within its time limit, for an outlet whose edge blocks: keep receiving, or drop the outlet, before
+/// requesting a stop.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};
@@ -192,10 +193,10 @@ impl<T: Payload> Sink for OutletNode<T> {
 pub struct Outlet<T: Payload>(Receiver<T>);
 
 impl<T: Payload> Outlet<T> {
-    /// The next message, if there is one.
+    /// Returns the next message, if there is one.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no message.
     pub fn try_recv(&mut self) -> Result<Message<T>, RecvError> {
         self.0.try_recv()
     }
@@ -203,15 +204,15 @@ impl<T: Payload> Outlet<T> {
     /// Waits for the next message. Before the start it waits for that too.
     ///
     /// # Errors
-    /// When none will come, or the graph is turned by this thread.
+    /// If none will arrive, or this thread drives the graph.
     pub fn recv(&mut self) -> Result<Message<T>, RecvError> {
         self.0.recv_until(Time::NEVER)
     }
 
-    /// Waits for the next message so long at most.
+    /// Waits for the next message, for at most `time`.
     ///
     /// # Errors
-    /// As [`Outlet::recv`]; [`RecvError::Empty`] when none came in time.
+    /// As [`Outlet::recv`]; [`RecvError::Empty`] on timeout.
     pub fn recv_timeout(&mut self, time: Duration) -> Result<Message<T>, RecvError> {
         self.0.recv_timeout(time)
     }

@@ -1,4 +1,4 @@
-//! What outlets and taps have in common: taking messages, waiting for them, and letting go of them.
+//! The common part of outlets and taps: receiving messages, waiting for them, and teardown.
 
 use super::{end_of, sleep_unless};
 use crate::edge::{OuterRx, Reason, State};
@@ -13,17 +13,17 @@ use std::time::Duration;
 /// Why there is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecvError {
-    /// There is none now, or none came in time.
+    /// There is none now, or the time is over.
     #[error("no message")]
     Empty,
-    /// The stream has ended and everything was taken.
+    /// The stream has ended and everything was received.
     #[error("the stream has ended")]
     Ended,
-    /// What sent messages here has failed or was given up, and everything was taken.
-    #[error("what sent messages here has failed")]
+    /// The sender has failed or was abandoned, and everything was received.
+    #[error("the sender has failed")]
     Failed,
-    /// There is none, and the graph is turned by this very thread, which would wait for itself.
-    #[error("no message, and the graph is turned by this thread")]
+    /// There is none, and this thread drives the graph, so it would wait for itself.
+    #[error("no message, and this thread drives the graph")]
     OwnTurn,
 }
 
@@ -73,10 +73,10 @@ impl<T: Payload> Receiver<T> {
 
 impl<T: Payload> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // Held to the end: a report made meanwhile must not see half of it.
+        // Held to the end: a report made meanwhile must not see a partial teardown.
         let mut end = lock(&self.endpoint.end);
         let Some(mut rx) = end.take() else { return };
-        // First that nobody takes any more: what comes after that is counted by whoever sends it.
+        // Marked as gone first: messages sent after that are counted by the sender.
         rx.leave();
         rx.discard(Reason::ConsumerGone);
         *lock(&self.endpoint.remains) = Some(Box::new(rx));

@@ -1,4 +1,4 @@
-//! Taps: a program looks at what passes, and cannot slow it.
+//! Taps: a program observes messages without slowing the graph.
 
 use super::receiver::{Receiver, RecvError};
 use crate::base::policy::WhenFull;
@@ -14,14 +14,14 @@ use crate::message::pool::Pool;
 use std::fmt;
 use std::time::Duration;
 
-/// Copies that a tap holds unless it is asked for more.
+/// Default number of copies that a tap holds.
 pub(crate) const TAP_HOLDS: usize = 4;
 
-/// Looks at messages that pass an output of a node. Taken by [`Wired::tap`](crate::Wired::tap).
+/// Observes the messages of a node's output. Taken by [`Wired::tap`](crate::Wired::tap).
 ///
-/// It holds a few copies in buffers of its own. While they are there no more are made, and what passes is counted as lost:
-/// by the tap, not by the graph, to which it makes no difference. What a tap shows first may therefore be old; whoever wants
-/// the newest takes all that are there.
+/// It holds a few copies in buffers of its own. While these are full, no more copies are made, and further messages
+/// count as lost by the tap, not by the graph, which is unaffected. The first message read may therefore be old; to get
+/// the newest, read all that are there.
 ///
 /// ```
 /// # use limen::{Message, Plan, Registry, Spec};
@@ -43,7 +43,7 @@ pub(crate) const TAP_HOLDS: usize = 4;
 /// ```
 pub struct Tap<T: Payload>(Receiver<T>);
 
-/// The ends of a tap that was made.
+/// The ends of a new tap.
 pub(crate) struct Tapped<T: Payload> {
     pub(crate) tap: Tap<T>,
     pub(crate) tx: TapTx<T>,
@@ -56,11 +56,11 @@ impl<T: Payload> Tap<T> {
         let own: Arc<Bell> = Arc::default();
         let params = OuterParams {
             capacity: hold,
-            // Asked for its room, so that no copy is made for nothing; nobody waits for it.
+            // Lets `room` be checked before a copy is made; no stage blocks on it.
             when_full: WhenFull::Block,
             shared: Arc::<Shared>::default(),
             gone: Arc::default(),
-            // Nobody sleeps until a tap has room.
+            // No thread sleeps until a tap has room.
             producer_bell: Arc::default(),
             consumer_bell: own.clone(),
         };
@@ -77,26 +77,26 @@ impl<T: Payload> Tap<T> {
         Tapped { tap, tx: TapTx::new(tx, pool), endpoint, bell: own }
     }
 
-    /// The next message that was seen, if there is one.
+    /// Returns the next observed message, if there is one.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no message.
     pub fn try_recv(&mut self) -> Result<Message<T>, RecvError> {
         self.0.try_recv()
     }
 
-    /// Waits until a message passes.
+    /// Waits for the next message.
     ///
     /// # Errors
-    /// When none will come, or the graph is turned by this thread.
+    /// If none will arrive, or this thread drives the graph.
     pub fn recv(&mut self) -> Result<Message<T>, RecvError> {
         self.0.recv_until(Time::NEVER)
     }
 
-    /// Waits so long at most until a message passes.
+    /// Waits for the next message, for at most `time`.
     ///
     /// # Errors
-    /// As [`Tap::recv`]; [`RecvError::Empty`] when none passed in time.
+    /// As [`Tap::recv`]; [`RecvError::Empty`] on timeout.
     pub fn recv_timeout(&mut self, time: Duration) -> Result<Message<T>, RecvError> {
         self.0.recv_timeout(time)
     }

@@ -1,37 +1,37 @@
-//! The origins of a message that several sources went into: when each of them began it.
+//! Origins: when each source upstream of a message began its part.
 //!
-//! A message has one header, which names one source. Behind a join its pool has a table beside its rows with a place for each
-//! source that may be behind it, so that every path has its own latency. The stage carries origins from what a call takes to
-//! what it sends; nodes never see them. Where no join is on the way there is no table.
+//! A message has one header, which names one source. Downstream of a join, the pool has a table beside its rows with an
+//! entry for each possible source, so that every path has its own latency. The stage carries origins from the messages
+//! a call takes to those it sends; nodes never see them. Without a join upstream there is no table.
 
 use crate::host::clock::Time;
 use arrayvec::ArrayVec;
 
-/// Most sources that are followed of one message.
+/// Most sources tracked for one message.
 pub(crate) const MOST_ORIGINS: usize = 32;
 
 /// When a source began its part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Its number.
+    /// The source's number.
     pub(crate) source: u16,
-    /// Its message was in one before this: its latency was judged there.
+    /// Its message was already used in an earlier call, where its latency was judged.
     pub(crate) reused: bool,
     pub(crate) begun: u64,
 }
 
-/// Above every time that is a time; marks one that was used before.
+/// Bit above every valid time; marks a reused origin.
 const REUSED: u64 = 1 << 63;
-/// A place of the table without an origin.
+/// A table entry without an origin.
 pub(crate) const NO_ORIGIN: u64 = u64::MAX;
 
 impl Origin {
-    /// As it is kept in a table.
+    /// Packs it into a table entry.
     pub(crate) fn packed(self) -> u64 {
         (self.begun & !REUSED).min(REUSED - 2) | if self.reused { REUSED } else { 0 }
     }
 
-    /// As it was kept for a source; none where the place is empty.
+    /// Unpacks a source's table entry; `None` if it is empty.
     pub(crate) fn unpacked(source: u16, packed: u64) -> Option<Origin> {
         (packed != NO_ORIGIN).then_some(Origin { source, reused: packed & REUSED != 0, begun: packed & !REUSED })
     }
@@ -46,12 +46,12 @@ impl Origins {
         self.0.clear();
     }
 
-    /// Adds an origin. Of several of one source the oldest counts; one that was judged before counts only where no other is.
+    /// Adds an origin. Of several of one source the oldest counts; a reused one counts only if there is no other.
     pub(crate) fn add(&mut self, origin: Origin) {
         match self.0.iter_mut().find(|other| other.source == origin.source) {
             Some(other) if (origin.reused, origin.begun) < (other.reused, other.begun) => *other = origin,
             Some(_) => {}
-            // What does not fit was found when the graph was planned: its paths are listed as not judged.
+            // Planning has found sources that do not fit: their paths are listed as not judged.
             None => _ = self.0.try_push(origin),
         }
     }
@@ -65,13 +65,14 @@ impl Origins {
     }
 }
 
-/// The origins of a node's last calls, for what it sends later than the call that it is made from.
+/// The origins of a node's recent calls, for messages it sends in later calls than the one they derive from.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// Those of the call that is running, and whose header came with each of its inputs.
+    /// The origins of the current call, and source and sequence number of each of its messages.
     pub(crate) now: Origins,
     now_keys: ArrayVec<(u16, u64), { crate::message::MAX_PORTS }>,
-    /// Source and number of the call's first message, and its origins in the order of `sources`.
+    /// Ring of earlier calls: source and sequence number of the first message, then the origins in the order of
+    /// `sources`.
     past: Vec<u64>,
     sources: Vec<u16>,
     kept: usize,
@@ -79,25 +80,25 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Keeps those of so many calls, of some sources.
+    /// Creates a trace that keeps the origins of `kept` calls from these sources.
     pub(crate) fn new(sources: Vec<u16>, kept: usize) -> Self {
         let past = vec![NO_ORIGIN; kept * (sources.len() + 2)];
         Trace { past, sources, kept, ..Trace::default() }
     }
 
-    /// A call begins that takes no message, or whose messages are still to be added.
+    /// Begins a call whose messages, if any, are added next.
     pub(crate) fn begin(&mut self) {
         self.now.clear();
         self.now_keys.clear();
     }
 
-    /// The call takes a message with this header.
+    /// Adds a message with this header to the call.
     pub(crate) fn takes(&mut self, source: u16, seq: u64) {
         let is_kept = self.now_keys.try_push((source, seq)).is_ok();
         debug_assert!(is_kept, "a call takes at most a message of each input");
     }
 
-    /// Everything the call takes was added: keeps it for later calls, where there may be any.
+    /// Keeps the call, now complete, for later ones, if any can refer to it.
     pub(crate) fn keep(&mut self) {
         let (Some((source, seq)), true) = (self.now_keys.first(), self.kept > 0) else { return };
         let width = self.sources.len() + 2;
@@ -109,7 +110,8 @@ impl Trace {
         self.next = (self.next + 1) % self.kept;
     }
 
-    /// The origins of a message that is sent with this header: those of the call whose message had it, by default of this one.
+    /// Returns the origins of a message sent with this header: those of the call that took a message with it, by
+    /// default the current one.
     pub(crate) fn of(&self, source: u16, seq: u64) -> Origins {
         if self.kept == 0 || self.now_keys.contains(&(source, seq)) {
             return self.now.clone();
@@ -125,7 +127,7 @@ impl Trace {
     }
 }
 
-/// An origin of what was not used before.
+/// Creates an origin that is not reused.
 pub(crate) fn fresh(source: u16, begun: Time) -> Origin {
     Origin { source, reused: false, begun: begun.0 }
 }
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_one_source_the_oldest_counts_and_what_was_judged_before_only_alone() {
+    fn the_oldest_origin_of_a_source_counts_and_a_reused_one_only_alone() {
         let origin = |begun, reused| Origin { source: 3, reused, begun };
         for (added, expected) in [
             (vec![origin(5, false), origin(4, false), origin(6, false)], origin(4, false)),
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_later_has_the_origins_of_the_call_it_is_made_from() {
+    fn a_message_sent_later_has_the_origins_of_the_call_it_derives_from() {
         let mut trace = Trace::new(vec![0, 1], 3);
         for seq in 0..5 {
             trace.begin();
@@ -165,7 +167,7 @@ mod tests {
         let begun = |trace: &Trace, seq| trace.of(0, seq).iter().map(|origin| origin.begun).collect::<Vec<_>>();
         assert_eq!(begun(&trace, 4), [104, 204]);
         assert_eq!(begun(&trace, 2), [102, 202]);
-        // Forgotten: what is known is taken.
+        // No longer kept: the current call's origins are used.
         assert_eq!(begun(&trace, 0), [104, 204]);
         trace.begin();
         assert_eq!(begun(&trace, 3), [103, 203]);

@@ -1,43 +1,43 @@
-//! What travels on an edge: a header and a body.
+//! Messages: a header and a body.
 //!
-//! The payload of all stock nodes is [`Tensor`](crate::Tensor), a 16-byte handle whose header lies in its slot. A
-//! program that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
+//! The payload of all stock nodes is [`Tensor`](crate::Tensor), a 16-byte handle whose header is in its slot. A program
+//! that embeds the engine may send any small [`Plain`] value instead; its header travels beside it.
 
 use crate::base::policy::Qos;
 use crate::host::clock::Time;
 use crate::message::origins::{Origin, fresh};
 use crate::message::pool::Pool;
 
-/// What the engine knows about a message. 48 bytes.
+/// The header of a message. 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// Number of the source's call that began this message, from 0; parts of one message share it.
+    /// Sequence number: the source's call that created this message, from 0; parts of one message share it.
     pub seq: u64,
-    /// When the source says it began; the start of every end-to-end latency.
+    /// Origin time, as set by the source; the start of every end-to-end latency.
     pub origin: Time,
-    /// When it is worth nothing any more; [`Time::NEVER`] by default.
+    /// When it becomes worthless; [`Time::NEVER`] by default.
     pub deadline: Time,
-    /// The same for everything that descends from one message of one source.
+    /// Trace id, shared by everything derived from one message of one source.
     pub trace: u64,
     /// Which part of `parts` this is, from 0.
     pub part: u32,
     /// How many parts the message was split into; 1 if it was not.
     pub parts: u32,
-    /// How much it matters beside others.
+    /// Its priority class.
     pub qos: Qos,
     /// Reserved bits.
     pub flags: u8,
     /// Index of the source in the plan.
     pub source: u16,
-    /// Which stretch of its source's stream this belongs to: another one where a file begins again, or the source. A model's
-    /// state begins anew there.
+    /// The segment of its source's stream; a new one begins when a file is read again or the source is rebuilt. A
+    /// model's state is reset there.
     pub segment: u16,
     pub(crate) reserved: u16,
 }
 
 impl Header {
-    /// The header of message `seq`, begun at `origin`.
+    /// Creates the header of message `seq`, with origin `origin`.
     pub const fn new(seq: u64, origin: Time) -> Self {
         Header {
             seq,
@@ -59,18 +59,18 @@ impl Header {
 #[derive(Debug)]
 pub struct Message<T: Payload> {
     pub(crate) head: T::Head,
-    /// What is carried.
+    /// The payload.
     pub body: T,
 }
 
 impl<T: Payload> Message<T> {
-    /// What the engine knows about it.
+    /// Returns the header.
     #[inline]
     pub fn header(&self) -> &Header {
         T::header(self)
     }
 
-    /// The same message once more: tensors share their buffer, plain values are cloned.
+    /// Returns another handle to the message: tensors share their buffer, plain values are cloned.
     #[inline]
     pub fn share(&self) -> Self {
         T::share(self)
@@ -78,21 +78,22 @@ impl<T: Payload> Message<T> {
 }
 
 impl<T: Plain> Message<T> {
-    /// A message of a plain value; `header` is usually that of the message it was made from.
+    /// Creates a message of a plain value; `header` is usually that of the message it derives from.
     #[inline]
     pub fn new(header: Header, body: T) -> Self {
         Message { head: header, body }
     }
 }
 
-/// What may be the body of a message. Implemented by [`Tensor`](crate::Tensor) and, through [`Plain`], by small values.
+/// A type that can be the body of a message. Implemented by [`Tensor`](crate::Tensor) and, through [`Plain`], by small
+/// values.
 pub trait Payload: Send + Sized + 'static {
-    /// What travels beside the body: the header, or nothing where the body knows it.
+    /// Data beside the body: the header, or nothing if the body has it.
     #[doc(hidden)]
     type Head: Send + std::fmt::Debug + 'static;
     #[doc(hidden)]
     fn header(message: &Message<Self>) -> &Header;
-    /// When each source that is behind it began it.
+    /// Visits the origin of each source upstream.
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "implemented here only")]
     fn each_origin(message: &Message<Self>, see: &mut dyn FnMut(Origin)) {
@@ -103,19 +104,19 @@ pub trait Payload: Send + Sized + 'static {
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
     #[doc(hidden)]
     fn share(message: &Message<Self>) -> Message<Self>;
-    /// The message with another header, where nobody else holds it.
+    /// Replaces the header, if this is the only handle.
     #[doc(hidden)]
     fn with_header(message: Message<Self>, header: &Header) -> Message<Self>;
-    /// The same content in a buffer of a pool; none where there is no room.
+    /// Copies the content into a pool's buffer; `None` if there is no room.
     #[doc(hidden)]
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
-    /// What lies at a time on the line between two messages; none where their values are no such numbers.
+    /// Interpolates linearly between two messages; `None` if their types do not support it.
     #[doc(hidden)]
     fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
         let _ = (before, after, at, pool);
         None
     }
-    /// Whether it is the only handle to a buffer of a pool; always, where there are no buffers.
+    /// Whether it is the only handle to a buffer of the pool; always true without buffers.
     #[doc(hidden)]
     fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool;
     /// Bytes of the body, as they count against an edge's cap.
@@ -125,7 +126,7 @@ pub trait Payload: Send + Sized + 'static {
     }
 }
 
-/// A small value that travels by value, for programs that embed the engine. At most 64 bytes, checked when compiled.
+/// A small value that is moved by value, for programs that embed the engine. At most 64 bytes, checked at compile time.
 ///
 /// ```
 /// #[derive(Clone, Debug)]
@@ -133,7 +134,7 @@ pub trait Payload: Send + Sized + 'static {
 /// impl limen::message::Plain for Pose {}
 /// ```
 ///
-/// What cannot change threads is none, \[M8\]:
+/// A type that is not `Send` cannot be one, \[M8\]:
 ///
 /// ```compile_fail,E0277
 /// #[derive(Clone, Debug)]

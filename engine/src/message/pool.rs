@@ -1,18 +1,17 @@
-//! Pools: the buffers behind tensors, counted while planning, allocated and touched once, never grown.
+//! Pools: the buffers of tensors, sized while planning, allocated and touched once, never grown.
 //!
 //! A slot is free when its reference count is zero; there is no free list. Only the owner (one [`Pool`], used by one
-//! stage) takes slots, with a cursor that skips those still held; any thread shares or drops. The count is the whole
+//! stage) takes slots, with a cursor that skips those still held; any thread shares or drops. The count is the entire
 //! protocol:
 //!
-//! - taking: the owner sees 0 with Acquire, which orders it after every earlier reader's Release, and stores 1; nobody
-//!   else turns a 0 into anything;
+//! - taking: the owner reads 0 with Acquire, which orders it after every earlier reader's Release, and stores 1; no
+//!   other thread changes a 0;
 //! - sharing: a holder adds 1, Relaxed: its own reference keeps the count above zero;
-//! - dropping: a holder that sees 1 is the only one left and stores 0 with Release; otherwise it subtracts 1 with
-//!   Release.
+//! - dropping: a holder that reads 1 is the last one and stores 0 with Release; otherwise it subtracts 1 with Release.
 //!
-//! A pool whose owner is gone while tensors are alive is freed by the last of them, or, where that one went at the very moment
-//! in which the owner did, when the next owner goes. `loom_tests` check both on this code as it stands, with every part of a row
-//! watched; what loom cannot see, how pointers were made and that nothing is read after it was freed, is Miri's (`.ci/miri`).
+//! A pool whose owner is gone while tensors are alive is freed by the last of them or, if that one was dropped at the
+//! same moment as the owner, when the next owner goes. `loom_tests` check both on this code, with every part of a row
+//! watched. Loom cannot see pointer provenance and use after free; Miri checks these (`.ci/miri`).
 
 use crate::host::clock::Time;
 use crate::host::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Watched, alloc_zeroed, dealloc};
@@ -25,32 +24,32 @@ use std::io::Write;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
-/// Run-time lengths a row can hold.
+/// Number of run-time lengths a row can hold.
 pub(crate) const MAX_DYNAMIC: usize = 4;
-/// Rows a pool can have: 2³¹, so that a place among them, and one behind the last, fits in 32 bits.
+/// Most rows of a pool: 2³¹, so that a row index, and one past the last, fits in 32 bits.
 const MOST_ROWS: usize = 1 << 31;
-/// Handles a slot can have: half of what its count can say, so that it cannot wrap before somebody notices, however many
-/// threads share at once. Handles are forgotten (`mem::forget`), not held, where there are so many.
+/// Most handles of a slot: half the range of its count, so that it cannot wrap unnoticed, however many threads share at
+/// once. So many handles exist only if they are leaked (`mem::forget`).
 const MOST_HANDLES: u32 = i32::MAX as u32;
-/// Slots begin on cache lines of their own, in pairs, because the prefetcher fetches pairs.
+/// Slots are aligned to pairs of cache lines, because the prefetcher fetches pairs.
 const ALIGN: usize = 128;
 
-/// What the engine knows of one message's place in a pool. One cache line, so that a message that changes cores takes its
-/// header, its count and its way home along in one transfer.
+/// The metadata of one message's place in a pool. One cache line, so that a message that changes cores moves its
+/// header, its count and its pool pointer in one transfer.
 #[repr(C, align(64))]
 pub(crate) struct Row {
     header: Watched<Header>,
-    /// Handles to the slot; counted in its first row only.
+    /// Number of handles to the slot; kept in its first row only.
     refs: AtomicU32,
-    /// Which row of its slot this is.
+    /// The row's index in its slot.
     index: u32,
     pool: NonNull<Inner>,
-    /// Stands for the row's bytes, which are not cells: takes no room.
+    /// Represents the row's bytes, which are not cells, for loom; zero-sized.
     bytes: Watched<()>,
 }
 
 impl Row {
-    /// The pool it belongs to.
+    /// The row's pool.
     ///
     /// # Safety
     /// The caller holds a reference to the slot for as long as the result lives.
@@ -60,18 +59,18 @@ impl Row {
         unsafe { (*this.as_ptr()).pool.as_ref() }
     }
 
-    /// The count of the slot.
+    /// The reference count of the slot.
     ///
     /// # Safety
     /// As [`Row::pool`].
     #[inline]
     unsafe fn refs<'a>(this: NonNull<Row>) -> &'a AtomicU32 {
-        // SAFETY: the rows of a slot lie one behind the other, so its first is `index` rows back, and `this` was made from a
+        // SAFETY: the rows of a slot are contiguous, so its first is `index` rows back, and `this` was made from a
         // pointer to all of them (`Inner::table`).
         unsafe { &(*this.as_ptr().sub((*this.as_ptr()).index as usize)).refs }
     }
 
-    /// How many rows its slot has from this one on.
+    /// Number of rows of the slot from this one on.
     ///
     /// # Safety
     /// As [`Row::pool`].
@@ -81,7 +80,7 @@ impl Row {
     }
 
     /// # Safety
-    /// As [`Row::pool`], and nobody writes the header meanwhile.
+    /// As [`Row::pool`], and the header is not written during the result's life.
     #[inline]
     pub(crate) unsafe fn header<'a>(this: NonNull<Row>) -> &'a Header {
         // SAFETY: the caller's promise.
@@ -110,7 +109,7 @@ impl Row {
         }
     }
 
-    /// As [`Row::bytes`], to be written.
+    /// As [`Row::bytes`], for writing.
     ///
     /// # Safety
     /// As [`Row::header_mut`]; `data` is the handle's.
@@ -123,7 +122,7 @@ impl Row {
         }
     }
 
-    /// Counts one reference more.
+    /// Adds a reference.
     ///
     /// # Safety
     /// As [`Row::pool`].
@@ -144,7 +143,7 @@ impl Row {
         unsafe { Row::refs(this) }.load(Ordering::Acquire) == 1
     }
 
-    /// Gives a reference back.
+    /// Releases a reference.
     ///
     /// # Safety
     /// The caller holds a reference to the slot and uses nothing of it afterwards.
@@ -152,8 +151,8 @@ impl Row {
     pub(crate) unsafe fn release(this: NonNull<Row>) {
         // SAFETY: the pool is alive until this reference is given back.
         let (pool, refs) = unsafe { (Row::pool(this), Row::refs(this)) };
-        // Looked at before the reference is given back: after that, somebody else may free the pool. Who misses a pool
-        // being orphaned at this very moment leaves it to the next sweep.
+        // Checked before the reference is released: after that, another thread may free the pool. A release that misses
+        // a pool being orphaned at the same moment leaves it to the next sweep.
         if pool.is_orphan() {
             release_orphan(refs);
         } else {
@@ -168,32 +167,33 @@ type Lens = [u32; MAX_DYNAMIC];
 pub(crate) struct Inner {
     name: String,
     pub(crate) dtype: DType,
-    /// Greatest length of every dim.
+    /// Maximum length of every dim.
     pub(crate) dims: Vec<usize>,
     /// The dims that have a run-time length.
     pub(crate) dynamic: Vec<usize>,
     slots: usize,
-    /// Rows of a slot.
+    /// Rows per slot.
     rows: u32,
     row_bytes: usize,
     slot_bytes: usize,
-    /// All rows, owned. Every pointer to a row is made from this one, so that it may step to the other rows of its slot.
+    /// All rows, owned. Every pointer to a row derives from this one, so that it may be moved to the other rows of its
+    /// slot.
     table: NonNull<[Row]>,
-    /// By row; empty where every dim is fixed.
+    /// By row; empty if every dim is fixed.
     lens: Box<[Watched<Lens>]>,
-    /// The sources whose origins are kept beside each row, and those, row by row.
+    /// The sources whose origins are kept for each row, and the origins, row by row.
     sources: Box<[u16]>,
     origins: Box<[Watched<u64>]>,
     data: NonNull<u8>,
     layout: Layout,
-    /// The owner is gone: the last tensor frees the pool.
+    /// Set when the owner is gone: the last tensor then frees the pool.
     is_orphan: AtomicBool,
-    /// Stands for the pool being there at all, for loom.
+    /// Represents the pool's lifetime, for loom.
     alive: Watched<()>,
 }
 
-// SAFETY: `data`, `lens`, `origins` and headers are written only by the single holder of a slot and read only by holders; the counts
-// that say who holds are atomics (see the module's protocol).
+// SAFETY: `data`, `lens`, `origins` and headers are written only by the single holder of a slot and read only by
+// holders; the counts that establish this are atomics (see the module's protocol).
 unsafe impl Send for Inner {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Inner {}
@@ -213,12 +213,12 @@ impl Inner {
         self.is_orphan.load(Ordering::Relaxed)
     }
 
-    /// Whether origins are kept beside each row.
+    /// Whether origins are kept for each row.
     pub(crate) fn has_origins(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// The places of a row's origins.
+    /// The origin entries of a row.
     ///
     /// # Safety
     /// As [`Inner::lens`].
@@ -228,19 +228,19 @@ impl Inner {
         &self.origins[at * self.sources.len()..(at + 1) * self.sources.len()]
     }
 
-    /// Says the origins of a row's message.
+    /// Visits the origins of a row's message.
     ///
     /// # Safety
     /// As [`Inner::shape`].
     pub(crate) unsafe fn each_origin(&self, row: NonNull<Row>, see: &mut dyn FnMut(Origin)) {
         // SAFETY: the caller's promise.
         for (place, source) in unsafe { self.row_origins(row) }.iter().zip(&self.sources) {
-            // SAFETY: the caller holds a reference, and places are written only while the slot is uniquely held.
+            // SAFETY: the caller holds a reference, and entries are written only while the slot is uniquely held.
             Origin::unpacked(*source, unsafe { *place.reading() }).into_iter().for_each(&mut *see);
         }
     }
 
-    /// Sets the origins of a row's message; those of sources that have no place are left out.
+    /// Sets the origins of a row's message; sources without an entry are skipped.
     ///
     /// # Safety
     /// As [`Inner::set_len`].
@@ -253,7 +253,7 @@ impl Inner {
     }
 
     /// # Safety
-    /// As [`Inner::lens`], and nobody writes the lengths meanwhile.
+    /// As [`Inner::lens`], and the lengths are not written during the call.
     pub(crate) unsafe fn shape(&self, row: NonNull<Row>) -> Shape {
         if self.dynamic.is_empty() {
             return Shape::from_iter(self.dims.iter().copied());
@@ -286,7 +286,7 @@ impl Inner {
         unsafe { self.row_len_now(row) }
     }
 
-    /// Out of line, so that reading a tensor of fixed shape stays small enough to be compiled into its node.
+    /// Out of line, so that reading a tensor of fixed shape stays small enough to be inlined into its node.
     ///
     /// # Safety
     /// As [`Inner::shape`].
@@ -298,14 +298,14 @@ impl Inner {
 
     #[inline]
     fn table(&self) -> &[Row] {
-        // SAFETY: the table lives as long as this. What is written of it while others look lies in cells and atomics.
+        // SAFETY: the table lives as long as this. Parts written while others read are cells and atomics.
         unsafe { self.table.as_ref() }
     }
 
     /// A slot's first row.
     ///
     /// # Panics
-    /// Where it lies behind the table.
+    /// If the row is past the end of the table.
     #[inline]
     fn row(&self, slot: usize) -> NonNull<Row> {
         let at = slot * self.rows as usize;
@@ -320,10 +320,10 @@ impl Inner {
         unsafe { &(*self.row(slot).as_ptr()).refs }
     }
 
-    /// The only handle to a slot that is free.
+    /// Creates the only handle to a free slot.
     ///
     /// # Safety
-    /// The caller is the owner and has seen that the slot is free; `row` is its first.
+    /// The caller is the owner and has checked that the slot is free; `row` is its first.
     #[inline]
     unsafe fn lend(&self, slot: usize, row: NonNull<Row>) -> TensorMut {
         // SAFETY: a slot that can be free is one of `slots`, so its bytes lie within the allocation. Relaxed: only the owner turns
@@ -339,8 +339,7 @@ impl Inner {
     }
 }
 
-/// Pools whose owners are gone while tensors live. Looked through whenever an owner goes or a handle to one of them is
-/// dropped.
+/// Pools whose owners are gone while tensors live. Swept whenever an owner goes or a handle to one of them is dropped.
 #[cfg(not(loom))]
 static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
 #[cfg(loom)]
@@ -353,7 +352,7 @@ struct Orphan(NonNull<Inner>);
 // SAFETY: `Orphan` only frees `Inner`, which is `Send` and `Sync`.
 unsafe impl Send for Orphan {}
 
-/// Frees the orphans that nothing refers to any more.
+/// Frees the orphans without remaining handles.
 fn sweep(orphans: &mut Vec<Orphan>) {
     orphans.retain(|orphan| {
         // SAFETY: a listed pool is alive: it is freed here only, and leaves the list with that.
@@ -373,16 +372,16 @@ fn release_orphan(refs: &AtomicU32) {
     sweep(&mut orphans);
 }
 
-/// The count may not wrap: a slot whose count is 0 is written while it is read. As `Arc` does, this ends the process, because a
-/// panic could be caught and the count brought nearer to the end each time.
+/// The count must not wrap: a slot whose count is 0 could be written while it is read. Like `Arc`, this aborts the
+/// process, because a panic could be caught and the count raised further each time.
 #[cold]
 fn too_many_handles() -> ! {
     let _ =
-        writeln!(std::io::stderr(), "limen: a tensor has {MOST_HANDLES} handles: they are forgotten and never dropped");
+        writeln!(std::io::stderr(), "limen: a tensor has {MOST_HANDLES} handles: they are leaked and never dropped");
     std::process::abort()
 }
 
-/// The dropping half of the protocol. A plain store where this is the last holder saves the read-modify-write.
+/// The dropping half of the protocol. A plain store for the last holder saves the read-modify-write.
 #[inline]
 fn release(count: &AtomicU32) {
     if count.load(Ordering::Acquire) == 1 {
@@ -401,25 +400,25 @@ fn is_free(count: &AtomicU32) -> bool {
 impl Drop for Inner {
     fn drop(&mut self) {
         #[cfg(all(test, loom))]
-        self.check_that_nobody_uses_it();
+        self.check_unused();
         // SAFETY: `table` came from a leaked box, once, and is not used hereafter.
         drop(unsafe { Box::from_raw(self.table.as_ptr()) });
-        // SAFETY: `data` was allocated with this layout, and `Inner` is freed only once nothing refers to it.
+        // SAFETY: `data` was allocated with this layout, and `Inner` is freed only when no handle is left.
         unsafe { dealloc(self.data.as_ptr(), self.layout) };
     }
 }
 
-/// A pool's owner, who gives it up when it goes: to nobody, or to the last of the pool's tensors.
+/// A pool's ownership; on drop, the pool is freed or left to the last of its tensors.
 struct Guard(NonNull<Inner>);
 
-// SAFETY: `Guard` looks at and gives up `Inner`, which is `Send` and `Sync`. It is not `Sync` itself: what its `Pool` does with
-// `&self` is right only beside nobody who takes.
+// SAFETY: `Guard` reads and releases `Inner`, which is `Send` and `Sync`. It is not `Sync` itself: what its `Pool` does
+// with `&self` is sound only while no other thread takes slots.
 unsafe impl Send for Guard {}
 
 impl Drop for Guard {
     fn drop(&mut self) {
         let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the pointer came from a leaked box; while this owner lives nobody frees it.
+        // SAFETY: the pointer came from a leaked box; while this owner lives it is not freed.
         unsafe { self.0.as_ref() }.is_orphan.store(true, Ordering::SeqCst);
         orphans.push(Orphan(self.0));
         sweep(&mut orphans);
@@ -438,12 +437,12 @@ impl Drop for Guard {
 /// ```
 pub struct Pool {
     inner: Guard,
-    /// The slot to look at next. Where origins are kept it stays on a row behind the last, which is never free: the short
-    /// ways below find nothing there, and ask nothing of the pools that have none.
+    /// The slot to try next. In a pool with origins it stays on a row past the last, which is never free: the fast
+    /// paths below find nothing there, and so need no test in pools without origins.
     cursor: u32,
-    /// Where origins are kept: the slot to look at next.
+    /// In a pool with origins: the slot to try next.
     next: u32,
-    /// Begin again at the first slot as soon as it is free.
+    /// Return to the first slot as soon as it is free.
     rewinds: bool,
 }
 
@@ -451,13 +450,13 @@ impl Pool {
     /// Allocates and touches `slots` slots of `rows` messages each.
     ///
     /// # Errors
-    /// A sentence, when a dim is not bound, there are more than [`MAX_RANK`] dims or four run-time lengths, one of them may be
-    /// 2³² or more, the size does not fit, or the memory cannot be had.
+    /// If a dim is not bound, there are more than [`MAX_RANK`] dims or four run-time lengths, one of them may be 2³² or
+    /// more, the size overflows, or the memory cannot be allocated.
     pub fn new(name: &str, spec: &PortSpec, slots: usize, rows: usize) -> Result<Pool, String> {
         Pool::with_origins(name, spec, slots, rows, &[])
     }
 
-    /// As [`Pool::new`], with places for the origins of some sources beside each row.
+    /// As [`Pool::new`], with entries for the origins of `sources` for each row.
     pub(crate) fn with_origins(
         name: &str,
         spec: &PortSpec,
@@ -465,7 +464,7 @@ impl Pool {
         rows: usize,
         sources: &[u16],
     ) -> Result<Pool, String> {
-        if !can_be_said(spec) {
+        if !is_representable(spec) {
             return Err(format!(
                 "{spec} cannot be pooled: from 0 to {MAX_RANK} dims fit, {MAX_DYNAMIC} of them with a run-time length, below 2³²"
             ));
@@ -479,7 +478,7 @@ impl Pool {
             return Err(format!("{slots} slots of {rows} rows of {spec} cannot be pooled"));
         }
         let layout = Layout::from_size_align(total.max(ALIGN), ALIGN).map_err(|e| e.to_string())?;
-        // What the system refuses is refused here, before anything is allocated that would have to be freed.
+        // The small tables are reserved first, so that a refusal by the system leaves nothing to free.
         let never = if sources.is_empty() { 0 } else { rows };
         let lens_in_all = if dynamic.is_empty() { 0 } else { slots * rows };
         let (Some(mut lens), Some(mut origins), Some(mut table)) = (
@@ -495,7 +494,7 @@ impl Pool {
         };
         // Touch every page now, so that none is faulted in while messages move.
         for at in (0..total).step_by(4096) {
-            // SAFETY: `at` lies in the allocation, which nobody else has seen yet.
+            // SAFETY: `at` lies in the allocation, which is not shared yet.
             unsafe { data.as_ptr().add(at).write_volatile(0) };
         }
         lens.resize_with(lens_in_all, || Watched::new(Lens::default()));
@@ -525,16 +524,16 @@ impl Pool {
             pool,
             bytes: Watched::new(()),
         };
-        // Behind the last, where origins are kept, rows that nobody ever holds and that are never free.
+        // In a pool with origins, rows past the last that are never used and never free.
         table.extend((0..slots * rows).map(|at| row(at, 0)).chain((0..never).map(|at| row(at, 1))));
-        // SAFETY: nobody else knows the pool yet.
+        // SAFETY: the pool is not shared yet.
         unsafe { (*pool.as_ptr()).table = NonNull::from(Box::leak(table.into_boxed_slice())) };
         let cursor = if sources.is_empty() { 0 } else { slots as u32 };
         Ok(Pool { inner: Guard(pool), cursor, next: 0, rewinds: false })
     }
 
-    /// Uses the first slots again as soon as they come back. Right where all buffers stay on one thread: they are in its
-    /// nearest cache. Wrong where they travel: the slots that came back last are in the other core's.
+    /// Reuses the first slots as soon as they are free. Right if all buffers stay on one thread: those slots are in its
+    /// L1 cache. Wrong if they move between cores: the slots freed last are in another core's cache.
     pub(crate) fn rewind(&mut self) {
         self.rewinds = !self.inner().has_origins();
     }
@@ -545,7 +544,7 @@ impl Pool {
         unsafe { self.inner.0.as_ref() }
     }
 
-    /// Free slots from the cursor on, looking no further than `want`: enough to know whether a call has its room.
+    /// Whether `want` slots are free: enough for a call.
     #[inline]
     pub(crate) fn has_free(&mut self, want: usize) -> bool {
         if self.rewinds && is_free(self.inner().refs(0)) {
@@ -553,7 +552,7 @@ impl Pool {
         }
         let inner = self.inner();
         let at = self.cursor as usize;
-        // Usually the next slots are all free, one behind the other.
+        // Usually the next slots are all free and contiguous.
         if inner.rows == 1
             && let Some(next) = inner.table().get(at..at.saturating_add(want))
             && next.iter().all(|row| is_free(&row.refs))
@@ -568,12 +567,12 @@ impl Pool {
         (0..self.slots()).filter(|i| is_free(self.inner().refs(self.wrapped(*i)))).take(want).count() == want
     }
 
-    /// Slots nobody holds, for reports.
+    /// Returns the number of free slots, for reports.
     pub fn free(&self) -> usize {
         (0..self.slots()).filter(|slot| is_free(self.inner().refs(*slot))).count()
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.inner().slots
     }
@@ -584,10 +583,10 @@ impl Pool {
         if at >= self.slots() { at - self.slots() } else { at }
     }
 
-    /// Takes a free slot; its first row is blank except for the bytes an earlier message left.
+    /// Takes a free slot; its bytes are those an earlier message left.
     ///
     /// # Errors
-    /// [`TensorError::PoolEmpty`] when every slot is held.
+    /// [`TensorError::PoolEmpty`] if every slot is held.
     #[inline]
     pub fn take(&mut self) -> Result<TensorMut, TensorError> {
         self.take_any().ok_or_else(|| self.is_empty_error())
@@ -615,14 +614,15 @@ impl Pool {
         Some(tensor)
     }
 
-    /// As [`Pool::take`], of a pool that keeps no origins, and without the error.
+    /// As [`Pool::take`], for a pool without origins, and without the error.
     #[inline]
     pub(crate) fn take_slot(&mut self) -> Option<TensorMut> {
         let inner = self.inner();
-        // Usually the next slot is free: slots come back in the order in which they went out.
+        // Usually the next slot is free: slots are released in the order in which they were taken.
         let mut slot = self.cursor as usize;
         let mut row = inner.row(slot);
-        // SAFETY: a row of the table, whose counts are atomics. Asked of the row, because the table is not read again for it.
+        // SAFETY: a row of the table, whose counts are atomics. Read through the row, which avoids another read of the
+        // table pointer.
         if !is_free(unsafe { &(*row.as_ptr()).refs }) {
             slot = self.search()?;
             row = inner.row(slot);
@@ -652,16 +652,16 @@ impl Pool {
         std::ptr::eq(self.inner(), inner)
     }
 
-    /// Bytes of all slots and headers.
+    /// Returns the bytes of all slots and headers.
     pub fn bytes(&self) -> usize {
         let inner = self.inner();
         let beside = inner.lens.len() * size_of::<Lens>() + inner.origins.len() * size_of::<u64>();
         inner.layout.size() + size_of_val(inner.table()) + beside
     }
 
-    /// The dense bytes of a slot's rows from this one on, `rows` of them where there are as many, to be written by a backend.
+    /// The dense bytes of up to `rows` rows of a slot from this one on, for a backend to write.
     pub(crate) fn batch_bytes(slot: &mut TensorMut, rows: usize) -> &mut [u8] {
-        // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows lie one behind the other.
+        // SAFETY: `slot` is the only handle to its slot and is borrowed mutably; its rows are contiguous.
         unsafe {
             let inner = Row::pool(slot.0.row);
             let rows = rows.min(Row::rows_on(slot.0.row));
@@ -670,7 +670,7 @@ impl Pool {
         }
     }
 
-    /// Turns a written slot into one tensor a row from this one on, each with its header and, where they are followed, its
+    /// Turns a written slot into one tensor per row from this one on, each with its header and, if tracked, its
     /// origins; the slot is free when all are dropped.
     pub(crate) fn rows(slot: TensorMut, headers: impl Iterator<Item = Header>, origins: &[Origins]) -> Rows {
         let (first, data) = (slot.0.row, slot.0.data);
@@ -678,7 +678,7 @@ impl Pool {
         let (inner, most) = unsafe { (Row::pool(first), Row::rows_on(first)) };
         let mut count = 0;
         for header in headers.take(most) {
-            // SAFETY: `count` is below the number of rows from this one on, which lie one behind the other; `slot` is the only
+            // SAFETY: `count` is below the number of rows from this one on, which are contiguous; `slot` is the only
             // handle to them.
             unsafe {
                 let row = first.add(count);
@@ -690,7 +690,7 @@ impl Pool {
             count += 1;
         }
         if count > 0 {
-            // SAFETY: `slot` is a reference to its slot. Relaxed: nobody else holds the slot yet.
+            // SAFETY: `slot` is a reference to its slot. Relaxed: there is no other holder yet.
             unsafe { Row::refs(first) }.store(count as u32, Ordering::Relaxed);
             // Its reference is now that of the first row.
             std::mem::forget(slot);
@@ -699,7 +699,7 @@ impl Pool {
     }
 }
 
-/// The rows of a slot as tensors, one after the other. Each has been counted; those that nobody takes are given back.
+/// The rows of a slot as tensors. Each is already counted; those not taken are released on drop.
 #[derive(Debug)]
 pub(crate) struct Rows {
     row: NonNull<Row>,
@@ -713,8 +713,8 @@ impl Iterator for Rows {
     fn next(&mut self) -> Option<Tensor> {
         self.left = self.left.checked_sub(1)?;
         let tensor = Tensor { row: self.row, data: self.data };
-        // SAFETY: the next row, or the place behind the last: `tensor` keeps the slot, and rows lie one behind the other, headers
-        // and bytes.
+        // SAFETY: the next row, or one past the last: `tensor` keeps the slot, and the headers and the bytes of rows
+        // are contiguous.
         let next = unsafe { (self.row.add(1), self.data.add(self.row_bytes)) };
         (self.row, self.data) = next;
         Some(tensor)
@@ -733,27 +733,27 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Bytes of a slot with `rows` messages: rows are dense, slots begin on lines of their own.
+/// Bytes of a slot with `rows` messages: rows are dense, slots are aligned.
 pub(crate) fn slot_bytes(spec: &PortSpec, rows: usize) -> Option<usize> {
     spec.max_bytes()?.checked_mul(rows)?.checked_next_multiple_of(ALIGN)
 }
 
-/// An empty list with room for so many, if the system has the memory.
+/// An empty list with capacity for `n`, if the system has the memory.
 fn reserved<T>(n: usize) -> Option<Vec<T>> {
     let mut list = Vec::new();
     list.try_reserve_exact(n).is_ok().then_some(list)
 }
 
-/// Whether a [`Shape`] and a row's lengths can say what a message of this spec is. A slot is as long as its spec says, and what
-/// is lent of it as its shape says: the two must not differ.
-fn can_be_said(spec: &PortSpec) -> bool {
+/// Whether a [`Shape`] and a row's lengths can represent every message of this spec. A slot is sized by the spec and
+/// accessed by the shape, so the two must not differ.
+fn is_representable(spec: &PortSpec) -> bool {
     let bounds = spec.shape.iter().filter_map(|dim| if let Dim::AtMost(bound) = dim { Some(*bound) } else { None });
     spec.shape.len() <= MAX_RANK && bounds.clone().count() <= MAX_DYNAMIC && bounds.max() <= Some(u32::MAX as usize)
 }
 
-/// Bytes of a whole pool, as the plan prints it; none where it cannot be made.
+/// Bytes of a whole pool, as printed in the plan; `None` if it cannot be made.
 pub(crate) fn pool_bytes(spec: &PortSpec, slots: usize, rows: usize, origins: usize) -> Option<usize> {
-    if !can_be_said(spec) {
+    if !is_representable(spec) {
         return None;
     }
     let meta = slots.checked_mul(rows)?.checked_mul(size_of::<Row>() + origins * size_of::<u64>())?;
@@ -816,11 +816,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shape_cannot_say_is_refused() {
+    fn a_spec_that_a_shape_cannot_represent_is_refused() {
         let long = 1 << 33;
         for (dims, fits) in [
             (vec![Dim::Fixed(2); 6], true),
-            // A slot of nothing, in which the first six of these dims say 4 MiB.
+            // A slot of 0 bytes, although the first six of these dims alone would be 4 MiB.
             ([vec![Dim::AtMost(1 << 11); 2], vec![Dim::Fixed(1); 4], vec![Dim::Fixed(0)]].concat(), false),
             (vec![Dim::Fixed(1); 7], false),
             (vec![Dim::AtMost(2); 4], true),
@@ -848,7 +848,7 @@ mod tests {
         }
     }
 
-    /// In a process of its own, because there is nothing that could be unwound to.
+    /// In a process of its own, because it aborts.
     #[cfg_attr(miri, ignore = "starts a process")]
     #[test]
     fn a_count_that_would_wrap_ends_the_process() {
@@ -857,10 +857,10 @@ mod tests {
         if std::env::var_os(CHILD).is_some() {
             let mut pool = pool(1, 1);
             let tensor = pool.take().unwrap().freeze();
-            // As if `mem::forget(tensor.share())` had been called so often.
+            // As if `mem::forget(tensor.share())` had been called that often.
             pool.inner().refs(0).store(u32::MAX, Ordering::Relaxed);
             std::mem::forget(tensor.share());
-            // The count is 0: the slot would be lent once more, to be written while `tensor` reads it.
+            // The count is 0: the slot could be taken again and written while `tensor` reads it.
             assert!(pool.take().is_err(), "a slot that is held was taken");
             return;
         }
@@ -889,7 +889,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_nobody_takes_are_given_back() {
+    fn rows_not_taken_are_released() {
         let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [3]), 1, 4).unwrap();
         for taken in 0..=4 {
             let headers = vec![Header::new(7, Time(7)); 4];
@@ -906,7 +906,7 @@ mod tests {
 
     /// For Miri and the thread sanitizer: slots are written, shared, dropped elsewhere and taken again.
     #[test]
-    fn what_is_shared_across_threads_is_read_before_it_is_written_again() {
+    fn a_slot_shared_across_threads_is_read_before_it_is_rewritten() {
         let mut pool = Pool::new("p", &PortSpec::fixed(DType::U64, [4]), 2, 2).unwrap();
         let rounds = if cfg!(miri) { 20 } else { 2_000 };
         std::thread::scope(|scope| {
@@ -970,8 +970,8 @@ mod loom_tests {
     use crate::host::sync::thread;
 
     impl Inner {
-        /// Every use of the pool by any thread has come to its end, by what the protocol says.
-        pub(super) fn check_that_nobody_uses_it(&mut self) {
+        /// Checks that no thread uses the pool any more.
+        pub(super) fn check_unused(&mut self) {
             // SAFETY: that is what is checked here.
             for row in unsafe { self.table.as_mut() } {
                 row.header.writing();
@@ -999,8 +999,8 @@ mod loom_tests {
         Some(tensor)
     }
 
-    /// Tries until there is a slot: a look too early finds nothing, and nothing to look at.
-    fn written_at_last(pool: &mut Pool, n: u8) -> TensorMut {
+    /// Retries until a slot is free: an early attempt finds none.
+    fn written_when_free(pool: &mut Pool, n: u8) -> TensorMut {
         loop {
             match written(pool, n) {
                 Some(tensor) => return tensor,
@@ -1015,7 +1015,7 @@ mod loom_tests {
         tensor.each_origin(&mut |origin| assert!(origin.source != 3 || origin.begun == u64::from(n)));
     }
 
-    /// What no sweep has seen goes with the next one: after it, nothing is left. Loom reports what is never freed.
+    /// Frees orphans that no sweep has seen; none may be left. Loom reports memory that is never freed.
     fn sweep_all() {
         let mut orphans = ORPHANS.lock().unwrap();
         sweep(&mut orphans);
@@ -1030,13 +1030,13 @@ mod loom_tests {
             let mut pool = pool(1, 1);
             let tensor = written(&mut pool, 1).unwrap().freeze();
             let readers = [tensor.share(), tensor].map(|tensor| thread::spawn(move || assert_reads(&tensor, 1)));
-            assert_reads(&written_at_last(&mut pool, 2).freeze(), 2);
+            assert_reads(&written_when_free(&mut pool, 2).freeze(), 2);
             readers.into_iter().for_each(|reader| reader.join().unwrap());
             assert_eq!(pool.free(), 1);
         });
     }
 
-    /// Who finds itself the last writes in place, after every other has read.
+    /// The last holder writes in place, after every other has read.
     #[test]
     fn loom_a_last_handle_writes_after_all_others_have_read() {
         loom::model(|| {
@@ -1057,7 +1057,7 @@ mod loom_tests {
         });
     }
 
-    /// The rows of a batch are one slot, wherever they are dropped.
+    /// The rows of a batch share one slot, wherever they are dropped.
     #[test]
     fn loom_a_batch_is_written_again_after_its_last_row() {
         loom::model(|| {
@@ -1068,14 +1068,14 @@ mod loom_tests {
             let (first, second) = (rows.next().unwrap(), rows.next().unwrap());
             let reader = thread::spawn(move || assert_eq!(first.header().seq, 0));
             let other = thread::spawn(move || assert_eq!(second.header().seq, 1));
-            assert_reads(&written_at_last(&mut pool, 2).freeze(), 2);
+            assert_reads(&written_when_free(&mut pool, 2).freeze(), 2);
             reader.join().unwrap();
             other.join().unwrap();
             assert_eq!(pool.free(), 1);
         });
     }
 
-    /// A pool goes while other threads drop its tensors: it is freed once, and after all of them.
+    /// A pool is dropped while other threads drop its tensors: it is freed once, after all of them.
     #[test]
     fn loom_an_orphan_is_freed_once_after_its_last_handle() {
         loom::model(|| {
@@ -1092,7 +1092,7 @@ mod loom_tests {
         });
     }
 
-    /// The same of one slot with two handles, and another pool that goes meanwhile and looks through all orphans.
+    /// The same with one slot and two handles, while another pool is dropped and sweeps all orphans.
     #[test]
     fn loom_two_pools_go_at_once() {
         loom::model(|| {

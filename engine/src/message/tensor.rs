@@ -1,5 +1,5 @@
-//! Tensors: the payload of all stock nodes. What a port carries is declared as a [`PortSpec`], what a message holds
-//! is a [`Tensor`], a 16-byte handle to a row of a pooled slot.
+//! Tensors: the payload of all stock nodes. A [`PortSpec`] declares the messages of a port; a message holds a
+//! [`Tensor`], a 16-byte handle to a row of a pooled slot.
 
 mod parse;
 
@@ -35,7 +35,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Bytes per element.
+    /// Returns the bytes per element.
     pub const fn size(self) -> usize {
         match self {
             DType::I8 | DType::U8 => 1,
@@ -45,7 +45,7 @@ impl DType {
         }
     }
 
-    /// The name as written in YAML: `f32`, `u8`.
+    /// Returns the name as written in YAML: `f32`, `u8`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
@@ -70,7 +70,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// A Rust type that is a tensor's element.
+/// A Rust type that can be a tensor's element.
 pub trait Element: bytemuck::Pod + PartialOrd + Send + Sync + 'static {
     /// Its dtype.
     const DTYPE: DType;
@@ -89,16 +89,16 @@ elements! {
 pub enum Dim {
     /// Always this long.
     Fixed(usize),
-    /// Any length, the same wherever the name stands in one node's ports; bound while planning.
+    /// Any length, the same wherever the name occurs in one node's ports; bound while planning.
     Symbol(String),
     /// At most this long; each message has its own length.
     AtMost(usize),
-    /// No bound is known. A plan with such a dim is refused, naming the key that bounds it.
+    /// No known bound. A plan with such a dim is refused, naming the key that bounds it.
     Unbounded(&'static str),
 }
 
 impl Dim {
-    /// The greatest length, where one is known.
+    /// Returns the greatest length, if known.
     pub fn max(&self) -> Option<usize> {
         match self {
             Dim::Fixed(n) | Dim::AtMost(n) => Some(*n),
@@ -118,21 +118,21 @@ impl fmt::Display for Dim {
     }
 }
 
-/// The order of an image's dims, where a port cares.
+/// The order of an image's dims, for ports that depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// Height, width, channels: as cameras and files give it.
+    /// Height, width, channels: the order of cameras and files.
     Hwc,
-    /// Channels, height, width: as most models take it.
+    /// Channels, height, width: the order of most models.
     Chw,
 }
 
-/// What the elements of a tensor are, where a sink or a hint has to know: the same `u8[≤n]` may be a line, a packet or a mask.
+/// The meaning of a tensor's elements, for sinks and hints: the same `u8[≤n]` may be a line, a packet or a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Content {
-    /// Numbers, each for itself.
+    /// Independent numbers.
     #[default]
     Numbers,
     /// The bytes of something else: a packet, a part of a file.
@@ -141,7 +141,7 @@ pub enum Content {
     Text,
 }
 
-/// Where a buffer lies.
+/// The kind of memory that holds a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Memory {
     /// Ordinary memory.
@@ -163,7 +163,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// What a port carries: element type, shape of one message, layout, content and memory.
+/// The messages of a port: element type, shape of one message, layout, content and memory.
 ///
 /// ```
 /// use limen::message::{DType, Dim, PortSpec};
@@ -172,70 +172,70 @@ impl fmt::Display for Memory {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortSpec {
-    /// Element type.
+    /// Returns the element type.
     pub dtype: DType,
     /// Shape of one message; empty for a scalar.
     pub shape: Vec<Dim>,
-    /// Order of an image's dims, where it matters.
+    /// Order of an image's dims, if it matters.
     pub layout: Option<Layout>,
-    /// What the elements are. Any content may enter any port whose type and shape fit.
+    /// Meaning of the elements. Any content may enter any port whose type and shape fit.
     pub content: Content,
-    /// Where the buffer lies.
+    /// The kind of memory that holds the buffer.
     pub memory: Memory,
 }
 
 impl PortSpec {
-    /// A spec in host memory.
+    /// Creates a spec in host memory.
     pub fn new(dtype: DType, shape: impl IntoIterator<Item = Dim>) -> Self {
         let shape = shape.into_iter().collect();
         PortSpec { dtype, shape, layout: None, content: Content::default(), memory: Memory::Host }
     }
 
-    /// A spec with fixed dims in host memory.
+    /// Creates a spec with fixed dims in host memory.
     pub fn fixed(dtype: DType, shape: impl IntoIterator<Item = usize>) -> Self {
         PortSpec::new(dtype, shape.into_iter().map(Dim::Fixed))
     }
 
-    /// An image of `height` × `width` with `channels`, as cameras give it.
+    /// Creates the spec of an image of `height` × `width` with `channels`, as cameras deliver it.
     pub fn image(height: usize, width: usize, channels: usize) -> Self {
         PortSpec::fixed(DType::U8, [height, width, channels]).with_layout(Layout::Hwc)
     }
 
-    /// The same with a layout.
+    /// Sets the layout.
     #[must_use]
     pub fn with_layout(mut self, layout: Layout) -> Self {
         self.layout = Some(layout);
         self
     }
 
-    /// The same with a content.
+    /// Sets the content.
     #[must_use]
     pub fn with_content(mut self, content: Content) -> Self {
         self.content = content;
         self
     }
 
-    /// Whether a message is a piece of text, to be shown as such.
+    /// Returns whether messages are text, to be shown as such.
     pub fn is_text(&self) -> bool {
         self.content == Content::Text && self.dtype == DType::U8 && self.shape.len() == 1
     }
 
-    /// Elements of the largest message; `None` where a dim is not bound or the product does not fit.
+    /// Returns the number of elements of the largest message; `None` if a dim is not bound or the product overflows.
     pub fn max_elements(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |n, d| n.checked_mul(d.max()?))
     }
 
-    /// Bytes of the largest message; `None` where a dim is not bound or the product does not fit.
+    /// Returns the bytes of the largest message; `None` if a dim is not bound or the product overflows.
     pub fn max_bytes(&self) -> Option<usize> {
         self.max_elements()?.checked_mul(self.dtype.size())
     }
 
-    /// The shape, when every dim is fixed.
+    /// Returns the shape, if every dim is fixed.
     pub fn fixed_shape(&self) -> Option<Vec<usize>> {
         self.shape.iter().map(|d| if let Dim::Fixed(n) = d { Some(*n) } else { None }).collect()
     }
 
-    /// Whether messages of `given` may enter a port that takes `self`: `Err` says what does not fit.
+    /// Checks whether messages of `given` may enter a port with this spec; `Err` describes the mismatch.
     pub(crate) fn accepts(&self, given: &PortSpec) -> Result<(), String> {
         if self.dtype != given.dtype {
             return Err(format!("elements are {}, not {}", given.dtype, self.dtype));
@@ -296,7 +296,7 @@ impl Shape {
         shape
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.iter().product()
     }
@@ -315,16 +315,16 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// A tensor used as something it is not.
+/// The misuse of a tensor, or an empty pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
     /// Read as another element type.
     #[error("the tensor holds {actual}, not {asked}")]
     DType {
-        /// What it holds.
+        /// The tensor's element type.
         actual: DType,
-        /// What was asked for.
+        /// The requested element type.
         asked: DType,
     },
     /// A length above the bound of its dim.
@@ -332,7 +332,7 @@ pub enum TensorError {
     TooLong {
         /// The dim.
         dim: usize,
-        /// The length asked for.
+        /// The requested length.
         length: usize,
         /// The planned bound.
         bound: usize,
@@ -357,15 +357,15 @@ pub enum TensorError {
 
 /// A handle to an immutable tensor in a pooled slot; 16 bytes. Sharing and dropping are cheap and never allocate.
 ///
-/// Tensors that outlive their graph keep their pool's memory until the last of them is dropped.
+/// Tensors that outlive their graph keep their pool's memory alive until the last of them is dropped.
 pub struct Tensor {
-    /// Two pointers and nothing else: the compiler keeps such a pair in two registers.
+    /// Two pointers and nothing else, so that the compiler passes the handle in two registers.
     pub(crate) row: NonNull<Row>,
     pub(crate) data: NonNull<u8>,
 }
 
-// SAFETY: a tensor gives shared access to plain bytes that nobody writes while a reference is counted (`pool.rs`), and
-// the count is atomic, so a tensor may be moved to and read from any thread.
+// SAFETY: a tensor gives shared access to plain bytes that no thread writes while a reference is counted (`pool.rs`),
+// and the count is atomic, so a tensor may be moved to and read from any thread.
 unsafe impl Send for Tensor {}
 // SAFETY: as for `Send`: all access through `&Tensor` is reading.
 unsafe impl Sync for Tensor {}
@@ -378,38 +378,38 @@ impl Tensor {
         unsafe { Row::pool(self.row) }
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.inner().dtype
     }
 
-    /// Shape of this message.
+    /// Returns the shape of this message.
     pub fn shape(&self) -> Shape {
         // SAFETY: this handle is a counted reference; lengths are written only while it is uniquely held.
         unsafe { self.inner().shape(self.row) }
     }
 
-    /// The elements, dense and row-major.
+    /// Returns the elements, dense and row-major.
     ///
     /// # Errors
-    /// [`TensorError::DType`] when it holds another type.
+    /// [`TensorError::DType`] if the tensor has another element type.
     #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         check_dtype::<T>(self.dtype())?;
         Ok(bytemuck::cast_slice(self.bytes()))
     }
 
-    /// The bytes of the elements.
+    /// Returns the bytes of the elements.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: this handle is a counted reference, and a slot is written only while it has a single `TensorMut`.
         unsafe { Row::bytes(self.row, self.data) }
     }
 
-    /// The same tensor once more.
+    /// Returns another handle to the same tensor.
     ///
     /// # Panics
-    /// Aborts as `Arc::clone` does when there are 2³¹ handles to its buffer, which only forgotten ones can be.
+    /// Aborts, as `Arc::clone` does, at 2³¹ handles to its buffer, which is possible only if handles are leaked.
     #[inline]
     pub fn share(&self) -> Tensor {
         // SAFETY: this handle is a counted reference.
@@ -423,7 +423,7 @@ impl Tensor {
         unsafe { Row::header(self.row) }
     }
 
-    /// When each source that is behind this message began it.
+    /// Visits the origin of each source upstream of this message.
     pub(crate) fn each_origin(&self, see: &mut dyn FnMut(Origin)) {
         let (inner, header) = (self.inner(), self.header());
         let mut has_own = false;
@@ -441,7 +441,7 @@ impl Tensor {
         }
     }
 
-    /// The same content in a slot of a pool that was made for it; none where the pool has no room.
+    /// Copies the content into a slot of a pool made for it; `None` if the pool has no free slot.
     pub(crate) fn copy_to(&self, pool: &mut Pool) -> Option<TensorMut> {
         let mut copy = pool.take_any()?;
         *copy.header_mut() = *self.header();
@@ -458,10 +458,10 @@ impl Tensor {
         Some(copy)
     }
 
-    /// Write access, where this is the only handle to the slot.
+    /// Converts it to a writable tensor, if this is the only handle to the slot.
     ///
     /// # Errors
-    /// Itself, when the slot is shared.
+    /// The tensor itself, if the slot is shared.
     pub fn into_mut(self) -> Result<TensorMut, Tensor> {
         if self.is_unique() { Ok(TensorMut(self)) } else { Err(self) }
     }
@@ -500,7 +500,7 @@ impl Payload for Tensor {
     }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
         if message.body.is_unique() {
-            // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nobody reads the row.
+            // SAFETY: `message` is borrowed mutably and its slot has no other handle, so no other thread reads the row.
             let header = unsafe { Row::header_mut(message.body.row) };
             (header.part, header.parts) = (part, parts);
         }
@@ -554,51 +554,51 @@ impl Payload for Tensor {
     }
 }
 
-/// The only handle to a slot, which may therefore be written. [`TensorMut::freeze`] turns it into a [`Tensor`]; sending
-/// it does so too.
+/// The only handle to a slot, which may therefore be written. [`TensorMut::freeze`] or sending turns it into a
+/// [`Tensor`].
 pub struct TensorMut(pub(crate) Tensor);
 
 impl TensorMut {
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.0.dtype()
     }
 
-    /// Shape of this message.
+    /// Returns the shape of this message.
     pub fn shape(&self) -> Shape {
         self.0.shape()
     }
 
-    /// The elements, dense and row-major.
+    /// Returns the elements, dense and row-major.
     ///
     /// # Errors
-    /// [`TensorError::DType`] when it holds another type.
+    /// [`TensorError::DType`] if the tensor has another element type.
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         self.0.as_slice()
     }
 
-    /// The elements, to be written.
+    /// Returns the elements for writing.
     ///
     /// # Errors
-    /// [`TensorError::DType`] when it holds another type.
+    /// [`TensorError::DType`] if the tensor has another element type.
     #[inline]
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T], TensorError> {
         check_dtype::<T>(self.dtype())?;
         Ok(bytemuck::cast_slice_mut(self.bytes_mut()))
     }
 
-    /// The bytes of the elements, to be written.
+    /// Returns the bytes of the elements for writing.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.
         unsafe { Row::bytes_mut(self.0.row, self.0.data) }
     }
 
-    /// Sets the run-time length of a dim declared with a bound. The elements are dense for the new shape; set the
-    /// lengths before writing.
+    /// Sets the run-time length of a dim declared with a bound. Elements are dense in the new shape; set lengths before
+    /// writing.
     ///
     /// # Errors
-    /// [`TensorError::TooLong`] above the bound, [`TensorError::FixedDim`] where the dim has no run-time length.
+    /// [`TensorError::TooLong`] above the bound, [`TensorError::FixedDim`] if the dim has no run-time length.
     pub fn set_len(&mut self, dim: usize, length: usize) -> Result<(), TensorError> {
         let inner = self.0.inner();
         let bound = inner.dims.get(dim).copied().unwrap_or(0);
@@ -613,18 +613,18 @@ impl TensorMut {
         Ok(())
     }
 
-    /// What the engine knows about the message this will be.
+    /// Returns the header of the message.
     pub fn header(&self) -> &Header {
         self.0.header()
     }
 
-    /// Changes what the engine knows about the message this will be.
+    /// Returns the header of the message for writing.
     pub fn header_mut(&mut self) -> &mut Header {
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.
         unsafe { Row::header_mut(self.0.row) }
     }
 
-    /// Gives up writing.
+    /// Turns it into a read-only tensor.
     #[inline]
     pub fn freeze(self) -> Tensor {
         self.0

@@ -21,7 +21,7 @@ pub struct Emit<O: Outputs> {
     offset: ClockOffset,
     /// The header fields common to all of a source's messages.
     begun: Header,
-    domain: Domain,
+    estimate: ClockEstimate,
     /// The origins of the node's calls, if tracked.
     pub(crate) trace: Option<Rc<RefCell<Trace>>>,
 }
@@ -44,7 +44,7 @@ impl Begin {
 
 /// The estimated clock offset of a source's device.
 #[derive(Debug)]
-struct Domain {
+struct ClockEstimate {
     /// When the current estimation window began, and the smallest offset from the run's clock in this window and in the
     /// previous one, ns.
     since: Cell<u64>,
@@ -55,9 +55,9 @@ struct Domain {
 /// Length of an estimation window, ns. A sample older than two windows is outdated, because clocks drift.
 const ESTIMATE_NS: u64 = 10_000_000_000;
 
-impl Domain {
+impl ClockEstimate {
     fn new() -> Self {
-        Domain { since: Cell::new(0), least: Cell::new(i64::MAX), before: Cell::new(i64::MAX) }
+        ClockEstimate { since: Cell::new(0), least: Cell::new(i64::MAX), before: Cell::new(i64::MAX) }
     }
 
     #[cold]
@@ -69,12 +69,12 @@ impl Domain {
         let by = match offset {
             ClockOffset::None => 0,
             ClockOffset::By(ns) => ns,
-            ClockOffset::Auto => self.estimate(time, clock.now().0),
+            ClockOffset::Auto => self.offset_of(time, clock.now().0),
         };
         Time(time.0.saturating_add_signed(by))
     }
 
-    fn estimate(&self, time: Time, now: u64) -> i64 {
+    fn offset_of(&self, time: Time, now: u64) -> i64 {
         let distance = now.wrapping_sub(time.0) as i64;
         let age = now.saturating_sub(self.since.get());
         if age > ESTIMATE_NS {
@@ -94,7 +94,17 @@ impl<O: Outputs> Emit<O> {
         let ports = PortSet::build(parts);
         let Begin { source, qos, offset } = begin;
         let begun = Header { trace: u64::from(source) << 48, source, qos, ..Header::new(0, Time::ZERO) };
-        Emit { ports, now: Time::ZERO, seq: 0, wake: Time::NEVER, clock, offset, begun, domain: Domain::new(), trace }
+        Emit {
+            ports,
+            now: Time::ZERO,
+            seq: 0,
+            wake: Time::NEVER,
+            clock,
+            offset,
+            begun,
+            estimate: ClockEstimate::new(),
+            trace,
+        }
     }
 
     /// Returns when this turn began. Free; at most one turn old.
@@ -114,7 +124,7 @@ impl<O: Outputs> Emit<O> {
         self.header_here(if offset == ClockOffset::None {
             origin
         } else {
-            self.domain.map(offset, origin, &self.clock)
+            self.estimate.map(offset, origin, &self.clock)
         })
     }
 

@@ -116,7 +116,7 @@ impl NodeError {
         NodeErrorKind::Input { what: what.into(), why: why.to_string() }.into()
     }
 
-    /// Any other error.
+    /// Creates any other error.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         NodeErrorKind::Other(error.into()).into()
     }

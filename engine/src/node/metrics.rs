@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 /// metrics too; the report adds them to its totals.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    figures: BTreeMap<String, (f64, Tells)>,
+    figures: BTreeMap<String, (f64, MetricKind)>,
     pub(crate) notes: Vec<String>,
 }
 
 /// What a metric counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Tells {
+enum MetricKind {
     #[default]
     Figure,
     Lost,
@@ -24,7 +24,7 @@ enum Tells {
 impl Metrics {
     /// Sets a metric.
     pub fn set(&mut self, name: impl Into<String>, value: f64) {
-        self.figures.insert(name.into(), (value, Tells::Figure));
+        self.figures.insert(name.into(), (value, MetricKind::Figure));
     }
 
     /// Adds a sentence to the report's notes, under the node's name, for what a number alone does not tell.
@@ -34,12 +34,12 @@ impl Metrics {
 
     /// Sets how many messages the node lost, by reason.
     pub fn lost(&mut self, reason: impl Into<String>, messages: u64) {
-        self.figures.insert(reason.into(), (messages as f64, Tells::Lost));
+        self.figures.insert(reason.into(), (messages as f64, MetricKind::Lost));
     }
 
     /// Sets how many messages the node discarded on purpose, by reason.
     pub fn thinned(&mut self, reason: impl Into<String>, messages: u64) {
-        self.figures.insert(reason.into(), (messages as f64, Tells::Thinned));
+        self.figures.insert(reason.into(), (messages as f64, MetricKind::Thinned));
     }
 
     /// Returns the metrics by name, losses and intentional discards included.
@@ -49,31 +49,31 @@ impl Metrics {
 
     /// Returns the losses by reason, without zeros.
     pub fn losses(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.told(Tells::Lost)
+        self.of_kind(MetricKind::Lost)
     }
 
     /// All loss counters by reason, zeros included.
     pub(crate) fn may_lose(&self) -> impl Iterator<Item = (&str, u64)> {
-        let all = self.figures.iter().filter(|(_, (_, tells))| *tells == Tells::Lost);
+        let all = self.figures.iter().filter(|(_, (_, kind))| *kind == MetricKind::Lost);
         all.map(|(name, (value, _))| (name.as_str(), *value as u64))
     }
 
     /// Returns the intentional discards by reason, without zeros.
     pub fn thinning(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.told(Tells::Thinned)
+        self.of_kind(MetricKind::Thinned)
     }
 
-    fn told(&self, what: Tells) -> impl Iterator<Item = (&str, u64)> {
-        let all = self.figures.iter().filter(move |(_, (value, tells))| *tells == what && *value > 0.0);
+    fn of_kind(&self, what: MetricKind) -> impl Iterator<Item = (&str, u64)> {
+        let all = self.figures.iter().filter(move |(_, (value, kind))| *kind == what && *value > 0.0);
         all.map(|(name, (value, _))| (name.as_str(), *value as u64))
     }
 
     /// Adds the losses and discards from before the node was rebuilt; other metrics start over.
-    pub(crate) fn go_on_from(&mut self, before: Metrics) {
+    pub(crate) fn carry_over(&mut self, before: Metrics) {
         self.notes.splice(..0, before.notes);
-        for (name, (value, tells)) in before.figures {
-            if tells != Tells::Figure {
-                self.figures.entry(name).or_insert((0.0, tells)).0 += value;
+        for (name, (value, kind)) in before.figures {
+            if kind != MetricKind::Figure {
+                self.figures.entry(name).or_insert((0.0, kind)).0 += value;
             }
         }
     }
@@ -92,7 +92,7 @@ mod tests {
         before.thinned("stopped", 2);
         after.set("received", 4.0);
         after.lost("overrun", 1);
-        after.go_on_from(before);
+        after.carry_over(before);
         let figures = [("overrun", 4.0), ("partial", 0.0), ("received", 4.0), ("stopped", 2.0)];
         assert_eq!(after.iter().collect::<Vec<_>>(), figures);
         assert_eq!(

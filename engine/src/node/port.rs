@@ -116,7 +116,7 @@ pub trait AnyPort {
     fn close(&mut self, failed: bool);
     fn is_settling(&self) -> bool;
     /// Registers the node as waiting for room. True if it must check once more before sleeping.
-    fn ask(&mut self) -> bool;
+    fn request_room(&mut self) -> bool;
     fn origins(&self, into: &mut Vec<(u64, u32)>);
     fn pool_is_empty(&mut self) -> bool;
     /// Whether an edge is at its soft mark, or full.
@@ -390,8 +390,8 @@ impl<T: Payload> AnyPort for Port<T> {
     fn is_settling(&self) -> bool {
         self.edges.iter().any(Tx::is_settling)
     }
-    fn ask(&mut self) -> bool {
-        self.edges.iter_mut().fold(false, |is_new, edge| edge.ask() | is_new)
+    fn request_room(&mut self) -> bool {
+        self.edges.iter_mut().fold(false, |is_new, edge| edge.request_room() | is_new)
     }
     fn origins(&self, into: &mut Vec<(u64, u32)>) {
         for message in &self.staged.items {

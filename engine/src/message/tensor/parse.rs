@@ -1,4 +1,4 @@
-//! Specs as people write them: `u8[480,640,3]`, `f32[<=300,6]`, `u64`.
+//! Parsing of specs: `u8[480,640,3]`, `f32[<=300,6]`, `u64`.
 
 use super::{DType, Dim, MAX_RANK, PortSpec};
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 impl FromStr for PortSpec {
     type Err = String;
 
-    /// Reads an element type and the shape of one message. A dim is a length, or `<=` and the greatest one.
+    /// Parses an element type and the shape of one message. A dim is a length, or `<=` and the greatest one.
     ///
     /// ```
     /// use limen::message::{DType, Dim, PortSpec};
@@ -19,7 +19,7 @@ impl FromStr for PortSpec {
     /// ```
     ///
     /// # Errors
-    /// A sentence that says what is not understood.
+    /// Describes the part that is not understood.
     fn from_str(text: &str) -> Result<PortSpec, String> {
         let (name, dims) = match text.trim().split_once('[') {
             None => (text.trim(), ""),
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_and_what_is_no_spec_is_refused() {
+    fn printed_specs_parse_and_malformed_ones_are_refused() {
         for text in ["u8[480,640,3]", "f32[≤300,6]", "bf16[1]"] {
             assert_eq!(text.parse::<PortSpec>().unwrap().to_string(), text);
         }
