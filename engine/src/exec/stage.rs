@@ -78,8 +78,8 @@ pub(crate) struct Counts {
     pub(crate) gaps: Counter,
     /// How often the node was rebuilt.
     pub(crate) restarts: Counter,
-    /// 95th percentile of the time from a message's arrival here to the end of the slowest sink downstream, ns; 0 until
-    /// known, and where no stage needs it.
+    /// Estimated time from a message's arrival here to the end of the slowest sink downstream, a sum of 95th
+    /// percentiles, ns; 0 until known, and where no stage needs it.
     pub(crate) remaining: Counter,
     /// Calls made to a batching backend.
     pub(crate) batches: Counter,

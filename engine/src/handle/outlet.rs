@@ -37,7 +37,7 @@ pub(crate) struct OutletConfig {
     pub spec: Option<String>,
     /// The order of an image's dims, to be checked.
     pub layout: Option<Layout>,
-    /// Messages that may wait for the program, and also messages that the program may keep.
+    /// Messages that may wait for the program, and as many again that the program may keep.
     #[serde(default = "eight")]
     pub hold: usize,
 }

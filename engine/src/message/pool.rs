@@ -401,7 +401,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         #[cfg(all(test, loom))]
         self.check_unused();
-        // SAFETY: `table` came from a leaked box, once, and is not used hereafter.
+        // SAFETY: `table` came from a leaked box, once, and is not used afterwards.
         drop(unsafe { Box::from_raw(self.table.as_ptr()) });
         // SAFETY: `data` was allocated with this layout, and `Inner` is freed only when no handle is left.
         unsafe { dealloc(self.data.as_ptr(), self.layout) };

@@ -240,7 +240,7 @@ impl Common {
         self.limit = if self.call_ns <= TURN_NS / BURST as u64 {
             BURST
         } else {
-            // A mean this low rules out a call that exceeded the watchdog.
+            // Only checked here: a call that exceeds the watchdog always raises the mean this far.
             self.check_watchdog(ns);
             ((TURN_NS / self.call_ns) as usize).max(1)
         };
