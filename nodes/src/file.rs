@@ -1,4 +1,4 @@
-//! Files that a graph names: where it may read one, how a sink writes one, what an image file holds.
+//! Files that a graph reads and writes: input files, output files, image files.
 
 pub(crate) mod image_file;
 pub(crate) mod input_file;

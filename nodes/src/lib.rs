@@ -1,16 +1,16 @@
-//! The stock nodes of `limen`: what most graphs begin with, end with, and do to tensors in between.
+//! The stock nodes of `limen`: the sources, transforms and sinks that most graphs need.
 //!
-//! One file of [`source`], [`transform`] or [`sink`] defines one kind: sources begin messages (image files, generated
-//! patterns, tables, a timer, bytes from files, sockets and devices), transforms turn them into others (pixels into model
-//! inputs, model outputs into answers), sinks end them (tables, JSON lines, the terminal, a score, bytes again).
-//! [`register`] makes them known by the names a graph file uses.
+//! Each file of [`source`], [`transform`] or [`sink`] defines one kind. Sources create messages (image files, generated
+//! patterns, tables, a timer, bytes from files, sockets and devices), transforms convert them (pixels into model
+//! inputs, model outputs into labels and boxes), sinks consume them (tables, JSON lines, the terminal, a score, bytes).
+//! [`register`] adds them to a registry under the names that graph files use.
 //!
-//! Kinds never name each other. What several of them use is in the folders below them, none of which names another:
-//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (files that are read and written), `tensor` (shapes,
-//! boxes, elements as text), `pattern` (what is generated), `pace` (when an open-loop source sends).
+//! Kinds never import each other. They share code through the folders below them, which do not import each other either:
+//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), `tensor` (shapes,
+//! boxes, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop source).
 //!
-//! Every payload is a [`limen::Tensor`]. Nothing here allocates per message once its buffers have grown, except image
-//! decoders; nothing read from a file, a socket or a device can panic; there is no unsafe code. Models are not here: they are kinds of
+//! Every payload is a [`limen::Tensor`]. Apart from image decoders, no node allocates per message once its buffers have
+//! grown. No input from a file, socket or device can cause a panic. There is no unsafe code. Kinds that run models are in
 //! `limen-backends`.
 
 #![forbid(unsafe_code)]

@@ -1,34 +1,34 @@
-//! The times at which an open-loop source sends.
+//! The schedule of an open-loop source.
 
 use limen::Time;
 use limen::node::Next;
 use limen::unit::Rate;
 
-/// Says when each message is due. Without a rate that is whenever the engine asks.
+/// Decides when each message is due. Without a rate, a message is due whenever the engine asks.
 #[derive(Debug)]
 pub(crate) struct Pace {
     period_ns: Option<f64>,
     start: Option<Time>,
     begun: u64,
-    most: u64,
+    max_count: u64,
 }
 
 impl Pace {
     pub(crate) fn new(rate: Option<Rate>) -> Self {
-        Pace { period_ns: rate.map(Rate::period_ns), start: None, begun: 0, most: u64::MAX }
+        Pace { period_ns: rate.map(Rate::period_ns), start: None, begun: 0, max_count: u64::MAX }
     }
 
-    /// Ends when so many messages have begun.
+    /// Ends the schedule after `count` messages.
     pub(crate) fn at_most(mut self, count: Option<u64>) -> Self {
-        self.most = count.unwrap_or(u64::MAX);
+        self.max_count = count.unwrap_or(u64::MAX);
         self
     }
 
-    /// Begins the next message: its origin, or what to answer if it is not due yet. `now` may be as old as the turn;
-    /// `clock` reads the time anew, which is done only if `now` is too early.
+    /// Begins the next message and returns its origin, or what to tell the engine if the message is not due yet.
+    /// `now` may be as old as the turn; `clock` reads the current time and is called only if `now` is too early.
     #[inline]
     pub(crate) fn begin(&mut self, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
-        if self.begun == self.most {
+        if self.begun == self.max_count {
             return Err(Next::Done);
         }
         let Some(period) = self.period_ns else {
@@ -37,7 +37,7 @@ impl Pace {
         };
         let start = *self.start.get_or_insert(now);
         let due = self.due(start, period);
-        // The engine calls again at once after an error that is skipped, which may be before the time asked for.
+        // After a skipped error the engine calls again at once, which may be before the requested time.
         if due > now && due > clock() {
             return Err(Next::At(due));
         }
@@ -45,11 +45,11 @@ impl Pace {
         Ok(due)
     }
 
-    /// What to answer when a message was sent and others follow.
+    /// Returns what to tell the engine after a message was sent.
     #[inline]
     pub(crate) fn then(&self, now: Time) -> Next {
         match (self.period_ns, self.start) {
-            _ if self.begun == self.most => Next::Done,
+            _ if self.begun == self.max_count => Next::Done,
             (Some(period), Some(start)) => {
                 let due = self.due(start, period);
                 if due <= now { Next::More } else { Next::At(due) }
@@ -58,7 +58,7 @@ impl Pace {
         }
     }
 
-    /// Computed from the count, never by adding periods, so that rounding does not accumulate.
+    /// Computed from the count instead of by adding periods, so that rounding errors do not accumulate.
     fn due(&self, start: Time, period: f64) -> Time {
         start + (self.begun as f64 * period) as u64
     }
@@ -109,13 +109,13 @@ mod tests {
     fn without_a_rate_every_call_sends() {
         let mut pace = Pace::new(None);
         for t in [5, 5, 7] {
-            assert_eq!(pace.begin(Time(t), || panic!("no need to look")), Ok(Time(t)));
+            assert_eq!(pace.begin(Time(t), || panic!("the clock is not needed")), Ok(Time(t)));
             assert_eq!(pace.then(Time(t)), Next::More);
         }
     }
 
     #[test]
-    fn so_many_messages_are_the_last() {
+    fn the_schedule_ends_after_count_messages() {
         for mut pace in [pace(1e6).at_most(Some(2)), Pace::new(None).at_most(Some(2))] {
             assert!(pace.begin(Time(5), || Time(5)).is_ok());
             assert_ne!(pace.then(Time(5)), Next::Done);

@@ -1,4 +1,4 @@
-//! What the synthetic source fills its tensors with. All of it is exact: the same on every machine.
+//! The patterns of the synthetic source. All of them are exact: the same bytes on every machine.
 
 pub(crate) mod scene;
 
@@ -8,9 +8,9 @@ use limen::message::DType;
 use limen::node::NodeError;
 use scene::SplitMix64;
 
-/// A diagonal sawtooth that moves by seven levels a frame, with another slope for each channel.
+/// A diagonal sawtooth that moves by seven levels per frame, with a different slope for each channel.
 ///
-/// Frames differ by a constant (modulo 256), so the first is drawn once and the others are sums.
+/// Frames differ by a constant (modulo 256): the first is drawn once, the others add a constant to it.
 #[derive(Debug)]
 pub(crate) struct Ramp(Vec<u8>);
 
@@ -22,7 +22,7 @@ impl Ramp {
     }
 
     pub(crate) fn fill(&self, frame: u64, pixels: &mut [u8]) {
-        // 7 × frame modulo 256 needs no more than the low byte of the frame.
+        // 7 × frame modulo 256 depends only on the low byte of the frame.
         let shift = (frame as u8).wrapping_mul(7);
         for (pixel, first) in pixels.iter_mut().zip(&self.0) {
             *pixel = first.wrapping_add(shift);
@@ -30,12 +30,11 @@ impl Ramp {
     }
 }
 
-/// Fills a tensor with numbers that depend on seed and frame alone: floats from 0 up to 1, integers over their whole
-/// range.
+/// Fills a tensor with numbers that depend only on seed and frame: floats in [0, 1), integers over their whole range.
 pub(crate) fn noise(seed: u64, frame: u64, tensor: &mut TensorMut) -> Result<(), NodeError> {
-    // The seed is mixed before the frame joins it, so that neighbouring seeds do not share frames.
+    // The seed is mixed before it is combined with the frame, so that adjacent seeds do not share frames.
     let mut random = SplitMix64(SplitMix64(seed).next() ^ frame);
-    // As many random bits as the type holds: the next number up is always below 1.
+    // As many random bits as the type's mantissa holds, so that no number rounds up to 1.
     let mut unit = |bits: u32| (random.next() >> (64 - bits)) as f64 / (1u64 << bits) as f64;
     match tensor.dtype() {
         DType::F32 => tensor.as_mut_slice::<f32>()?.iter_mut().for_each(|v| *v = unit(24) as f32),
@@ -52,7 +51,7 @@ pub(crate) fn noise(seed: u64, frame: u64, tensor: &mut TensorMut) -> Result<(),
     Ok(())
 }
 
-/// Writes a number into the first element; of a narrow type its low bits.
+/// Writes a number into the first element; a narrow integer type gets the low bits.
 #[inline]
 pub(crate) fn count(number: u64, tensor: &mut TensorMut) -> Result<(), NodeError> {
     match tensor.dtype() {
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_is_the_reference_generator_of_the_classify_graph() {
+    fn a_ramp_equals_its_formula() {
         let (width, height, channels) = (37, 300, 3);
         let ramp = Ramp::new(width, height, channels);
         let mut pixels = vec![0; width * height * channels];
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_numbers_from_0_up_to_1() {
+    fn random_floats_are_at_least_0_and_below_1() {
         for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
             let mut t = tensor(dtype, 1000);
             noise(3, 4, &mut t).unwrap();
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_fills_the_first_element_only() {
+    fn a_counter_fills_the_first_element_only() {
         for (dtype, expected) in [(DType::U64, vec![44, 1, 0, 0, 0, 0, 0, 0, 0]), (DType::U8, vec![44])] {
             let mut t = tensor(dtype, 3);
             count(300, &mut t).unwrap();

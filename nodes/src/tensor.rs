@@ -1,4 +1,4 @@
-//! What several kinds do with tensors: shapes while planning, boxes as rows of a tensor, elements as text.
+//! Helpers for tensors: shapes while planning, boxes as rows of a tensor, elements as text.
 
 pub(crate) mod boxes;
 pub(crate) mod shape;

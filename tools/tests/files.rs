@@ -235,7 +235,7 @@ run: { stop: 30s }
     assert!(folder.0.join(&part).is_file());
     // The next run says what it found, and is not held up by it; when it is complete, so is the older one's time.
     let ran = folder.run("graph.yaml --frames 1");
-    ran.expect(0, "", &format!("`table` finds `./{part}`, which a run that was cut short has left"));
+    ran.expect(0, "", &format!("`table` finds `./{part}`, left by an interrupted run"));
     assert!(!folder.0.join(&part).exists() && folder.0.join("out.csv").is_file());
 }
 

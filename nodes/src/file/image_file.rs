@@ -1,4 +1,4 @@
-//! Image files: what their header says, and their pixels as `u8[height, width, channels]`.
+//! Image files: the size from the header, and the pixels as `u8[height, width, channels]`.
 //!
 //! PNG and JPEG, told apart by their first bytes. Colour profiles and orientation tags are not applied.
 
@@ -25,7 +25,7 @@ const MAX_METADATA: usize = 64 << 20;
 const PNG_SIGNATURE: [u8; 8] = [0x89, b'P', b'N', b'G', 0x0D, 0x0A, 0x1A, 0x0A];
 const JPEG_SIGNATURE: [u8; 3] = [0xFF, 0xD8, 0xFF];
 
-/// The size of a decoded image.
+/// Height, width and channels of a decoded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) height: usize,
@@ -46,12 +46,12 @@ impl fmt::Display for Size {
     }
 }
 
-/// A file that was found.
+/// A file that matched a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// Its path as people know it.
+    /// The path to show in messages.
     pub(crate) path: PathBuf,
-    /// Its path without links, by which it is opened.
+    /// The path with symbolic links resolved, which is the one to open.
     pub(crate) real: PathBuf,
 }
 
@@ -111,7 +111,7 @@ fn open_jpeg<R: ZByteReaderTrait>(file: R) -> Result<(JpegDecoder<R>, Size), Str
     Ok((decoder, Size { height, width, channels }))
 }
 
-/// The size of a file's image, from its header alone.
+/// Returns the size of a file's image, from its header alone.
 pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeError> {
     let bad = |why: String| NodeError::input(path.display().to_string(), why);
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
@@ -132,9 +132,9 @@ pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeErr
     Ok(size)
 }
 
-/// Reads a file into a buffer that keeps its room. A file that is larger than any image of the size is not read.
+/// Reads a file into a buffer, reusing its capacity. A file larger than any image of that size is an error.
 pub(crate) fn read(Found { path, real }: &Found, size: Size, into: &mut Vec<u8>) -> Result<(), NodeError> {
-    // Uncompressed and with 16 bits a channel it is twice as large; the rest is for metadata.
+    // An uncompressed file with 16 bits per channel is twice as large; the rest allows for metadata.
     let most = 2 * size.bytes() as u64 + (16 << 20);
     into.clear();
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
@@ -146,7 +146,7 @@ pub(crate) fn read(Found { path, real }: &Found, size: Size, into: &mut Vec<u8>)
     Ok(())
 }
 
-/// Decodes an image of a known size into its place.
+/// Decodes an image, which must have the given size, into a buffer of that size.
 pub(crate) fn decode(bytes: &[u8], size: Size, into: &mut [u8]) -> Result<(), String> {
     let check = |found: Size| match found == size {
         true => Ok(()),
@@ -216,9 +216,8 @@ mod tests {
         Size { height: 1, width: 2, channels }
     }
 
-    /// A header alone plans no memory.
     #[test]
-    fn a_size_that_its_file_cannot_hold_is_refused() {
+    fn a_header_that_announces_more_pixels_than_the_file_can_hold_is_refused() {
         let crc = |bytes: &[u8]| {
             let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
             !bytes.iter().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
@@ -239,7 +238,7 @@ mod tests {
         let said = size_of_file(&path).unwrap_err().to_string();
         let expected = "its header says 32768 × 32768 pixels with 4 channels, which 1024 bytes cannot hold";
         assert!(said.contains(expected), "{said}");
-        // As many pixels of one colour as a file can have are let pass.
+        // A real image with a very high compression ratio is accepted.
         std::fs::write(&path, grey(1 << 14, 1 << 13)).unwrap();
         assert!(size_of_file(&path).is_ok());
     }
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_of_the_size_is_refused_in_words() {
+    fn a_file_that_is_not_an_image_of_the_expected_size_is_refused() {
         let cut = grey(2, 1);
         let cut = cut[..cut.len() - 20].to_vec();
         for (bytes, expected) in [

@@ -3,11 +3,11 @@
 use limen::Folders;
 use limen::files::InputFile;
 
-/// What is wrong with a file while planning, and the way out.
-pub(crate) type Wrong = (String, &'static str);
+/// A problem with a file found while planning: the message and the help.
+pub(crate) type FileProblem = (String, &'static str);
 
-/// Opens a regular file where the graph may read.
-pub(crate) fn open(path: &str, folders: &Folders) -> Result<InputFile, Wrong> {
+/// Opens a regular file that the graph may read.
+pub(crate) fn open(path: &str, folders: &Folders) -> Result<InputFile, FileProblem> {
     folders.open(path).map_err(|error| (error.to_string(), error.help()))
 }
 
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_of_the_graph_are_read() {
+    fn only_regular_files_in_allowed_folders_are_opened() {
         let folder = tempfile::tempdir().unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let fifo = folder.path().join("fifo");

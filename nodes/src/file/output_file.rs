@@ -1,4 +1,4 @@
-//! Files that sinks write: where they may be, what becomes of an older one, and that they are never half of anything.
+//! Files that sinks write: where they may be, what happens to an existing file, and writes of whole messages.
 
 use limen::Folders;
 use limen::files::{self, MAX_NAME, Part, Target, names_folder, real_path};
@@ -10,23 +10,23 @@ use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What becomes of a file that is there already.
+/// What to do with a file that already exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Exists {
-    /// It is replaced when the run has ended; until then it stays as it is.
+    /// Replace it when the run ends; until then it is unchanged.
     #[default]
     Replace,
-    /// What is written is added to it.
+    /// Append to it.
     Append,
-    /// The graph is refused.
+    /// Refuse the graph.
     Fail,
 }
 
-/// Large enough that writing seldom waits, small enough not to matter.
+/// Bytes collected before a write: enough to make writes rare, too few to matter.
 const BUFFER: usize = 64 << 10;
-/// Messages are written together, at most so many.
-const MOST_MESSAGES: usize = 4 << 10;
+/// Messages collected before a write.
+const MAX_BUFFERED_MESSAGES: usize = 4 << 10;
 
 /// Checks while planning that a file can be written, and claims it.
 pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors: &mut PlanErrors) -> Ports {
@@ -39,14 +39,14 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
     };
     if names_folder(path) {
         errors
-            .at("path", format!("`{path}` names a folder, and a file is to be written"))
+            .at("path", format!("`{path}` is a folder, expected a file"))
             .help("write a path such as `out/result.csv`");
         return ports;
     }
     let length = target.file_name().map_or(0, |name| name.len());
     if length > MAX_NAME {
         errors
-            .at("path", format!("the file's name has {length} bytes, and a file system takes {MAX_NAME}"))
+            .at("path", format!("the file's name has {length} bytes, the file system allows {MAX_NAME}"))
             .help("write a shorter name");
         return ports;
     }
@@ -55,62 +55,61 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
         for left in files::left(&target) {
             let part = left.display();
             ports = ports.notice(format!(
-                "finds `{part}`, which a run that was cut short has left; it goes when this run is complete, and stays under another name"
+                "finds `{part}`, left by an interrupted run; it is deleted when this run completes, rename it to keep it"
             ));
         }
     }
     match fs::metadata(&target) {
         Ok(found) if !found.is_file() => {
             let what = if found.is_dir() { "a folder" } else { "not a regular file" };
-            errors.at("path", format!("`{path}` is {what}, and a file is to be written")).help("write another path");
+            errors.at("path", format!("`{path}` is {what}, expected a file")).help("write another path");
         }
         Ok(_) if exists == Exists::Fail => {
             let help = "remove it, or write `exists: replace` or `exists: append`";
-            errors.at("path", format!("`{path}` is there already, and `exists` is `fail`")).help(help);
+            errors.at("path", format!("`{path}` already exists, and `exists` is `fail`")).help(help);
         }
-        // One folder may be made yet.
+        // The last folder of the path may be created later.
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            let help = "write a path that can be written, or another one";
+            let help = "make it writable, or write another path";
             errors.at("path", format!("`{path}` cannot be written: {error}")).help(help);
         }
         _ => {}
     }
-    // A folder given on the command line may be made after planning.
+    // The folder given with `--out` may be created after planning.
     let above = target.parent().and_then(Path::parent);
     if let (None, Some(above)) = (&cx.folders.out, above.filter(|a| !a.as_os_str().is_empty() && !a.is_dir())) {
-        let message = format!("there is no folder `{}`; only the last folder of a path is made", above.display());
-        errors.at("path", message).help("make it, or write to a folder beside the graph");
+        let message = format!("there is no folder `{}`; only the last folder of a path is created", above.display());
+        errors.at("path", message).help("create it, or write to a folder beside the graph file");
     }
     ports.claim(Claim::File(real_path(&target))).blocking()
 }
 
-/// A file being written. What is written can be seen under its name when it is complete, or at once if it is added to
-/// an older one.
+/// A file being written. With [`Exists::Replace`] it appears under its name when it is complete, otherwise as it is written.
 ///
-/// A message is accepted whole or not at all: what was accepted and could not be written, because the disk is full, stays
-/// here, is tried again, and is counted if it never gets there.
+/// A message is accepted whole or not at all. An accepted message that cannot be written, because the disk is full, stays in
+/// the buffer, is retried, and is counted as lost if it is never written.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     file: File,
     path: PathBuf,
-    /// Its place and name, until it is complete.
+    /// With [`Exists::Replace`], the temporary file until it is complete.
     part: Option<Part>,
-    /// Its place, where what is written is added to what is there.
+    /// With [`Exists::Append`], the file that is appended to.
     place: Option<Target>,
-    /// Whether it continues something.
+    /// Whether the file had content when it was opened.
     pub(crate) continues: bool,
-    /// What has been accepted and not written, and where in it messages end.
+    /// Bytes accepted but not yet written, and where messages end in them.
     buffer: Vec<u8>,
     ends: Vec<usize>,
     written: u64,
-    /// Messages that are written as a whole.
+    /// Messages written completely.
     messages: u64,
-    /// Somebody has deleted it.
+    /// The file was deleted while it was open.
     is_deleted: bool,
 }
 
 impl OutputFile {
-    /// Opens the file, making the last folder of its path.
+    /// Opens the file, creating the last folder of its path.
     pub(crate) fn open(folders: &Folders, path: &str, exists: Exists) -> Result<Self, NodeError> {
         let target = folders.target(path)?;
         let path = target.path().to_path_buf();
@@ -118,7 +117,7 @@ impl OutputFile {
         let (file, part, place) = match exists {
             Exists::Replace => target.begin().map(|(file, part)| (file, Some(part), None)).map_err(at)?,
             Exists::Append => (target.append().map_err(at)?, None, Some(target)),
-            // Nothing older is there to be spared, and making it anew is what refuses it.
+            // There is no older file to keep until the end: `create_new` fails if one exists.
             Exists::Fail => (target.create_new().map_err(at)?, None, None),
         };
         let continues = part.is_none() && file.metadata().is_ok_and(|m| m.len() > 0);
@@ -128,13 +127,13 @@ impl OutputFile {
     }
 
     fn of(file: File, path: PathBuf) -> Self {
-        let (buffer, ends) = (Vec::with_capacity(BUFFER), Vec::with_capacity(MOST_MESSAGES));
+        let (buffer, ends) = (Vec::with_capacity(BUFFER), Vec::with_capacity(MAX_BUFFERED_MESSAGES));
         let (part, place, continues, written, messages, is_deleted) = (None, None, false, 0, 0, false);
         OutputFile { file, path, part, place, continues, buffer, ends, written, messages, is_deleted }
     }
 
-    /// Opens what it continues, to look how that begins.
-    pub(crate) fn look(&self) -> Result<files::InputFile, NodeError> {
+    /// Opens the file that is appended to, to read its beginning.
+    pub(crate) fn open_existing(&self) -> Result<files::InputFile, NodeError> {
         let opened = match &self.place {
             Some(place) => place.open(),
             None => Err(ErrorKind::NotFound.into()),
@@ -146,34 +145,34 @@ impl OutputFile {
         &self.path
     }
 
-    /// Says how many messages were accepted and never written, where there are any.
+    /// Reports how many messages were accepted but not written, if any.
     pub(crate) fn metrics(&self, to: &mut Metrics) {
         if self.unwritten() > 0 {
             to.lost("unwritten", self.unwritten());
         }
     }
 
-    /// How many messages were accepted and have not been written, or are gone with the file.
+    /// The number of messages that were accepted but not written, or were lost with a deleted file.
     pub(crate) fn unwritten(&self) -> u64 {
         self.ends.len() as u64 + if self.is_deleted { self.messages } else { 0 }
     }
 
-    /// Bytes that were accepted and have not been written.
-    pub(crate) fn waiting(&self) -> u64 {
+    /// The number of bytes accepted but not yet written.
+    pub(crate) fn buffered_bytes(&self) -> u64 {
         self.buffer.len() as u64
     }
 
-    /// Makes room for a message. Where this fails nothing more can be accepted at the moment.
+    /// Makes room for a message. If it fails, no message can be accepted at the moment.
     pub(crate) fn make_room(&mut self) -> Result<(), NodeError> {
-        if self.buffer.len() >= BUFFER || self.ends.len() >= MOST_MESSAGES { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= BUFFER || self.ends.len() >= MAX_BUFFERED_MESSAGES { self.flush() } else { Ok(()) }
     }
 
-    /// Adds bytes of a message for which there is room.
+    /// Appends bytes of a message, after [`OutputFile::make_room`].
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// What was added last ends a message.
+    /// Marks the end of a message.
     pub(crate) fn end_message(&mut self) {
         self.ends.push(self.buffer.len());
     }
@@ -202,22 +201,22 @@ impl OutputFile {
             );
             return Err(NodeError::file(&self.path, io::Error::new(ErrorKind::NotFound, text)));
         }
-        failed.map_or(Ok(()), |error| Err(self.blame(error)))
+        failed.map_or(Ok(()), |error| Err(self.write_error(error)))
     }
 
-    /// Writes over what stands at a place of the file, which has been flushed.
+    /// Overwrites bytes at an offset of the file, which must have been flushed.
     pub(crate) fn overwrite(&self, at: u64, bytes: &[u8]) -> Result<(), NodeError> {
-        self.file.write_all_at(bytes, at).map_err(|error| self.blame(error))
+        self.file.write_all_at(bytes, at).map_err(|error| self.write_error(error))
     }
 
     #[cold]
-    fn blame(&self, error: io::Error) -> NodeError {
-        let (written, waiting) = (self.written, self.unwritten());
-        let text = format!("{error}; {written} bytes are written, {waiting} messages behind them are not");
+    fn write_error(&self, error: io::Error) -> NodeError {
+        let (written, unwritten) = (self.written, self.unwritten());
+        let text = format!("{error}; {written} bytes are written, {unwritten} messages after them are not");
         NodeError::file(&self.path, io::Error::new(error.kind(), text))
     }
 
-    /// Writes what is buffered and gives the file its name.
+    /// Flushes the buffer and gives the file its name.
     pub(crate) fn finish(&mut self) -> Result<(), NodeError> {
         self.flush()?;
         self.give_name()
@@ -231,7 +230,7 @@ impl OutputFile {
     }
 }
 
-/// Writes as much as the system takes: how much that was, and what it said where it was not all.
+/// Writes as much as the system takes. Returns how many bytes that was, and the error if it was not all.
 fn write_to(file: &mut impl Write, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut done = 0;
     while done < bytes.len() {
@@ -245,7 +244,7 @@ fn write_to(file: &mut impl Write, bytes: &[u8]) -> (usize, Option<io::Error>) {
     (done, None)
 }
 
-/// For libraries that write a format: what they write is not yet a message.
+/// For libraries that write a file format. Their writes do not end a message.
 impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.push(bytes);
@@ -266,7 +265,7 @@ impl Seek for OutputFile {
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        // The run was cut short: what there is may still be of use, and there is nobody left to tell of an error.
+        // The run was interrupted. What was accepted may still be useful, and an error can no longer be reported.
         let _ = OutputFile::flush(self);
         let _ = self.give_name();
     }
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_file_stays_until_the_new_one_is_complete() {
+    fn an_existing_file_is_kept_until_the_new_one_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let path = folder.join("out/a.txt");
@@ -298,13 +297,13 @@ mod tests {
                 assert_eq!(read(), text);
             }
             drop(file);
-            assert_eq!(read(), text, "what there is gets its name even without an end");
+            assert_eq!(read(), text, "the file gets its name even if it was not finished");
         }
         assert_eq!(fs::read_dir(folder.join("out")).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
-    fn a_file_is_continued_or_refused_as_the_config_says() {
+    fn an_existing_file_is_appended_to_or_refused_as_configured() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let open = |exists| OutputFile::open(&folders(folder), "a.txt", exists);
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_deleted_while_it_is_written_is_missed() {
+    fn deleting_the_file_during_the_run_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         for exists in [Exists::Append, Exists::Fail, Exists::Replace] {
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_only_where_a_graph_may_write() {
+    fn symbolic_links_are_followed_only_into_allowed_folders() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         for name in ["graph", "out", "outside", "out/sub"] {
@@ -374,8 +373,8 @@ mod tests {
             }
             let circle = OutputFile::open(&of(out, false), "circle", exists).unwrap_err().to_string();
             assert!(circle.contains("symbolic links") || circle.contains("a link"), "{circle}");
-            assert_eq!(fs::read_dir(folder.join("outside")).unwrap().count(), 1, "nothing was made outside");
-            // Inside they are followed, also where they lead to what is not there yet.
+            assert_eq!(fs::read_dir(folder.join("outside")).unwrap().count(), 1, "nothing was created outside");
+            // Links inside are followed, even to a file that does not exist yet.
             let mut file = OutputFile::open(&of(out, false), "first", exists).unwrap();
             file.write(b"x").unwrap();
             file.finish().unwrap();
@@ -389,10 +388,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_that_was_cut_short_left_is_named_and_goes_with_the_next() {
+    fn temporary_files_of_an_interrupted_run_are_reported_and_deleted_by_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        // A process of the same number, as in a container, and one that still writes.
+        // A process with the same id, as in a container, and one that is still writing.
         let own = format!(".a.txt.{}.part", std::process::id());
         for name in [&own, ".a.txt.77.part", ".a.txt.77-2.part", ".a.txt.mine.part", ".ba.txt.77.part"] {
             fs::write(folder.join(name), "older").unwrap();
@@ -407,7 +406,7 @@ mod tests {
             assert_eq!(notices.contains(name), is_left, "{name}: {notices}");
         }
         let mut file = OutputFile::open(&folders(folder), "a.txt", Exists::Replace).unwrap();
-        assert_eq!(fs::read_to_string(folder.join(&own)).unwrap(), "older", "nothing is written over");
+        assert_eq!(fs::read_to_string(folder.join(&own)).unwrap(), "older", "nothing is overwritten");
         let part = file.part.as_ref().unwrap().path().to_path_buf();
         assert!(files::unfinished().contains(&part));
         file.finish().unwrap();
@@ -418,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_get_its_name_is_named() {
+    fn if_the_final_rename_fails_the_error_names_the_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let mut file = OutputFile::open(&folders(folder), "a.txt", Exists::Replace).unwrap();
@@ -432,15 +431,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_does_not_take_is_counted_and_tried_again() {
+    fn messages_that_do_not_fit_on_a_full_disk_are_counted_and_retried() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut file = OutputFile::of(full, "full.txt".into());
         file.write(b"one").unwrap();
         file.write(b"two").unwrap();
         let error = file.flush().unwrap_err().to_string();
         assert!(error.starts_with("full.txt: No space left on device"), "{error}");
-        assert!(error.ends_with("0 bytes are written, 2 messages behind them are not"), "{error}");
-        // As many as there is room for, and then no more: nothing grows without bound.
+        assert!(error.ends_with("0 bytes are written, 2 messages after them are not"), "{error}");
+        // Messages are accepted only while the buffer has room: it is bounded.
         let taken = (0..).take_while(|_| file.write(&[0; 1 << 10]).is_ok()).count();
         assert_eq!((taken, file.unwritten()), (64, 66));
         let folder = tempfile::tempdir().unwrap();
@@ -449,7 +448,7 @@ mod tests {
         assert_eq!((file.written, file.unwritten()), (6 + (64 << 10), 0));
     }
 
-    /// A disk that does as it is told: so many bytes are taken, or an error is answered, call after call; then all.
+    /// A disk with scripted answers: each call takes that many bytes or fails; after the last answer it takes everything.
     struct Disk {
         answers: std::vec::IntoIter<Result<usize, Errno>>,
         holds: Vec<u8>,
@@ -468,7 +467,7 @@ mod tests {
 
     /// \[S5\]
     #[test]
-    fn whatever_a_disk_answers_is_gone_on_with_or_said_with_the_bytes_that_were_written() {
+    fn a_failed_write_is_retried_or_reported_with_the_number_of_bytes_written() {
         let all = b"0123456789";
         let stops =
             [Errno::EIO, Errno::ENOSPC, Errno::EROFS, Errno::EDQUOT, Errno::EFBIG, Errno::EAGAIN, Errno::ESTALE];
@@ -480,7 +479,7 @@ mod tests {
             let (done, error) = write_to(&mut disk, all);
             assert_eq!((done, error.and_then(|e| e.raw_os_error())), (expected, errno.map(|e| e as i32)), "{errno:?}");
             assert_eq!(disk.holds, all[..done], "{errno:?}");
-            // Once the disk is well again the rest follows, and nothing twice.
+            // Once the disk works again, the rest is written, and nothing twice.
             assert!(matches!(write_to(&mut disk, &all[done..]), (_, None)));
             assert_eq!(disk.holds, all, "{errno:?}");
         }
@@ -488,21 +487,21 @@ mod tests {
         assert!(matches!(write_to(&mut disk, all), (3, Some(error)) if error.kind() == ErrorKind::WriteZero));
     }
 
-    /// \[S5\] The other end of a line that was hung up answers EIO, as a disk does that is broken.
+    /// \[S5\] A pseudo-terminal whose other end was closed answers EIO, as a broken disk does.
     #[test]
-    fn what_a_broken_device_does_not_take_is_said_and_counted() {
+    fn messages_that_a_broken_device_rejects_are_reported_and_counted() {
         let pty = nix::pty::openpty(None, None).unwrap();
         drop(pty.master);
         let mut file = OutputFile::of(File::from(pty.slave), "broken".into());
         file.write(b"one").unwrap();
         let error = file.flush().unwrap_err().to_string();
         assert!(error.starts_with("broken: Input/output error"), "{error}");
-        assert!(error.ends_with("0 bytes are written, 1 messages behind them are not"), "{error}");
+        assert!(error.ends_with("0 bytes are written, 1 messages after them are not"), "{error}");
         assert_eq!(file.unwritten(), 1);
     }
 
     #[test]
-    fn planning_finds_what_cannot_be_written() {
+    fn planning_refuses_paths_that_cannot_be_written() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         fs::write(folder.join("there.txt"), "x").unwrap();
@@ -512,7 +511,7 @@ mod tests {
             ("new.txt", Exists::Fail, ""),
             ("out/new.txt", Exists::Replace, ""),
             ("there.txt", Exists::Append, ""),
-            ("there.txt", Exists::Fail, "is there already"),
+            ("there.txt", Exists::Fail, "already exists"),
             (".", Exists::Replace, "a folder"),
             ("new/", Exists::Replace, "a folder"),
             ("out/new/.", Exists::Append, "a folder"),

@@ -13,10 +13,10 @@ pub(crate) const MAX_OBJECTS: usize = 5;
 /// Bounds of an object's side in pixels, both included.
 const SIDE: (u64, u64) = (20, 56);
 
-/// How many places are tried for an object before it is left out.
+/// How many random positions are tried for an object before it is left out.
 const TRIES: usize = 20;
 
-/// The SplitMix64 generator: one word of state, good enough for pictures.
+/// The SplitMix64 generator: one word of state, good enough for images.
 pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
@@ -74,17 +74,16 @@ impl Area {
     }
 }
 
-/// Draws scene `frame` of `seed` and writes down what is on it.
+/// Draws scene `frame` of `seed` and returns the number of objects on it.
 ///
-/// `pixels` is filled with `height` rows of `width` RGB pixels. The first rows of
-/// `boxes`, as many as the number returned, are set to left, top, right, bottom,
-/// score (always 1) and class of each object, in the order they were drawn: a
-/// later object covers an earlier one where they overlap, which they do little.
-/// The other rows are left alone. Nothing is allocated.
+/// `pixels` is filled with `height` rows of `width` RGB pixels. One row of `boxes`
+/// per object is set to left, top, right, bottom, score (always 1) and class, in
+/// the order in which the objects were drawn: a later object covers an earlier one
+/// in their small overlap. The other rows are unchanged. Nothing is allocated.
 ///
 /// # Panics
 ///
-/// If `pixels` does not hold exactly `height * width * 3` bytes, or if the frame
+/// Panics if `pixels` does not hold exactly `height * width * 3` bytes, or if the frame
 /// is smaller than the largest object, which has a side of 56 pixels.
 pub(crate) fn render(
     seed: u64,
@@ -97,16 +96,16 @@ pub(crate) fn render(
     assert_eq!(pixels.len(), height * width * 3, "wrong size of the frame");
     assert!(width.min(height) >= SIDE.1 as usize, "the frame is smaller than the largest object");
 
-    // The seed is mixed before the frame number joins it, so that neighbouring
-    // seeds do not share scenes.
+    // The seed is mixed before it is combined with the frame number, so that
+    // adjacent seeds do not share scenes.
     let key = SplitMix64(seed).next();
     let mut random = SplitMix64(key ^ frame);
 
     let base = [(); 3].map(|()| random.level(16, 64));
     let noise = (random.next() >> 32) as u32;
     for (index, pixel) in pixels.chunks_exact_mut(3).enumerate() {
-        // The generator itself would be too slow here: a short hash of the
-        // pixel's position is enough for noise.
+        // The generator would be too slow here: a short hash of the pixel's
+        // position is enough for noise.
         let mut hash = (index as u32 ^ noise).wrapping_mul(0x9E37_79B1);
         hash = (hash ^ (hash >> 15)).wrapping_mul(0x85EB_CA77);
         hash ^= hash >> 13;

@@ -75,7 +75,7 @@ impl Csv {
         }
         let path = self.file.path();
         let mut first = String::new();
-        let file = self.file.look()?;
+        let file = self.file.open_existing()?;
         // No header of ours is longer; a file of one endless line is not read to its end.
         let most = header.len() as u64 + 2;
         BufReader::new(std::io::Read::take(file, most)).read_line(&mut first).map_err(|e| NodeError::file(path, e))?;

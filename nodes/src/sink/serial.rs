@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// How much longer than it takes on the wire a message may take, ns.
-const PATIENCE: u64 = 100_000_000;
+const SEND_WAIT: u64 = 100_000_000;
 
 /// Sends the bytes of every message to a serial device.
 ///
@@ -49,18 +49,18 @@ impl Serial {
     fn until(&self) -> Time {
         // Ten bits on the wire for eight.
         let wire = self.frame.len() as u64 * 10_000_000_000 / self.baud.max(1);
-        self.clock.now() + wire + PATIENCE
+        self.clock.now() + wire + SEND_WAIT
     }
 
-    /// Has the worker wait for room, where there is something to write.
-    fn listen(&self) {
+    /// Makes the worker wait for room if bytes are pending.
+    fn update_interest(&self) {
         if let Some(port) = self.port.file() {
-            port.set_interest(if self.out.is_behind() { Interest::Write } else { Interest::Nothing });
+            port.set_interest(if self.out.has_pending() { Interest::Write } else { Interest::Nothing });
         }
     }
 
     fn close(&mut self) {
-        self.partial += u64::from(self.out.is_behind());
+        self.partial += u64::from(self.out.has_pending());
         self.out = Outgoing::default();
         self.port.close(self.clock.now());
     }
@@ -100,7 +100,7 @@ impl Node for Serial {
         to.set("sent", self.sent as f64);
         to.lost("unsent", self.unsent);
         to.lost("full", self.full);
-        to.lost("partial", self.partial + u64::from(self.out.is_behind()));
+        to.lost("partial", self.partial + u64::from(self.out.has_pending()));
     }
 }
 
@@ -127,7 +127,7 @@ impl Sink for Serial {
                 self.close();
             }
         }
-        self.listen();
+        self.update_interest();
         Ok(())
     }
 
@@ -135,18 +135,18 @@ impl Sink for Serial {
         let now = self.clock.now();
         self.port.reopen(now);
         let Some(port) = self.port.file() else { return Ok(Progress::Takes(self.port.due())) };
-        self.out.catch_up(&**port);
+        self.out.flush_pending(&**port);
         if self.out.is_closed {
             self.close();
             return Ok(Progress::Takes(self.port.due()));
         }
-        self.listen();
-        Ok(self.out.waits_until(now).map_or(Progress::Takes(Time::NEVER), Progress::WhenReady))
+        self.update_interest();
+        Ok(self.out.pending_deadline(now).map_or(Progress::Takes(Time::NEVER), Progress::WhenReady))
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
         let until = self.until();
-        self.out.wait_until(until);
+        self.out.set_deadline(until);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::stream::outgoing::Sent;
 use crate::stream::tcp::TcpConfig;
-use crate::stream::tcp::links::{Links, Who};
+use crate::stream::tcp::links::{Links, PeerRole};
 use crate::stream::{self, Address, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink};
 use limen::unit::Span;
@@ -11,11 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// How long one message waits for the one peer that the node connected to, ns.
-const PATIENCE: u64 = 100_000_000;
+const SEND_WAIT: u64 = 100_000_000;
 /// How long the first connection is waited for, ns.
-const GREETING: u64 = 500_000_000;
+const CONNECT_WAIT: u64 = 500_000_000;
 /// How long the last bytes are waited for when the stream ends, ns.
-const FAREWELL: u64 = 500_000_000;
+const DRAIN_WAIT: u64 = 500_000_000;
 
 /// Sends the bytes of every message over TCP, to all who have connected (`listen`), or over a connection that it makes, and
 /// makes again when it is lost (`connect`).
@@ -54,7 +54,7 @@ pub struct Tcp {
     framing: Framing,
     clock: Clock,
     /// Until when the first connection is waited for; zero where it has come, or failed.
-    greeting: Time,
+    connect_deadline: Time,
     /// A message as it goes over the wire.
     frame: Vec<u8>,
     sent: u64,
@@ -63,8 +63,8 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    fn let_go(&mut self, at: usize) {
-        self.links.counts.partial += u64::from(self.links.peers[at].is_behind());
+    fn disconnect(&mut self, at: usize) {
+        self.links.counts.partial += u64::from(self.links.peers[at].has_pending());
         self.links.close(at);
     }
 }
@@ -79,19 +79,19 @@ impl Node for Tcp {
         // A message as it goes over the wire, and what each peer has not taken of it.
         let largest = given.single().and_then(|spec| spec.max_bytes()).unwrap_or(0);
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
-        let ports = ports.memory(largest.saturating_mul(tcp.most().saturating_add(1)));
+        let ports = ports.memory(largest.saturating_mul(tcp.connection_limit().saturating_add(1)));
         errors.into_result(tcp.claim(ports))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // Nothing is read but what is thrown away.
-        let links = config.tcp().open(Framing::Raw, 4 << 10, Who::Reader, cx)?;
-        let greeting = cx.now() + GREETING;
+        let links = config.tcp().open(Framing::Raw, 4 << 10, PeerRole::Reader, cx)?;
+        let connect_deadline = cx.now() + CONNECT_WAIT;
         Ok(Tcp {
             links,
             framing: config.framing,
             clock: cx.clock(),
-            greeting,
+            connect_deadline,
             frame: Vec::new(),
             sent: 0,
             unsent: 0,
@@ -104,7 +104,7 @@ impl Node for Tcp {
         to.lost("unsent", self.unsent);
         to.lost("full", self.full);
         self.links.metrics(to);
-        let behind = self.links.peers.iter().filter(|peer| peer.is_behind()).count();
+        let behind = self.links.peers.iter().filter(|peer| peer.has_pending()).count();
         to.lost("partial", self.links.counts.partial + behind as u64);
     }
 }
@@ -118,8 +118,8 @@ impl Sink for Tcp {
         self.framing.write(input.body.bytes(), &mut self.frame)?;
         // The kernel takes bytes for whoever has just hung up: whether somebody is there is asked before they count as sent.
         for at in (0..self.links.peers.len()).rev() {
-            if !self.links.peers[at].hear() {
-                self.let_go(at);
+            if !self.links.peers[at].discard_input() {
+                self.disconnect(at);
             }
         }
         if self.links.peers.is_empty() {
@@ -128,14 +128,14 @@ impl Sink for Tcp {
         }
         // Only whom the graph itself chose is waited for: any other could slow it as it likes.
         let now = self.clock.now();
-        let until = if self.links.listens() { Time::ZERO } else { now + PATIENCE };
+        let until = if self.links.listens() { Time::ZERO } else { now + SEND_WAIT };
         for at in (0..self.links.peers.len()).rev() {
             match self.links.peers[at].send(&self.frame, now, until) {
                 Sent::Done => self.sent += 1,
                 Sent::Full => self.full += 1,
                 Sent::Closed => {
                     self.unsent += 1;
-                    self.let_go(at);
+                    self.disconnect(at);
                 }
             }
         }
@@ -143,29 +143,29 @@ impl Sink for Tcp {
     }
 
     fn progress(&mut self) -> Result<Progress, NodeError> {
-        self.links.look();
+        self.links.poll();
         let now = self.clock.now();
         let mut waits = None;
         for at in (0..self.links.peers.len()).rev() {
             let peer = &mut self.links.peers[at];
-            let until = peer.catch_up(now);
-            if (peer.is_closed || peer.stream().is_ready()) && !peer.hear() {
-                self.let_go(at);
+            let until = peer.flush_pending(now);
+            if (peer.is_closed || peer.stream().is_ready()) && !peer.discard_input() {
+                self.disconnect(at);
             } else {
                 waits = waits.max(until);
             }
         }
-        let again = self.links.look_again_at();
-        if self.links.is_connecting() && now < self.greeting {
-            return Ok(Progress::WhenReady(self.greeting.min(again)));
+        let again = self.links.next_poll();
+        if self.links.is_connecting() && now < self.connect_deadline {
+            return Ok(Progress::WhenReady(self.connect_deadline.min(again)));
         }
-        self.greeting = Time::ZERO;
+        self.connect_deadline = Time::ZERO;
         Ok(waits.map_or(Progress::Takes(again), |until| Progress::WhenReady(until.min(again))))
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
-        let until = self.clock.now() + FAREWELL;
-        self.links.peers.iter_mut().for_each(|peer| peer.wait_until(until));
+        let until = self.clock.now() + DRAIN_WAIT;
+        self.links.peers.iter_mut().for_each(|peer| peer.set_deadline(until));
         Ok(())
     }
 }

@@ -91,7 +91,7 @@ impl Wav {
     /// Has the header say what is written, without moving to it: what did not fit stays behind what did.
     fn say(&self) -> Result<(), NodeError> {
         let file = self.file.borrow();
-        let Some(written) = self.bytes.checked_sub(file.waiting()) else { return Ok(()) };
+        let Some(written) = self.bytes.checked_sub(file.buffered_bytes()) else { return Ok(()) };
         let samples = written / self.frame * self.frame;
         // The file is no larger than its format can say.
         for (at, size) in [(4, samples + self.header - 8), (self.header - 4, samples)] {
@@ -144,7 +144,7 @@ impl Node for Wav {
         let spec = sound(given, config.sample_rate).map_err(|(message, _)| NodeError::input("in", message))?;
         let file = Rc::new(RefCell::new(OutputFile::open(cx.folders(), &config.path, config.exists)?));
         let writer = WavWriter::new(Shared(file.clone()), spec).map_err(NodeError::other)?;
-        let header = file.borrow().waiting();
+        let header = file.borrow().buffered_bytes();
         let frame = u64::from(spec.channels) * u64::from(spec.bits_per_sample / 8);
         Ok(Wav { writer, file, frames: 0, bytes: 0, channels: spec.channels.into(), header, frame })
     }

@@ -1,6 +1,6 @@
 //! Arrays from NumPy's files.
 
-use crate::file::input_file::{self, Wrong};
+use crate::file::input_file::{self, FileProblem};
 use crate::pace::Pace;
 use limen::files::InputFile;
 use limen::message::{DType, MAX_RANK, PortSpec};
@@ -141,7 +141,7 @@ impl Header {
 }
 
 /// Opens a file and reads its header.
-fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, Header), Wrong> {
+fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, Header), FileProblem> {
     let file = input_file::open(&config.path, folders)?;
     let path = file.path().to_path_buf();
     let help = "save the array anew with `numpy.save`";

@@ -47,7 +47,7 @@ pub struct Serial {
     framing: Framing,
     deframer: Deframer,
     on_close: OnClose,
-    heard: Time,
+    last_read: Time,
     received: u64,
     too_large: u64,
     partial: u64,
@@ -88,7 +88,7 @@ impl Node for Serial {
             framing: config.framing,
             deframer: Deframer::new(config.framing, config.max_bytes.0 as usize),
             on_close: config.on_close,
-            heard: Time::ZERO,
+            last_read: Time::ZERO,
             received: 0,
             too_large: 0,
             partial: 0,
@@ -101,7 +101,7 @@ impl Node for Serial {
         to.lost("too_large", self.too_large);
         to.lost("partial", self.partial);
         to.set("disconnects", self.disconnects as f64);
-        to.lost("stopped", self.deframer.whole());
+        to.lost("stopped", self.deframer.whole_messages());
     }
 }
 
@@ -112,7 +112,7 @@ impl Source for Serial {
         match self.deframer.take() {
             Some(Ok(message)) => {
                 self.received += 1;
-                stream::send(self.deframer.bytes(message), self.heard, out)?;
+                stream::send(self.deframer.bytes(message), self.last_read, out)?;
                 return Ok(Next::More);
             }
             Some(Err(_)) => {
@@ -137,7 +137,7 @@ impl Source for Serial {
         };
         match ready::outcome((&**port).read(self.deframer.space())) {
             Ok(Read::Some(n)) => {
-                self.heard = now;
+                self.last_read = now;
                 self.deframer.filled(n);
                 self.port.reset_backoff();
             }

@@ -36,7 +36,7 @@ pub struct Stdin {
     max: usize,
     deframer: Deframer,
     /// When the bytes came that are in the buffer.
-    heard: Time,
+    last_read: Time,
     number: u64,
     is_closed: bool,
 }
@@ -50,7 +50,7 @@ impl Stdin {
         self.number += 1;
         let message =
             found.map_err(|large| large.error(format!("standard input: message {}", self.number), self.max))?;
-        stream::send(self.deframer.bytes(message), self.heard, out)?;
+        stream::send(self.deframer.bytes(message), self.last_read, out)?;
         Ok(Next::More)
     }
 }
@@ -70,11 +70,11 @@ impl Node for Stdin {
         let deframer = Deframer::new(config.framing, max);
         let input = cx.descriptors().watch(io::stdin(), Interest::Read);
         let input = input.map_err(|error| NodeError::file("standard input", error))?;
-        Ok(Stdin { input, max, deframer, heard: cx.now(), number: 0, is_closed: false })
+        Ok(Stdin { input, max, deframer, last_read: cx.now(), number: 0, is_closed: false })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.lost("stopped", self.deframer.whole());
+        to.lost("stopped", self.deframer.whole_messages());
     }
 }
 
@@ -111,7 +111,7 @@ impl Source for Stdin {
                 return Err(fail(error));
             }
         }
-        self.heard = out.clock();
+        self.last_read = out.clock();
         Ok(Next::More)
     }
 }

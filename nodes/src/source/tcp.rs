@@ -1,7 +1,7 @@
 //! Messages from connections.
 
 use crate::stream::tcp::TcpConfig;
-use crate::stream::tcp::links::{Links, Who};
+use crate::stream::tcp::links::{Links, PeerRole};
 use crate::stream::{self, Address, Framing, OnClose};
 use limen::Tensor;
 use limen::node::{
@@ -66,7 +66,7 @@ pub struct Tcp {
 impl Tcp {
     /// Sends the next whole message of any connection, each in its turn; true if there was one. Connections that have ended
     /// are let go when their last message has gone.
-    fn give(&mut self, out: &mut Emit<Tensor>) -> Result<bool, NodeError> {
+    fn send_next(&mut self, out: &mut Emit<Tensor>) -> Result<bool, NodeError> {
         let mut left = self.links.peers.len();
         while left > 0 {
             left -= 1;
@@ -76,14 +76,14 @@ impl Tcp {
                 Some(Ok(message)) => {
                     self.at += 1;
                     self.received += 1;
-                    (peer.worked, peer.has_worked) = (peer.heard, true);
+                    (peer.last_progress, peer.has_progressed) = (peer.last_read, true);
                     // All connections are one stream, which does not go on from one to the next.
                     if std::mem::replace(&mut self.connections, self.links.counts.connections)
                         != self.links.counts.connections
                     {
                         out.begin_segment();
                     }
-                    stream::send(peer.deframer.bytes(message), peer.heard, out)?;
+                    stream::send(peer.deframer.bytes(message), peer.last_read, out)?;
                     return Ok(true);
                 }
                 Some(Err(_)) if self.framing.has_length() => {
@@ -114,7 +114,7 @@ impl Node for Tcp {
         tcp.check(&mut errors);
         let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
-        ports = ports.memory(tcp.most().saturating_mul(stream::buffer(config.max_bytes)));
+        ports = ports.memory(tcp.connection_limit().saturating_mul(stream::buffer(config.max_bytes)));
         if config.on_close != OnClose::End {
             ports = ports.endless();
         }
@@ -123,7 +123,7 @@ impl Node for Tcp {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let Config { framing, on_close, .. } = config;
-        let links = config.tcp().open(framing, config.max_bytes.0 as usize, Who::Sender, cx)?;
+        let links = config.tcp().open(framing, config.max_bytes.0 as usize, PeerRole::Sender, cx)?;
         Ok(Tcp { links, framing, on_close, at: 0, received: 0, connections: 0 })
     }
 
@@ -131,7 +131,7 @@ impl Node for Tcp {
         to.set("received", self.received as f64);
         to.lost("too_large", self.links.counts.too_large);
         self.links.metrics(to);
-        let stopped: u64 = self.links.peers.iter().map(|peer| peer.deframer.whole()).sum();
+        let stopped: u64 = self.links.peers.iter().map(|peer| peer.deframer.whole_messages()).sum();
         to.lost("stopped", stopped);
     }
 }
@@ -140,18 +140,18 @@ impl Source for Tcp {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
-        if self.give(out)? {
+        if self.send_next(out)? {
             return Ok(Next::More);
         }
         let is_over = self.links.counts.disconnects > 0 && self.links.peers.is_empty();
         if is_over && self.on_close == OnClose::End {
             return Ok(Next::Done);
         }
-        if !self.links.look() {
-            return Ok(Next::WhenReady(self.links.look_again_at()));
+        if !self.links.poll() {
+            return Ok(Next::WhenReady(self.links.next_poll()));
         }
         // Sends at once what has come, if it is whole.
-        self.give(out)?;
+        self.send_next(out)?;
         Ok(Next::More)
     }
 }

@@ -1,6 +1,6 @@
 //! Sound from files.
 
-use crate::file::input_file::{self, Wrong};
+use crate::file::input_file::{self, FileProblem};
 use crate::pace::Pace;
 use hound::{SampleFormat, WavReader, WavSpec};
 use limen::files::InputFile;
@@ -56,7 +56,7 @@ const MAX_CHANNELS: u16 = 256;
 const MAX_FRAMES: usize = 1 << 20;
 
 /// Opens a file and reads its header.
-fn open(path: &str, folders: &Folders) -> Result<(PathBuf, WavReader<BufReader<InputFile>>), Wrong> {
+fn open(path: &str, folders: &Folders) -> Result<(PathBuf, WavReader<BufReader<InputFile>>), FileProblem> {
     let file = input_file::open(path, folders)?;
     let path = file.path().to_path_buf();
     let wrong = |message: String| {
@@ -111,7 +111,7 @@ impl std::fmt::Debug for Sound {
 }
 
 impl Sound {
-    fn open(path: &str, folders: &Folders, repeat: u32) -> Result<Self, Wrong> {
+    fn open(path: &str, folders: &Folders, repeat: u32) -> Result<Self, FileProblem> {
         let (path, reader) = open(path, folders)?;
         let length = reader.duration();
         Ok(Sound { path, reader, passes: if length == 0 { 0 } else { repeat }, length, at: 0, is_cut: false })

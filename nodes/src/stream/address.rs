@@ -1,4 +1,4 @@
-//! An address of the network as a graph file writes it.
+//! Network addresses in graph files.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
@@ -6,15 +6,15 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Where a socket listens or sends to: `9000` is a port of this machine, that nobody elsewhere reaches;
-/// `192.168.1.5:9000` is one of the machine or the interface with that address.
+/// The address a socket listens on or sends to: `9000` is a port of this machine that other machines cannot reach;
+/// `192.168.1.5:9000` is a port of the machine or the interface with that address.
 ///
-/// Names other than `localhost` are refused: whoever looks them up may take seconds, and may answer otherwise tomorrow.
+/// Host names other than `localhost` are refused: a lookup may take seconds, and its result may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address(pub SocketAddr);
 
 impl Address {
-    /// Whether other machines are meant.
+    /// Returns whether other machines are involved: the address is not a loopback address.
     pub fn is_elsewhere(self) -> bool {
         !self.0.ip().to_canonical().is_loopback()
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_alone_is_of_this_machine_and_names_are_refused() {
+    fn a_port_alone_is_a_loopback_address_and_host_names_are_refused() {
         for (text, expected) in [
             ("9000", Some(("127.0.0.1:9000", false))),
             (" localhost:9000 ", Some(("127.0.0.1:9000", false))),

@@ -1,7 +1,7 @@
-//! Where one message of a byte stream ends and the next begins.
+//! The framing of messages in a byte stream.
 //!
-//! A [`Deframer`] owns one buffer of a size that is known when it is made, and takes messages out of it. A message that
-//! is longer than allowed is passed over, however long it is, without being kept.
+//! A [`Deframer`] owns one buffer of fixed size and takes messages out of it. A message that is longer than allowed is
+//! skipped without being buffered, however long it is.
 
 use limen::message::Content;
 use limen::node::{NodeError, NodeErrorKind};
@@ -9,45 +9,45 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;
 
-/// Where one message of a byte stream ends.
+/// How the end of a message is marked in a byte stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Framing {
-    /// A message is a line, without its end (`\n` or `\r\n`).
+    /// Each line is a message, without its line ending (`\n` or `\r\n`).
     #[default]
     Lines,
-    /// A message is what is there, up to `max_bytes`.
+    /// No marks: a message is the bytes available when it is read, up to `max_bytes`.
     Raw,
-    /// Each message has its length before it, as 4 bytes, the most significant first.
+    /// The length of each message precedes it, as 4 bytes in big-endian order.
     Length,
-    /// Each message has its length before it, as 4 bytes, the least significant first.
+    /// The length of each message precedes it, as 4 bytes in little-endian order.
     LengthLe,
 }
 
-/// Bytes of a length.
+/// Bytes of a length prefix.
 const PREFIX: usize = 4;
-/// A buffer is not smaller, so that short messages are read many at a time.
-pub(crate) const LEAST_BUFFER: usize = 8 << 10;
+/// Smallest buffer in bytes, so that one read takes in many short messages.
+pub(crate) const MIN_BUFFER: usize = 8 << 10;
 
 impl Framing {
-    /// Whether a length goes before each message.
+    /// Whether a length precedes each message.
     pub(crate) fn has_length(self) -> bool {
         matches!(self, Framing::Length | Framing::LengthLe)
     }
 
-    /// What messages hold where the graph does not say: a line is text, and of anything else nothing is known.
+    /// The default content of messages: lines are text, anything else is bytes.
     pub(crate) fn content(self) -> Content {
         if self == Framing::Lines { Content::Text } else { Content::Bytes }
     }
 
-    /// Adds a message with what marks its end.
+    /// Appends a message with its length prefix or line ending.
     pub(crate) fn write(self, message: &[u8], to: &mut Vec<u8>) -> Result<(), NodeError> {
         if self == Framing::Lines && message.contains(&b'\n') {
-            let why = "a message with a line's end in it would be read as two; write `framing: length`";
+            let why = "a message that contains a line ending would be read as two; write `framing: length`";
             return Err(NodeError::input("framing: lines", why));
         }
         if self.has_length() {
-            // Checked while planning, for every message that can come.
+            // Planning has checked the largest possible message.
             let length = u32::try_from(message.len()).map_err(NodeError::other)?;
             let prefix = if self == Framing::Length { length.to_be_bytes() } else { length.to_le_bytes() };
             to.extend_from_slice(&prefix);
@@ -60,51 +60,51 @@ impl Framing {
     }
 }
 
-/// A message that is longer than allowed; how long it is.
+/// A message that is longer than allowed, with its length in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLarge(pub(crate) usize);
 
 impl TooLarge {
-    /// The error of the call that came upon it.
+    /// Returns the error for the call that found it.
     pub(crate) fn error(self, what: impl Into<String>, bound: usize) -> NodeError {
         NodeErrorKind::TooLarge { what: what.into(), size: self.0, bound, key: "max_bytes" }.into()
     }
 }
 
-/// Takes messages out of bytes as they come.
+/// Splits a byte stream into messages.
 #[derive(Debug)]
 pub(crate) struct Deframer {
     framing: Framing,
     max: usize,
     buffer: Box<[u8]>,
-    /// Bytes of the buffer that have come and are not taken.
+    /// The range of the buffer that was received but not yet taken.
     start: usize,
     end: usize,
-    /// How many of them hold no end of a line.
+    /// How many of these bytes were searched for a line ending without finding one.
     searched: usize,
-    /// How many bytes of a line that is too long have been passed over; its end has not come yet.
-    passed: usize,
-    /// Bytes still to come of a message that was announced as too long.
-    to_pass: usize,
+    /// Bytes skipped so far of a line that is too long and has not ended yet.
+    skipped: usize,
+    /// Bytes still to skip of a message whose announced length is too long.
+    to_skip: usize,
 }
 
 impl Deframer {
     pub(crate) fn new(framing: Framing, max: usize) -> Self {
         let size = match framing {
             Framing::Raw => max,
-            // A line's two last bytes are not its own.
-            _ => (max + PREFIX).max(LEAST_BUFFER),
+            // Room for a length prefix, or for the two bytes of a line ending.
+            _ => (max + PREFIX).max(MIN_BUFFER),
         };
         let buffer = vec![0; size].into_boxed_slice();
-        Deframer { framing, max, buffer, start: 0, end: 0, searched: 0, passed: 0, to_pass: 0 }
+        Deframer { framing, max, buffer, start: 0, end: 0, searched: 0, skipped: 0, to_skip: 0 }
     }
 
-    /// How many bytes may be waiting to be taken.
+    /// The size of the buffer in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Where bytes that come are to be put. Never empty after [`Deframer::take`] has said that there is nothing.
+    /// The free part of the buffer, to be filled. Never empty after [`Deframer::take`] has returned `None`.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -115,12 +115,12 @@ impl Deframer {
         &mut self.buffer[self.end..]
     }
 
-    /// So many bytes were put there.
+    /// Records that `n` bytes of [`Deframer::space`] were filled.
     pub(crate) fn filled(&mut self, n: usize) {
         self.end = (self.end + n).min(self.buffer.len());
     }
 
-    /// The next message, if it is whole: where its bytes are until something else is asked of this.
+    /// Takes the next complete message: the range of its bytes, valid until the next call that changes the buffer.
     pub(crate) fn take(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
         match self.framing {
             Framing::Raw => self.chunk(),
@@ -129,35 +129,35 @@ impl Deframer {
         }
     }
 
-    /// The bytes of a message that was taken.
+    /// The bytes of a message taken last.
     pub(crate) fn bytes(&self, message: Range<usize>) -> &[u8] {
         self.buffer.get(message).unwrap_or_default()
     }
 
-    /// The last message of a stream that has ended: a line may do without its end.
+    /// Takes the last message of a stream that has ended: a last line without a line ending.
     pub(crate) fn last(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
         if self.framing != Framing::Lines || !self.is_partial() {
             return None;
         }
-        let (range, passed) = (self.start..self.end, std::mem::take(&mut self.passed));
+        let (range, skipped) = (self.start..self.end, std::mem::take(&mut self.skipped));
         (self.start, self.searched) = (self.end, 0);
-        let size = passed + range.len();
+        let size = skipped + range.len();
         Some(if size > self.max { Err(TooLarge(size)) } else { Ok(range) })
     }
 
-    /// Whether a message has begun to come and is not whole; asked when nothing more can be taken.
+    /// Whether the buffer holds an incomplete message. Valid after [`Deframer::take`] has returned `None`.
     pub(crate) fn is_partial(&self) -> bool {
-        self.start < self.end || self.passed > 0 || self.to_pass > 0
+        self.start < self.end || self.skipped > 0 || self.to_skip > 0
     }
 
-    /// How many whole messages have come and were not taken.
-    pub(crate) fn whole(&self) -> u64 {
+    /// The number of complete messages that were received but not taken.
+    pub(crate) fn whole_messages(&self) -> u64 {
         let bytes = &self.buffer[self.start..self.end];
         match self.framing {
             Framing::Raw => bytes.len().div_ceil(self.max.max(1)) as u64,
             Framing::Lines => bytes.iter().filter(|b| **b == b'\n').count() as u64,
             Framing::Length | Framing::LengthLe => {
-                let (mut rest, mut n) = (bytes.get(self.to_pass..).unwrap_or_default(), 0);
+                let (mut rest, mut n) = (bytes.get(self.to_skip..).unwrap_or_default(), 0);
                 while let Some((length, behind)) = self.length(rest) {
                     let Some(after) = behind.get(length..) else { break };
                     (rest, n) = (after, n + 1);
@@ -167,9 +167,9 @@ impl Deframer {
         }
     }
 
-    /// Forgets what has come: another stream begins.
+    /// Discards everything received, because another stream begins.
     pub(crate) fn clear(&mut self) {
-        (self.start, self.end, self.searched, self.passed, self.to_pass) = (0, 0, 0, 0, 0);
+        (self.start, self.end, self.searched, self.skipped, self.to_skip) = (0, 0, 0, 0, 0);
     }
 
     fn chunk(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
@@ -182,9 +182,9 @@ impl Deframer {
         let bytes = &self.buffer[self.start..self.end];
         let Some(at) = bytes[self.searched..].iter().position(|b| *b == b'\n') else {
             self.searched = bytes.len();
-            // One more than allowed may be the first byte of the line's end.
+            // One byte more than allowed may be the `\r` of a line ending.
             if bytes.len() > self.max + 1 {
-                self.passed += bytes.len();
+                self.skipped += bytes.len();
                 (self.start, self.searched) = (self.end, 0);
             }
             return None;
@@ -194,11 +194,11 @@ impl Deframer {
         if self.buffer[line.clone()].last() == Some(&b'\r') {
             line.end -= 1;
         }
-        let size = std::mem::take(&mut self.passed) + line.len();
+        let size = std::mem::take(&mut self.skipped) + line.len();
         Some(if size > self.max { Err(TooLarge(size)) } else { Ok(line) })
     }
 
-    /// The length before a message, and what follows it.
+    /// The length prefix of a message, and the bytes after it.
     fn length<'a>(&self, bytes: &'a [u8]) -> Option<(usize, &'a [u8])> {
         let (prefix, behind) = bytes.split_first_chunk::<PREFIX>()?;
         let length =
@@ -207,13 +207,13 @@ impl Deframer {
     }
 
     fn sized(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
-        let passed = self.to_pass.min(self.end - self.start);
-        self.start += passed;
-        self.to_pass -= passed;
+        let skipped = self.to_skip.min(self.end - self.start);
+        self.start += skipped;
+        self.to_skip -= skipped;
         let (length, behind) = self.length(&self.buffer[self.start..self.end])?;
         if length > self.max {
             self.start += PREFIX;
-            self.to_pass = length;
+            self.to_skip = length;
             return Some(Err(TooLarge(length)));
         }
         if behind.len() < length {
@@ -229,8 +229,8 @@ impl Deframer {
 mod tests {
     use super::*;
 
-    /// What comes of bytes that arrive `step` at a time: messages, `!size` for those that are too long, `~` at the end where
-    /// a message is not whole.
+    /// Feeds `bytes` in steps of `step`. Returns the messages, `!size` for each that is too long, `~` at the end if a message
+    /// is incomplete.
     fn frames(framing: Framing, max: usize, bytes: &[u8], step: usize) -> Vec<String> {
         let mut deframer = Deframer::new(framing, max);
         let mut found = Vec::new();
@@ -242,16 +242,16 @@ mod tests {
         while !rest.is_empty() {
             let space = deframer.space();
             let n = rest.len().min(step).min(space.len());
-            assert!(n > 0, "no space for what comes");
+            assert!(n > 0, "there is always space");
             space[..n].copy_from_slice(&rest[..n]);
             deframer.filled(n);
             rest = &rest[n..];
-            let (before, whole) = (found.len(), deframer.whole());
+            let (before, whole_messages) = (found.len(), deframer.whole_messages());
             while let Some(frame) = deframer.take() {
                 found.push(word(&deframer, frame));
             }
             if !found[before..].iter().any(|word| word.starts_with('!')) {
-                assert_eq!(found.len() - before, whole as usize, "{framing:?} {bytes:?}");
+                assert_eq!(found.len() - before, whole_messages as usize, "{framing:?} {bytes:?}");
             }
         }
         if deframer.is_partial() {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_end_where_the_framing_says_however_they_come() {
+    fn messages_are_split_by_their_framing_however_they_arrive() {
         let long = "x".repeat(20_000);
         let line = |text: &str| format!("{long}{text}");
         for (framing, max, bytes, expected) in [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_as_large_as_the_graph_says_whatever_is_announced() {
+    fn an_announced_length_does_not_grow_the_buffer() {
         let mut deframer = Deframer::new(Framing::Length, 100_000);
         assert_eq!(deframer.space().len(), 100_004);
         deframer.space()[..4].fill(0xff);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_messages_read_back_unchanged() {
         for framing in [Framing::Lines, Framing::Length, Framing::LengthLe] {
             let messages = ["one", "", "three"];
             let mut bytes = Vec::new();

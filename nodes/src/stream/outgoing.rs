@@ -1,52 +1,52 @@
-//! Bytes on their way to somebody who may not be reading.
+//! Nonblocking writes of whole messages to a peer that may not be reading.
 
 use limen::Time;
 use std::io::{ErrorKind, Write};
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The kernel has it, or the rest of it follows.
+    /// The kernel has taken it, or part of it; the rest is pending.
     Done,
-    /// What was sent before has not been taken.
+    /// It was not sent: an earlier message is still pending.
     Full,
-    /// Nothing can be sent any more.
+    /// It was not sent: the stream is closed.
     Closed,
 }
 
-/// The part of a message that there was no room for, and never more than that.
+/// The rest of at most one message that the kernel had no room for.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     pending: Vec<u8>,
-    /// So many bytes of it are on their way.
+    /// How many of these bytes were written.
     sent: usize,
-    /// Until when it is waited for.
+    /// Until when to wait for the rest.
     until: Time,
     pub(crate) is_closed: bool,
 }
 
 impl Outgoing {
-    /// Whether a part of a message is still to go.
-    pub(crate) fn is_behind(&self) -> bool {
+    /// Whether part of a message is still to be written.
+    pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Until when what is still to go is waited for; `None` where there is nothing, or where it was waited for in vain: before it
-    /// is gone nobody waits again.
-    pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
-        (self.is_behind() && !self.is_closed && now < self.until).then_some(self.until)
+    /// Until when to wait for the pending bytes; `None` if there are none, or if the deadline has passed: there is no further
+    /// wait until they are written.
+    pub(crate) fn pending_deadline(&self, now: Time) -> Option<Time> {
+        (self.has_pending() && !self.is_closed && now < self.until).then_some(self.until)
     }
 
-    /// Waits longer for what is still to go.
-    pub(crate) fn wait_until(&mut self, until: Time) {
+    /// Sets a new deadline for the pending bytes.
+    pub(crate) fn set_deadline(&mut self, until: Time) {
         self.until = until;
     }
 
-    /// Sends bytes that belong together, unless the last ones have not gone yet. What there is no room for is waited for until
-    /// a time.
+    /// Sends a message whole, or not at all if an earlier one is still pending. Bytes that the kernel has no room for become
+    /// pending, with `until` as their deadline.
     pub(crate) fn send(&mut self, to: impl Write, bytes: &[u8], until: Time) -> Sent {
         let mut to = to;
-        if !self.catch_up(&mut to) {
+        if !self.flush_pending(&mut to) {
             return if self.is_closed { Sent::Closed } else { Sent::Full };
         }
         let n = self.write(&mut to, bytes);
@@ -58,9 +58,9 @@ impl Outgoing {
         Sent::Done
     }
 
-    /// Sends what is still to go, as far as there is room. True when it is gone.
-    pub(crate) fn catch_up(&mut self, to: impl Write) -> bool {
-        if self.is_behind() && !self.is_closed {
+    /// Writes pending bytes as far as there is room. Returns whether nothing is pending and the stream is open.
+    pub(crate) fn flush_pending(&mut self, to: impl Write) -> bool {
+        if self.has_pending() && !self.is_closed {
             let pending = std::mem::take(&mut self.pending);
             self.sent += self.write(to, &pending[self.sent..]);
             self.pending = pending;
@@ -69,7 +69,7 @@ impl Outgoing {
                 self.sent = 0;
             }
         }
-        !self.is_behind() && !self.is_closed
+        !self.has_pending() && !self.is_closed
     }
 
     /// Writes as much as there is room for.
@@ -98,7 +98,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_message_goes_whole_or_not_at_all_and_one_at_most_is_kept() {
+    fn messages_are_sent_whole_or_not_at_all_and_at_most_one_is_pending() {
         let (near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let mut out = Outgoing::default();
@@ -108,23 +108,23 @@ mod tests {
             match out.send(&near, &message(n), Time(u64::from(n))) {
                 Sent::Done => sent.push(n),
                 Sent::Full => full += 1,
-                Sent::Closed => panic!("nobody closed it"),
+                Sent::Closed => panic!("the other end is open"),
             }
         }
-        assert!(full > 0 && sent.len() + full == 50 && out.is_behind());
+        assert!(full > 0 && sent.len() + full == 50 && out.has_pending());
         assert!(out.pending.len() <= 100_000);
-        // Waited for as long as the message said that was taken last, and not again for those that were not.
+        // The deadline is that of the last message that was sent; messages that were not sent do not extend it.
         let last = Time(u64::from(*sent.last().unwrap()));
-        assert_eq!((out.waits_until(Time(0)), out.waits_until(last)), (Some(last), None));
-        // Who reads again gets the rest, and what follows.
+        assert_eq!((out.pending_deadline(Time(0)), out.pending_deadline(last)), (Some(last), None));
+        // A peer that reads again gets the rest and the messages after it.
         let reader = std::thread::spawn(move || {
             let mut all = Vec::new();
             far.read_to_end(&mut all).map(|_| all)
         });
         near.set_nonblocking(false).unwrap();
-        assert!(out.catch_up(&near) && out.waits_until(Time(0)).is_none());
+        assert!(out.flush_pending(&near) && out.pending_deadline(Time(0)).is_none());
         assert_eq!(out.send(&near, &message(99), Time::NEVER), Sent::Done);
-        assert!(out.catch_up(&near));
+        assert!(out.flush_pending(&near));
         drop(near);
         let all = reader.join().unwrap().unwrap();
         let got: Vec<u8> = all.chunks(100_000).map(|chunk| chunk[0]).collect();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_said_to_be() {
+    fn sending_to_a_closed_stream_says_so() {
         let (near, far) = UnixStream::pair().unwrap();
         drop(far);
         assert_eq!(Outgoing::default().send(&near, b"x", Time::ZERO), Sent::Closed);

@@ -1,11 +1,11 @@
-//! Reading without waiting.
+//! Nonblocking reads.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::AsFd;
 
-/// Whether there is something to read, or nothing will ever be again; asked without waiting.
+/// Returns without blocking whether a read would not block: there are bytes, or the stream has ended.
 pub(crate) fn is_readable(fd: impl AsFd) -> io::Result<bool> {
     match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) {
         Ok(n) => Ok(n > 0),
@@ -14,18 +14,18 @@ pub(crate) fn is_readable(fd: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// What one read came to.
+/// The result of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// So many bytes have come, at least one.
+    /// This many bytes were read, at least one.
     Some(usize),
-    /// There is nothing at the moment.
+    /// There are no bytes at the moment.
     Nothing,
-    /// Nothing will come any more.
+    /// The stream has ended.
     End,
 }
 
-/// Makes of a read's result what it means.
+/// Interprets the result of a nonblocking `read`.
 pub(crate) fn outcome(read: io::Result<usize>) -> io::Result<Read> {
     match read {
         Ok(0) => Ok(Read::End),

@@ -1,4 +1,4 @@
-//! A serial device, as the source and the sink of that name have it.
+//! The serial device behind the `serial` source and the `serial` sink.
 
 use super::backoff::Backoff;
 use limen::node::{Building, Descriptors, Interest, NodeError, PlanErrors, Watched};
@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// The speeds that every system knows.
+/// The supported speeds in bits per second.
 const SPEEDS: [(u32, BaudRate); 18] = [
     (1_200, BaudRate::B1200),
     (2_400, BaudRate::B2400),
@@ -37,7 +37,7 @@ fn speed(baud: u32) -> Option<BaudRate> {
     SPEEDS.iter().find(|(n, _)| *n == baud).map(|(_, speed)| *speed)
 }
 
-/// A device that is opened when the graph starts, and opened again when it was unplugged and is back.
+/// A device that is opened when the graph starts, and reopened after it was unplugged.
 #[derive(Debug)]
 pub(crate) struct SerialPort {
     path: String,
@@ -45,16 +45,16 @@ pub(crate) struct SerialPort {
     baud: u32,
     /// `None` while the device is gone.
     file: Option<Watched<File>>,
-    /// What the worker waits for at first.
+    /// What the worker waits for after the device was opened.
     interest: Interest,
     descriptors: Descriptors,
     backoff: Backoff,
-    /// When to open it again.
+    /// When to reopen it.
     due: Time,
 }
 
 impl SerialPort {
-    /// Opens the device that a config names, for a node that is built.
+    /// Opens the device of a config while a node is built.
     pub(crate) fn open(path: &str, baud: u32, interest: Interest, cx: &Building<'_>) -> Result<Self, NodeError> {
         let folders = cx.folders().clone();
         folders.input(path).map_err(|why| NodeError::input(path, why))?;
@@ -78,18 +78,18 @@ impl SerialPort {
         self.file.as_ref()
     }
 
-    /// The device is gone.
+    /// Closes the device because it is gone.
     pub(crate) fn close(&mut self, now: Time) {
         self.file = None;
         self.due = self.backoff.after(now);
     }
 
-    /// The device works: when it is gone the next time, it is soon tried again.
+    /// Records that the device works, so that it is retried soon the next time it is gone.
     pub(crate) fn reset_backoff(&mut self) {
         self.backoff.reset();
     }
 
-    /// Opens a device that is gone, where it is time. True where it is open again.
+    /// Reopens a device that is gone, if a retry is due. Returns whether it was reopened.
     pub(crate) fn reopen(&mut self, now: Time) -> bool {
         if self.file.is_some() || self.due > now {
             return false;
@@ -99,12 +99,12 @@ impl SerialPort {
         self.file.is_some()
     }
 
-    /// When to open a device that is gone.
+    /// When the next attempt to reopen is due.
     pub(crate) fn due(&self) -> Time {
         self.due
     }
 
-    /// Opens the device: raw bytes, 8 bits, no parity, one stop bit, no flow control, and nobody's controlling terminal.
+    /// Opens the device: raw bytes, 8 bits, no parity, one stop bit, no flow control, not as a controlling terminal.
     fn open_file(&self) -> io::Result<Watched<File>> {
         let file = self.folders.open_device(&self.path)?;
         let mut settings = tcgetattr(&file)?;
@@ -113,7 +113,7 @@ impl SerialPort {
         settings.control_flags.remove(ControlFlags::CSTOPB | ControlFlags::CRTSCTS);
         cfsetspeed(&mut settings, speed(self.baud).ok_or(io::ErrorKind::InvalidInput)?)?;
         tcsetattr(&file, SetArg::TCSANOW, &settings)?;
-        // What came before anybody listened is the end of a message at best.
+        // Bytes received before the device was opened are at best the end of a message.
         tcflush(&file, FlushArg::TCIFLUSH)?;
         self.descriptors.watch(file, self.interest)
     }
@@ -123,29 +123,31 @@ fn is_device(path: &Path) -> io::Result<()> {
     if std::fs::metadata(path)?.file_type().is_char_device() {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no serial device"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a serial device"))
 }
 
-/// Checks while planning, and gives the device's own path. A device that is not there may be plugged in before the graph
-/// starts.
+/// Checks device and speed while planning and returns the device's canonical path. A missing device is not an error: it may be
+/// plugged in before the graph starts.
 pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut PlanErrors) -> Option<PathBuf> {
     if speed(baud).is_none() {
         let known: Vec<String> = SPEEDS.iter().map(|(n, _)| n.to_string()).collect();
         errors
-            .at("baud", format!("{baud} bits a second are no usual speed"))
+            .at("baud", format!("{baud} bits per second is not a supported speed"))
             .help(format!("write one of {}", known.join(", ")));
     }
     let path = match folders.input(device) {
         Ok(path) => path,
         Err(message) => {
-            errors.at("device", message).help("a graph may use devices only where the command line says so");
+            errors
+                .at("device", message)
+                .help("allow the device's folder on the command line, such as `--allow-path /dev`");
             return None;
         }
     };
     match is_device(&path) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             errors
-                .at("device", format!("`{device}` is no serial device"))
+                .at("device", format!("`{device}` is not a serial device"))
                 .help("write the path of one, such as `/dev/ttyUSB0`");
         }
         _ => {}

@@ -11,23 +11,23 @@ pub(crate) const ROW: usize = 6;
 /// One row: left, top, right, bottom in pixels, score, class.
 pub(crate) type Row = [f32; ROW];
 
-/// The spec of at most `rows` boxes.
+/// Returns the spec of at most `rows` boxes.
 pub(crate) fn spec(rows: usize) -> PortSpec {
     PortSpec::new(DType::F32, [Dim::AtMost(rows), Dim::Fixed(ROW)])
 }
 
-/// The spec of a port that takes as many boxes as what is connected can give.
+/// Returns the spec of a port that takes as many boxes as the connected output can give.
 pub(crate) fn any_spec(given: Option<&PortSpec>) -> PortSpec {
     let rows = given.and_then(|spec| spec.shape.first().cloned());
     PortSpec::new(DType::F32, [rows.unwrap_or_else(|| Dim::Symbol("n".into())), Dim::Fixed(ROW)])
 }
 
-/// The rows of a tensor.
+/// Returns the rows of a tensor.
 pub(crate) fn rows(tensor: &Tensor) -> Result<&[Row], NodeError> {
     Ok(tensor.as_slice::<f32>()?.as_chunks().0)
 }
 
-/// The better score first; of equal scores the earlier row; rows whose score is not a number last.
+/// Orders by score, the highest first; equal scores by row, the lower first; NaN last.
 pub(crate) fn by_score(a: (f32, usize), b: (f32, usize)) -> Ordering {
     let scores = match (a.0.is_nan(), b.0.is_nan()) {
         (false, false) => b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal),
@@ -36,7 +36,7 @@ pub(crate) fn by_score(a: (f32, usize), b: (f32, usize)) -> Ordering {
     scores.then(a.1.cmp(&b.1))
 }
 
-/// Intersection over union; 0 where there is none, or where a corner is not a number.
+/// Returns the intersection over union; 0 if the boxes do not overlap or if a corner is NaN.
 pub(crate) fn iou(a: &Row, b: &Row) -> f32 {
     let side = |low: f32, high: f32| (high - low).max(0.0);
     let shared = side(a[0].max(b[0]), a[2].min(b[2])) * side(a[1].max(b[1]), a[3].min(b[3]));
@@ -59,7 +59,7 @@ mod tests {
             (row(5.0, 0.0, 15.0, 10.0), 1.0 / 3.0),
             (row(10.0, 0.0, 20.0, 10.0), 0.0),
             (row(20.0, 20.0, 30.0, 30.0), 0.0),
-            // A box turned inside out has no area.
+            // A box whose corners are swapped has no area.
             (row(10.0, 10.0, 0.0, 0.0), 0.0),
         ] {
             assert!((iou(&unit, &other) - expected).abs() < 1e-6, "{other:?}");
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn better_scores_come_first_and_no_score_last() {
+    fn higher_scores_come_first_and_nan_comes_last() {
         let mut rows = [(0.5, 0), (f32::NAN, 1), (0.9, 2), (0.5, 3), (f32::NEG_INFINITY, 4)];
         rows.sort_by(|a, b| by_score(*a, *b));
         assert_eq!(rows.map(|(_, at)| at), [2, 0, 3, 4, 1]);

@@ -1,28 +1,28 @@
-//! What nodes say of shapes while planning, and how a loaned tensor gets the shape of the message it is made from.
+//! Shapes of ports while planning, and of loaned tensors at run time.
 //!
-//! Where nothing is known of what arrives (the node upstream has problems of its own, or closes a cycle) a node takes
-//! anything and leaves its output unknown too, so that one mistake is reported once.
+//! If the spec of an input is unknown (the node upstream has errors, or closes a cycle), a node accepts anything and leaves
+//! its output unknown too, so that one mistake is reported once.
 
 use limen::TensorMut;
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Connected, NodeError, OutPort, Ports};
 
-/// Height, width and channels of the image a node is given; `None` where no image is known.
+/// Returns height, width and channels of the connected image; `None` if there is no spec with three dims.
 pub(crate) fn image_dims(given: &Connected) -> Option<&[Dim; 3]> {
     given.single().and_then(|spec| <&[Dim; 3]>::try_from(&spec.shape[..]).ok())
 }
 
-/// Three dims of any length, to be compared with what arrives: another rank is then refused by the engine.
+/// Returns three dims of any length. The engine compares them with the connected output and refuses another rank.
 pub(crate) fn any_image() -> [Dim; 3] {
     ["h", "w", "c"].map(|name| Dim::Symbol(name.into()))
 }
 
-/// What arrives, as numbers of the dtype the node works on: the engine then compares the two.
+/// Returns the connected spec as numbers of the given dtype. The engine compares the two and refuses another dtype.
 pub(crate) fn any_shape(given: &Connected, dtype: DType) -> Option<PortSpec> {
     given.single().map(|spec| PortSpec { dtype, content: Content::Numbers, ..spec.clone() })
 }
 
-/// Ports with an input `in`.
+/// Returns ports with an input `in`.
 pub(crate) fn takes(spec: Option<PortSpec>) -> Ports {
     match spec {
         Some(spec) => Ports::new().input("in", spec),
@@ -30,7 +30,7 @@ pub(crate) fn takes(spec: Option<PortSpec>) -> Ports {
     }
 }
 
-/// Ports of a node that sends some of its messages on as they are.
+/// Returns the ports of a node that forwards some of its messages unchanged.
 pub(crate) fn passes(given: &Connected) -> Ports {
     let spec = given.single().cloned();
     takes(spec.clone()).output_forwarding("out", spec, "in").selective()
@@ -41,7 +41,7 @@ pub(crate) fn gives(ports: Ports, spec: Option<PortSpec>) -> Ports {
     ports.out_port(OutPort { name: "out".into(), spec, emits: 1, rows: 1, forwards: Vec::new() })
 }
 
-/// Gives a loaned tensor the run-time lengths of another of the same rank. Costs next to nothing where all are fixed.
+/// Sets the run-time lengths of a loaned tensor to those of another of the same rank.
 pub(crate) fn set_shape(tensor: &mut TensorMut, shape: &[usize]) -> Result<(), NodeError> {
     for (dim, length) in shape.iter().enumerate() {
         tensor.set_len(dim, *length)?;

@@ -1,4 +1,4 @@
-//! Tensors as text: for tables, for JSON, and for people.
+//! Tensors as text: for tables, JSON and the terminal.
 
 use half::{bf16, f16};
 use limen::Tensor;
@@ -6,12 +6,12 @@ use limen::message::DType;
 use limen::node::NodeError;
 use std::io::Write;
 
-/// Who is to read it.
+/// How infinities and NaN are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Numbers that are none are `NaN` and `inf`.
+    /// As `NaN`, `inf` and `-inf`.
     Plain,
-    /// Numbers that are none are `null`.
+    /// As `null`.
     Json,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Values<'a> {
     U64(&'a [u64]),
 }
 
-/// Does the same for whatever type the elements have.
+/// Evaluates an expression for the slice of the variant.
 macro_rules! each {
     ($values:expr, $v:ident => $body:expr) => {
         match $values {
@@ -74,7 +74,7 @@ impl<'a> Values<'a> {
         each!(self, v => v.len())
     }
 
-    /// Some of the elements, behind one another with commas between them.
+    /// Appends a range of the elements, separated by commas.
     pub(crate) fn list(self, range: std::ops::Range<usize>, form: Form, to: &mut Vec<u8>) {
         each!(self, v => for (i, value) in v.get(range).unwrap_or_default().iter().enumerate() {
             if i > 0 {
@@ -85,7 +85,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// An element as text.
+/// An element that can be written as text.
 trait Element {
     fn write(&self, form: Form, to: &mut Vec<u8>);
 }
@@ -101,7 +101,7 @@ whole!(i8 u8 i16 u16 i32 u32 i64 u64);
 
 macro_rules! float {
     ($($t:ty)*) => { $(impl Element for $t {
-        /// The shortest digits that read back as the same number, with an exponent where they would be many.
+        /// Writes the shortest digits that read back as the same number, with an exponent for very small and large ones.
         fn write(&self, form: Form, to: &mut Vec<u8>) {
             let size = self.abs();
             // Writing to a vector cannot fail.
@@ -143,9 +143,9 @@ mod tests {
         let floats = [0.1, 1.0, -0.0, 1e-10, 3.4e38, 123_456.0, 1e-5];
         assert_eq!(list(Values::F32(&floats), Form::Json), "0.1,1,-0,1e-10,3.4e38,123456,0.00001");
         assert_eq!(list(Values::F64(&[0.1, 1e300]), Form::Plain), "0.1,1e300");
-        let none = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
-        assert_eq!(list(Values::F32(&none), Form::Plain), "NaN,inf,-inf");
-        assert_eq!(list(Values::F32(&none), Form::Json), "null,null,null");
+        let non_finite = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+        assert_eq!(list(Values::F32(&non_finite), Form::Plain), "NaN,inf,-inf");
+        assert_eq!(list(Values::F32(&non_finite), Form::Json), "null,null,null");
         assert_eq!(list(Values::F16(&[f16::from_f32(0.5)]), Form::Json), "0.5");
         assert_eq!(list(Values::I64(&[i64::MIN]), Form::Json), "-9223372036854775808");
         assert_eq!(list(Values::U8(&[]), Form::Json), "");

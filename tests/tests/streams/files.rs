@@ -166,11 +166,11 @@ fn what_cannot_be_read_or_written_is_refused_before_anything_starts() {
     for (sink, expected) in [
         ("kind: file, config: { path: there.txt, exists: fail, framing: raw }", "is there already"),
         ("kind: file, config: { path: no/such/folder.txt, framing: raw }", "there is no folder"),
-        ("kind: file, config: { path: a.txt }", "is no text"),
+        ("kind: file, config: { path: a.txt }", "is not text"),
         ("kind: npy, config: { path: /dev/full }", "--allow-path"),
         ("kind: npy, config: { path: a.npy, exists: append }", "cannot be added to"),
         ("kind: wav, config: { path: a.wav, sample_rate: 0.5Hz }", "a whole number"),
-        ("kind: stdout", "is no text"),
+        ("kind: stdout", "is not text"),
     ] {
         let text = graph.refused(&format!("{source}  z: {{ {sink}, from: a }}\n"));
         assert!(text.contains(expected) && text.contains("help: "), "{sink}\n{text}");

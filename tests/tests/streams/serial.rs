@@ -153,8 +153,8 @@ fn what_is_no_device_is_refused() {
     let sink = "  z: { kind: null, from: a }\n";
     for (config, expected) in [
         ("device: /dev/ttyS0, baud: 9600", "--allow-path /dev"),
-        ("device: plain, baud: 9600", "no serial device"),
-        ("device: plain, baud: 9601", "no usual speed"),
+        ("device: plain, baud: 9600", "not a serial device"),
+        ("device: plain, baud: 9601", "not a supported speed"),
     ] {
         let text = graph.refused(&format!("  a: {{ kind: serial, config: {{ {config} }} }}\n{sink}"));
         assert!(text.contains(expected) && text.contains("help: "), "{config}\n{text}");

@@ -1,4 +1,4 @@
-//! The connections of one node: those that others make to it, or the one it makes, again and again.
+//! The connections of one node: accepted ones, or the one it makes and remakes.
 
 use super::peer::Peer;
 use crate::stream::address::Address;
@@ -14,26 +14,26 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
-/// One node has at most so many connections.
-pub(crate) const MOST: usize = 64;
-/// One more than that, for one that has made room and is not gone yet.
-const PLACES: usize = MOST + 1;
-/// How long one attempt to connect may take, ns.
-const ATTEMPT: u64 = 5_000_000_000;
-/// A connection that lasted so long has worked, ns.
-const WORKED: u64 = 1_000_000_000;
-/// A connection that has come to nothing for so long makes room for a new one where there is none left, ns.
+/// Most connections of one node.
+pub(crate) const MAX_CONNECTIONS: usize = 64;
+/// One more than that, for a displaced connection that is not removed yet.
+const MAX_PEERS: usize = MAX_CONNECTIONS + 1;
+/// Timeout of one attempt to connect, ns.
+const CONNECT_TIMEOUT: u64 = 5_000_000_000;
+/// A connection that lasted this long resets the backoff, ns.
+const ESTABLISHED: u64 = 1_000_000_000;
+/// If all places are taken, a connection that has been idle this long is displaced by a new one, ns.
 const GRACE: u64 = 5_000_000_000;
-/// When the process has no descriptors left, the next look is so much later, ns.
-const EXHAUSTED: u64 = 100_000_000;
+/// Delay until the next accept after accepting failed, as when the process has no file descriptors left, ns.
+const DESCRIPTOR_RETRY: u64 = 100_000_000;
 
 /// Where connections come from.
 #[derive(Debug)]
-enum HandleKind {
+enum Endpoint {
     Listen {
         listener: Watched<TcpListener>,
         most: usize,
-        /// Not before this time; zero where nothing is in the way.
+        /// Do not accept before this time; zero if accepting works.
         next: Time,
     },
     Connect {
@@ -43,111 +43,111 @@ enum HandleKind {
     },
 }
 
-/// How far the connection that a node makes itself has come.
+/// The state of the connection that a node makes.
 #[derive(Debug)]
 enum Attempt {
-    /// Nothing before this time.
-    Rest(Time),
-    /// Under way, until this time at most.
-    Try(Watched<TcpStream>, Time),
+    /// No attempt before this time.
+    Backoff(Time),
+    /// An attempt, until this time at most.
+    InProgress(Watched<TcpStream>, Time),
     Open,
 }
 
-/// What became of connections so far.
+/// Counts of connections so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) connections: u64,
     pub(crate) disconnects: u64,
     pub(crate) refused: u64,
-    /// Those that made room for another, and those that were let go because they were idle.
+    /// Connections closed to make room for another, and connections closed because they were idle.
     pub(crate) displaced: u64,
     pub(crate) idle: u64,
     pub(crate) too_large: u64,
     pub(crate) partial: u64,
 }
 
-/// Which peers are ready, and behind them whoever waits for peers.
-type Events = ArrayVec<bool, { PLACES + 1 }>;
+/// Which peers are ready, and after them whether the listener or the connection attempt is.
+type Events = ArrayVec<bool, { MAX_PEERS + 1 }>;
 
-/// Which connections come to nothing.
+/// When a connection counts as idle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Idle {
-    pub(crate) who: Who,
-    /// Let go after so long, ns; never, where it is 0.
+    pub(crate) role: PeerRole,
+    /// Idle connections are closed after this time, ns; never if it is 0.
     pub(crate) after: u64,
 }
 
-/// Who is at the other end.
+/// What the peers of a node do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
-    /// Somebody who sends: idle from the last whole message on.
+pub(crate) enum PeerRole {
+    /// They send: a peer is idle from its last complete message on.
     Sender,
-    /// Somebody who reads: idle while it does not take what it is sent.
+    /// They read: a peer is idle while it does not take pending bytes.
     Reader,
 }
 
-/// What is found of a connection that has come to nothing for so long.
+/// The result of checking whether a connection is idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Fine,
-    /// Something has come of it just now.
-    Heard,
+enum IdleCheck {
+    Active,
+    /// The check itself has read bytes or the end of the stream.
+    JustRead,
     Idle,
 }
 
 impl Idle {
-    /// Since when a connection may have come to nothing.
+    /// Since when a connection may have been idle.
     fn since(self, peer: &Peer) -> Option<Time> {
-        let may_be = !peer.is_closed && (self.who == Who::Sender || peer.is_behind());
-        may_be.then_some(peer.worked)
+        let may_be = !peer.is_closed && (self.role == PeerRole::Sender || peer.has_pending());
+        may_be.then_some(peer.last_progress)
     }
 
-    /// What has become of a connection. It has one more chance: it may have done its part while this node had no room.
-    fn look(self, peer: &mut Peer, after: u64, now: Time) -> Found {
+    /// Checks whether a connection has been idle for `after`. It first reads or writes once more, because the peer may have
+    /// made progress while this node did not run.
+    fn check(self, peer: &mut Peer, after: u64, now: Time) -> IdleCheck {
         let is_late = |peer: &Peer| self.since(peer).is_some_and(|since| now.since(since) >= after);
         if !is_late(peer) {
-            return Found::Fine;
+            return IdleCheck::Active;
         }
-        match self.who {
-            // What is whole waits for this node, and not the node for it.
-            Who::Sender if peer.deframer.whole() > 0 => Found::Fine,
-            Who::Sender => match peer.read() {
-                Read::Nothing => Found::Idle,
+        match self.role {
+            // A complete message waits for this node: the peer is not idle.
+            PeerRole::Sender if peer.deframer.whole_messages() > 0 => IdleCheck::Active,
+            PeerRole::Sender => match peer.read() {
+                Read::Nothing => IdleCheck::Idle,
                 Read::Some(_) => {
-                    peer.heard = now;
-                    Found::Heard
+                    peer.last_read = now;
+                    IdleCheck::JustRead
                 }
-                Read::End => Found::Heard,
+                Read::End => IdleCheck::JustRead,
             },
-            Who::Reader => {
-                peer.catch_up(now);
-                if is_late(peer) { Found::Idle } else { Found::Fine }
+            PeerRole::Reader => {
+                peer.flush_pending(now);
+                if is_late(peer) { IdleCheck::Idle } else { IdleCheck::Active }
             }
         }
     }
 
-    /// Whether it may be displaced: whoever has sent a message keeps its place, and so does whoever takes what it is sent.
+    /// Whether a connection may be displaced. A peer that has sent a message keeps its place.
     fn may_displace(self, peer: &Peer) -> bool {
-        !peer.is_closed && (self.who == Who::Reader || !peer.has_worked)
+        !peer.is_closed && (self.role == PeerRole::Reader || !peer.has_progressed)
     }
 }
 
 /// A node's connections.
 #[derive(Debug)]
 pub(crate) struct Links {
-    way: HandleKind,
+    endpoint: Endpoint,
     framing: Framing,
     max: usize,
-    /// What counts as idle, and for how long it may be, ns.
     idle: Idle,
     clock: Clock,
-    /// Where its worker waits.
+    /// The descriptors that the node's worker waits for.
     descriptors: Descriptors,
-    pub(crate) peers: ArrayVec<Peer, PLACES>,
+    pub(crate) peers: ArrayVec<Peer, MAX_PEERS>,
     pub(crate) counts: Counts,
 }
 
-/// Begins to connect. The socket is ready to be written to when that is decided.
+/// Starts to connect. The socket becomes writable when the connection is made or has failed.
 fn dial(address: Address) -> nix::Result<TcpStream> {
     let family = if address.0.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
@@ -159,7 +159,7 @@ fn dial(address: Address) -> nix::Result<TcpStream> {
 }
 
 impl Links {
-    /// Waits for connections to an address.
+    /// Listens for connections on an address.
     pub(crate) fn listen(
         address: Address,
         most: usize,
@@ -173,11 +173,20 @@ impl Links {
         let listener = TcpListener::bind(address.0).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         let listener = descriptors.watch(listener, Interest::Read).map_err(refused)?;
-        let way = HandleKind::Listen { listener, most: most.min(MOST), next: Time::ZERO };
-        Ok(Links { way, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() })
+        let endpoint = Endpoint::Listen { listener, most: most.min(MAX_CONNECTIONS), next: Time::ZERO };
+        Ok(Links {
+            endpoint,
+            framing,
+            max,
+            idle,
+            clock,
+            descriptors,
+            peers: ArrayVec::new(),
+            counts: Counts::default(),
+        })
     }
 
-    /// Connects to an address, and again whenever that is lost.
+    /// Connects to an address, and reconnects whenever the connection is lost.
     pub(crate) fn connect(
         address: Address,
         backoff: Backoff,
@@ -187,133 +196,133 @@ impl Links {
         clock: Clock,
         descriptors: Descriptors,
     ) -> Self {
-        let way = HandleKind::Connect { address, attempt: Attempt::Rest(Time::ZERO), backoff };
-        Links { way, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() }
+        let endpoint = Endpoint::Connect { address, attempt: Attempt::Backoff(Time::ZERO), backoff };
+        Links { endpoint, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() }
     }
 
-    /// Whether it is others who connect.
+    /// Whether peers connect to this node.
     pub(crate) fn listens(&self) -> bool {
-        matches!(self.way, HandleKind::Listen { .. })
+        matches!(self.endpoint, Endpoint::Listen { .. })
     }
 
-    /// When to look again although no descriptor is ready.
-    pub(crate) fn look_again_at(&self) -> Time {
-        let way = match &self.way {
-            HandleKind::Connect { attempt: Attempt::Rest(until) | Attempt::Try(_, until), .. } => *until,
-            HandleKind::Listen { next, .. } if *next > Time::ZERO => *next,
+    /// When to call [`Links::poll`] next, even if no descriptor is ready.
+    pub(crate) fn next_poll(&self) -> Time {
+        let endpoint = match &self.endpoint {
+            Endpoint::Connect { attempt: Attempt::Backoff(until) | Attempt::InProgress(_, until), .. } => *until,
+            Endpoint::Listen { next, .. } if *next > Time::ZERO => *next,
             _ => Time::NEVER,
         };
         if self.idle.after == 0 {
-            return way;
+            return endpoint;
         }
         let idle = self.peers.iter().filter_map(|peer| self.idle.since(peer));
-        idle.map(|since| since + self.idle.after).fold(way, Time::min)
+        idle.map(|since| since + self.idle.after).fold(endpoint, Time::min)
     }
 
-    /// Ends connections that have been idle for too long. Whether anything has happened.
-    fn end_idle(&mut self, now: Time) -> bool {
+    /// Closes connections that have been idle for too long. Returns whether anything has happened.
+    fn close_idle(&mut self, now: Time) -> bool {
         let mut has_happened = false;
         for peer in self.peers.iter_mut().filter(|_| self.idle.after > 0) {
-            let found = self.idle.look(peer, self.idle.after, now);
-            if found == Found::Idle {
+            let found = self.idle.check(peer, self.idle.after, now);
+            if found == IdleCheck::Idle {
                 peer.is_closed = true;
                 self.counts.idle += 1;
             }
-            has_happened |= found != Found::Fine;
+            has_happened |= found != IdleCheck::Active;
         }
         has_happened
     }
 
-    /// Lets happen what the worker has found ready, without waiting: connections come and go, bytes are read. Whether anything
-    /// has happened.
-    pub(crate) fn look(&mut self) -> bool {
+    /// Handles everything that is ready, without blocking: accepts, connects, reads and closes. Returns whether anything has
+    /// happened.
+    pub(crate) fn poll(&mut self) -> bool {
         let now = self.clock.now();
-        self.begin(now);
+        self.start_due(now);
         let mut events: Events = self.peers.iter().map(|peer| peer.stream().is_ready()).collect();
-        events.push(match &self.way {
-            HandleKind::Listen { listener, next, .. } => *next <= now && listener.is_ready(),
-            HandleKind::Connect { attempt: Attempt::Try(stream, _), .. } => stream.is_ready(),
-            HandleKind::Connect { .. } => false,
+        events.push(match &self.endpoint {
+            Endpoint::Listen { listener, next, .. } => *next <= now && listener.is_ready(),
+            Endpoint::Connect { attempt: Attempt::InProgress(stream, _), .. } => stream.is_ready(),
+            Endpoint::Connect { .. } => false,
         });
-        let has_happened = self.serve(&events, now);
-        self.end_idle(now) || has_happened
+        let has_happened = self.handle(&events, now);
+        self.close_idle(now) || has_happened
     }
 
-    /// Reads of the peers that are ready, and meets whoever has come. Whether anything has happened.
-    fn serve(&mut self, events: &Events, now: Time) -> bool {
+    /// Reads from the peers that are ready, and accepts or completes connections. Returns whether anything has happened.
+    fn handle(&mut self, events: &Events, now: Time) -> bool {
         let mut has_happened = false;
         for (peer, _) in self.peers.iter_mut().zip(events).filter(|(_, is_ready)| **is_ready) {
             let read = if peer.is_closed { Read::Nothing } else { peer.read() };
             has_happened |= read != Read::Nothing;
             if let Read::Some(_) = read {
-                peer.heard = now;
-                if let HandleKind::Connect { backoff, .. } = &mut self.way {
+                peer.last_read = now;
+                if let Endpoint::Connect { backoff, .. } = &mut self.endpoint {
                     backoff.reset();
                 }
             }
         }
-        // What is neither of a peer is of the one who waits for peers.
-        if events.get(self.peers.len()).is_some_and(|is_ready| *is_ready) || self.is_late(now) {
-            has_happened |= self.meet(now);
+        // The event after those of the peers is that of the listener or of the connection attempt.
+        if events.get(self.peers.len()).is_some_and(|is_ready| *is_ready) || self.is_timed_out(now) {
+            has_happened |= self.accept_or_complete(now);
         }
         has_happened
     }
 
-    /// Begins an attempt to connect, or accepts again, if it is time.
-    fn begin(&mut self, now: Time) {
-        match &mut self.way {
-            HandleKind::Listen { listener, next, .. } if *next > Time::ZERO && *next <= now => {
+    /// Starts an attempt to connect, or resumes accepting, if it is due.
+    fn start_due(&mut self, now: Time) {
+        match &mut self.endpoint {
+            Endpoint::Listen { listener, next, .. } if *next > Time::ZERO && *next <= now => {
                 *next = Time::ZERO;
                 listener.set_interest(Interest::Read);
             }
-            HandleKind::Connect { address, attempt, backoff } => {
-                if !matches!(attempt, Attempt::Rest(until) if *until <= now) {
+            Endpoint::Connect { address, attempt, backoff } => {
+                if !matches!(attempt, Attempt::Backoff(until) if *until <= now) {
                     return;
                 }
                 let dialled = dial(*address).map_err(io::Error::from);
                 let held = dialled.and_then(|stream| self.descriptors.watch(stream, Interest::Write));
                 *attempt = match held {
-                    Ok(stream) => Attempt::Try(stream, now + ATTEMPT),
-                    Err(_) => Attempt::Rest(backoff.after(now)),
+                    Ok(stream) => Attempt::InProgress(stream, now + CONNECT_TIMEOUT),
+                    Err(_) => Attempt::Backoff(backoff.after(now)),
                 };
             }
-            HandleKind::Listen { .. } => {}
+            Endpoint::Listen { .. } => {}
         }
     }
 
-    fn is_late(&self, now: Time) -> bool {
-        matches!(&self.way, HandleKind::Connect { attempt: Attempt::Try(_, until), .. } if *until <= now)
+    fn is_timed_out(&self, now: Time) -> bool {
+        matches!(&self.endpoint, Endpoint::Connect { attempt: Attempt::InProgress(_, until), .. } if *until <= now)
     }
 
-    /// Takes whoever has come. Whether anybody has.
-    fn meet(&mut self, now: Time) -> bool {
-        let mut has_met = false;
-        match &mut self.way {
-            // Bounded: whoever comes faster than they are met waits for the next look.
-            HandleKind::Listen { listener, most, next } => {
-                for _ in 0..MOST {
-                    // One whose end was just noticed makes room for whoever came with it.
+    /// Accepts waiting connections, or completes the attempt to connect. Returns whether anything has happened.
+    fn accept_or_complete(&mut self, now: Time) -> bool {
+        let mut has_happened = false;
+        match &mut self.endpoint {
+            // Bounded: further connections wait for the next poll.
+            Endpoint::Listen { listener, most, next } => {
+                for _ in 0..MAX_CONNECTIONS {
+                    // A connection that is known to have ended counts as a free place.
                     let open = self.peers.iter().filter(|peer| !peer.is_closed).count();
                     let mut has_room = open < *most && !self.peers.is_full();
                     let accepted = listener.accept();
-                    // A connection that made room takes up a place until its last bytes are counted: one at a time.
+                    // A displaced connection keeps its place until its last bytes are counted, so displace one at a time.
                     if !has_room && accepted.is_ok() && !self.peers.is_full() {
                         let idle = self.idle;
                         let slow = self.peers.iter_mut().filter(|peer| idle.may_displace(peer));
                         let slow = slow.filter_map(|peer| {
-                            let found = idle.look(peer, GRACE, now);
-                            has_met |= found == Found::Heard;
-                            (found == Found::Idle).then_some(peer)
+                            let found = idle.check(peer, GRACE, now);
+                            has_happened |= found == IdleCheck::JustRead;
+                            (found == IdleCheck::Idle).then_some(peer)
                         });
-                        if let Some(slowest) = slow.min_by_key(|peer| peer.worked) {
+                        if let Some(slowest) = slow.min_by_key(|peer| peer.last_progress) {
                             slowest.is_closed = true;
                             self.counts.displaced += 1;
                             has_room = true;
                         }
                     }
-                    has_met |= accepted.is_ok();
+                    has_happened |= accepted.is_ok();
                     match accepted {
-                        // Before anything is made for it: it is told at once, and costs nothing.
+                        // Closed at once, before anything is allocated for it.
                         Ok(_) if !has_room => self.counts.refused += 1,
                         Ok((stream, _)) => {
                             self.counts.connections += 1;
@@ -330,17 +339,18 @@ impl Links {
                                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                             ) => {}
                         Err(_) => {
-                            *next = now + EXHAUSTED;
+                            *next = now + DESCRIPTOR_RETRY;
                             listener.set_interest(Interest::Nothing);
                             break;
                         }
                     }
                 }
             }
-            HandleKind::Connect { attempt, backoff, .. } => {
-                let Attempt::Try(stream, _) = std::mem::replace(attempt, Attempt::Open) else { return false };
-                has_met = true;
-                // A port that nobody has may be given to the very socket that asks for it, which then talks to itself.
+            Endpoint::Connect { attempt, backoff, .. } => {
+                let Attempt::InProgress(stream, _) = std::mem::replace(attempt, Attempt::Open) else { return false };
+                has_happened = true;
+                // If no process listens on the port, the kernel may choose it as the local port of this very socket, which
+                // then is connected to itself (TCP self-connect).
                 let is_open = getsockopt(&*stream, sockopt::SocketError).is_ok_and(|error| error == 0)
                     && stream.peer_addr().is_ok_and(|far| stream.local_addr().is_ok_and(|near| near != far));
                 match Peer::new(stream, self.framing, self.max, now) {
@@ -348,34 +358,34 @@ impl Links {
                         self.counts.connections += 1;
                         self.peers.push(peer);
                     }
-                    _ => *attempt = Attempt::Rest(backoff.after(now)),
+                    _ => *attempt = Attempt::Backoff(backoff.after(now)),
                 }
             }
         }
-        has_met
+        has_happened
     }
 
-    /// Lets a connection go.
+    /// Closes and removes a connection.
     pub(crate) fn close(&mut self, at: usize) {
         let now = self.clock.now();
         let peer = self.peers.remove(at);
         self.counts.disconnects += 1;
-        if let HandleKind::Connect { attempt, backoff, .. } = &mut self.way {
-            // Whoever accepts and hangs up at once is asked less and less often.
-            if now.since(peer.since) >= WORKED {
+        if let Endpoint::Connect { attempt, backoff, .. } = &mut self.endpoint {
+            // A peer that accepts and closes at once is retried with growing delays.
+            if now.since(peer.since) >= ESTABLISHED {
                 backoff.reset();
             }
-            *attempt = Attempt::Rest(backoff.after(now));
+            *attempt = Attempt::Backoff(backoff.after(now));
         }
     }
 
-    /// What became of connections.
+    /// Reports the counts of connections.
     pub(crate) fn metrics(&self, to: &mut Metrics) {
         to.set("connections", self.counts.connections as f64);
         to.set("disconnects", self.counts.disconnects as f64);
         to.lost("partial", self.counts.partial);
         if self.listens() {
-            // Of who was turned away nobody knows how much it had to send, or to hear: it counts as one.
+            // How many messages a refused peer would have exchanged is unknown: each counts as one.
             to.lost("refused", self.counts.refused);
             to.set("displaced", self.counts.displaced as f64);
         }
@@ -384,11 +394,11 @@ impl Links {
         }
     }
 
-    /// Whether the connection that it makes itself is being made.
+    /// Whether an attempt to connect is in progress, or the first one is due.
     pub(crate) fn is_connecting(&self) -> bool {
-        match &self.way {
-            HandleKind::Connect { attempt: Attempt::Rest(until), .. } => *until == Time::ZERO,
-            HandleKind::Connect { attempt: Attempt::Try(..), .. } => true,
+        match &self.endpoint {
+            Endpoint::Connect { attempt: Attempt::Backoff(until), .. } => *until == Time::ZERO,
+            Endpoint::Connect { attempt: Attempt::InProgress(..), .. } => true,
             _ => false,
         }
     }

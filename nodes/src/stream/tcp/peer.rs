@@ -1,4 +1,4 @@
-//! One connection: what comes of it, and what it takes.
+//! One connection: nonblocking reads and writes.
 
 use crate::stream::framing::{Deframer, Framing};
 use crate::stream::outgoing::{Outgoing, Sent};
@@ -9,25 +9,25 @@ use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, Read as _};
 use std::net::TcpStream;
 
-/// A peer that has not answered for so long is asked whether it is still there, s.
-const SILENT_S: u32 = 5;
-/// How often it is asked, once a second, before it counts as gone.
-const PROBES: u32 = 3;
-/// What was sent and not confirmed for so long counts as lost with its connection, ms.
-const UNCONFIRMED_MS: u32 = 8_000;
+/// Keepalive: idle time before the first probe, s.
+const KEEPALIVE_IDLE_S: u32 = 5;
+/// Keepalive: unanswered probes, one a second, before the connection is closed.
+const KEEPALIVE_PROBES: u32 = 3;
+/// The connection is closed when sent bytes stay unacknowledged for this long, ms.
+const USER_TIMEOUT_MS: u32 = 8_000;
 
-/// A connection that never makes anybody wait: reads and writes do what can be done at once.
+/// A connection whose reads and writes never block.
 #[derive(Debug)]
 pub(crate) struct Peer {
     stream: Watched<TcpStream>,
     pub(crate) deframer: Deframer,
-    /// When it was made, and when something came last.
+    /// When it was made, and when bytes were last read.
     pub(crate) since: Time,
-    pub(crate) heard: Time,
-    /// When its last whole message came, or when it had last taken all that it was sent; at first when it was made.
-    pub(crate) worked: Time,
-    pub(crate) has_worked: bool,
-    /// Nothing more will come.
+    pub(crate) last_read: Time,
+    /// When its last complete message arrived, or when it last had taken everything sent to it; at first when it was made.
+    pub(crate) last_progress: Time,
+    pub(crate) has_progressed: bool,
+    /// The peer has closed the connection, or it failed.
     pub(crate) is_closed: bool,
     out: Outgoing,
 }
@@ -35,23 +35,23 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn new(stream: Watched<TcpStream>, framing: Framing, max: usize, now: Time) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        // Messages are whole; to wait for more of them only makes them late.
+        // Writes are whole messages: Nagle's algorithm would only delay them.
         stream.set_nodelay(true)?;
-        // A machine that lost its power says nothing: without these its connection would seem open for hours.
+        // A machine that lost power sends nothing: without keepalive its connection would seem open for hours.
         setsockopt(&*stream, sockopt::KeepAlive, &true)?;
-        setsockopt(&*stream, sockopt::TcpKeepIdle, &SILENT_S)?;
+        setsockopt(&*stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
         setsockopt(&*stream, sockopt::TcpKeepInterval, &1)?;
-        setsockopt(&*stream, sockopt::TcpKeepCount, &PROBES)?;
-        setsockopt(&*stream, sockopt::TcpUserTimeout, &UNCONFIRMED_MS)?;
+        setsockopt(&*stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
+        setsockopt(&*stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS)?;
         stream.set_interest(Interest::Read);
         let deframer = Deframer::new(framing, max);
         Ok(Peer {
             stream,
             deframer,
             since: now,
-            heard: now,
-            worked: now,
-            has_worked: false,
+            last_read: now,
+            last_progress: now,
+            has_progressed: false,
             is_closed: false,
             out: Outgoing::default(),
         })
@@ -61,7 +61,7 @@ impl Peer {
         &self.stream
     }
 
-    /// Reads what is there; whatever goes wrong closes the connection, and only this one.
+    /// Reads available bytes. An error closes the connection.
     pub(crate) fn read(&mut self) -> Read {
         let space = self.deframer.space();
         if space.is_empty() {
@@ -77,9 +77,9 @@ impl Peer {
         outcome
     }
 
-    /// Throws away what it says, though nobody asked. Whether it is still there.
-    pub(crate) fn hear(&mut self) -> bool {
-        // Bounded: a peer that talks without end is heard again with the next message.
+    /// Reads and discards input. Returns whether the connection is still open.
+    pub(crate) fn discard_input(&mut self) -> bool {
+        // Bounded: the rest of the input is discarded with the next message.
         for _ in 0..16 {
             self.deframer.clear();
             if self.is_closed || self.read() != Read::Some(self.deframer.capacity()) {
@@ -89,42 +89,42 @@ impl Peer {
         !self.is_closed
     }
 
-    /// Whether a part of a message is still to go.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.out.is_behind()
+    /// Whether part of a message is still to be written.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.out.has_pending()
     }
 
-    /// Sends bytes that belong together, unless the last ones have not gone yet. What there is no room for is waited for until
-    /// a time.
+    /// Sends a message whole, or not at all if an earlier one is still pending. Bytes that the kernel has no room for become
+    /// pending, with `until` as their deadline.
     pub(crate) fn send(&mut self, bytes: &[u8], now: Time, until: Time) -> Sent {
         let sent = self.out.send(&*self.stream, bytes, until);
-        // It has taken all that came before.
+        // Everything sent before was taken.
         if sent == Sent::Done {
-            self.worked = now;
+            self.last_progress = now;
         }
-        self.listen();
+        self.update_interest();
         sent
     }
 
-    /// Sends what is still to go, as far as there is room. Until when the rest is waited for.
-    pub(crate) fn catch_up(&mut self, now: Time) -> Option<Time> {
-        if self.out.is_behind() {
-            if self.out.catch_up(&*self.stream) {
-                self.worked = now;
+    /// Writes pending bytes as far as there is room. Returns until when to wait for the rest.
+    pub(crate) fn flush_pending(&mut self, now: Time) -> Option<Time> {
+        if self.out.has_pending() {
+            if self.out.flush_pending(&*self.stream) {
+                self.last_progress = now;
             }
-            self.listen();
+            self.update_interest();
         }
-        self.out.waits_until(now)
+        self.out.pending_deadline(now)
     }
 
-    /// Waits longer for what is still to go.
-    pub(crate) fn wait_until(&mut self, until: Time) {
-        self.out.wait_until(until);
+    /// Sets a new deadline for the pending bytes.
+    pub(crate) fn set_deadline(&mut self, until: Time) {
+        self.out.set_deadline(until);
     }
 
-    /// Has the worker wait for room, where there is something to write.
-    fn listen(&mut self) {
+    /// Makes the worker wait for room if bytes are pending.
+    fn update_interest(&mut self) {
         self.is_closed |= self.out.is_closed;
-        self.stream.set_interest(if self.out.is_behind() { Interest::Both } else { Interest::Read });
+        self.stream.set_interest(if self.out.has_pending() { Interest::Both } else { Interest::Read });
     }
 }
