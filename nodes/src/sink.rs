@@ -1,4 +1,4 @@
-//! Nodes that end messages. Those that write take any inputs, under the names the graph file gives them.
+//! Sinks: nodes that consume messages. `console`, `csv`, `jsonl` and `null` take any number of inputs, under any names.
 
 pub mod console;
 pub mod csv;

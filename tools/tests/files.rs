@@ -176,7 +176,7 @@ fn what_is_no_file_is_refused_and_not_waited_for() {
     }
     folder.run("check pipe").expect(2, "", "not a regular file");
     fs::write(folder.0.join("graph.yaml"), copying("graph.yaml", "new/", "replace")).unwrap();
-    folder.run("check graph.yaml").expect(2, "", "`new/` names a folder");
+    folder.run("check graph.yaml").expect(2, "", "`new/` is a folder, expected a file");
 }
 
 /// \[H3\] Not even where the link was made to be followed.

@@ -1,4 +1,4 @@
-//! The terminal.
+//! Messages as lines on the terminal.
 
 use crate::tensor::text::{Form, Values};
 use limen::message::PortSpec;
@@ -9,17 +9,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Write};
 
-/// Larger tensors are described instead of printed.
+/// Larger tensors are shown as type and shape.
 const MAX_ELEMENTS: usize = 16;
-/// Lines are written together when there are so many bytes of them, or when nothing more comes at the moment.
+/// Lines are written when this many bytes are buffered, or when no further message is waiting.
 const BUFFER: usize = 8 << 10;
 
-/// Prints messages to the standard output: `12 label=7 score=0.98`.
+/// Prints messages to standard output, one line each: `12 label=7 score=0.98`.
 ///
-/// Tensors of more than 16 elements are shown as their type and shape. Inputs may have any names.
+/// A line has the sequence number and the value of each input. Tensors of more than 16 elements are shown as type and shape.
+/// Inputs may have any names.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Prints one of so many messages; 1 by default.
+    /// Prints the first of every `every` messages; 1 by default.
     #[serde(default = "one")]
     pub every: u64,
 }
@@ -31,12 +32,12 @@ fn one() -> u64 {
 /// The node.
 #[derive(Debug)]
 pub struct Console {
-    /// Each with whether it gives text.
+    /// The name of each input, and whether it is text.
     inputs: Vec<(String, bool)>,
     every: u64,
     taken: u64,
     text: Vec<u8>,
-    /// Nobody reads any more, as in `limen-run graph.yaml | head`; the graph goes on.
+    /// Standard output is closed, as in `limen-run graph.yaml | head`; the graph goes on.
     is_closed: bool,
 }
 
@@ -58,7 +59,7 @@ impl Console {
     }
 }
 
-/// Adds ` name=value`.
+/// Appends ` name=value`.
 fn push_value(name: &str, message: &Message<Tensor>, is_text: bool, to: &mut Vec<u8>) -> Result<(), NodeError> {
     let shape = message.body.shape();
     let values = Values::of(&message.body)?;
@@ -85,7 +86,7 @@ fn push_value(name: &str, message: &Message<Tensor>, is_text: bool, to: &mut Vec
     Ok(())
 }
 
-/// Adds text so that a terminal shows it and never obeys it.
+/// Appends text with terminal control characters escaped.
 fn push_text(text: &[u8], to: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(text).chars() {
         let _ = if is_terminal_control(c) { write!(to, "{}", c.escape_default()) } else { write!(to, "{c}") };
@@ -98,7 +99,7 @@ impl Node for Console {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.every == 0 {
-            errors.at("every", "one of 0 messages is none").help("write 1 or more, or `kind: null` to print nothing");
+            errors.at("every", "0 is not possible").help("write 1 or more, or `kind: null` to print nothing");
         }
         let mut ports = Ports::new().cost(Cost::Medium).blocking();
         for (name, spec) in given.inputs() {
@@ -142,7 +143,7 @@ impl Sink for Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        // The run was cut short; what was to be seen still is, and there is nobody left to tell of an error.
+        // The run was interrupted: print what is buffered. An error can no longer be reported.
         let _ = self.print();
     }
 }
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_short_and_harmless() {
+    fn values_are_short_and_control_characters_are_escaped() {
         let mut scalar = tensor(PortSpec::fixed(DType::F32, []));
         scalar.as_mut_slice::<f32>().unwrap()[0] = 0.98;
         let mut name = tensor(PortSpec::new(DType::U8, [Dim::AtMost(20)]));

@@ -1,4 +1,4 @@
-//! Tables.
+//! Tables as CSV files.
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use crate::tensor::text::{Form, Values};
@@ -11,18 +11,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader};
 
-/// More columns than this are no table that anybody reads.
+/// Most columns of a table.
 const MAX_COLUMNS: usize = 1024;
 
-/// Writes one row a message to a comma-separated file: its sequence number, then what each input gave.
+/// Writes one row per message to a comma-separated file: the sequence number, then the value of each input.
 ///
-/// A scalar input has one column, `<input>`; a vector or a small array of fixed shape has one for each element,
-/// `<input>_0`, `<input>_1` and so on; text has one column. Inputs may have any names, and come in the order of the graph file.
+/// A scalar or text input has one column, `<input>`; a vector or a small array of fixed shape has one column per element,
+/// `<input>_0`, `<input>_1` and so on. Inputs may have any names; their columns are in the order of the graph file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
-    /// What becomes of a file that is there already; `replace` by default.
+    /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
 }
@@ -37,7 +37,7 @@ pub struct Csv {
     rows: u64,
 }
 
-/// The header of a table, without the end of its line.
+/// Returns the header of a table, without a line ending.
 fn header<'a>(inputs: impl Iterator<Item = (&'a str, &'a PortSpec)>) -> String {
     let mut header = String::from("seq");
     for (name, spec) in inputs {
@@ -50,7 +50,7 @@ fn header<'a>(inputs: impl Iterator<Item = (&'a str, &'a PortSpec)>) -> String {
     header
 }
 
-/// Adds text as a field, quoted where it would otherwise be several.
+/// Appends text as one field, quoted where necessary.
 fn push_text(text: &[u8], line: &mut Vec<u8>) {
     if !text.iter().any(|b| matches!(b, b',' | b'"' | b'\n' | b'\r')) {
         return line.extend_from_slice(text);
@@ -66,7 +66,7 @@ fn push_text(text: &[u8], line: &mut Vec<u8>) {
 }
 
 impl Csv {
-    /// Writes the header, or compares it with that of the file that is continued.
+    /// Writes the header, or compares it with that of the file that is appended to.
     fn begin(&mut self, header: &str) -> Result<(), NodeError> {
         if !self.file.continues {
             self.file.push(header.as_bytes());
@@ -76,13 +76,12 @@ impl Csv {
         let path = self.file.path();
         let mut first = String::new();
         let file = self.file.open_existing()?;
-        // No header of ours is longer; a file of one endless line is not read to its end.
+        // A longer first line differs from the header: there is no need to read it to its end.
         let most = header.len() as u64 + 2;
         BufReader::new(std::io::Read::take(file, most)).read_line(&mut first).map_err(|e| NodeError::file(path, e))?;
         let first = first.trim_end_matches(['\r', '\n']);
         if first != header {
-            let why =
-                format!("its columns begin `{first}`, those of this graph are `{header}`: rows cannot be appended");
+            let why = format!("its header begins `{first}`, that of this graph is `{header}`: rows cannot be appended");
             return Err(NodeError::input(path.display().to_string(), why));
         }
         Ok(())
@@ -104,20 +103,20 @@ impl Node for Csv {
             let is_text = spec.is_text();
             if let Some(dim) = spec.shape.iter().find(|d| !matches!(d, Dim::Fixed(_))).filter(|_| !is_text) {
                 let message = format!(
-                    "{spec} has a dim, {dim}, that differs from message to message; a table's columns are fixed"
+                    "{spec} has a dim, {dim}, that varies from message to message; the columns of a table are fixed"
                 );
                 let is_bytes = spec.dtype == DType::U8 && spec.shape.len() == 1;
                 errors.input(name, message).help(if is_bytes {
-                    "write it with `kind: jsonl`; text is a column where its source has `content: text`, numbers in packets are read \
-                     by `kind: decode`"
+                    "write it with `kind: jsonl`; for text, set `content: text` at its source; for numbers in packets, put a \
+                     `kind: decode` node before"
                 } else {
                     "write it with `kind: jsonl`"
                 });
             }
             columns = columns.saturating_add(if is_text { 1 } else { spec.max_elements().unwrap_or(1) });
             if columns > MAX_COLUMNS {
-                let message = format!("with {spec} the table would have {columns} columns, more than {MAX_COLUMNS}");
-                errors.input(name, message).help("write it with `kind: jsonl`, or make it smaller before");
+                let message = format!("with {spec} the table has {columns} columns, more than {MAX_COLUMNS}");
+                errors.input(name, message).help("write it with `kind: jsonl`, or make it smaller before this node");
                 break;
             }
             ports = ports.input(name, spec.clone());
@@ -129,7 +128,8 @@ impl Node for Csv {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let mut inputs = Vec::new();
         for (name, spec) in cx.inputs() {
-            let unknown = || NodeError::input(&**name, "its shape is not known while planning, so it has no columns");
+            let unknown =
+                || NodeError::input(&**name, "its shape is not known while planning, so its columns are unknown");
             inputs.push((name.as_str(), spec.as_ref().ok_or_else(unknown)?));
         }
         let texts = inputs.iter().map(|(_, spec)| spec.is_text()).collect();
@@ -183,7 +183,7 @@ mod tests {
     use limen::message::Content;
 
     #[test]
-    fn columns_are_named_after_inputs() {
+    fn columns_are_named_after_their_inputs() {
         let scalar = PortSpec::fixed(DType::I32, []);
         let vector = PortSpec::fixed(DType::F32, [3]);
         let array = PortSpec::fixed(DType::F32, [2, 2]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_appended_only_below_the_same_header() {
+    fn rows_are_appended_only_if_the_header_is_the_same() {
         let folder = tempfile::tempdir().unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let begin = |header: &str| {

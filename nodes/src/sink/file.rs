@@ -1,4 +1,4 @@
-//! Lines or chunks of a file.
+//! Messages as lines or records of a file.
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use crate::stream::{self, Framing};
@@ -9,16 +9,16 @@ use serde::Deserialize;
 
 /// Writes the bytes of every message to a file.
 ///
-/// What `kind: file` writes it also reads, with the same `framing`. Elements of more than one byte have the least
-/// significant first.
+/// The `file` source reads the same file back with the same `framing`. Elements of more than one byte are written in
+/// little-endian order.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
-    /// What becomes of a file that is there already; `replace` by default.
+    /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
-    /// How a message ends; `lines` by default.
+    /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
 }

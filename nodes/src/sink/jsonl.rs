@@ -1,4 +1,4 @@
-//! JSON, one object a line.
+//! JSON Lines: one JSON object per line.
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use crate::tensor::text::{Form, Values};
@@ -10,15 +10,15 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes one JSON object a message: `{"seq":0,"<input>":...}`.
+/// Writes one JSON object per message to a file, one per line: `{"seq":0,"<input>":...}`.
 ///
-/// Inputs may have any names. A scalar is a number, other tensors are nested arrays of their shape, text is a string; numbers that are none are
-/// `null`.
+/// Inputs may have any names. A scalar is a number, text is a string, any other tensor is an array nested by its shape. NaN and
+/// infinities are `null`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
-    /// What becomes of a file that is there already; `replace` by default.
+    /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
 }
@@ -27,18 +27,18 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Jsonl {
     file: OutputFile,
-    /// `,"name":` of every input, and whether it gives text.
+    /// `,"name":` of every input, and whether it is text.
     keys: Vec<(String, bool)>,
     line: Vec<u8>,
     rows: u64,
 }
 
-/// Adds a string. What is not UTF-8 in it becomes the replacement character.
+/// Appends a JSON string. Invalid UTF-8 becomes U+FFFD.
 fn push_string(text: &[u8], line: &mut Vec<u8>) -> Result<(), NodeError> {
     serde_json::to_writer(line, &String::from_utf8_lossy(text)).map_err(NodeError::other)
 }
 
-/// Adds the elements as arrays of a shape.
+/// Appends elements as arrays nested by a shape.
 fn push_nested(values: Values<'_>, shape: &[usize], start: usize, line: &mut Vec<u8>) {
     let Some((length, inner)) = shape.split_first() else {
         return values.list(start..start + 1, Form::Json, line);
@@ -83,7 +83,7 @@ impl Node for Jsonl {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        // Names of inputs are plain words, which need no escape.
+        // Names of inputs need no escaping.
         let key = |(name, spec): &(String, Option<PortSpec>)| {
             (format!(",\"{name}\":"), spec.as_ref().is_some_and(PortSpec::is_text))
         };
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tensors_are_arrays_of_their_shape() {
+    fn tensors_are_arrays_nested_by_their_shape() {
         let values = [1.0, 2.5, f32::NAN, 4.0, 5.0, 6.0];
         for (shape, expected) in [
             (&[][..], "1"),

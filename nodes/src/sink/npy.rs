@@ -1,4 +1,4 @@
-//! Arrays for NumPy.
+//! Arrays as NumPy `.npy` files.
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use limen::message::{DType, PortSpec};
@@ -7,24 +7,24 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes the messages as one array that `numpy.load` reads, the first dim counting them.
+/// Writes all messages as one array that `numpy.load` reads. Its first dim is the number of messages.
 ///
-/// Every message has the same shape; `bf16` is refused, because NumPy has no such type. While the graph runs, what is
-/// there says of how many messages it is whenever nothing more comes at the moment.
+/// All messages have the same, fixed shape. `bf16` is refused, because NumPy has no such type. While the graph runs, the header
+/// of the file is brought up to date whenever no further message is waiting.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
-    /// What becomes of a file that is there already, `replace` or `fail`; `replace` by default.
+    /// What to do with a file that already exists, `replace` or `fail`; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
 }
 
-/// Bytes before the first element: enough for any shape, and a multiple of 64, as NumPy has it.
+/// Bytes of the header: enough for any shape, and a multiple of 64 as in NumPy.
 const HEADER: usize = 256;
 
-/// NumPy's word for a type.
-fn word(dtype: DType) -> Option<&'static str> {
+/// NumPy's descriptor of a type.
+fn descriptor(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::F16 => "<f2",
         DType::F32 => "<f4",
@@ -41,14 +41,14 @@ fn word(dtype: DType) -> Option<&'static str> {
     })
 }
 
-/// The beginning of a file of so many items.
-fn header(word: &str, items: u64, shape: &[usize]) -> Vec<u8> {
+/// Returns the header of a file with `items` items.
+fn header(descriptor: &str, items: u64, shape: &[usize]) -> Vec<u8> {
     let inner: String = shape.iter().map(|n| format!(" {n},")).collect();
-    let text = format!("{{'descr': '{word}', 'fortran_order': False, 'shape': ({items},{inner}), }}");
+    let text = format!("{{'descr': '{descriptor}', 'fortran_order': False, 'shape': ({items},{inner}), }}");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend_from_slice(&((HEADER - 10) as u16).to_le_bytes());
     bytes.extend_from_slice(text.as_bytes());
-    // Six dims of twenty digits fit; the text ends with the line.
+    // Six dims of twenty digits fit. The header ends with a newline.
     bytes.resize(HEADER - 1, b' ');
     bytes.push(b'\n');
     bytes
@@ -58,20 +58,20 @@ fn header(word: &str, items: u64, shape: &[usize]) -> Vec<u8> {
 #[derive(Debug)]
 pub struct Npy {
     file: OutputFile,
-    word: &'static str,
+    descriptor: &'static str,
     shape: Vec<usize>,
     items: u64,
-    /// How many the header says.
-    said: u64,
+    /// The number of items in the header of the file.
+    items_in_header: u64,
 }
 
 impl Npy {
-    /// Has the header say how many items there are.
-    fn say(&mut self) -> Result<(), NodeError> {
+    /// Brings the number of items in the header up to date.
+    fn update_header(&mut self) -> Result<(), NodeError> {
         self.file.flush()?;
-        if self.said != self.items {
-            self.file.overwrite(0, &header(self.word, self.items, &self.shape))?;
-            self.said = self.items;
+        if self.items_in_header != self.items {
+            self.file.overwrite(0, &header(self.descriptor, self.items, &self.shape))?;
+            self.items_in_header = self.items;
         }
         Ok(())
     }
@@ -79,9 +79,9 @@ impl Npy {
 
 fn spec_of(given: Option<&PortSpec>) -> Result<(&'static str, Vec<usize>), String> {
     let spec = given.ok_or("its shape is not known while planning")?;
-    let word = word(spec.dtype).ok_or_else(|| format!("{spec} has elements that NumPy does not know"))?;
+    let descriptor = descriptor(spec.dtype).ok_or_else(|| format!("{spec} has a type that NumPy does not have"))?;
     let shape = spec.fixed_shape();
-    shape.map(|shape| (word, shape)).ok_or_else(|| format!("{spec} differs in shape from message to message"))
+    shape.map(|shape| (descriptor, shape)).ok_or_else(|| format!("the shape of {spec} varies from message to message"))
 }
 
 impl Node for Npy {
@@ -90,7 +90,7 @@ impl Node for Npy {
     fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
-            errors.at("exists", "an array cannot be added to").help("write `exists: replace` or `exists: fail`");
+            errors.at("exists", "an array cannot be appended to").help("write `exists: replace` or `exists: fail`");
         }
         let mut ports = Ports::new().cost(Cost::Medium);
         ports = match given.single() {
@@ -98,7 +98,7 @@ impl Node for Npy {
                 if let Err(message) = spec_of(Some(spec)) {
                     errors
                         .input("in", message)
-                        .help("write it with `kind: jsonl`, or make it of one shape before, with `cast`");
+                        .help("write it with `kind: jsonl`; a `cast` node before this one converts the type");
                 }
                 ports.input("in", spec.clone())
             }
@@ -110,10 +110,10 @@ impl Node for Npy {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let (word, shape) = spec_of(given).map_err(|why| NodeError::input("in", why))?;
+        let (descriptor, shape) = spec_of(given).map_err(|why| NodeError::input("in", why))?;
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
-        file.push(&header(word, 0, &shape));
-        Ok(Npy { file, word, shape, items: 0, said: 0 })
+        file.push(&header(descriptor, 0, &shape));
+        Ok(Npy { file, descriptor, shape, items: 0, items_in_header: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -132,21 +132,21 @@ impl Sink for Npy {
     }
 
     fn flush(&mut self) -> Result<(), NodeError> {
-        self.say()
+        self.update_header()
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
-        self.say()?;
+        self.update_header()?;
         self.file.finish()
     }
 }
 
 impl Drop for Npy {
     fn drop(&mut self) {
-        // The run was cut short: of what did not fit the header says nothing, and there is nobody left to tell.
+        // The run was interrupted: the header counts only the items that were written. An error can no longer be reported.
         let _ = self.file.flush();
         let written = self.items - self.file.unwritten();
-        let _ = self.file.overwrite(0, &header(self.word, written, &self.shape));
+        let _ = self.file.overwrite(0, &header(self.descriptor, written, &self.shape));
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_has_its_length_and_reads_back() {
+    fn a_header_has_a_fixed_length_and_reads_back() {
         for (items, shape) in [(0, vec![]), (u64::MAX, vec![usize::MAX >> 8; 6]), (7, vec![480, 640, 3])] {
             let bytes = header("<f4", items, &shape);
             assert_eq!(bytes.len(), HEADER, "{shape:?}");

@@ -1,11 +1,11 @@
-//! The end of messages that nobody needs.
+//! A sink that discards messages.
 
 use limen::Tensor;
 use limen::node::{Building, Connected, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Takes messages and drops them, counting. With several inputs, of any names, it counts what belongs together once.
+/// Discards messages and counts them. With several inputs, of any names, a set of messages counts as one.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 

@@ -1,4 +1,4 @@
-//! How good the answers are.
+//! The accuracy of predictions.
 
 use crate::tensor::boxes::{self, Row};
 use limen::message::{DType, PortSpec};
@@ -7,16 +7,17 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Compares `predicted` with `truth` and reports how often they agree.
+/// Compares the inputs `predicted` and `truth` and reports how often they agree.
 ///
-/// `labels`, `i32[]` both: `accuracy`, `correct`, `total`. `boxes`, `f32[≤n,6]` both: `precision`, `recall`,
-/// `true_positives`, `false_positives`, `missed`. A share of nothing is 0.
+/// With `task: labels`, both are `i32[]`, and the report has `accuracy`, `correct`, `total`. With `task: boxes`, both are
+/// `f32[≤n,6]`, and the report has `precision`, `recall`, `true_positives`, `false_positives`, `missed`. Ratios whose
+/// denominator is 0 are 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// What is compared; `labels` by default.
+    /// What to compare; `labels` by default.
     #[serde(default)]
     pub task: Task,
-    /// A box is found when its intersection over union with a box of its class is at least this; 0.5 by default.
+    /// A predicted box matches a true box of its class if their intersection over union is at least this; 0.5 by default.
     #[serde(default = "half")]
     pub iou: f32,
 }
@@ -25,14 +26,14 @@ fn half() -> f32 {
     0.5
 }
 
-/// What a score compares.
+/// What to compare.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
-    /// One whole number each.
+    /// One integer per message.
     #[default]
     Labels,
-    /// Boxes with classes; each box of the truth can be found once, by the best box that finds it.
+    /// Boxes with classes; each true box is matched at most once. Predicted boxes are matched in the order of their scores.
     Boxes,
 }
 
@@ -42,15 +43,15 @@ pub struct Score {
     task: Task,
     matcher: Matcher,
     iou: f32,
-    /// Labels that agree, or boxes that found one of the truth.
+    /// Labels that agree, or predicted boxes that match a true box.
     right: u64,
     /// All labels, or all predicted boxes.
     predicted: u64,
-    /// All boxes of the truth.
+    /// All true labels, or all true boxes.
     present: u64,
 }
 
-/// Finds predicted boxes in the truth; its buffers are used again.
+/// Matches predicted boxes with true boxes, reusing its buffers.
 #[derive(Debug, Default)]
 struct Matcher {
     order: Vec<(f32, usize)>,
@@ -58,9 +59,9 @@ struct Matcher {
 }
 
 impl Matcher {
-    /// How many predicted boxes find a box of the truth: the best first, each the free one of its class that it
-    /// overlaps most.
-    fn found(&mut self, predicted: &[Row], truth: &[Row], iou: f32) -> u64 {
+    /// Returns how many predicted boxes match a true box. The highest score is matched first, each box with the unmatched true
+    /// box of its class that it overlaps most.
+    fn count_matches(&mut self, predicted: &[Row], truth: &[Row], iou: f32) -> u64 {
         self.order.clear();
         self.order.extend(predicted.iter().map(|row| row[4]).zip(0..));
         self.order.sort_unstable_by(|a, b| boxes::by_score(*a, *b));
@@ -73,7 +74,7 @@ impl Matcher {
             let mut best = (iou, None);
             for (i, _) in candidates.enumerate().filter(|(_, fits)| *fits) {
                 let overlap = boxes::iou(row, &truth[i]);
-                // The first of equal ones; without any overlap nothing is found, however low the bar.
+                // The first of equal overlaps wins. Boxes without overlap never match, even if `iou` is 0.
                 if overlap > 0.0 && (overlap > best.0 || best.1.is_none() && overlap == best.0) {
                     best = (overlap, Some(i));
                 }
@@ -87,8 +88,8 @@ impl Matcher {
     }
 }
 
-/// A share; 0 of nothing, so that a gate on it trips when nothing was compared.
-fn share(part: u64, all: u64) -> f64 {
+/// Returns `part / all`, or 0 if `all` is 0, so that a gate on it fails when nothing was compared.
+fn ratio(part: u64, all: u64) -> f64 {
     if all == 0 { 0.0 } else { part as f64 / all as f64 }
 }
 
@@ -98,7 +99,7 @@ impl Node for Score {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(0.0..=1.0).contains(&config.iou) {
-            errors.at("iou", format!("{} is no overlap", config.iou)).help("write a number from 0 to 1");
+            errors.at("iou", format!("{} is not an overlap", config.iou)).help("write a number from 0 to 1");
         }
         let spec = |port| match config.task {
             Task::Labels => PortSpec::fixed(DType::I32, []),
@@ -123,13 +124,13 @@ impl Node for Score {
         let Score { right, predicted, present, .. } = *self;
         match self.task {
             Task::Labels => {
-                to.set("accuracy", share(right, predicted));
+                to.set("accuracy", ratio(right, predicted));
                 to.set("correct", right as f64);
                 to.set("total", predicted as f64);
             }
             Task::Boxes => {
-                to.set("precision", share(right, predicted));
-                to.set("recall", share(right, present));
+                to.set("precision", ratio(right, predicted));
+                to.set("recall", ratio(right, present));
                 to.set("true_positives", right as f64);
                 to.set("false_positives", (predicted - right) as f64);
                 to.set("missed", (present - right) as f64);
@@ -151,7 +152,7 @@ impl Sink for Score {
             }
             Task::Boxes => {
                 let (predicted, truth) = (boxes::rows(&predicted.body)?, boxes::rows(&truth.body)?);
-                self.right += self.matcher.found(predicted, truth, self.iou);
+                self.right += self.matcher.count_matches(predicted, truth, self.iou);
                 self.predicted += predicted.len() as u64;
                 self.present += truth.len() as u64;
             }
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_box_of_the_truth_is_found_once() {
+    fn each_true_box_is_matched_at_most_once() {
         // Boxes of side 10: 2 apart they overlap by 2/3, 5 apart by 1/3.
         let truth = [row(0.0, 1.0, 0.0), row(50.0, 1.0, 1.0)];
         for (predicted, iou, expected) in [
@@ -184,21 +185,21 @@ mod tests {
             (vec![row(f32::NAN, f32::NAN, 0.0)], 0.5, 0),
             (vec![], 0.5, 0),
         ] {
-            assert_eq!(Matcher::default().found(&predicted, &truth, iou), expected, "{predicted:?} at {iou}");
+            assert_eq!(Matcher::default().count_matches(&predicted, &truth, iou), expected, "{predicted:?} at {iou}");
         }
     }
 
     #[test]
-    fn the_surest_box_chooses_first() {
-        // Both overlap the first truth; the surer overlaps it more, and the other is left with the second.
+    fn the_box_with_the_highest_score_is_matched_first() {
+        // Both overlap the first true box. The higher score overlaps it more and takes it; the other one matches the second.
         let truth = [row(0.0, 1.0, 0.0), row(6.0, 1.0, 0.0)];
         let predicted = [row(3.0, 0.6, 0.0), row(1.0, 0.9, 0.0)];
-        assert_eq!(Matcher::default().found(&predicted, &truth, 0.5), 2);
+        assert_eq!(Matcher::default().count_matches(&predicted, &truth, 0.5), 2);
     }
 
     #[test]
-    fn a_share_of_nothing_is_0() {
-        assert_eq!(share(0, 0), 0.0);
-        assert_eq!(share(3, 4), 0.75);
+    fn a_ratio_with_denominator_0_is_0() {
+        assert_eq!(ratio(0, 0), 0.0);
+        assert_eq!(ratio(3, 4), 0.75);
     }
 }

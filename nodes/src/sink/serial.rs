@@ -10,21 +10,21 @@ use limen::{Clock, Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How much longer than it takes on the wire a message may take, ns.
+/// How long to wait for the device to take a message, in addition to its time on the wire, ns.
 const SEND_WAIT: u64 = 100_000_000;
 
 /// Sends the bytes of every message to a serial device.
 ///
-/// The device takes 8 bits without parity and one stop bit; there is no flow control. It lies outside the graph's folder, so
-/// that the command line has to allow it: `--allow-path /dev`. The next message is taken when the device has taken this one. What a
-/// device does not take is counted (`full`), and what was to go to one that is gone (`unsent`).
+/// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the graph's folder, so the
+/// command line has to allow it: `--allow-path /dev`. The next message is taken when the device has taken this one. Messages
+/// that the device does not take in time are counted (`full`), and so are messages for a device that is gone (`unsent`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The device, such as `/dev/ttyUSB0`.
     pub device: String,
-    /// Bits a second, such as `115200`.
+    /// Bits per second, such as `115200`.
     pub baud: u32,
-    /// How a message ends; `lines` by default.
+    /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
 }
@@ -45,9 +45,9 @@ pub struct Serial {
 }
 
 impl Serial {
-    /// Until when a message may be waited for.
+    /// Until when to wait for the device to take the message.
     fn until(&self) -> Time {
-        // Ten bits on the wire for eight.
+        // Eight data bits are ten bits on the wire.
         let wire = self.frame.len() as u64 * 10_000_000_000 / self.baud.max(1);
         self.clock.now() + wire + SEND_WAIT
     }
@@ -73,7 +73,7 @@ impl Node for Serial {
         let mut errors = PlanErrors::default();
         let largest = given.single().and_then(|spec| spec.max_bytes()).unwrap_or(0);
         let mut ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
-        // A message as it goes over the wire, and what the device has not taken of it.
+        // A framed message, and its pending bytes.
         ports = ports.memory(largest.saturating_mul(2));
         if let Some(path) = serial_port::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for writing", path.display())));

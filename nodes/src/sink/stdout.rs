@@ -1,4 +1,4 @@
-//! The standard output.
+//! Messages to standard output.
 
 use crate::stream::{self, Framing};
 use limen::node::{Building, Claim, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -7,17 +7,17 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, ErrorKind, Write};
 
-/// Messages are written together when there are so many bytes of them, or when nothing more comes at the moment.
+/// Messages are written when this many bytes are buffered, or when no further message is waiting.
 const BUFFER: usize = 8 << 10;
 
-/// Writes the bytes of every message to the standard output, for the next program.
+/// Writes the bytes of every message to standard output, for the next program of a pipeline.
 ///
-/// `limen-run` prints its report there too, behind the last message: `limen-run --quiet` leaves out what is not wrong. With
-/// `--json`, which keeps the standard output for itself, messages go to the standard error. When nobody reads any more, as
-/// behind `| head`, the node fails, which ends the run unless `on_error` says otherwise.
+/// `limen-run` prints its report there too, after the last message; with `--quiet` only problems are printed. With `--json`,
+/// which reserves standard output for the report, messages go to standard error. When the reader closes the pipe, as `| head`
+/// does, the node fails, which ends the run unless `on_error` says otherwise.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// How a message ends; `lines` by default.
+    /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
 }
@@ -28,7 +28,7 @@ pub struct Stdout {
     framing: Framing,
     text: Vec<u8>,
     messages: u64,
-    /// How many of them are only in the buffer, and how many may not have been written when writing failed.
+    /// Messages that are only in the buffer, and messages that may be lost because a write failed.
     buffered: u64,
     unwritten: u64,
 }
@@ -49,7 +49,7 @@ impl Stdout {
         match written {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                let why = "nobody reads it any more (broken pipe)";
+                let why = "the reader has closed it (broken pipe)";
                 Err(NodeError::input("standard output", why))
             }
             Err(error) => Err(NodeError::file("standard output", error)),
@@ -98,7 +98,7 @@ impl Sink for Stdout {
 
 impl Drop for Stdout {
     fn drop(&mut self) {
-        // The run was cut short; what was to be written still is, and there is nobody left to tell of an error.
+        // The run was interrupted: write what is buffered. An error can no longer be reported.
         let _ = self.print();
     }
 }

@@ -1,4 +1,4 @@
-//! Messages to connections.
+//! Messages to TCP connections.
 
 use crate::stream::outgoing::Sent;
 use crate::stream::tcp::TcpConfig;
@@ -10,33 +10,34 @@ use limen::{Clock, Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How long one message waits for the one peer that the node connected to, ns.
+/// How long a message waits for the peer that the node connected to, ns.
 const SEND_WAIT: u64 = 100_000_000;
-/// How long the first connection is waited for, ns.
+/// How long to wait for the first connection, ns.
 const CONNECT_WAIT: u64 = 500_000_000;
-/// How long the last bytes are waited for when the stream ends, ns.
+/// How long to wait for the last bytes when the stream ends, ns.
 const DRAIN_WAIT: u64 = 500_000_000;
 
-/// Sends the bytes of every message over TCP, to all who have connected (`listen`), or over a connection that it makes, and
-/// makes again when it is lost (`connect`).
+/// Sends the bytes of every message over TCP: to all connected peers (`listen`), or over a connection that the node makes, and
+/// remakes when it is lost (`connect`).
 ///
-/// What nobody was connected to take is counted (`unsent`), and so is what a peer that does not read had no room for
-/// (`full`): such a peer does not slow the graph, and is let go when it has taken nothing for 8 s. What the kernel took counts as sent; whether it arrived, nobody says.
+/// Messages without a connection are counted (`unsent`), and so are messages for a peer that still has an earlier one pending
+/// (`full`). A peer that does not read does not slow the graph; it is disconnected when it has taken nothing for 8 s. A message
+/// counts as sent when the kernel has taken it; whether it arrived is not known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Where to wait for connections: a port alone is one of this machine that no other reaches; `0.0.0.0:9000` is for
-    /// everybody, `192.168.1.5:9000` for the network of that interface.
+    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
+    /// interfaces, `192.168.1.5:9000` on the interface with that address.
     pub listen: Option<Address>,
-    /// Where to connect to, instead: a port alone is one of this machine.
+    /// The address to connect to, instead of `listen`: a port alone is a port of this machine.
     pub connect: Option<Address>,
-    /// How a message ends; `lines` by default.
+    /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
-    /// Connections at a time, 64 at most; whoever comes then is turned away and counted (`refused`). 16 by default.
+    /// Most connections at a time, up to 64; further ones are closed at once and counted (`refused`). 16 by default.
     pub max_connections: Option<usize>,
-    /// Lets a connection go that has not taken what it was sent for so long, such as `10s` (`idle`); by default only the kernel does,
-    /// where nothing at all is taken. Where all connections are taken, one that has not for 5 s makes room for another
-    /// all the same (`displaced`).
+    /// Closes a connection whose peer has not taken all pending bytes for this long, such as `10s`, and counts it (`idle`). By
+    /// default only the kernel closes connections, after 8 s in which the peer takes nothing. With or without `idle`, when the
+    /// limit of connections is reached, a new one displaces one that has been idle for 5 s (`displaced`).
     pub idle: Option<Span>,
 }
 
@@ -53,9 +54,9 @@ pub struct Tcp {
     links: Links,
     framing: Framing,
     clock: Clock,
-    /// Until when the first connection is waited for; zero where it has come, or failed.
+    /// Until when to wait for the first connection; zero once it was made or has failed.
     connect_deadline: Time,
-    /// A message as it goes over the wire.
+    /// The framed message.
     frame: Vec<u8>,
     sent: u64,
     unsent: u64,
@@ -76,7 +77,7 @@ impl Node for Tcp {
         let mut errors = PlanErrors::default();
         let tcp = config.tcp();
         tcp.check(&mut errors);
-        // A message as it goes over the wire, and what each peer has not taken of it.
+        // A framed message, and the pending bytes of each peer.
         let largest = given.single().and_then(|spec| spec.max_bytes()).unwrap_or(0);
         let ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
         let ports = ports.memory(largest.saturating_mul(tcp.connection_limit().saturating_add(1)));
@@ -84,7 +85,7 @@ impl Node for Tcp {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        // Nothing is read but what is thrown away.
+        // Everything that peers send is discarded.
         let links = config.tcp().open(Framing::Raw, 4 << 10, PeerRole::Reader, cx)?;
         let connect_deadline = cx.now() + CONNECT_WAIT;
         Ok(Tcp {
@@ -116,7 +117,7 @@ impl Sink for Tcp {
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
         self.frame.clear();
         self.framing.write(input.body.bytes(), &mut self.frame)?;
-        // The kernel takes bytes for whoever has just hung up: whether somebody is there is asked before they count as sent.
+        // The kernel takes bytes even for a peer that has just closed the connection, so check before they count as sent.
         for at in (0..self.links.peers.len()).rev() {
             if !self.links.peers[at].discard_input() {
                 self.disconnect(at);
@@ -126,7 +127,7 @@ impl Sink for Tcp {
             self.unsent += 1;
             return Ok(());
         }
-        // Only whom the graph itself chose is waited for: any other could slow it as it likes.
+        // Wait only for a peer that the graph itself connects to: any other peer could slow the graph at will.
         let now = self.clock.now();
         let until = if self.links.listens() { Time::ZERO } else { now + SEND_WAIT };
         for at in (0..self.links.peers.len()).rev() {

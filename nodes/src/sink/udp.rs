@@ -1,4 +1,4 @@
-//! Datagrams to the network.
+//! Messages as UDP datagrams.
 
 use crate::stream::{self, Address, Framing};
 use limen::node::{
@@ -10,16 +10,16 @@ use serde::Deserialize;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Bytes of the largest datagram.
+/// Bytes of the largest UDP payload.
 const LARGEST: usize = 65_507;
 
 /// Sends the bytes of every message as a datagram.
 ///
-/// Nobody says whether it arrives. What the machine itself could not send at once, because the network is down or has no room, is
-/// counted (`unsent`) and does not stop the graph; a message of more than 65507 bytes fails the call.
+/// Whether a datagram arrives is not known. A message that cannot be sent at once, because the network is down or its queue is
+/// full, is counted (`unsent`) and does not stop the graph. A message of more than 65507 bytes fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Where to send: a port alone is one of this machine, `192.168.1.5:9000` is one of another.
+    /// The address to send to: a port alone is a port of this machine, `192.168.1.5:9000` one of another machine.
     pub to: Address,
 }
 
@@ -32,8 +32,8 @@ pub struct Udp {
     unsent: u64,
 }
 
-/// Whether sending may work later, without anything being changed here.
-fn may_pass(error: &io::Error) -> bool {
+/// Returns whether the error is temporary, so that sending may work later.
+fn is_temporary(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::WouldBlock
@@ -54,13 +54,13 @@ impl Node for Udp {
         let fixed = given.single().filter(|spec| spec.fixed_shape().is_some());
         if let Some(spec) = fixed.filter(|spec| spec.max_bytes().is_none_or(|bytes| bytes > LARGEST)) {
             let message = format!("{spec} does not fit into a datagram, which has at most {LARGEST} bytes");
-            errors.input("in", message).help("send it with `kind: tcp`, or make it smaller before");
+            errors.input("in", message).help("send it with `kind: tcp`, or make it smaller before this node");
         }
         errors.into_result(ports.note(format!("sends to {}", config.to)))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        // What is sent to this machine leaves from it too; nobody can answer from elsewhere.
+        // For a loopback destination, bind to loopback too, so that other machines cannot reach the socket.
         let from: IpAddr = match (config.to.0.ip(), config.to.is_elsewhere()) {
             (IpAddr::V4(_), false) => Ipv4Addr::LOCALHOST.into(),
             (IpAddr::V4(_), true) => Ipv4Addr::UNSPECIFIED.into(),
@@ -88,7 +88,7 @@ impl Sink for Udp {
             let what = format!("a datagram to {}", self.to);
             return Err(NodeErrorKind::Input {
                 what,
-                why: format!("{} bytes, where {LARGEST} is the most; send it with `kind: tcp`", bytes.len()),
+                why: format!("{} bytes, the limit is {LARGEST}; send it with `kind: tcp`", bytes.len()),
             }
             .into());
         }
@@ -96,7 +96,7 @@ impl Sink for Udp {
             match self.socket.send_to(bytes, self.to) {
                 Ok(_) => self.sent += 1,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if may_pass(&error) => self.unsent += 1,
+                Err(error) if is_temporary(&error) => self.unsent += 1,
                 Err(error) => return Err(NodeError::input(format!("sending to udp {}", self.to), error)),
             }
             return Ok(());

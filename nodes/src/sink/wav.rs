@@ -1,4 +1,4 @@
-//! Sound to files.
+//! Sound as WAV files.
 
 use crate::file::output_file::{self, Exists, OutputFile};
 use hound::{SampleFormat, WavSpec, WavWriter};
@@ -12,25 +12,24 @@ use std::cell::RefCell;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::rc::Rc;
 
-/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`; without a second dim there is one
-/// channel.
+/// Writes sound to a WAV file: `f32[frames,channels]` or `i16[frames,channels]`, or one dim for a single channel.
 ///
-/// The file may not become larger than 4 GiB, which its format cannot say: the call that would make it so fails.
+/// The format limits a file to 4 GiB: a call that would exceed it fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The file, relative to the graph's folder or to the one given with `--out`. The last folder of the path is made.
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
     pub path: String,
-    /// Frames a second, such as `16kHz`.
+    /// Frames per second, such as `16kHz`.
     pub sample_rate: Rate,
-    /// What becomes of a file that is there already, `replace` or `fail`; `replace` by default.
+    /// What to do with a file that already exists, `replace` or `fail`; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
 }
 
-/// Bytes of samples that a file may hold: a little is left for its header.
-const MOST_BYTES: u64 = u32::MAX as u64 - (64 << 10);
+/// Most bytes of samples in a file, leaving room for its header.
+const MAX_BYTES: u64 = u32::MAX as u64 - (64 << 10);
 
-/// The file as the writer of the format has it, while the node asks how much of it is written.
+/// The file, shared between the WAV writer and the node.
 #[derive(Clone, Debug)]
 struct Shared(Rc<RefCell<OutputFile>>);
 
@@ -58,7 +57,7 @@ pub struct Wav {
     frames: u64,
     bytes: u64,
     channels: usize,
-    /// Bytes of the header, whose last four say how many bytes of samples follow.
+    /// Bytes of the header, whose last four hold the number of bytes of samples.
     header: u64,
     /// Bytes of a frame.
     frame: u64,
@@ -70,10 +69,10 @@ impl std::fmt::Debug for Wav {
     }
 }
 
-/// The channels and samples of what comes.
+/// Returns the WAV format for a spec, or the message and the help of an error.
 fn sound(spec: &PortSpec, rate: Rate) -> Result<WavSpec, (String, &'static str)> {
     let wrong =
-        |help| Err((format!("{spec} is no sound, which is f32[frames,channels] or i16[frames,channels]"), help));
+        |help| Err((format!("{spec} is not sound, expected f32[frames,channels] or i16[frames,channels]"), help));
     let (bits_per_sample, sample_format) = match spec.dtype {
         DType::F32 => (32, SampleFormat::Float),
         DType::I16 => (16, SampleFormat::Int),
@@ -82,18 +81,19 @@ fn sound(spec: &PortSpec, rate: Rate) -> Result<WavSpec, (String, &'static str)>
     let channels = match spec.shape[..] {
         [_] => 1,
         [_, Dim::Fixed(channels @ 1..=256)] => channels as u16,
-        _ => return wrong("bring it into this shape before, with 1 to 256 channels"),
+        _ => return wrong("connect a tensor of this shape, with 1 to 256 channels"),
     };
     Ok(WavSpec { channels, sample_rate: rate.0 as u32, bits_per_sample, sample_format })
 }
 
 impl Wav {
-    /// Has the header say what is written, without moving to it: what did not fit stays behind what did.
-    fn say(&self) -> Result<(), NodeError> {
+    /// Brings the sizes in the header up to date with what is written, without seeking: unwritten samples stay pending at the
+    /// end of the file.
+    fn update_header(&self) -> Result<(), NodeError> {
         let file = self.file.borrow();
         let Some(written) = self.bytes.checked_sub(file.buffered_bytes()) else { return Ok(()) };
         let samples = written / self.frame * self.frame;
-        // The file is no larger than its format can say.
+        // `MAX_BYTES` keeps the sizes within 32 bits.
         for (at, size) in [(4, samples + self.header - 8), (self.header - 4, samples)] {
             file.overwrite(at, &u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes())?;
         }
@@ -101,7 +101,7 @@ impl Wav {
     }
 
     fn write(&mut self, input: &Tensor) -> Result<(), hound::Error> {
-        // What is pushed into the buffer cannot fail; there is room for it.
+        // Writes go to the buffer of the file and cannot fail.
         if let Ok(samples) = input.as_slice::<f32>() {
             samples.iter().try_for_each(|sample| self.writer.write_sample(*sample))
         } else {
@@ -117,11 +117,11 @@ impl Node for Wav {
     fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
-            errors.at("exists", "sound cannot be added to").help("write `exists: replace` or `exists: fail`");
+            errors.at("exists", "sound cannot be appended to").help("write `exists: replace` or `exists: fail`");
         }
         let Rate(rate) = config.sample_rate;
         if rate.fract() != 0.0 || !(1.0..=1e7).contains(&rate) {
-            let message = format!("{rate} frames a second, where a whole number up to 10 million is possible");
+            let message = format!("{rate} frames per second, expected a whole number from 1 to 10 million");
             errors.at("sample_rate", message).help("write a rate such as `16kHz`");
         }
         let mut ports = Ports::new().cost(Cost::Medium);
@@ -160,12 +160,9 @@ impl Sink for Wav {
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
         let bytes = input.body.bytes().len() as u64;
-        if self.bytes + bytes > MOST_BYTES {
+        if self.bytes + bytes > MAX_BYTES {
             let what = self.file.borrow().path().display().to_string();
-            return Err(NodeError::input(
-                what,
-                "a WAV file holds no more than 4 GiB; write `kind: npy` or `kind: file`",
-            ));
+            return Err(NodeError::input(what, "a WAV file holds at most 4 GiB; write `kind: npy` or `kind: file`"));
         }
         self.file.borrow_mut().make_room()?;
         self.write(&input.body).map_err(NodeError::other)?;
@@ -177,7 +174,7 @@ impl Sink for Wav {
 
     fn flush(&mut self) -> Result<(), NodeError> {
         let flushed = self.file.borrow_mut().flush();
-        flushed.and(self.say())
+        flushed.and(self.update_header())
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
@@ -188,7 +185,7 @@ impl Sink for Wav {
 
 impl Drop for Wav {
     fn drop(&mut self) {
-        // The run was cut short: what did not fit is not heard, and there is nobody left to tell.
+        // The run was interrupted: the header counts only the samples that were written. An error can no longer be reported.
         let _ = self.flush();
     }
 }
@@ -198,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sound_has_frames_and_channels() {
+    fn a_spec_with_frames_and_channels_is_sound() {
         let rate = Rate(16_000.0);
         for (spec, expected) in [
             (PortSpec::new(DType::F32, [Dim::AtMost(512), Dim::Fixed(2)]), Ok((2, 32))),

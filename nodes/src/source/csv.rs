@@ -1,4 +1,4 @@
-//! Numbers from a table.
+//! Numbers from CSV files.
 
 use crate::pace::Pace;
 use crate::stream;
@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Reads the rows of a comma-separated file as numbers: `row` `f32[n]`.
 ///
-/// The first line names the columns. A field that is not a number, and a row that is too long, fails one call; with
+/// The first line names the columns. A field that is not a number, or a row that is too long, fails one call; with
 /// `on_error: skip` the next row follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -26,13 +26,13 @@ pub struct Config {
     /// The columns to read, in the order of the output; all by default.
     #[serde(default)]
     pub columns: Vec<String>,
-    /// Bytes of the longest row, without what separates and quotes its fields, such as `4MiB`; `1MiB` by default.
+    /// Bytes of the longest row, not counting separators and quotes, such as `4MiB`; `1MiB` by default.
     #[serde(default = "max_bytes")]
     pub max_bytes: Bytes,
-    /// How many rows a second, such as `100Hz`: row `n` is sent `n` periods after the first, and late ones keep their
-    /// intended time as origin. As fast as they are taken by default.
+    /// Rows per second, such as `100Hz`: row `n` is due `n` periods after the first, and a late one keeps its due time as
+    /// origin. By default rows are sent as fast as the graph takes them.
     pub rate: Option<Rate>,
-    /// How many times the file is gone through; 1 by default.
+    /// How many times to read the file; 1 by default.
     #[serde(default = "one")]
     pub repeat: u32,
 }
@@ -45,9 +45,9 @@ fn max_bytes() -> Bytes {
     Bytes(1 << 20)
 }
 
-/// No row is longer.
-const MOST_BYTES: u64 = 1 << 30;
-/// Bytes that are read at once.
+/// Upper bound of `max_bytes`.
+const LONGEST_ROW: u64 = 1 << 30;
+/// Bytes per read.
 const INPUT: usize = 64 << 10;
 
 /// The node.
@@ -56,50 +56,50 @@ pub struct Csv {
     table: Table,
     pace: Pace,
     passes: u32,
-    /// The row to be sent next, or why it cannot be read; `None` at the end. It is read ahead, so that the last row
-    /// is known to be the last.
+    /// The next row, or why it cannot be read; `None` at the end. Reading one row ahead tells which row is the last.
     ahead: Option<Result<(), NodeError>>,
 }
 
-/// An open file and the columns that are wanted of it.
+/// An open file and the columns to read.
 #[derive(Debug)]
 struct Table {
-    written: String,
+    /// The path as the config has it, for messages.
+    path: String,
     reader: Rows,
-    /// Where the first row begins, and in which line.
+    /// Byte offset and line number of the first row.
     start: (u64, u64),
-    /// Columns of the first line.
+    /// The number of columns in the first line.
     width: usize,
     columns: Vec<(usize, String)>,
     row: Vec<f32>,
 }
 
-/// What is wrong with a table while planning, and the field that is to blame.
-type Wrong = (String, String);
+/// A problem with a table found while planning: the config field and the message.
+type TableProblem = (String, String);
 
-/// What was read as a row.
+/// The result of reading a row.
 enum Read {
-    /// So many fields, those of them that are kept.
+    /// A row with this many fields.
     Row(usize),
-    /// More bytes than a row may have; so many.
+    /// A row that is too long, with its bytes.
     TooLong(usize),
     End,
 }
 
-/// The rows of a file: each is kept as long as `max` allows, and read to its end where it is longer.
+/// The rows of a file. A row longer than `max` is read to its end without being buffered.
 #[derive(Debug)]
 struct Rows {
     file: InputFile,
     parser: Reader,
     input: Box<[u8]>,
-    /// What has been read and not been parsed.
+    /// The range of `input` that was read but not yet parsed.
     ahead: Range<usize>,
-    /// Bytes of the file that have been parsed.
+    /// The byte offset in the file up to which it was parsed.
     at: u64,
-    /// Bytes of the row's fields, one more than it may have.
+    /// The row's fields, one byte longer than a row may be.
     fields: Vec<u8>,
     ends: Vec<usize>,
-    /// The line in which the row begins.
+    /// The number of the line in which the row begins.
     line: u64,
 }
 
@@ -117,7 +117,7 @@ impl Rows {
         }
     }
 
-    /// Reads the next row. Of fields beyond `keep`, only how many there are is known.
+    /// Reads the next row. Fields beyond the first `keep` are counted but not kept.
     fn read(&mut self, keep: usize) -> io::Result<Read> {
         self.line = self.parser.line();
         let (mut filled, mut count, mut too_long) = (0, 0, 0);
@@ -132,7 +132,7 @@ impl Rows {
             if count == self.ends.len() && count < keep {
                 self.ends.resize((2 * count).min(keep), 0);
             }
-            // What is not kept is written over.
+            // Fields that are not kept overwrite each other.
             let ends_at = if count < self.ends.len() { count } else { self.ends.len() - 1 };
             let (result, taken, put, ended) = self.parser.read_record(
                 &self.input[self.ahead.clone()],
@@ -171,12 +171,12 @@ impl Rows {
 }
 
 impl Table {
-    fn open(config: &Config, folders: &Folders) -> Result<Table, Vec<Wrong>> {
+    fn open(config: &Config, folders: &Folders) -> Result<Table, Vec<TableProblem>> {
         let at_path = |message: String| vec![("path".to_string(), message)];
         let file = folders.open(&config.path).map_err(|e| at_path(e.to_string()))?;
         let shown = file.path().display().to_string();
         let max = config.max_bytes.0;
-        let mut reader = Rows::new(file, usize::try_from(max.clamp(1, MOST_BYTES)).unwrap_or_default());
+        let mut reader = Rows::new(file, usize::try_from(max.clamp(1, LONGEST_ROW)).unwrap_or_default());
         let width = match reader.read(usize::MAX) {
             Ok(Read::Row(width)) => width,
             Ok(Read::End) => {
@@ -190,31 +190,31 @@ impl Table {
         };
         let names: Option<Vec<&str>> = (0..width).map(|n| Some(str::from_utf8(reader.field(n)).ok()?.trim())).collect();
         let names = names.ok_or_else(|| at_path(format!("the first line of `{shown}` is not UTF-8")))?;
-        let mut wrong = Vec::new();
+        let mut problems = Vec::new();
         let mut columns: Vec<(usize, String)> = Vec::new();
         for (i, wanted) in config.columns.iter().enumerate() {
             match names.iter().position(|name| name == wanted) {
                 Some(at) => columns.push((at, wanted.clone())),
                 None => {
                     let message = format!("there is no column `{wanted}`; the file has: {}", names.join(", "));
-                    wrong.push((format!("columns[{i}]"), message));
+                    problems.push((format!("columns[{i}]"), message));
                 }
             }
         }
         if config.columns.is_empty() {
             columns = names.iter().map(|name| name.to_string()).enumerate().collect();
         }
-        if !wrong.is_empty() {
-            return Err(wrong);
+        if !problems.is_empty() {
+            return Err(problems);
         }
         let start = (reader.at, reader.parser.line());
         let row = Vec::with_capacity(columns.len());
-        Ok(Table { written: config.path.clone(), reader, start, width, columns, row })
+        Ok(Table { path: config.path.clone(), reader, start, width, columns, row })
     }
 
     /// Reads the next row; `None` at the end of the file.
     fn read(&mut self) -> Option<Result<(), NodeError>> {
-        let place = |line: u64| format!("{}:{line}", self.written);
+        let place = |line: u64| format!("{}:{line}", self.path);
         match self.reader.read(self.width) {
             Ok(Read::Row(fields)) if fields == self.width => Some(self.parse()),
             Ok(Read::Row(fields)) => {
@@ -227,7 +227,7 @@ impl Table {
                 Some(Err(NodeErrorKind::TooLarge { what, size: bytes, bound: max, key: "max_bytes" }.into()))
             }
             Ok(Read::End) => None,
-            Err(error) => Some(Err(self.blame(error))),
+            Err(error) => Some(Err(self.read_error(error))),
         }
     }
 
@@ -239,32 +239,32 @@ impl Table {
                 let line = self.reader.line;
                 let field = String::from_utf8_lossy(&field[..field.len().min(40)]).into_owned();
                 let why = format!("`{field}` is not a number");
-                return Err(NodeError::input(format!("{}:{line}: column `{name}`", self.written), why));
+                return Err(NodeError::input(format!("{}:{line}: column `{name}`", self.path), why));
             };
             self.row.push(value);
         }
         Ok(())
     }
 
-    fn blame(&self, error: io::Error) -> NodeError {
+    fn read_error(&self, error: io::Error) -> NodeError {
         NodeError::file(self.reader.file.path(), error)
     }
 }
 
 impl Csv {
-    /// Reads the row to be sent next, from the beginning again while passes are left.
+    /// Reads the next row, starting over at the end of the file while passes are left.
     fn advance(&mut self) {
         self.ahead = self.table.read();
         if self.ahead.is_none() && self.passes > 1 {
             self.passes -= 1;
             self.ahead = match self.table.reader.rewind(self.table.start) {
                 Ok(()) => self.table.read(),
-                Err(error) => Some(Err(self.table.blame(error))),
+                Err(error) => Some(Err(self.table.read_error(error))),
             };
         }
     }
 
-    /// Finds what is to be sent next. Where that is the first of another pass, it begins a segment.
+    /// Reads the next row. The first row of another pass begins a segment.
     fn move_on(&mut self, out: &mut Emit<Tensor>) {
         let passes = self.passes;
         self.advance();
@@ -280,16 +280,16 @@ impl Node for Csv {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes over the rows send nothing").help("write 1 or more");
+            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
-        if config.max_bytes.0 == 0 || config.max_bytes.0 > MOST_BYTES {
-            let message = format!("rows of at most {} bytes", config.max_bytes.0);
+        if config.max_bytes.0 == 0 || config.max_bytes.0 > LONGEST_ROW {
+            let message = format!("{} bytes is out of range", config.max_bytes.0);
             errors.at("max_bytes", message).help("write a size from 1B to 1GiB");
         }
         let mut ports = Ports::new().cost(Cost::Medium).rate(config.rate).memory(stream::buffer(config.max_bytes));
         match Table::open(config, cx.folders) {
             Ok(table) => ports = ports.output("row", PortSpec::fixed(DType::F32, [table.columns.len()])),
-            Err(wrong) => wrong.into_iter().for_each(|(field, message)| {
+            Err(problems) => problems.into_iter().for_each(|(field, message)| {
                 errors.at(field, message);
             }),
         }
@@ -297,8 +297,8 @@ impl Node for Csv {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let table = Table::open(&config, cx.folders()).map_err(|wrong| {
-            let why: Vec<String> = wrong.into_iter().map(|(_, message)| message).collect();
+        let table = Table::open(&config, cx.folders()).map_err(|problems| {
+            let why: Vec<String> = problems.into_iter().map(|(_, message)| message).collect();
             NodeError::input(&*config.path, why.join("; "))
         })?;
         let mut node = Csv { table, pace: Pace::new(config.rate), passes: config.repeat, ahead: None };
@@ -320,7 +320,7 @@ impl Source for Csv {
         };
         match self.ahead.take() {
             Some(Err(error)) => {
-                // A file that cannot be read does not become readable by asking again; a bad row is passed over.
+                // Retrying does not help if the file cannot be read; a bad row is skipped.
                 if !matches!(error.kind(), limen::node::NodeErrorKind::File { .. }) {
                     self.move_on(out);
                 }
@@ -343,7 +343,7 @@ impl Source for Csv {
 mod tests {
     use super::*;
 
-    /// Every row or error of a file, in words.
+    /// Returns every row or error of a file as text.
     fn rows(text: &str, columns: &[&str], repeat: u32) -> Vec<String> {
         rows_of(text, columns, repeat, Bytes(64))
     }
@@ -356,20 +356,22 @@ mod tests {
         let config = Config { path: "t.csv".into(), columns, max_bytes, rate: None, repeat };
         let table = match Table::open(&config, &folders) {
             Ok(table) => table,
-            Err(wrong) => return wrong.into_iter().map(|(field, message)| format!("{field}: {message}")).collect(),
+            Err(problems) => {
+                return problems.into_iter().map(|(field, message)| format!("{field}: {message}")).collect();
+            }
         };
         let mut node = Csv { table, pace: Pace::new(None), passes: repeat, ahead: None };
-        let mut said = Vec::new();
+        let mut found = Vec::new();
         node.advance();
         while let Some(row) = &node.ahead {
-            said.push(row.as_ref().map_or_else(|e| e.to_string(), |()| format!("{:?}", node.table.row)));
+            found.push(row.as_ref().map_or_else(|e| e.to_string(), |()| format!("{:?}", node.table.row)));
             node.advance();
         }
-        said
+        found
     }
 
     #[test]
-    fn rows_are_numbers_of_the_wanted_columns() {
+    fn rows_have_the_numbers_of_the_selected_columns() {
         let text = "t,x,y\n0,1.5,2\n1, -3e2 ,nan\n";
         assert_eq!(rows(text, &[], 1), ["[0.0, 1.5, 2.0]", "[1.0, -300.0, NaN]"]);
         assert_eq!(rows(text, &["y", "t"], 1), ["[2.0, 0.0]", "[NaN, 1.0]"]);
@@ -378,9 +380,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_row_is_named_and_passed_over() {
+    fn a_bad_row_is_reported_with_its_line_and_skipped() {
         let text = "t,x\n0,1\n1,one\n2\n3,\n4,5\n";
-        let said = rows(text, &[], 1);
+        let found = rows(text, &[], 1);
         let expected = [
             "[0.0, 1.0]",
             "t.csv:3: column `x`: `one` is not a number",
@@ -388,7 +390,7 @@ mod tests {
             "t.csv:5: column `x`: `` is not a number",
             "[4.0, 5.0]",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(found, expected);
         let columns = ["columns[1]: there is no column `z`; the file has: t, x"];
         assert_eq!(rows(text, &["t", "z"], 1), columns);
         assert!(rows("", &[], 1)[0].contains("first line must name the columns"));
@@ -397,19 +399,19 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_too_long_is_passed_over_and_takes_no_memory() {
+    fn a_row_that_is_too_long_is_skipped_without_being_buffered() {
         let long = "9".repeat(300_000);
         let text = format!("t,x\n0,1\n1,{long}\n\"{long}\n\",{long}\n4,5\n");
-        let said = rows_of(&text, &[], 2, Bytes(8));
-        assert_eq!((said.len(), &*said[0], &*said[3]), (8, "[0.0, 1.0]", "[4.0, 5.0]"), "{said:?}");
+        let found = rows_of(&text, &[], 2, Bytes(8));
+        assert_eq!((found.len(), &*found[0], &*found[3]), (8, "[0.0, 1.0]", "[4.0, 5.0]"), "{found:?}");
         for (n, expected) in [
             (1, "t.csv:3: 300001 is more than the 8 that were planned; raise max_bytes"),
             (2, "t.csv:4: 600001 is more than the 8"),
             (5, "t.csv:3: 300001 is"),
         ] {
-            assert!(said[n].starts_with(expected), "{n}: {said:?}");
+            assert!(found[n].starts_with(expected), "{n}: {found:?}");
         }
-        // As long as it may be, and more fields than there are columns.
+        // The longest row allowed, and a row with more fields than columns.
         assert_eq!(rows_of("t,x\n1234,1234\n", &[], 1, Bytes(8)), ["[1234.0, 1234.0]"]);
         let many = format!("t,x\n{}\n1,2\n", ",".repeat(200_000));
         let expected = ["t.csv:2: the row has 200001 fields, the first line has 2", "[1.0, 2.0]"];

@@ -1,4 +1,4 @@
-//! Lines or chunks of a file.
+//! Lines, records or chunks of a file.
 
 use crate::file::input_file;
 use crate::pace::Pace;
@@ -16,26 +16,27 @@ use serde::Deserialize;
 use std::io::{self, ErrorKind, Read, Seek};
 use std::ops::Range;
 
-/// Reads a file in lines or in chunks: `bytes` `u8[≤max_bytes]`.
+/// Reads a file in lines, records or chunks: `bytes` `u8[≤max_bytes]`.
 ///
-/// A line that is too long fails one call; with `on_error: skip` the next line follows.
+/// A message that is too long fails one call; with `on_error: skip` the next message follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// Where one message ends and the next begins; `lines` by default.
+    /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: raw`, bytes of every message but
-    /// the last.
+    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: raw`, every message but the last has
+    /// this size.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
+    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
+    /// `framing: lines`, else `bytes`.
     pub content: Option<Content>,
-    /// How many messages a second, such as `100Hz`: message `n` is sent `n` periods after the first, and late ones keep
-    /// their intended time as origin. As fast as they are taken by default.
+    /// Messages per second, such as `100Hz`: message `n` is due `n` periods after the first, and a late one keeps its due
+    /// time as origin. By default messages are sent as fast as the graph takes them.
     pub rate: Option<Rate>,
-    /// How many times the file is gone through; 1 by default.
+    /// How many times to read the file; 1 by default.
     #[serde(default = "one")]
     pub repeat: u32,
 }
@@ -47,18 +48,18 @@ fn one() -> u32 {
 /// The node.
 #[derive(Debug)]
 pub struct File {
-    written: String,
+    /// The path as the config has it, for messages.
+    path: String,
     file: InputFile,
     max: usize,
     deframer: Deframer,
     pace: Pace,
     passes: u32,
-    /// Messages found in this pass, to say which one is wrong.
+    /// Messages taken in this pass, to number them in errors.
     number: u64,
-    /// The file has been read to its end.
+    /// The file was read to its end.
     is_read: bool,
-    /// The message to be sent next, or why it cannot be; `None` at the end. It is found ahead, so that the last one is
-    /// known to be the last.
+    /// The next message, or why it cannot be sent; `None` at the end. Reading one message ahead tells which one is the last.
     ahead: Option<Result<Range<usize>, NodeError>>,
 }
 
@@ -67,7 +68,7 @@ impl File {
         let file = folders.open(&config.path)?;
         let max = config.max_bytes.0 as usize;
         Ok(File {
-            written: config.path.clone(),
+            path: config.path.clone(),
             file,
             max,
             deframer: Deframer::new(config.framing, max),
@@ -79,11 +80,11 @@ impl File {
         })
     }
 
-    /// Finds the message to be sent next, from the beginning again while passes are left.
+    /// Finds the next message, starting over at the end of the file while passes are left.
     fn advance(&mut self) {
         self.ahead = loop {
             if let Some(found) = self.deframer.take() {
-                break Some(self.name(found));
+                break Some(self.numbered(found));
             }
             if !self.is_read {
                 if let Err(error) = self.fill() {
@@ -92,14 +93,14 @@ impl File {
                 continue;
             }
             if let Some(found) = self.deframer.last() {
-                break Some(self.name(found));
+                break Some(self.numbered(found));
             }
             let is_cut = self.deframer.is_partial();
             let number = std::mem::take(&mut self.number);
             self.deframer.clear();
             if is_cut {
-                let why = "the file ends within it, and it is not sent; write the file anew";
-                break Some(Err(NodeError::input(format!("{}: message {}", self.written, number + 1), why)));
+                let why = "the file ends within the message, which is not sent; the file is truncated";
+                break Some(Err(NodeError::input(format!("{}: message {}", self.path, number + 1), why)));
             }
             if self.passes <= 1 {
                 break None;
@@ -112,9 +113,10 @@ impl File {
         }
     }
 
-    fn name(&mut self, found: Result<Range<usize>, TooLarge>) -> Result<Range<usize>, NodeError> {
+    /// Counts a message and adds its number to the error if it is too long.
+    fn numbered(&mut self, found: Result<Range<usize>, TooLarge>) -> Result<Range<usize>, NodeError> {
         self.number += 1;
-        found.map_err(|large| large.error(format!("{}: message {}", self.written, self.number), self.max))
+        found.map_err(|large| large.error(format!("{}: message {}", self.path, self.number), self.max))
     }
 
     /// Reads until the buffer is full or the file has ended.
@@ -134,7 +136,7 @@ impl File {
         Ok(())
     }
 
-    /// Finds what is to be sent next. Where that is the first of another pass, it begins a segment.
+    /// Finds the next message. The first message of another pass begins a segment.
     fn move_on(&mut self, out: &mut Emit<Tensor>) {
         let passes = self.passes;
         self.advance();
@@ -144,11 +146,11 @@ impl File {
     }
 }
 
-/// What a source says of itself while planning that reads a file in messages.
+/// Checks the config and returns the ports.
 fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
     let mut errors = PlanErrors::default();
     if config.repeat == 0 {
-        errors.at("repeat", "0 passes over the file send nothing").help("write 1 or more");
+        errors.at("repeat", "0 passes send nothing").help("write 1 or more");
     }
     if let Err((message, help)) = input_file::open(&config.path, folders) {
         errors.at("path", message).help(help);
@@ -189,7 +191,7 @@ impl Source for File {
                 self.move_on(out);
             }
             Some(Err(error)) => {
-                // A file that cannot be read does not become readable by asking again; a bad message is passed over.
+                // Retrying does not help if the file cannot be read; a bad message is skipped.
                 if !matches!(error.kind(), NodeErrorKind::File { .. }) {
                     self.move_on(out);
                 }
@@ -205,7 +207,7 @@ impl Source for File {
 mod tests {
     use super::*;
 
-    /// Every message or error of a file, in words.
+    /// Returns every message or error of a file as text.
     fn messages(bytes: &[u8], framing: Framing, max: u64, repeat: u32) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f"), bytes).unwrap();
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_to_its_end_as_often_as_asked() {
+    fn a_file_is_read_to_its_end_in_every_pass() {
         assert_eq!(messages(b"a\nbc\n\nd", Framing::Lines, 8, 1), ["a", "bc", "", "d"]);
         assert_eq!(messages(b"a\nb", Framing::Lines, 8, 2), ["a", "b", "a", "b"]);
         assert_eq!(messages(b"1234567", Framing::Raw, 3, 2), ["123", "456", "7", "123", "456", "7"]);
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_passed_over() {
+    fn a_bad_message_is_reported_with_its_number_and_skipped() {
         let said = messages(b"a\n123456789\nb\n123456789", Framing::Lines, 8, 1);
         assert_eq!(said[0], "a");
         assert!(
@@ -246,7 +248,7 @@ mod tests {
         assert_eq!(said[2], "b");
         assert!(said[3].starts_with("f: message 4"), "{said:?}");
         let said = messages(b"\0\0\0\x01a\xff\xff\xff\xffbc", Framing::Length, 8, 2);
-        let expected = ["a", "f: message 2: 4294967295", "f: message 3: the file ends within it"];
+        let expected = ["a", "f: message 2: 4294967295", "f: message 3: the file ends within the message"];
         for (n, expected) in expected.iter().enumerate() {
             assert!(said[n].starts_with(expected) && said[n + 3].starts_with(expected), "{said:?}");
         }

@@ -10,22 +10,22 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a file name: what Linux allows.
+/// Longest file name in bytes on Linux.
 const MAX_NAME: usize = 255;
 
-/// Reads images from files and gives their pixels, names and labels.
+/// Reads image files in the order of their paths and sends their pixels, names and labels.
 ///
-/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and with `label` also `label` `i32[]`. Every file
-/// must have the size and the channels (1 grey, 3 RGB, 4 RGBA) of the first. A file that cannot be decoded fails one call;
-/// with `on_error: skip` the next file follows.
+/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and, if `label` is set, `label` `i32[]`. All files must have
+/// the size and the channels (1 grey, 3 RGB, 4 RGBA) of the first. A file that cannot be decoded fails one call; with
+/// `on_error: skip` the next file follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The files, as a pattern relative to the graph's folder: `data/*.png`, `data/**/*.jpg`. PNG and JPEG.
+    /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`, `data/**/*.jpg`.
     pub path: String,
-    /// How many images a second, such as `30Hz`: image `n` is sent `n` periods after the first, and late ones keep
-    /// their intended time as origin. As fast as they are taken by default.
+    /// Images per second, such as `30Hz`: image `n` is due `n` periods after the first, and a late one keeps its due time as
+    /// origin. By default images are sent as fast as the graph takes them.
     pub rate: Option<Rate>,
-    /// How many times the files are gone through; 1 by default.
+    /// How many times to read the files; 1 by default.
     #[serde(default = "one")]
     pub repeat: u32,
     /// Where the label of a file comes from; `none` by default.
@@ -41,17 +41,17 @@ fn one() -> u32 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Label {
-    /// There are no labels.
+    /// No labels.
     #[default]
     None,
-    /// The number behind the last `-` or `_` of the name: 7 for `0001-7.png`.
+    /// The number after the last `-` or `_` of the file name: 7 for `0001-7.png`.
     Stem,
-    /// The name of the folder, which is a number: 7 for `7/0001.png`.
+    /// The name of the file's folder, a number: 7 for `7/0001.png`.
     Folder,
 }
 
 impl Label {
-    /// The label of a file; `None` where it should have one and has not.
+    /// Returns the label of a file; `None` if its path has none.
     fn of(self, path: &Path) -> Option<i32> {
         let text = match self {
             Label::None => return Some(0),
@@ -69,7 +69,7 @@ pub struct ImageFiles {
     labels: Vec<i32>,
     size: Size,
     pace: Pace,
-    /// Images still to come, over all passes.
+    /// Images still to send, over all passes.
     left: u64,
     at: usize,
     bytes: Vec<u8>,
@@ -81,10 +81,10 @@ impl Node for ImageFiles {
     fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes over the files send nothing").help("write 1 or more");
+            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
         if config.label == Label::None && given.outputs().any(|port| port == "label") {
-            let message = "something takes from `label`, but `label` of the config is `none`";
+            let message = "the output `label` is connected, but the config has `label: none`";
             errors.at("label", message).help("write `label: stem` (0001-7.png) or `label: folder` (7/0001.png)");
         }
         let mut size = None;
@@ -97,7 +97,7 @@ impl Node for ImageFiles {
                     Ok(found) => size = Some((found, files.len())),
                     Err(error) => {
                         errors
-                            .at("path", format!("the first file gives the size of all: {error}"))
+                            .at("path", format!("the first file, which sets the size of all, cannot be used: {error}"))
                             .help("replace or remove that file");
                     }
                 }
@@ -147,7 +147,7 @@ impl Source for ImageFiles {
             Err(early) => return Ok(early),
         };
         let header = out.header(origin);
-        // Moved on before anything can fail, so that a bad file is not tried again.
+        // Advance before anything can fail, so that a bad file is not retried.
         let at = self.at;
         self.left -= 1;
         self.at = (at + 1) % self.files.len();
@@ -180,21 +180,21 @@ impl Source for ImageFiles {
     }
 }
 
-/// The files of a pattern, sorted, all of them where the graph may read. Never empty.
+/// Returns the files that match a pattern, sorted by path. It is an error if there are none, or if the graph may not read one.
 fn find(pattern: &str, folders: &Folders) -> Result<Vec<Found>, String> {
     folders.input(pattern)?;
-    // The graph's folder is taken as it is written, whatever brackets its name holds.
+    // The graph's folder is escaped: its name may contain brackets.
     let graph = folders.graph.to_str().ok_or("the graph's folder has a name that is not UTF-8; rename it")?;
     let full = PathBuf::from(glob::Pattern::escape(graph)).join(pattern);
     let full = full.to_str().unwrap_or(pattern);
     let matches =
-        glob::glob(full).map_err(|e| format!("`{pattern}` is no pattern: {} at character {}", e.msg, e.pos))?;
+        glob::glob(full).map_err(|e| format!("`{pattern}` is not a pattern: {} at character {}", e.msg, e.pos))?;
     let mut files = Vec::new();
     for path in matches {
         let path = path.map_err(|e| e.to_string())?;
         if path.is_file() {
             let name = path.to_str().ok_or_else(|| format!("`{}` has a name that is not UTF-8", path.display()))?;
-            // Absolute, because `input` reads relative paths from the graph's folder, which the match begins with.
+            // `admit_input` resolves relative paths from the graph's folder, which the match already includes.
             let absolute = std::path::absolute(name).map_err(|e| e.to_string())?;
             let real = folders.admit_input(absolute.to_str().unwrap_or(name)).map_err(|e| e.to_string())?;
             files.push(Found { path: absolute, real });
@@ -202,7 +202,7 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<Found>, String> {
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     if files.is_empty() {
-        let hint = if folders.graph.join(pattern).is_dir() { "; it is a folder: write `*.png` behind it" } else { "" };
+        let hint = if folders.graph.join(pattern).is_dir() { "; it is a folder: append `/*.png`" } else { "" };
         return Err(format!("no file matches `{pattern}` in `{}`{hint}", folders.graph.display()));
     }
     Ok(files)
@@ -232,9 +232,9 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_in_order_and_only_below_the_graph() {
+    fn files_are_sorted_and_only_found_in_the_folder_of_the_graph() {
         let folder = tempfile::tempdir().unwrap();
-        // Brackets mean something in a pattern, and nothing in the graph's own folder.
+        // Brackets are special in a pattern, but not in the name of the graph's folder.
         let folder = folder.path().join("[a]");
         std::fs::create_dir_all(folder.join("graph/data")).unwrap();
         for name in ["graph/data/b.png", "graph/data/a.png", "graph/data/note.txt", "outside.png"] {
@@ -253,7 +253,7 @@ mod tests {
             ("data/*.jpg", "no file matches"),
             ("data", "it is a folder"),
             ("../*.png", "--allow-path"),
-            ("data/***", "no pattern"),
+            ("data/***", "not a pattern"),
         ] {
             let error = names(pattern).unwrap_err();
             assert!(error.contains(expected), "{pattern}: {error}");

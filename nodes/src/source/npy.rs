@@ -1,4 +1,4 @@
-//! Arrays from NumPy's files.
+//! Arrays from NumPy `.npy` files.
 
 use crate::file::input_file::{self, FileProblem};
 use crate::pace::Pace;
@@ -13,18 +13,18 @@ use serde::Deserialize;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-/// Reads an array that NumPy has saved, one item of its first dim a message: `value`, of the array's type and the shape of
-/// an item.
+/// Reads an array from a NumPy `.npy` file, one item of its first dim per message: `value`, with the type of the array and the
+/// shape of an item.
 ///
-/// Type and shape are known while planning. A file that ends too soon gives the items that are whole, then fails one call.
+/// Type and shape are known while planning. From a truncated file the complete items are sent, then one call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// How many items a second, such as `100Hz`: item `n` is sent `n` periods after the first, and late ones keep their
-    /// intended time as origin. As fast as they are taken by default.
+    /// Items per second, such as `100Hz`: item `n` is due `n` periods after the first, and a late one keeps its due time as
+    /// origin. By default items are sent as fast as the graph takes them.
     pub rate: Option<Rate>,
-    /// How many times the file is gone through; 1 by default.
+    /// How many times to read the file; 1 by default.
     #[serde(default = "one")]
     pub repeat: u32,
 }
@@ -33,27 +33,28 @@ fn one() -> u32 {
     1
 }
 
-/// Bytes of the longest header: one that describes numbers is a tenth of it, and the rest is space.
+/// Longest header in bytes. A header of an array of numbers needs a tenth of it; the rest is padding.
 const MAX_HEADER: usize = 4 << 10;
-/// From this size on reading an item takes longer than the tens of microseconds that make a node heavy.
+/// Reading an item of this size takes tens of microseconds, which makes the node heavy.
 const HEAVY_BYTES: usize = 64 << 10;
 
-/// What the beginning of a file says.
+/// The header of a file.
 #[derive(Debug, PartialEq)]
 struct Header {
     dtype: DType,
-    /// Items, and the shape of one.
+    /// The number of items.
     items: u64,
+    /// The shape of one item.
     shape: Vec<usize>,
     /// Bytes of an item.
     size: usize,
-    /// Where the first begins.
+    /// Byte offset of the first item.
     start: u64,
 }
 
-/// Whether a header can be given to the parser, which works by recursion and multiplies without looking: anybody can
-/// write a header, and neither may end the process.
-fn screen(text: &str) -> Result<(), String> {
+/// Checks whether a header is safe to parse. The parser recurses and multiplies without overflow checks, so a hostile header
+/// could end the process.
+fn check_safe(text: &str) -> Result<(), String> {
     let mut depth = 0usize;
     for c in text.chars() {
         match c {
@@ -62,13 +63,13 @@ fn screen(text: &str) -> Result<(), String> {
             _ => {}
         }
         if depth > 4 {
-            return Err("the header is nested deeper than that of any array of numbers".into());
+            return Err("its header is nested too deeply for an array of numbers".into());
         }
     }
-    // A product of numbers with 19 digits in all fits into 64 bits; one digit is that of the type.
+    // A product of numbers with 19 digits in total fits into 64 bits; one more digit belongs to the type.
     let digits = text.chars().filter(char::is_ascii_digit).count();
     if digits > 20 || text.to_ascii_lowercase().contains("0x") {
-        return Err("its shape is that of more elements than any file holds".into());
+        return Err("its shape has more elements than any file holds".into());
     }
     Ok(())
 }
@@ -78,7 +79,7 @@ impl Header {
         let mut bytes = vec![0; 8];
         from.read_exact(&mut bytes).map_err(|_| "it is too short for a `.npy` file")?;
         if !bytes.starts_with(b"\x93NUMPY") {
-            return Err("it is no `.npy` file: it does not begin with `\\x93NUMPY`".into());
+            return Err("it is not a `.npy` file: it does not begin with `\\x93NUMPY`".into());
         }
         let prefix = if bytes[6] == 1 { 2 } else { 4 };
         let mut length = [0; 4];
@@ -91,7 +92,7 @@ impl Header {
         let begin = bytes.len();
         bytes.resize(begin + length, 0);
         from.read_exact(&mut bytes[begin..]).map_err(|_| "it ends within its header")?;
-        screen(&String::from_utf8_lossy(&bytes[begin..]))?;
+        check_safe(&String::from_utf8_lossy(&bytes[begin..]))?;
         let header = NpyHeader::from_reader(&bytes[..]).map_err(|e| format!("its header cannot be read: {e}"))?;
         Header::of(&header, bytes.len() as u64)
     }
@@ -115,21 +116,20 @@ impl Header {
             _ => return Err(format!("its elements are {kind}; save it with `.astype('<f4')`")),
         };
         if kind.endianness() == Endianness::Big && dtype.size() > 1 {
-            let text =
-                format!("its elements are {kind}, the most significant byte first; save it with `.astype('<f4')`");
+            let text = format!("its elements are {kind}, in big-endian order; save it with `.astype('<f4')`");
             return Err(text);
         }
         let Some((items, shape)) = header.shape().split_first() else {
-            return Err("it is a single value, of which there is no first dim; save it with `.reshape(1)`".into());
+            return Err("it is a single value without a first dim; save it with `.reshape(1)`".into());
         };
         if header.order() == Order::Fortran && !shape.is_empty() {
             return Err("it is in Fortran order; save it with `numpy.ascontiguousarray`".into());
         }
         if shape.len() > MAX_RANK {
-            return Err(format!("its items have {} dims, where a tensor has at most {MAX_RANK}", shape.len()));
+            return Err(format!("its items have {} dims, a tensor has at most {MAX_RANK}", shape.len()));
         }
         if shape.contains(&0) {
-            return Err(format!("an item of shape {shape:?} holds nothing"));
+            return Err(format!("an item of shape {shape:?} has no elements"));
         }
         let too_large = || format!("an item of shape {shape:?} does not fit into memory");
         let shape: Vec<usize> =
@@ -144,15 +144,15 @@ impl Header {
 fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, Header), FileProblem> {
     let file = input_file::open(&config.path, folders)?;
     let path = file.path().to_path_buf();
-    let help = "save the array anew with `numpy.save`";
-    let wrong = |message: String| (format!("`{}`: {message}", path.display()), help);
+    let help = "save the array again with `numpy.save`";
+    let problem = |message: String| (format!("`{}`: {message}", path.display()), help);
     let length = file.size();
     let mut file = BufReader::with_capacity(64 << 10, file);
-    let header = Header::read(&mut file).map_err(wrong)?;
-    // Room is made for items, so that one has to be there.
+    let header = Header::read(&mut file).map_err(problem)?;
+    // Memory for items is planned from the header, so require that the file holds at least one.
     if header.items > 0 && length.saturating_sub(header.start) < header.size as u64 {
-        let message = format!("the first item would have {} bytes, and the file has {length} in all", header.size);
-        return Err(wrong(message));
+        let message = format!("an item has {} bytes, but the whole file has {length}", header.size);
+        return Err(problem(message));
     }
     Ok((path, file, header))
 }
@@ -175,14 +175,14 @@ impl Npy {
         self.passes == 0 || self.header.items == 0
     }
 
-    /// Reads an item and moves on to the next. Nothing follows an item that cannot be read.
+    /// Reads an item and advances to the next. An item that cannot be read ends the stream.
     fn read(&mut self, into: &mut [u8]) -> Result<(), NodeError> {
         if let Err(error) = self.file.read_exact(into) {
             self.passes = 0;
             if error.kind() != std::io::ErrorKind::UnexpectedEof {
                 return Err(NodeError::file(&self.path, error));
             }
-            let why = format!("the header promises {} items, and the file ends after {}", self.header.items, self.at);
+            let why = format!("the header announces {} items, but the file ends after {}", self.header.items, self.at);
             return Err(NodeError::input(self.path.display().to_string(), why));
         }
         self.at += 1;
@@ -200,7 +200,7 @@ impl Node for Npy {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes over the items send nothing").help("write 1 or more");
+            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
         let mut ports = Ports::new().rate(config.rate);
         match open(config, cx.folders) {
@@ -219,13 +219,13 @@ impl Node for Npy {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let opened = open(&config, cx.folders());
         let (path, file, header) = opened.map_err(|(message, _)| NodeError::input(&*config.path, message))?;
-        // What was planned holds; a file that was exchanged since is another.
+        // The file may have been replaced since planning.
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.clone());
         let found = PortSpec::fixed(header.dtype, header.shape.iter().copied());
         if planned.is_some_and(|planned| planned != found) {
             return Err(NodeError::input(
                 &*config.path,
-                format!("its items are {found} now, and were others when the graph was planned"),
+                format!("its items are {found}, but were different when the graph was planned"),
             ));
         }
         let pace = Pace::new(config.rate);
@@ -267,7 +267,7 @@ impl Source for Npy {
 mod tests {
     use super::*;
 
-    /// The beginning of a file, as NumPy writes it.
+    /// Returns the beginning of a file, as NumPy writes it.
     fn file(version: u8, text: &str) -> Vec<u8> {
         let mut bytes = b"\x93NUMPY".to_vec();
         bytes.extend_from_slice(&[version, 0]);
@@ -298,11 +298,11 @@ mod tests {
             ("'<i8'", "(0, 4)", "0 × i64[4] from"),
             ("'<u2'", "(18446744073709551,)", "18446744073709551 × u16[] from"),
             ("'<f4'", "()", "single value"),
-            ("'>f4'", "(10, 3)", "most significant byte first"),
+            ("'>f4'", "(10, 3)", "big-endian"),
             ("'<c8'", "(10, 3)", "save it with `.astype('<f4')`"),
             ("'|O'", "(10, 3)", "its elements are |O"),
             ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "have fields"),
-            ("'<f4'", "(10, 0)", "holds nothing"),
+            ("'<f4'", "(10, 0)", "has no elements"),
             ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "7 dims"),
             ("'<f4'", "(-1, 3)", "cannot be negative"),
             ("'<f4'", "(2, 3", "cannot be read"),
@@ -320,16 +320,16 @@ mod tests {
     }
 
     #[test]
-    fn no_header_takes_more_than_it_has_to_give() {
+    fn malformed_and_hostile_headers_are_refused() {
         let deep = "(".repeat(4_000);
         for (bytes, expected) in [
             (b"".to_vec(), "too short"),
             (b"\x93NUMPY".to_vec(), "too short"),
-            (b"PK\x03\x04....".to_vec(), "no `.npy` file"),
+            (b"PK\x03\x04....".to_vec(), "not a `.npy` file"),
             (b"\x93NUMPY\x01\x00".to_vec(), "within its header"),
             (b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(), "header of 4294967295 bytes"),
             (b"\x93NUMPY\x01\x00\x50\x00{'descr'".to_vec(), "within its header"),
-            (file(1, &deep), "nested deeper"),
+            (file(1, &deep), "nested too deeply"),
             (file(9, &dict("'<f4'", "False", "(1,)")), "cannot be read"),
             (file(1, "{}"), "cannot be read"),
             (file(1, "\u{0}\u{1}"), "cannot be read"),

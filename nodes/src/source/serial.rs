@@ -16,26 +16,27 @@ use std::io::Read as _;
 
 /// Receives messages from a serial device: `bytes` `u8[≤max_bytes]`.
 ///
-/// The device sends 8 bits without parity and one stop bit; there is no flow control. It lies outside the graph's folder, so
-/// that the command line has to allow it: `--allow-path /dev`. A message that is longer than allowed is counted
-/// (`too_large`), and so is one that a lost connection cuts short (`partial`). A device that is not there when the graph
-/// starts stops it; one that is unplugged later is opened again when it is back. A message began when its last bytes were read: a
-/// device has no stamps of the kernel's.
+/// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the graph's folder, so the
+/// command line has to allow it: `--allow-path /dev`. Messages longer than `max_bytes` are counted (`too_large`), and so are
+/// messages cut short because the device was lost (`partial`). The graph does not start if the device is missing; a device that
+/// is unplugged later is reopened when it is back. The origin of a message is the time at which its last bytes were read,
+/// because the kernel does not timestamp serial input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The device, such as `/dev/ttyUSB0`.
     pub device: String,
-    /// Bits a second, such as `115200`.
+    /// Bits per second, such as `115200`.
     pub baud: u32,
-    /// Where one message ends and the next begins; `lines` by default.
+    /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
+    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
+    /// `framing: lines`, else `bytes`.
     pub content: Option<limen::message::Content>,
-    /// What follows when the device is gone; `reconnect` by default.
+    /// What to do when the device is gone; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
 }
@@ -55,7 +56,7 @@ pub struct Serial {
 }
 
 impl Serial {
-    /// The device is gone.
+    /// Closes the device because it is gone.
     fn close(&mut self, now: Time) {
         self.port.close(now);
         self.disconnects += 1;
@@ -117,7 +118,8 @@ impl Source for Serial {
             }
             Some(Err(_)) => {
                 self.too_large += 1;
-                // A length that noise has changed would swallow what follows; the next bytes may begin a message.
+                // A length corrupted by noise would skip many messages. Discard the buffer instead: the next bytes may begin
+                // a message.
                 if self.framing.has_length() {
                     self.deframer.clear();
                 }
@@ -142,7 +144,7 @@ impl Source for Serial {
                 self.port.reset_backoff();
             }
             Ok(Read::Nothing) => return Ok(Next::WhenReady(Time::NEVER)),
-            // An unplugged device answers with one or the other.
+            // An unplugged device gives either an end or an error.
             Ok(Read::End) | Err(_) => self.close(now),
         }
         Ok(Next::More)

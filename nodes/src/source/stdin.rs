@@ -1,4 +1,4 @@
-//! The standard input.
+//! Messages from standard input.
 
 use crate::stream::framing::{Deframer, TooLarge};
 use crate::stream::ready::{self, Read};
@@ -13,19 +13,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, Stdin as Input};
 
-/// Reads the standard input in lines or as it comes: `bytes` `u8[≤max_bytes]`.
+/// Reads standard input in lines, in records or as it arrives: `bytes` `u8[≤max_bytes]`.
 ///
-/// The stream ends where the input ends. A line that is too long fails one call; with `on_error: skip` the next line
+/// The stream ends when the input ends. A message that is too long fails one call; with `on_error: skip` the next message
 /// follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Where one message ends and the next begins; `lines` by default.
+    /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
+    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
+    /// `framing: lines`, else `bytes`.
     pub content: Option<limen::message::Content>,
 }
 
@@ -35,14 +36,15 @@ pub struct Stdin {
     input: Watched<Input>,
     max: usize,
     deframer: Deframer,
-    /// When the bytes came that are in the buffer.
+    /// When the bytes in the buffer were read.
     last_read: Time,
     number: u64,
     is_closed: bool,
 }
 
 impl Stdin {
-    fn found(
+    /// Sends a message, or returns the error if it is too long.
+    fn send(
         &mut self,
         found: Result<std::ops::Range<usize>, TooLarge>,
         out: &mut Emit<Tensor>,
@@ -83,21 +85,21 @@ impl Source for Stdin {
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
         if let Some(found) = self.deframer.take() {
-            return self.found(found, out);
+            return self.send(found, out);
         }
         if self.is_closed {
             if let Some(found) = self.deframer.last() {
-                return self.found(found, out);
+                return self.send(found, out);
             }
             if self.deframer.is_partial() {
                 self.deframer.clear();
                 let what = format!("standard input: message {}", self.number + 1);
-                return Err(NodeError::input(what, "the input ends within it, and it is not sent"));
+                return Err(NodeError::input(what, "the input ends within the message, which is not sent"));
             }
             return Ok(Next::Done);
         }
         let fail = |error: io::Error| NodeError::file("standard input", error);
-        // Others have it too, so that it is not made one that never blocks: it is asked each time.
+        // Standard input may be shared with other processes, so it is not made nonblocking; poll before each read instead.
         if !ready::is_readable(&*self.input).map_err(fail)? {
             return Ok(Next::WhenReady(Time::NEVER));
         }

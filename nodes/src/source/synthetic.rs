@@ -1,4 +1,4 @@
-//! Generated tensors, for benches, tests and graphs that need no files.
+//! Generated tensors, for benchmarks, tests and graphs without files.
 
 use crate::pace::Pace;
 use crate::pattern::scene::{self, MAX_OBJECTS};
@@ -11,15 +11,15 @@ use limen::unit::Rate;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// From this size on filling a tensor takes longer than the tens of microseconds that make a node heavy.
+/// Filling a tensor of this size takes tens of microseconds, which makes the node heavy.
 const HEAVY_BYTES: usize = 64 << 10;
-/// A scene cannot be smaller than its largest object.
+/// The smallest side of a scene in pixels: that of its largest object.
 const MIN_SCENE: usize = 56;
 
-/// Generates images or plain tensors, the same for the same config on every machine.
+/// Generates images or plain tensors. The same config gives the same data on every machine.
 ///
-/// Outputs: with `counter`, or with `shape`, `value`; otherwise `image` `u8[height,width,channels]`, and with `scenes`
-/// also the truth, `boxes` `f32[≤5,6]`.
+/// Outputs: `value` for `counter` and for `noise` with a `shape`; otherwise `image` `u8[height,width,channels]`, and for
+/// `scenes` also the true boxes, `boxes` `f32[≤5,6]`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What to generate.
@@ -32,29 +32,30 @@ pub struct Config {
     pub channels: Option<usize>,
     /// Shape of the tensors, for `counter` and `noise`; `counter` gives scalars by default.
     pub shape: Option<Vec<usize>>,
-    /// Element type of the tensors, for `counter` (u64 by default) and for `noise` with a `shape` (u8 by default).
+    /// Element type of the tensors, for `counter` (`u64` by default) and for `noise` with a `shape` (`u8` by default).
     pub dtype: Option<DType>,
-    /// How many messages a second, such as `30Hz`: message `n` is sent `n` periods after the first, and late ones keep
-    /// their intended time as origin. As fast as they are taken by default.
+    /// Messages per second, such as `30Hz`: message `n` is due `n` periods after the first, and a late one keeps its due time
+    /// as origin. By default messages are sent as fast as the graph takes them.
     pub rate: Option<Rate>,
-    /// How many messages; without end by default.
+    /// How many messages to send; unlimited by default.
     pub count: Option<u64>,
-    /// What `noise` and `scenes` depend on besides the number of the message; 0 by default.
+    /// The seed of `noise` and `scenes`; 0 by default.
     #[serde(default)]
     pub seed: u64,
 }
 
-/// What is generated.
+/// What to generate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// A diagonal sawtooth that moves: ((x·(c+1))/2 + (y·(3−c))/2 + 7·n) mod 256 with whole divisions.
+    /// A moving diagonal sawtooth: ((x·(c+1))/2 + (y·(3−c))/2 + 7·n) mod 256, with integer divisions, for column x, row y,
+    /// channel c of message n.
     Ramp,
-    /// Random bytes; of float types, numbers from 0 up to 1.
+    /// Random numbers: integers over their whole range, floats in [0, 1).
     Noise,
     /// Squares (class 0), discs (1) and triangles (2) on a dark background, with their boxes.
     Scenes,
-    /// The number of the message in the first element; the others stay as they are.
+    /// The sequence number of the message in the first element; the other elements are not written.
     Counter,
 }
 
@@ -70,7 +71,7 @@ impl Pattern {
 }
 
 impl Config {
-    /// The spec of the first output and its name.
+    /// Returns the name and the spec of the first output.
     fn spec(&self, errors: &mut PlanErrors) -> (&'static str, PortSpec) {
         let takes_shape = matches!(self.pattern, Pattern::Counter | Pattern::Noise);
         let of_shape = self.pattern == Pattern::Counter || takes_shape && self.shape.is_some();
@@ -78,7 +79,7 @@ impl Config {
         let mut forbid = |field: &str, is_there: bool, instead: &str| {
             if is_there {
                 errors
-                    .at(field, format!("{field} means nothing here: `{pattern}` takes {instead}"))
+                    .at(field, format!("`{pattern}` does not take `{field}`, it takes {instead}"))
                     .help("leave it out");
             }
         };
@@ -89,11 +90,11 @@ impl Config {
             forbid("channels", self.channels.is_some(), instead);
             let shape = self.shape.clone().unwrap_or_default();
             for (i, _) in shape.iter().enumerate().filter(|(_, length)| **length == 0) {
-                errors.at(format!("shape[{i}]"), "a length of 0 leaves nothing to send").help("write 1 or more");
+                errors.at(format!("shape[{i}]"), "a length of 0 makes the tensor empty").help("write 1 or more");
             }
             if shape.len() > MAX_RANK {
-                let message = format!("{} dims, where a tensor has at most {MAX_RANK}", shape.len());
-                errors.at("shape", message).help("join dims: [2, 3] holds as much as [6]");
+                let message = format!("{} dims, a tensor has at most {MAX_RANK}", shape.len());
+                errors.at("shape", message).help("join dims: [2, 3] has as many elements as [6]");
             }
             let default = if self.pattern == Pattern::Counter { DType::U64 } else { DType::U8 };
             return ("value", PortSpec::fixed(self.dtype.unwrap_or(default), shape));
@@ -105,7 +106,7 @@ impl Config {
         let mut side = |field: &str, value: Option<usize>| match value {
             Some(n) if n >= least => n,
             Some(n) => {
-                errors.at(field, format!("{n} pixels, where `{pattern}` needs at least {least}"));
+                errors.at(field, format!("{n} pixels, `{pattern}` needs at least {least}"));
                 least
             }
             None => {
@@ -123,7 +124,7 @@ impl Config {
         };
         if !fits {
             let most = if self.pattern == Pattern::Ramp { "1 to 3 channels" } else { "3 channels" };
-            errors.at("channels", format!("{channels} channels, where `{pattern}` draws {most}"));
+            errors.at("channels", format!("{channels} channels, `{pattern}` supports {most}"));
         }
         ("image", PortSpec::image(height, width, channels))
     }
@@ -153,7 +154,7 @@ impl Node for Synthetic {
         let (name, spec) = config.spec(&mut errors);
         let bytes = spec.max_bytes();
         if bytes.is_none_or(|n| n > isize::MAX as usize) {
-            errors.node(format!("{spec} does not fit into memory")).help("give a smaller size");
+            errors.node(format!("{spec} does not fit into memory")).help("write a smaller size");
         }
         let is_heavy = bytes.is_some_and(|n| n >= HEAVY_BYTES);
         let mut ports = Ports::new().output(name, spec).cost(if is_heavy { Cost::Heavy } else { Cost::Light });
@@ -226,7 +227,7 @@ impl Source for Synthetic {
             Err(early) => return Ok(early),
         };
         let header = out.header(origin);
-        // The one pattern that benches send millions of times a second stays in this small function.
+        // The pattern that benchmarks send millions of times per second is inlined here.
         if let Draw::Counter = self.draw {
             let mut tensor = out[0].loan(&header)?;
             match tensor.as_mut_slice::<u64>() {
@@ -256,21 +257,21 @@ mod tests {
     }
 
     #[test]
-    fn the_pattern_decides_what_a_config_may_say() {
+    fn each_pattern_accepts_its_own_fields() {
         check(r#"{"pattern":"ramp","width":64,"height":48}"#, "image u8[48,64,3]");
         check(r#"{"pattern":"ramp","width":64,"height":48,"channels":1}"#, "image u8[48,64,1]");
-        check(r#"{"pattern":"ramp","width":64,"height":48,"channels":4}"#, "4 channels, where `ramp` draws 1 to 3");
+        check(r#"{"pattern":"ramp","width":64,"height":48,"channels":4}"#, "4 channels, `ramp` supports 1 to 3");
         check(r#"{"pattern":"ramp","width":64}"#, "`ramp` needs `height`");
         check(r#"{"pattern":"ramp","width":64,"height":0}"#, "at least 1");
-        check(r#"{"pattern":"ramp","width":64,"height":48,"dtype":"f32"}"#, "dtype means nothing here");
+        check(r#"{"pattern":"ramp","width":64,"height":48,"dtype":"f32"}"#, "`ramp` does not take `dtype`");
         check(r#"{"pattern":"scenes","width":256,"height":192}"#, "image u8[192,256,3]");
-        check(r#"{"pattern":"scenes","width":40,"height":192}"#, "40 pixels, where `scenes` needs at least 56");
+        check(r#"{"pattern":"scenes","width":40,"height":192}"#, "40 pixels, `scenes` needs at least 56");
         check(r#"{"pattern":"noise","width":8,"height":8,"channels":5}"#, "image u8[8,8,5]");
         check(r#"{"pattern":"noise","shape":[3,2],"dtype":"f32"}"#, "value f32[3,2]");
         check(r#"{"pattern":"noise","shape":[3,0]}"#, "shape[1]");
         check(r#"{"pattern":"counter"}"#, "value u64[]");
         check(r#"{"pattern":"counter","shape":[16],"dtype":"u8"}"#, "value u8[16]");
-        check(r#"{"pattern":"counter","width":16}"#, "width means nothing here");
+        check(r#"{"pattern":"counter","width":16}"#, "`counter` does not take `width`");
         check(r#"{"pattern":"counter","shape":[1,1,1,1,1,1,1]}"#, "7 dims");
     }
 }

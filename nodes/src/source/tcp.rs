@@ -1,4 +1,4 @@
-//! Messages from connections.
+//! Messages from TCP connections.
 
 use crate::stream::tcp::TcpConfig;
 use crate::stream::tcp::links::{Links, PeerRole};
@@ -11,34 +11,35 @@ use limen::unit::{Bytes, Span};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Receives messages over TCP: `bytes` `u8[≤max_bytes]`. It waits for connections (`listen`), or makes one and makes it again
-/// when it is lost (`connect`).
+/// Receives messages over TCP: `bytes` `u8[≤max_bytes]`. It accepts connections (`listen`), or makes one and remakes it when it
+/// is lost (`connect`).
 ///
-/// A message that is longer than allowed is counted (`too_large`) before room is made for it; with a length before each
-/// message its connection is closed, because its peer and this node no longer agree. A connection that ends within a
-/// message is counted (`partial`). A message began when its last bytes were read: a stream has no stamps of the kernel's. Nothing
-/// is authenticated or encrypted.
+/// Messages longer than `max_bytes` are counted (`too_large`) without being buffered; with a length prefix, the connection is
+/// closed as well. Connections that end within a message are counted (`partial`). The origin of a message is the time at which
+/// its last bytes were read, because the kernel does not timestamp TCP input. Nothing is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Where to wait for connections: a port alone is one of this machine that no other reaches; `0.0.0.0:9000` is for
-    /// everybody, `192.168.1.5:9000` for the network of that interface.
+    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
+    /// interfaces, `192.168.1.5:9000` on the interface with that address.
     pub listen: Option<Address>,
-    /// Where to connect to, instead: a port alone is one of this machine.
+    /// The address to connect to, instead of `listen`: a port alone is a port of this machine.
     pub connect: Option<Address>,
-    /// Where one message ends and the next begins; `lines` by default.
+    /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// What a message holds: `text`, which tables and JSON write as text, or `bytes`; text by default with `framing: lines`.
+    /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
+    /// `framing: lines`, else `bytes`.
     pub content: Option<limen::message::Content>,
-    /// Connections at a time, 64 at most; whoever comes then is turned away and counted (`refused`). 16 by default.
+    /// Most connections at a time, up to 64; further ones are closed at once and counted (`refused`). 16 by default.
     pub max_connections: Option<usize>,
-    /// Lets a connection go from which no whole message has come for so long, such as `30s` (`idle`); never by default. Where all
-    /// connections are taken, one that has sent none within its first 5 s makes room for another all the same (`displaced`).
+    /// Closes a connection from which no complete message has arrived for this long, such as `30s`, and counts it (`idle`);
+    /// never by default. With or without `idle`, when the limit of connections is reached, a new one displaces one that has
+    /// sent no message in its first 5 s (`displaced`).
     pub idle: Option<Span>,
-    /// What follows when the connection, or the last of several, has ended; `reconnect` by default.
+    /// What to do when the connection, or the last of several, has ended; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
 }
@@ -56,16 +57,16 @@ pub struct Tcp {
     links: Links,
     framing: Framing,
     on_close: OnClose,
-    /// Whose turn it is.
+    /// The index of the connection to take the next message from.
     at: usize,
     received: u64,
-    /// Connections there had been when the last message was sent.
+    /// The count of connections when the last message was sent.
     connections: u64,
 }
 
 impl Tcp {
-    /// Sends the next whole message of any connection, each in its turn; true if there was one. Connections that have ended
-    /// are let go when their last message has gone.
+    /// Sends the next complete message of any connection, round-robin. Returns whether there was one. Connections that have
+    /// ended are removed after their last message.
     fn send_next(&mut self, out: &mut Emit<Tensor>) -> Result<bool, NodeError> {
         let mut left = self.links.peers.len();
         while left > 0 {
@@ -77,7 +78,7 @@ impl Tcp {
                     self.at += 1;
                     self.received += 1;
                     (peer.last_progress, peer.has_progressed) = (peer.last_read, true);
-                    // All connections are one stream, which does not go on from one to the next.
+                    // All connections are one stream; a new connection begins a segment of it.
                     if std::mem::replace(&mut self.connections, self.links.counts.connections)
                         != self.links.counts.connections
                     {
@@ -150,7 +151,7 @@ impl Source for Tcp {
         if !self.links.poll() {
             return Ok(Next::WhenReady(self.links.next_poll()));
         }
-        // Sends at once what has come, if it is whole.
+        // If a complete message has just arrived, send it in this call.
         self.send_next(out)?;
         Ok(Next::More)
     }

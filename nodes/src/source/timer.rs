@@ -1,4 +1,4 @@
-//! A clock as a source.
+//! A source that ticks.
 
 use crate::pace::Pace;
 use limen::Tensor;
@@ -8,14 +8,14 @@ use limen::unit::Rate;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends a number at a fixed rate: `tick` `u64[]`, 0, 1, 2 and so on.
+/// Sends numbers at a fixed rate: `tick` `u64[]`, 0, 1, 2 and so on.
 ///
-/// A tick that is late is sent at once; its origin is the time at which it should have come.
+/// A late tick is sent at once and keeps its due time as origin.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Ticks a second, such as `100Hz`.
+    /// Ticks per second, such as `100Hz`.
     pub rate: Rate,
-    /// How many ticks; without end by default.
+    /// How many ticks to send; unlimited by default.
     pub count: Option<u64>,
 }
 

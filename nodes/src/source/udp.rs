@@ -1,4 +1,4 @@
-//! Datagrams from the network.
+//! Messages from UDP datagrams.
 
 use crate::stream::{self, Address};
 use limen::node::{
@@ -17,20 +17,20 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Receives datagrams, each a message: `bytes` `u8[≤max_bytes]`.
+/// Receives UDP datagrams, one message each: `bytes` `u8[≤max_bytes]`.
 ///
-/// Datagrams that are longer are counted (`too_large`) and not sent, those that the kernel had no room for too
-/// (`overrun`), and those that had come when the graph was stopped (`stopped`). A message began when the kernel received it.
-/// Nothing is authenticated or encrypted.
+/// Lost datagrams are counted: those longer than `max_bytes` (`too_large`), those that the kernel dropped because its buffer was
+/// full (`overrun`), and those still in the kernel when the graph was stopped (`stopped`). The origin of a message is the time
+/// at which the kernel received it. Nothing is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Where to listen: a port alone is one of this machine that no other reaches; `0.0.0.0:9000` listens to everybody,
-    /// `192.168.1.5:9000` to the network of that interface.
+    /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
+    /// interfaces, `192.168.1.5:9000` on the interface with that address.
     pub listen: Address,
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
-    /// What a datagram holds: `bytes` by default, or `text`, which tables and JSON write as text.
+    /// The content of a datagram: `bytes` by default, or `text`, which `csv`, `jsonl` and `console` write as text.
     #[serde(default = "bytes")]
     pub content: limen::message::Content,
 }
@@ -44,7 +44,7 @@ fn bytes() -> limen::message::Content {
 pub struct Udp {
     socket: Watched<UdpSocket>,
     clock: Clock,
-    /// No datagram came before the socket was there.
+    /// When the socket was opened: the earliest possible origin.
     opened: Time,
     buffer: Box<[u8]>,
     control: Vec<u8>,
@@ -53,7 +53,7 @@ pub struct Udp {
     overrun: Overrun,
 }
 
-/// What the kernel dropped: it says how many so far, in 32 bits, with each datagram that it did not drop.
+/// Datagrams dropped by the kernel, which reports a wrapping 32-bit count of them with each datagram it delivers.
 #[derive(Debug, Default, Clone, Copy)]
 struct Overrun {
     last: u32,
@@ -61,7 +61,7 @@ struct Overrun {
 }
 
 impl Overrun {
-    fn note(&mut self, so_far: u32) {
+    fn record(&mut self, so_far: u32) {
         self.total += u64::from(so_far.wrapping_sub(self.last));
         self.last = so_far;
     }
@@ -70,17 +70,17 @@ impl Overrun {
 /// A datagram that was read.
 struct Datagram {
     bytes: usize,
-    is_cut: bool,
-    /// When the kernel received it, by the wall clock.
+    is_truncated: bool,
+    /// When the kernel received it, on the wall clock.
     stamp: Option<Duration>,
 }
 
-/// Room for what the kernel says of a datagram.
+/// Returns a buffer for the control messages of a datagram: drop count and timestamp.
 fn control() -> Vec<u8> {
     nix::cmsg_space!(u32, TimeSpec)
 }
 
-/// Reads the next datagram, if there is one, without waiting.
+/// Reads the next datagram, if there is one, without blocking.
 fn receive(
     socket: &UdpSocket,
     buffer: &mut [u8],
@@ -92,7 +92,7 @@ fn receive(
         match recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut into, Some(control), MsgFlags::MSG_DONTWAIT) {
             Ok(received) => break received,
             Err(Errno::EINTR) => {}
-            // Refused is what a datagram sent from here earlier met, and not of concern to what comes.
+            // ECONNREFUSED reports an ICMP error for a datagram sent earlier; it does not concern receiving.
             Err(Errno::EAGAIN | Errno::ECONNREFUSED) => return Ok(None),
             Err(error) => return Err(error),
         }
@@ -100,20 +100,20 @@ fn receive(
     let mut stamp = None;
     for control in received.cmsgs().into_iter().flatten() {
         match control {
-            ControlMessageOwned::RxqOvfl(so_far) => overrun.note(so_far),
+            ControlMessageOwned::RxqOvfl(so_far) => overrun.record(so_far),
             ControlMessageOwned::ScmTimestampns(at) => stamp = Some(Duration::from(at)),
             _ => {}
         }
     }
-    let is_cut = received.flags.contains(MsgFlags::MSG_TRUNC);
-    Ok(Some(Datagram { bytes: received.bytes, is_cut, stamp }))
+    let is_truncated = received.flags.contains(MsgFlags::MSG_TRUNC);
+    Ok(Some(Datagram { bytes: received.bytes, is_truncated, stamp }))
 }
 
-/// A datagram in the kernel's queue takes up no less than this, bytes.
+/// Least memory of a datagram in the kernel's queue, bytes.
 const LEAST_QUEUED: usize = 256;
 
-/// How many datagrams wait in the kernel. They are read, because nobody will read them any more; who goes on sending is not
-/// waited for.
+/// Reads and counts the datagrams in the kernel's queue, when the node is about to close the socket. Bounded, so that a peer
+/// that keeps sending cannot keep it busy.
 fn drain(socket: &UdpSocket, overrun: &mut Overrun) -> u64 {
     let most = getsockopt(socket, sockopt::RcvBuf).unwrap_or(0) / LEAST_QUEUED;
     let (mut byte, mut control) = ([0], control());
@@ -121,7 +121,8 @@ fn drain(socket: &UdpSocket, overrun: &mut Overrun) -> u64 {
     (0..most).take_while(waits).count() as u64
 }
 
-/// How many datagrams the kernel has dropped so far: it says so with the next one, and here where there is none.
+/// Returns how many datagrams the kernel has dropped so far, from its table of sockets, because there is no next datagram to
+/// report it.
 fn dropped(socket: &UdpSocket) -> Option<u32> {
     let inode = nix::sys::stat::fstat(socket).ok()?.st_ino.to_string();
     let table = if socket.local_addr().ok()?.is_ipv4() { "udp" } else { "udp6" };
@@ -129,12 +130,12 @@ fn dropped(socket: &UdpSocket) -> Option<u32> {
     table.lines().find_map(|line| dropped_of(line, &inode))
 }
 
-/// The drops of a line of the kernel's table of sockets, if it is that of the socket with an inode.
+/// Returns the drops in a line of the kernel's table of sockets, if the line is that of the socket with this inode.
 fn dropped_of(line: &str, inode: &str) -> Option<u32> {
     let mut fields = line.split_ascii_whitespace().skip(9);
     let is_this = fields.next() == Some(inode);
     let drops = fields.nth(2).filter(|_| is_this)?;
-    // Some kernels print it with a sign.
+    // Some kernels print the count as a signed number.
     drops.parse().ok().or_else(|| drops.parse().ok().map(i32::cast_unsigned))
 }
 
@@ -173,11 +174,11 @@ impl Node for Udp {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        // Asked for when the socket is about to be closed: what is in the kernel goes with it.
+        // Called when the socket is about to be closed, which discards the datagrams in the kernel.
         let mut overrun = self.overrun;
         let stopped = drain(&self.socket, &mut overrun);
         if let Some(so_far) = dropped(&self.socket) {
-            overrun.note(so_far);
+            overrun.record(so_far);
         }
         to.set("received", self.received as f64);
         to.lost("too_large", self.too_large);
@@ -192,7 +193,7 @@ impl Source for Udp {
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
         let received = receive(&self.socket, &mut self.buffer, &mut self.control, &mut self.overrun);
         match received.map_err(|error| NodeError::file("udp socket", io::Error::from(error)))? {
-            Some(Datagram { is_cut: true, .. }) => self.too_large += 1,
+            Some(Datagram { is_truncated: true, .. }) => self.too_large += 1,
             Some(Datagram { bytes, stamp, .. }) => {
                 self.received += 1;
                 let origin = stamp.map_or_else(|| out.clock(), |stamp| self.clock.of_wall(stamp, self.opened));
@@ -209,16 +210,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_count_of_drops_may_wrap() {
+    fn the_kernels_count_of_drops_wraps() {
         let mut overrun = Overrun::default();
         for so_far in [0, 3, 3, u32::MAX, 2] {
-            overrun.note(so_far);
+            overrun.record(so_far);
         }
         assert_eq!(overrun.total, u64::from(u32::MAX) + 3);
     }
 
     #[test]
-    fn the_kernels_table_says_what_was_dropped() {
+    fn drops_are_read_from_the_kernels_table_of_sockets() {
         let line = |inode: &str, drops: &str| {
             format!(
                 "  105: 0100007F:2328 00000000:0000 07 00000000:00034B00 00:00000000 00000000  1000        0 {inode} 2 \
@@ -236,7 +237,7 @@ mod tests {
         ] {
             assert_eq!(dropped_of(&line, "77"), expected, "{line}");
         }
-        // Every machine has the table, of both families.
+        // The tables of both address families can be read.
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(socket) = UdpSocket::bind(address) else { continue };
             assert_eq!(dropped(&socket), Some(0), "{address}");

@@ -1,4 +1,4 @@
-//! Sound from files.
+//! Sound from WAV files.
 
 use crate::file::input_file::{self, FileProblem};
 use crate::pace::Pace;
@@ -13,36 +13,37 @@ use serde::Deserialize;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-/// Reads sound from a WAV file, so many frames a message: `sound` `f32[≤frames,channels]`, from −1 to 1; `f32[frames,channels]`
-/// with `tail: pad`.
+/// Reads sound from a WAV file, `frames` frames per message: `sound` `f32[≤frames,channels]`, from −1 to 1;
+/// `f32[frames,channels]` with `tail: pad`.
 ///
-/// A frame is one sample of every channel. PCM of 8, 16, 24 and 32 bits and floats of 32 bits are read. A file that ends too
-/// soon gives the frames that are whole, then fails one call.
+/// A frame is one sample of every channel. PCM of 8, 16, 24 and 32 bits and floats of 32 bits are supported. From a truncated
+/// file the complete frames are sent, then one call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder.
     pub path: String,
-    /// Frames of every message; the last one may have fewer.
+    /// Frames per message; the last message of a pass may have fewer.
     pub frames: usize,
-    /// What becomes of the last frames when they are too few for a message.
+    /// What to do with the last frames when they do not fill a message; `send` by default.
     #[serde(default)]
     pub tail: Tail,
-    /// `true` sends each message when its first frame would be heard; as fast as they are taken by default.
+    /// `true` sends messages at the speed of playback, each when its first frame is due; by default messages are sent as fast
+    /// as the graph takes them.
     #[serde(default)]
     pub real_time: bool,
-    /// How many times the file is gone through; 1 by default.
+    /// How many times to read the file; 1 by default.
     #[serde(default = "one")]
     pub repeat: u32,
 }
 
-/// What becomes of the last frames.
+/// What to do with the last frames when they do not fill a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tail {
-    /// They are sent as a shorter message.
+    /// Send them as a shorter message.
     #[default]
     Send,
-    /// They are sent with silence behind them, so that all messages have one shape.
+    /// Pad them with silence, so that all messages have the same shape.
     Pad,
 }
 
@@ -50,35 +51,35 @@ fn one() -> u32 {
     1
 }
 
-/// More channels than this are no sound that anybody recorded.
+/// Most channels of a file.
 const MAX_CHANNELS: u16 = 256;
-/// More frames than this are no message.
+/// Most frames of a message.
 const MAX_FRAMES: usize = 1 << 20;
 
 /// Opens a file and reads its header.
 fn open(path: &str, folders: &Folders) -> Result<(PathBuf, WavReader<BufReader<InputFile>>), FileProblem> {
     let file = input_file::open(path, folders)?;
     let path = file.path().to_path_buf();
-    let wrong = |message: String| {
+    let problem = |message: String| {
         (format!("`{}`: {message}", path.display()), "write the path of a WAV file with PCM or float samples")
     };
-    let reader = WavReader::new(BufReader::with_capacity(64 << 10, file)).map_err(|e| wrong(e.to_string()))?;
-    check(reader.spec()).map_err(wrong)?;
+    let reader = WavReader::new(BufReader::with_capacity(64 << 10, file)).map_err(|e| problem(e.to_string()))?;
+    check(reader.spec()).map_err(problem)?;
     Ok((path, reader))
 }
 
 fn check(spec: WavSpec) -> Result<(), String> {
     let WavSpec { channels, sample_rate, bits_per_sample, sample_format } = spec;
     if channels == 0 || channels > MAX_CHANNELS {
-        return Err(format!("{channels} channels, where 1 to {MAX_CHANNELS} are sound"));
+        return Err(format!("{channels} channels, expected 1 to {MAX_CHANNELS}"));
     }
     if sample_rate == 0 {
         return Err("a sample rate of 0 Hz".into());
     }
     match (sample_format, bits_per_sample) {
         (SampleFormat::Int, 8 | 16 | 24 | 32) | (SampleFormat::Float, 32) => Ok(()),
-        (SampleFormat::Int, bits) => Err(format!("whole samples of {bits} bits, where 8, 16, 24 or 32 can be read")),
-        (SampleFormat::Float, bits) => Err(format!("float samples of {bits} bits, where 32 can be read")),
+        (SampleFormat::Int, bits) => Err(format!("integer samples of {bits} bits, expected 8, 16, 24 or 32")),
+        (SampleFormat::Float, bits) => Err(format!("float samples of {bits} bits, expected 32")),
     }
 }
 
@@ -97,11 +98,11 @@ struct Sound {
     path: PathBuf,
     reader: WavReader<BufReader<InputFile>>,
     passes: u32,
-    /// Frames of a pass, and those read in this one.
+    /// Frames per pass, and frames read in this pass.
     length: u32,
     at: u32,
-    /// The last read met the end of the file.
-    is_cut: bool,
+    /// The last read reached the end of the file too early.
+    is_truncated: bool,
 }
 
 impl std::fmt::Debug for Sound {
@@ -114,7 +115,7 @@ impl Sound {
     fn open(path: &str, folders: &Folders, repeat: u32) -> Result<Self, FileProblem> {
         let (path, reader) = open(path, folders)?;
         let length = reader.duration();
-        Ok(Sound { path, reader, passes: if length == 0 { 0 } else { repeat }, length, at: 0, is_cut: false })
+        Ok(Sound { path, reader, passes: if length == 0 { 0 } else { repeat }, length, at: 0, is_truncated: false })
     }
 
     fn channels(&self) -> usize {
@@ -129,12 +130,12 @@ impl Sound {
         self.passes == 0
     }
 
-    /// Frames of the next message.
+    /// The number of frames of the next message.
     fn next_frames(&self, most: usize) -> usize {
         most.min((self.length - self.at) as usize)
     }
 
-    /// Reads whole frames, which are there if the header speaks the truth. Gives how many there were.
+    /// Reads frames and returns how many were complete: fewer than requested if the file is truncated.
     fn read(&mut self, into: &mut [f32]) -> usize {
         let spec = self.reader.spec();
         let mut read = 0;
@@ -153,10 +154,10 @@ impl Sound {
         read / self.channels()
     }
 
-    /// Moves on behind so many frames that were read of so many that should have been there.
+    /// Advances by the frames that were read, of the frames that were expected.
     fn advance(&mut self, read: usize, wanted: usize) -> Result<(), NodeError> {
         self.at += read as u32;
-        self.is_cut = read < wanted;
+        self.is_truncated = read < wanted;
         if self.at == self.length {
             (self.at, self.passes) = (0, self.passes - 1);
             self.reader.seek(0).map_err(|error| NodeError::file(&self.path, error))?;
@@ -164,10 +165,10 @@ impl Sound {
         Ok(())
     }
 
-    /// The error of the call that finds nothing where the header promises something; nothing follows it.
-    fn end_early(&mut self) -> NodeError {
+    /// Ends the stream and returns the error for a file that has fewer frames than its header announces.
+    fn end_truncated(&mut self) -> NodeError {
         self.passes = 0;
-        let why = format!("the header promises {} frames, and the file ends after {}", self.length, self.at);
+        let why = format!("the header announces {} frames, but the file ends after {}", self.length, self.at);
         NodeError::input(self.path.display().to_string(), why)
     }
 }
@@ -178,10 +179,10 @@ impl Node for Wav {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes over the sound send nothing").help("write 1 or more");
+            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
         if config.frames == 0 || config.frames > MAX_FRAMES {
-            let message = format!("{} frames a message, where 1 to {MAX_FRAMES} are possible", config.frames);
+            let message = format!("{} frames per message, expected 1 to {MAX_FRAMES}", config.frames);
             errors.at("frames", message).help("write a number such as 512");
         }
         let mut ports = Ports::new().cost(Cost::Medium);
@@ -190,7 +191,7 @@ impl Node for Wav {
                 let frames = config.frames.clamp(1, MAX_FRAMES);
                 let frames = if config.tail == Tail::Pad { Dim::Fixed(frames) } else { Dim::AtMost(frames) };
                 ports = ports.output("sound", PortSpec::new(DType::F32, [frames, Dim::Fixed(sound.channels())]));
-                ports = ports.note(format!("{} frames a second", sound.rate()));
+                ports = ports.note(format!("{} frames per second", sound.rate()));
                 if config.real_time {
                     ports = ports.rate(Rate(f64::from(sound.rate()) / config.frames.max(1) as f64));
                 }
@@ -207,7 +208,8 @@ impl Node for Wav {
             .map_err(|(message, _)| NodeError::input(&*config.path, message))?;
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last().cloned());
         if planned.is_some_and(|channels| channels != Dim::Fixed(sound.channels())) {
-            let why = format!("it has {} channels now, and had others when the graph was planned", sound.channels());
+            let why =
+                format!("it has {} channels, but had another number when the graph was planned", sound.channels());
             return Err(NodeError::input(&*config.path, why));
         }
         let rate = config.real_time.then(|| Rate(f64::from(sound.rate()) / config.frames as f64));
@@ -226,8 +228,8 @@ impl Source for Wav {
             Ok(origin) => origin,
             Err(early) => return Ok(early),
         };
-        if self.sound.is_cut {
-            return Err(self.sound.end_early());
+        if self.sound.is_truncated {
+            return Err(self.sound.end_truncated());
         }
         let frames = self.sound.next_frames(self.frames);
         let read = if out.is_connected() {
@@ -254,7 +256,7 @@ impl Source for Wav {
             out.begin_segment();
         }
         if read == 0 {
-            return Err(self.sound.end_early());
+            return Err(self.sound.end_truncated());
         }
         Ok(if self.sound.is_done() { Next::Done } else { self.pace.then(out.now()) })
     }
@@ -264,7 +266,7 @@ impl Source for Wav {
 mod tests {
     use super::*;
 
-    /// A file of 16-bit samples with a header that says what it likes.
+    /// Returns a WAV file with an arbitrary header.
     fn file(tag: u16, channels: u16, rate: u32, align: u16, bits: u16, announced: u32, data: &[u8]) -> Vec<u8> {
         let mut bytes = b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0".to_vec();
         bytes.extend_from_slice(&tag.to_le_bytes());
@@ -279,7 +281,7 @@ mod tests {
         bytes
     }
 
-    /// Every message or error of a file, in words.
+    /// Returns every message or error of a file as text.
     fn read(bytes: &[u8], frames: usize, repeat: u32) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("s.wav"), bytes).unwrap();
@@ -297,15 +299,15 @@ mod tests {
                 said.push(format!("{:?}", &samples[..read * sound.channels()]));
             }
             sound.advance(read, wanted).unwrap();
-            if sound.is_cut {
-                said.push(sound.end_early().to_string());
+            if sound.is_truncated {
+                said.push(sound.end_truncated().to_string());
             }
         }
         said
     }
 
     #[test]
-    fn samples_are_numbers_from_minus_1_to_1() {
+    fn samples_are_scaled_to_minus_1_to_1() {
         let stereo = file(1, 2, 8000, 4, 16, 12, b"\0\x40\0\xc0\xff\x7f\0\x80\0\0\0\x20");
         assert_eq!(read(&stereo, 2, 1), ["[0.5, -0.5, 0.9999695, -1.0]", "[0.0, 0.25]"]);
         assert_eq!(read(&stereo, 3, 2), ["[0.5, -0.5, 0.9999695, -1.0, 0.0, 0.25]"; 2]);
@@ -317,15 +319,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_does_not_hold_is_said_behind_what_it_does() {
+    fn a_truncated_file_gives_its_complete_frames_and_then_an_error() {
         let said = read(&file(1, 1, 8000, 2, 16, u32::MAX - 1, b"\0\x40\0\x40\0\x40\0"), 2, 9);
         assert_eq!(said[..2], ["[0.5, 0.5]", "[0.5]"]);
-        assert!(said[2].ends_with("promises 2147483647 frames, and the file ends after 3"), "{said:?}");
+        assert!(said[2].ends_with("announces 2147483647 frames, but the file ends after 3"), "{said:?}");
         assert_eq!(said.len(), 3);
     }
 
     #[test]
-    fn a_header_that_lies_is_an_error_in_words() {
+    fn malformed_headers_are_refused() {
         for (bytes, expected) in [
             (file(1, 0, 8000, 2, 16, 4, b"1234"), "zero channels"),
             (file(1, 1, 0, 2, 16, 4, b"1234"), "0 Hz"),

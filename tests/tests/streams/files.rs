@@ -125,8 +125,8 @@ fn a_file_that_ends_too_soon_gives_what_is_whole_and_says_what_is_not() {
     graph.write("cut.npy", &npy[..256 + 7 * 80 + 3]);
     graph.write("cut.wav", &wav[..wav.len() - 43 * 80 - 3]);
     for (source, messages, text) in [
-        ("kind: npy, config: { path: cut.npy }", 7.0, "promises 50 items, and the file ends after 7"),
-        ("kind: wav, config: { path: cut.wav, frames: 10 }", 7.0, "promises 500 frames, and the file ends after 69"),
+        ("kind: npy, config: { path: cut.npy }", 7.0, "announces 50 items, but the file ends after 7"),
+        ("kind: wav, config: { path: cut.wav, frames: 10 }", 7.0, "announces 500 frames, but the file ends after 69"),
     ] {
         for (policy, code) in [("stop", 1), ("skip", 0)] {
             let nodes = format!("  a: {{ {source}, on_error: {policy} }}\n  b: {{ kind: null, from: a }}\n");
@@ -164,11 +164,11 @@ fn what_cannot_be_read_or_written_is_refused_before_anything_starts() {
     }
     let source = "  a: { kind: synthetic, config: { pattern: noise, shape: [4, 2], dtype: f32 } }\n";
     for (sink, expected) in [
-        ("kind: file, config: { path: there.txt, exists: fail, framing: raw }", "is there already"),
+        ("kind: file, config: { path: there.txt, exists: fail, framing: raw }", "already exists"),
         ("kind: file, config: { path: no/such/folder.txt, framing: raw }", "there is no folder"),
         ("kind: file, config: { path: a.txt }", "is not text"),
         ("kind: npy, config: { path: /dev/full }", "--allow-path"),
-        ("kind: npy, config: { path: a.npy, exists: append }", "cannot be added to"),
+        ("kind: npy, config: { path: a.npy, exists: append }", "cannot be appended to"),
         ("kind: wav, config: { path: a.wav, sample_rate: 0.5Hz }", "a whole number"),
         ("kind: stdout", "is not text"),
     ] {

@@ -169,7 +169,7 @@ fn a_run_that_is_killed_spoils_no_file() {
             SINKS.iter().zip(&exists).any(|(sink, exists)| *exists == "fail" && left.contains_key(sink.file));
         if is_there {
             // It changes nothing, and says why.
-            let is_refused = again.status.code() == Some(2) && said.contains("is there already") && now == left;
+            let is_refused = again.status.code() == Some(2) && said.contains("already exists") && now == left;
             return if is_refused { Ok(is_killed) } else { Err(format!("not refused ({}): {said}", again.status)) };
         }
         if !again.status.success() {

@@ -207,16 +207,16 @@ impl Links {
 
     /// When to call [`Links::poll`] next, even if no descriptor is ready.
     pub(crate) fn next_poll(&self) -> Time {
-        let endpoint = match &self.endpoint {
+        let due = match &self.endpoint {
             Endpoint::Connect { attempt: Attempt::Backoff(until) | Attempt::InProgress(_, until), .. } => *until,
             Endpoint::Listen { next, .. } if *next > Time::ZERO => *next,
             _ => Time::NEVER,
         };
         if self.idle.after == 0 {
-            return endpoint;
+            return due;
         }
         let idle = self.peers.iter().filter_map(|peer| self.idle.since(peer));
-        idle.map(|since| since + self.idle.after).fold(endpoint, Time::min)
+        idle.map(|since| since + self.idle.after).fold(due, Time::min)
     }
 
     /// Closes connections that have been idle for too long. Returns whether anything has happened.
