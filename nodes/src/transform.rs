@@ -1,4 +1,4 @@
-//! Nodes that turn messages into messages. Unless a kind says otherwise its input port is `in`, its output port `out`.
+//! Transforms: nodes that convert messages. Unless a kind says otherwise, its input is `in` and its output is `out`.
 
 pub mod argmax;
 pub mod cast;

@@ -221,9 +221,9 @@ fn packets_are_decoded() {
         (
             "max_bytes: 64B",
             "max_bytes: 16B",
-            &["graph.yaml:15:19", "`y` ends with byte 20, and what arrives has 16"][..],
+            &["graph.yaml:15:19", "`y` ends at byte 20, but an arriving message has 16"][..],
         ),
-        ("offset: 3", "offset: 64", &["`low` ends with byte 65"]),
+        ("offset: 3", "offset: 64", &["`low` ends at byte 65"]),
         ("type: u32", "type: u33", &["u33"]),
         ("format: struct", "format: json", &["`json`", "struct"]),
         ("offset: 3", "offest: 3", &["offest"]),
@@ -239,7 +239,7 @@ fn packets_are_decoded() {
         &format!(
             "{source}d: {{ kind: decode, config: {{ format: struct, fields: [{{ name: a, type: u8 }}] }}, from: s }}"
         ),
-        &["f32[4] is no packet", "`udp`"],
+        &["f32[4] is not a packet", "`udp`"],
     );
 }
 
@@ -344,7 +344,7 @@ fn wrong_graphs_are_refused_with_the_way_out() {
     refused(&format!("\n  a: {{ kind: csv, config: {{ path: ../t.csv }} }}{sink}"), &["--allow-path"]);
     refused(
         &format!("\n  a: {{ kind: synthetic, config: {{ pattern: ramp, width: 0, height: 9, shape: [1] }} }}{sink}"),
-        &["0 pixels", "shape means nothing here"],
+        &["0 pixels", "`ramp` does not take `shape`"],
     );
     let source = "\n  s: { kind: synthetic, config: { pattern: noise, width: 8, height: 4 } }";
     for (node, expected) in [
@@ -354,12 +354,12 @@ fn wrong_graphs_are_refused_with_the_way_out() {
         ("kind: argmax", &["elements are u8, not f32"]),
         ("kind: softmax", &["elements are u8, not f32"]),
         ("kind: top_k, config: { k: 3 }", &["elements are u8, not f32"]),
-        ("kind: nms, config: { max_boxes: 301, iou: 2 }", &["301 boxes, where 1 to 300", "2 is no overlap"]),
+        ("kind: nms, config: { max_boxes: 301, iou: 2 }", &["301 boxes, expected 1 to 300", "2 is not an overlap"]),
         ("kind: resize, config: { width: 0, height: 70000 }", &["0 pixels", "70000 pixels"]),
         ("kind: cast, config: { dtype: f31 }", &["f31"]),
         ("kind: csv, config: { path: a/b/c.csv }", &["there is no folder"]),
-        ("kind: csv, config: { path: t.csv, exists: fail }", &["is there already"]),
-        ("kind: console, config: { every: 0 }", &["one of 0 messages"]),
+        ("kind: csv, config: { path: t.csv, exists: fail }", &["already exists"]),
+        ("kind: console, config: { every: 0 }", &["0 is not possible"]),
     ] {
         refused(&format!("{source}\n  x: {{ {node}, from: s }}"), expected);
     }
@@ -370,12 +370,12 @@ fn wrong_graphs_are_refused_with_the_way_out() {
     let boxes = "
   s: { kind: synthetic, config: { pattern: scenes, width: 64, height: 64 } }
   x: { kind: csv, config: { path: o.csv }, from: s/boxes }";
-    refused(boxes, &["differs from message to message", "jsonl"]);
+    refused(boxes, &["varies from message to message", "jsonl"]);
     let layout = "
   s: { kind: synthetic, config: { pattern: noise, shape: [3, 4, 4], dtype: f32 } }
   x: { kind: normalize, config: { mean: [1, 2, 3], std: [1] }, from: s }
   y: { kind: null, from: x }";
-    refused(layout, &["does not say where its channels are", "layout: chw"]);
+    refused(layout, &["does not declare which dim is the channels", "layout: chw"]);
     let cells = "
   s: { kind: synthetic, config: { pattern: noise, shape: [5, 3], dtype: f32 } }
   d: { kind: synthetic, config: { pattern: noise, shape: [5, 4], dtype: f32 } }

@@ -524,7 +524,7 @@ fn what_cannot_be_synchronized_is_refused() {
         )
     };
     for (inputs, join, expected) in [
-        ("inputs: { x: a }", "", "one input has nothing"),
+        ("inputs: { x: a }", "", "at least two inputs"),
         ("inputs: { x: a, y: b }", "", "`b` may drop messages"),
         ("inputs: { x: a, y: a }", ", join: { policy: in_turn }", "takes messages of all its inputs together"),
         ("inputs: { y: a, v: a }", "", "has no output `x`"),

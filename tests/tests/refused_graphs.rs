@@ -596,7 +596,7 @@ fn parts_of_nothing() {
     );
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: scatter, from: a }\n  t: { kind: trail, from: s }\n",
-        &[("4:29 E0130", "cannot be taken apart")],
+        &[("4:29 E0130", "cannot be split into rows")],
     );
     let apart = |more: &str| {
         format!(

@@ -320,7 +320,7 @@ fn fusion_brings_two_sensors_together() {
     // What was cut short was let go and shown, and stopped nothing.
     assert!(metric(&report, "imu", "malformed") > 0.0);
     let notes = report["notes"].as_array().unwrap();
-    let shown = |note: &Value| note.as_str().unwrap().contains("the first had 20 bytes, not 36: ");
+    let shown = |note: &Value| note.as_str().unwrap().contains("the first had 20 bytes, expected 36: ");
     assert!(notes.iter().any(shown), "{notes:?}");
     // What went together began together, whatever the machine did meanwhile, and is held against the deadline from either end.
     let histograms = report["histograms"].as_array().unwrap();

@@ -51,14 +51,14 @@ impl Resizer {
     pub fn scale(&mut self, from: [usize; 3], pixels: &[u8], to: [usize; 3], into: &mut [u8]) -> Result<(), String> {
         let [.., channels] = from;
         if to[2] != channels {
-            return Err(format!("{channels} channels, where {} were planned", to[2]));
+            return Err(format!("{channels} channels, expected {}", to[2]));
         }
         match channels {
             1 => self.scale_as::<U8>(from, pixels, to, into),
             2 => self.scale_as::<U8x2>(from, pixels, to, into),
             3 => self.scale_as::<U8x3>(from, pixels, to, into),
             4 => self.scale_as::<U8x4>(from, pixels, to, into),
-            n => Err(format!("{n} channels, where 1 to 4 can be scaled")),
+            n => Err(format!("{n} channels, expected 1 to 4")),
         }
     }
 
@@ -89,7 +89,7 @@ mod tests {
 
     /// The expected numbers are those of Pillow 13.
     #[test]
-    fn bilinear_is_that_of_pillow() {
+    fn bilinear_matches_pillow() {
         let row = [0, 10, 20, 30, 40, 50, 60, 70];
         check(Filter::Bilinear, [1, 8, 1], &row, [1, 4, 1], &[7, 25, 45, 63]);
         check(Filter::Bilinear, [1, 8, 1], &row, [1, 3, 1], &[11, 35, 59]);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_shrinks_as_in_pillow() {
+    fn shrinking_a_ramp_matches_pillow() {
         let pixel = |at: usize| {
             let (c, x, y) = (at % 3, at / 3 % 64, at / 3 / 64);
             ((x * (c + 1) / 2 + y * (3 - c) / 2 + 35) % 256) as u8
@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn nearest_takes_pixels_as_they_are() {
+    fn nearest_copies_pixels_unchanged() {
         check(Filter::Nearest, [1, 4, 1], &[1, 50, 100, 200], [1, 2, 1], &[50, 200]);
         check(Filter::Nearest, [1, 2, 1], &[1, 200], [1, 4, 1], &[1, 1, 200, 200]);
         check(Filter::Lanczos3, [1, 2, 1], &[7, 7], [3, 3, 1], &[7; 9]);
     }
 
     #[test]
-    fn what_cannot_be_scaled_is_an_error() {
+    fn unsupported_channels_and_wrong_sizes_are_errors() {
         let mut scaler = Resizer::new(Filter::Bilinear);
         for (from, pixels, to) in [([1, 1, 5], 5, [1, 1, 5]), ([1, 1, 3], 3, [1, 1, 1]), ([2, 2, 1], 3, [1, 1, 1])] {
             assert!(scaler.scale(from, &vec![0; pixels], to, &mut vec![0; to.iter().product()]).is_err(), "{from:?}");

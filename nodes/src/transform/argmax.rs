@@ -1,4 +1,4 @@
-//! The place and value of the maximum.
+//! The index and value of the maximum.
 
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
@@ -7,9 +7,9 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Finds the greatest element of `f32[...]`: `index` `i32[]` (counted through all dims) and `value` `f32[]`.
+/// Finds the greatest element of `f32[...]`. Outputs: `index` `i32[]` (into the flattened tensor) and `value` `f32[]`.
 ///
-/// Of equal elements the first wins; what is not a number never does. A tensor without a number fails the call.
+/// Of equal elements the first one wins. NaN is ignored; a tensor of nothing but NaN fails the call.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 
@@ -17,11 +17,11 @@ pub struct Config {}
 #[derive(Debug)]
 pub struct Argmax;
 
-/// The first of the greatest elements that are numbers.
+/// Returns the index and value of the first greatest element, ignoring NaN.
 fn greatest(values: &[f32]) -> Option<(usize, f32)> {
     let mut best = None;
     for (i, value) in values.iter().enumerate() {
-        // A comparison with what is not a number is false, so such a value can only be refused as the first.
+        // A comparison with NaN is false, so NaN has to be excluded only as the first value.
         if best.map_or(!value.is_nan(), |(_, best)| *value > best) {
             best = Some((i, *value));
         }
@@ -36,7 +36,7 @@ impl Node for Argmax {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|s| s.max_elements().is_some_and(|n| n > i32::MAX as usize)) {
-            errors.input("in", format!("{spec} has more elements than an i32 can count"));
+            errors.input("in", format!("{spec} has more elements than an i32 index can address"));
         }
         let ports = shape::takes(spec)
             .output("index", PortSpec::fixed(DType::I32, []))
@@ -55,7 +55,7 @@ impl Transform for Argmax {
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
         let Some((at, best)) = greatest(input.body.as_slice()?) else {
-            let why = format!("{:?} has no element that is a number, so there is no maximum", input.body);
+            let why = format!("{:?} has no element other than NaN, so there is no maximum", input.body);
             return Err(NodeError::input("in", why));
         };
         if out.0.is_connected() {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_maximum_wins_and_nan_never_does() {
+    fn the_first_maximum_wins_and_nan_is_ignored() {
         const NAN: f32 = f32::NAN;
         for (values, expected) in [
             (&[1.0, 3.0, 2.0][..], Some((1, 3.0))),

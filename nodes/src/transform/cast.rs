@@ -1,4 +1,4 @@
-//! Any element type to any other.
+//! Conversion between element types.
 
 use crate::tensor::shape;
 use half::{bf16, f16};
@@ -8,36 +8,36 @@ use limen::{Message, Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Converts the elements of a tensor, of any shape, to another type: `value · scale + offset`.
+/// Converts the elements of a tensor of any shape to another type: `value · scale + offset`.
 ///
-/// What the type cannot hold becomes the nearest it can; fractions are cut off and what is not a number becomes 0 in
-/// whole types, as in NumPy and ONNX. Between whole types without scale and offset the conversion is exact; otherwise
-/// it goes through double precision.
+/// Conversion saturates: a value out of range becomes the nearest one of the type, which may be an infinity. To integer types,
+/// fractions are truncated and NaN becomes 0, as in NumPy and ONNX. Between integer types without `scale` and `offset` the
+/// conversion is exact; otherwise it is computed in double precision.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Element type of the output.
     pub dtype: DType,
-    /// What elements are multiplied by; 1 by default.
+    /// The factor of each element; 1 by default.
     pub scale: Option<f64>,
-    /// What is added to the product; 0 by default. To round to the nearest whole number, write 0.5.
+    /// What is added to the product; 0 by default. Write 0.5 to round non-negative values to the nearest integer.
     pub offset: Option<f64>,
 }
 
 /// The node.
 #[derive(Debug)]
 pub struct Cast {
-    /// Scale and offset, where the config has one of them.
+    /// Scale and offset, if the config has either of them.
     scaled: Option<(f64, f64)>,
 }
 
-/// An element that converts to and from the widest of its family.
+/// An element that converts to and from `f64` and `i128`.
 trait Number: Element {
     const IS_WHOLE: bool;
     fn to_f64(self) -> f64;
     fn from_f64(value: f64) -> Self;
-    /// Used between whole types only.
+    /// Used between integer types only.
     fn to_whole(self) -> i128;
-    /// Used between whole types only.
+    /// Used between integer types only.
     fn from_whole(value: i128) -> Self;
 }
 
@@ -93,7 +93,7 @@ fn convert<S: Number, D: Number>(scaled: Option<(f64, f64)>, from: &[S], into: &
     }
 }
 
-/// Evaluates an expression with a type bound to the one a dtype stands for.
+/// Evaluates an expression with a type alias bound to the Rust type of a dtype.
 macro_rules! with_type {
     ($dtype:expr, $t:ident, $body:expr) => {
         match $dtype {
@@ -164,7 +164,7 @@ impl Node for Cast {
         let mut errors = PlanErrors::default();
         for (field, value) in [("scale", config.scale), ("offset", config.offset)] {
             if let Some(value) = value.filter(|v| !v.is_finite()) {
-                errors.at(field, format!("{value} cannot be used")).help("write a finite number");
+                errors.at(field, format!("{value} is not finite")).help("write a finite number");
             }
         }
         let ports = shape::takes(given.single().cloned());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_range_become_the_nearest() {
+    fn values_out_of_range_saturate() {
         check(None, &[-1i32, 0, 255, 256, 70_000], &[0u8, 0, 255, 255, 255]);
         check(None, &[u64::MAX, 1], &[i64::MAX, 1]);
         check(None, &[i64::MIN, -1], &[0u64, 0]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_stay_exact() {
+    fn conversion_between_integer_types_is_exact() {
         let odd = (1u64 << 62) + 1;
         check(None, &[odd], &[odd as i64]);
         check(None, &[i64::MIN], &[i64::MIN]);
@@ -219,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn scale_and_offset_come_before_the_type() {
+    fn scale_and_offset_are_applied_before_the_conversion() {
         check(Some((255.0, 0.5)), &[0.0f32, 0.5, 1.0, 2.0], &[0u8, 128, 255, 255]);
         check(Some((0.5, -1.0)), &[4u8, 255], &[1.0f32, 126.5]);
         check(Some((1.0, 1.0)), &[bf16::from_f32(2.0)], &[3i16]);
     }
 
     #[test]
-    fn every_type_reaches_every_other() {
+    fn every_type_converts_to_every_other() {
         use limen::message::{Pool, PortSpec};
         let types = [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::U8, DType::I16, DType::U16];
         let types = [&types[..], &[DType::I32, DType::U32, DType::I64, DType::U64]].concat();

@@ -1,4 +1,4 @@
-//! What is left when it has been quiet for a while.
+//! The last message before a pause.
 
 use limen::node::{
     Building, Connected, Emit, InPort, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform,
@@ -8,11 +8,11 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends on a message once nothing has come after it for `quiet`, or when the stream ends; those before it are counted
+/// Forwards a message if no other one has followed for `quiet`, or when the stream ends. All other messages are counted
 /// (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// How long it has to be quiet.
+    /// How long no message may follow.
     pub quiet: Span,
 }
 

@@ -1,4 +1,4 @@
-//! One message of every few.
+//! One of every few messages.
 
 use crate::tensor::shape;
 use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
@@ -6,10 +6,10 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends on the first of every `keep_every` messages; the others are counted (`stopped`).
+/// Forwards the first of every `keep_every` messages; the others are counted (`stopped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// One message of so many.
+    /// One message in this many is forwarded.
     pub keep_every: u64,
 }
 
@@ -27,7 +27,7 @@ impl Node for Decimate {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.keep_every == 0 {
-            errors.at("keep_every", "none of 0 messages can be kept").help("write 1 to keep all, 2 for every other");
+            errors.at("keep_every", "0 is not possible").help("write 1 to keep all messages, 2 for every other one");
         }
         errors.into_result(shape::passes(given))
     }

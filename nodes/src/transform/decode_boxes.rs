@@ -1,4 +1,4 @@
-//! The boxes in a detector's answer.
+//! Boxes from the outputs of a detector.
 
 use crate::tensor::boxes::{self, ROW, Row};
 use limen::message::{DType, Dim, PortSpec};
@@ -7,25 +7,25 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Turns `scores` `f32[cells,classes]` and `boxes` `f32[cells,4]` of a detector into `boxes` `f32[≤max_boxes,6]`: x0,
-/// y0, x1, y1, score, class, the best first.
+/// Converts the outputs of a detector, `scores` `f32[cells,classes]` and `boxes` `f32[cells,4]`, into `boxes`
+/// `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first.
 ///
-/// The cells lie `stride` pixels apart and are numbered row by row. Each gives a box for every class that scores above
-/// the threshold. If there are more than `max_boxes`, the best are kept.
+/// Cells are `stride` pixels apart and numbered row by row. Each cell gives a box for every class whose score is above
+/// `threshold`. Of more than `max_boxes` boxes, those with the highest scores are kept.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Distance from cell to cell in pixels.
     pub stride: usize,
-    /// Width of the frame in pixels.
+    /// Width of the model's input image in pixels.
     pub width: usize,
-    /// Height of the frame in pixels.
+    /// Height of the model's input image in pixels.
     pub height: usize,
-    /// A box must score more than this; 0.5 by default.
+    /// Only boxes with a score above this are kept; 0.5 by default.
     #[serde(default = "half")]
     pub threshold: f32,
-    /// Most boxes of one frame.
+    /// Most boxes per message.
     pub max_boxes: usize,
-    /// What the four numbers of a box mean; `ltrb` by default.
+    /// The meaning of the four numbers of a box; `ltrb` by default.
     #[serde(default)]
     pub form: Form,
 }
@@ -34,7 +34,7 @@ fn half() -> f32 {
     0.5
 }
 
-/// What the four numbers of a detector's box mean.
+/// The meaning of the four numbers of a detector's box.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
@@ -49,11 +49,11 @@ pub struct DecodeBoxes {
     grid: Grid,
     threshold: f32,
     max_boxes: usize,
-    /// Score and place (`cell · classes + class`) of what passed.
+    /// Score and index (`cell · classes + class`) of the boxes above the threshold.
     passed: Vec<(f32, usize)>,
 }
 
-/// Where the cells are.
+/// The grid of cells.
 #[derive(Clone, Copy, Debug)]
 struct Grid {
     stride: usize,
@@ -61,7 +61,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// The box of a cell, from the distances of its edges.
+    /// Returns the corners of a cell's box from the distances of its edges.
     fn corners(self, cell: usize, [left, top, right, bottom]: [f32; 4]) -> [f32; 4] {
         let centre = |at: usize| (at as f32 + 0.5) * self.stride as f32;
         let (x, y) = (centre(cell % self.columns), centre(cell / self.columns));
@@ -69,7 +69,7 @@ impl Grid {
     }
 }
 
-/// Collects what passes the threshold and keeps the best, in order.
+/// Collects the scores above the threshold and keeps the highest `most`, in descending order.
 fn select(scores: &[f32], threshold: f32, most: usize, passed: &mut Vec<(f32, usize)>) {
     passed.clear();
     passed.extend(scores.iter().copied().zip(0..).filter(|(score, _)| *score > threshold));
@@ -92,11 +92,11 @@ impl Node for DecodeBoxes {
             ("max_boxes", config.max_boxes),
         ] {
             if n == 0 {
-                errors.at(field, "0 leaves no room for a box").help("write 1 or more");
+                errors.at(field, "0 is not possible").help("write 1 or more");
             }
         }
         if config.threshold.is_nan() {
-            errors.at("threshold", "NaN is no threshold: nothing is above it").help("write a number, such as 0.5");
+            errors.at("threshold", "NaN is not a threshold").help("write a number, such as 0.5");
         }
         let stride = config.stride.max(1);
         let (columns, rows) = (config.width / stride, config.height / stride);
@@ -108,7 +108,7 @@ impl Node for DecodeBoxes {
                 && *n != cells
             {
                 let message = format!(
-                    "{spec} is an answer for {n} cells, but {} × {} pixels in steps of {stride} are {columns} × {rows} = {cells}",
+                    "{spec} has {n} cells, but {} × {} pixels with a stride of {stride} have {columns} × {rows} = {cells}",
                     config.width, config.height
                 );
                 errors.input(port, message).help("`stride`, `width` and `height` are those of the model's input image");
@@ -154,7 +154,7 @@ impl Transform for DecodeBoxes {
         for (row, (score, at)) in rows.iter_mut().zip(&self.passed) {
             let (cell, class) = (at / classes, at % classes);
             let Some(edges) = edges.get(cell) else {
-                return Err(NodeError::input("boxes", format!("there are scores for cell {cell}, but no box")));
+                return Err(NodeError::input("boxes", format!("cell {cell} has scores, but no box")));
             };
             *row = to_row(self.grid.corners(cell, *edges), *score, class);
         }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_numbered_row_by_row_and_boxes_measured_from_their_centres() {
+    fn cells_are_numbered_row_by_row_and_boxes_are_relative_to_their_centres() {
         let grid = Grid { stride: 8, columns: 32 };
         for (cell, edges, expected) in [
             (0, [0.0; 4], [4.0, 4.0, 4.0, 4.0]),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scores_above_the_threshold_is_kept_best_first() {
+    fn scores_above_the_threshold_are_kept_highest_first() {
         let scores = [0.5, 0.6, f32::NAN, 0.9, 0.6, 0.51];
         for (most, expected) in [(10, &[3, 1, 4, 5][..]), (4, &[3, 1, 4, 5]), (2, &[3, 1]), (1, &[3])] {
             let mut passed = Vec::new();

@@ -1,4 +1,4 @@
-//! Later, by a set time.
+//! A fixed delay.
 
 use limen::node::{
     Building, Connected, Emit, InPort, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
@@ -9,13 +9,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// Sends each message on `by` after it began, to line up what is fast with what is slow.
+/// Forwards each message `by` after its origin, to align a fast branch with a slow one.
 ///
-/// It holds at most `holds` messages: when one more comes, the oldest goes early and is counted (`early`). At the end of the
-/// stream what it holds goes at once.
+/// It holds at most `holds` messages: when one more arrives, the oldest is forwarded early and counted (`early`). When the
+/// stream ends, all messages held are forwarded at once.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// How long after it began a message goes on.
+    /// How long after its origin a message is forwarded.
     pub by: Span,
     /// Most messages held; 64 by default.
     #[serde(default = "sixty_four")]
@@ -47,7 +47,7 @@ impl Node for Delay {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(1..=1 << 12).contains(&config.holds) {
-            errors.at("holds", format!("{} messages cannot be held", config.holds)).help("write 1 to 4096");
+            errors.at("holds", format!("{} messages, expected 1 to 4096", config.holds)).help("write 1 to 4096");
         }
         let spec = given.single().cloned();
         let input = InPort { name: "in".into(), spec: spec.clone(), holds: config.holds };

@@ -1,4 +1,4 @@
-//! Lets messages through, or not.
+//! A switch for messages.
 
 use crate::tensor::shape;
 use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform};
@@ -6,12 +6,12 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends messages on while it is open. What it lets go is counted (`stopped`).
+/// Forwards messages while it is open. Messages that arrive while it is closed are dropped and counted (`stopped`).
 ///
 /// `open` can be changed while the graph runs: `Running::set(node, "open", 0.0)`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Whether it begins open.
+    /// Whether it is open at the start; `true` by default.
     #[serde(default = "yes")]
     pub open: bool,
 }

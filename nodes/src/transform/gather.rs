@@ -1,4 +1,4 @@
-//! Many messages become one tensor again.
+//! The inverse of `scatter`: several messages as one tensor.
 
 use crate::tensor::shape;
 use limen::message::{Dim, Header, MAX_RANK, PortSpec};
@@ -10,21 +10,21 @@ use limen::{Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Puts the parts that `scatter` made of one message together again, in their order: messages of shape `[...]` become one of
-/// shape `[≤max, ...]` with the header of the message that was taken apart.
+/// Reassembles the parts into which `scatter` split a message, in their order: messages of shape `[...]` become one of shape
+/// `[≤max, ...]` with the header of the original message.
 ///
-/// A message some of whose parts are missing is given up when the stream ends, when `open` others have begun, or, if it is set,
-/// `within` after its first part came; it is counted (`incomplete`), and as lost where its parts are let go (`dropped`).
+/// A message with missing parts is closed when the stream ends, when `open` later messages have begun, or, if `within` is set,
+/// that long after its first part arrived. It is counted (`incomplete`), and with `missing: drop` also as lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Most parts of one message: the bound of the dim that was scattered.
+    /// Most parts of one message: the bound of the first dim of the tensor that was scattered.
     pub max: usize,
-    /// Messages whose parts may come at the same time; 4 by default.
+    /// Most messages whose parts may be arriving at the same time; 4 by default.
     #[serde(default = "four")]
     pub open: usize,
-    /// How long parts are waited for.
+    /// How long to wait for missing parts; unlimited by default.
     pub within: Option<Span>,
-    /// What becomes of the parts of a message that is not complete.
+    /// What to do with a message that has missing parts; `send` by default.
     #[serde(default)]
     pub missing: Missing,
 }
@@ -33,14 +33,14 @@ fn four() -> usize {
     4
 }
 
-/// What becomes of the parts of a message that is not complete.
+/// What to do with a message that has missing parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
-    /// Those that came are sent together.
+    /// Send the parts that arrived.
     #[default]
     Send,
-    /// They are let go.
+    /// Drop it.
     Drop,
 }
 
@@ -50,36 +50,38 @@ pub struct Gather {
     item: usize,
     within: Option<u64>,
     missing: Missing,
-    /// Messages whose parts are coming, the one that began first at the front.
-    open: Vec<Whole>,
-    spare: Vec<Whole>,
+    /// Messages being assembled, the oldest first.
+    open: Vec<Assembly>,
+    spare: Vec<Assembly>,
     incomplete: u64,
-    /// Of those, whose parts were let go.
+    /// Incomplete messages whose parts were dropped.
     dropped: u64,
 }
 
-/// A message that is being put together.
+/// A message being assembled.
 #[derive(Debug)]
-struct Whole {
+struct Assembly {
     header: Header,
-    /// One row for each part.
+    /// One row per part.
     bytes: Vec<u8>,
-    is_here: Vec<bool>,
-    here: usize,
+    has_part: Vec<bool>,
+    parts_here: usize,
     due: Time,
 }
 
 impl Gather {
-    /// Begins a message, giving up the oldest where there are too many.
+    /// Begins to assemble a message, closing the oldest if too many are open.
     fn begin(&mut self, header: &Header, out: &mut Emit<Tensor>) -> Result<usize, NodeError> {
         if self.spare.is_empty() {
             self.give_up(out)?;
         }
-        let Some(mut whole) = self.spare.pop() else { return Err(NodeError::input("in", "no place is left")) };
+        let Some(mut whole) = self.spare.pop() else {
+            return Err(NodeError::input("in", "there is no room for another message"));
+        };
         whole.header = *header;
         (whole.header.part, whole.header.parts) = (0, 1);
-        whole.is_here.fill(false);
-        whole.here = 0;
+        whole.has_part.fill(false);
+        whole.parts_here = 0;
         whole.due = self.within.map_or(Time::NEVER, |within| out.now() + within);
         self.open.push(whole);
         Ok(self.open.len() - 1)
@@ -98,11 +100,11 @@ impl Gather {
         result
     }
 
-    fn send(&self, whole: &Whole, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+    fn send(&self, whole: &Assembly, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let mut tensor = out.loan(&whole.header)?;
-        tensor.set_len(0, whole.here)?;
+        tensor.set_len(0, whole.parts_here)?;
         let rows = tensor.bytes_mut().chunks_exact_mut(self.item);
-        let here = whole.is_here.iter().enumerate().filter(|(_, is_here)| **is_here);
+        let here = whole.has_part.iter().enumerate().filter(|(_, has_part)| **has_part);
         for (row, (part, _)) in rows.zip(here) {
             row.copy_from_slice(&whole.bytes[part * self.item..(part + 1) * self.item]);
         }
@@ -122,37 +124,37 @@ impl Node for Gather {
         let mut errors = PlanErrors::default();
         for (name, value, most) in [("max", config.max, 1 << 16), ("open", config.open, 1 << 10)] {
             if !(1..=most).contains(&value) {
-                errors.at(name, format!("{value} is not possible")).help(format!("write 1 to {most}"));
+                errors.at(name, format!("{value} is out of range")).help(format!("write 1 to {most}"));
             }
         }
         let spec = given.single().cloned();
         let whole = spec.as_ref().and_then(|spec| {
             if spec.fixed_shape().is_none() || spec.shape.len() >= MAX_RANK {
-                let message = format!("{spec} cannot be put together");
+                let message = format!("{spec} cannot be stacked");
                 errors.input("in", message).help("connect tensors of a fixed shape with room for one more dim");
                 return None;
             }
             let shape = std::iter::once(Dim::AtMost(config.max)).chain(spec.shape.iter().cloned());
             Some(PortSpec::new(spec.dtype, shape))
         });
-        // A part may complete one message when another was given up for it; at the end all are.
+        // A part may close an older message and complete its own; at the end of the stream all open messages are sent.
         let emits = config.open + 1;
         let out = OutPort { name: "out".into(), spec: whole, emits, rows: 1, forwards: Vec::new() };
         let spans = config.open.saturating_mul(config.max).min(4096);
-        // Every message that may be open has room for all its parts from the beginning.
+        // Room for all parts of every open message is allocated at the start.
         let item = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(0);
-        let whole = config.max.saturating_mul(item.saturating_add(1)).saturating_add(size_of::<Whole>());
+        let whole = config.max.saturating_mul(item.saturating_add(1)).saturating_add(size_of::<Assembly>());
         let memory = whole.saturating_mul(config.open);
         errors.into_result(shape::takes(spec).out_port(out).selective().gathers().spans(spans).memory(memory))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let item = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes()).unwrap_or(0);
-        let whole = || Whole {
+        let whole = || Assembly {
             header: Header::new(0, Time::ZERO),
             bytes: vec![0; item * config.max],
-            is_here: vec![false; config.max],
-            here: 0,
+            has_part: vec![false; config.max],
+            parts_here: 0,
             due: Time::NEVER,
         };
         Ok(Gather {
@@ -187,22 +189,22 @@ impl Transform for Gather {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let header = *input.header();
         let (part, parts) = (header.part as usize, header.parts as usize);
-        let most = self.spare.first().or(self.open.first()).map_or(0, |whole| whole.is_here.len());
+        let most = self.spare.first().or(self.open.first()).map_or(0, |whole| whole.has_part.len());
         if parts > most || part >= parts {
-            let why = format!("part {part} of {parts}, where `max` is {most}");
+            let why = format!("part {part} of {parts}, but `max` is {most}");
             return Err(NodeError::input("in", why));
         }
-        let same = |whole: &Whole| (whole.header.source, whole.header.seq) == (header.source, header.seq);
+        let same = |whole: &Assembly| (whole.header.source, whole.header.seq) == (header.source, header.seq);
         let at = match self.open.iter().position(same) {
             Some(at) => at,
             None => self.begin(&header, out)?,
         };
         let whole = &mut self.open[at];
-        if !std::mem::replace(&mut whole.is_here[part], true) {
-            whole.here += 1;
+        if !std::mem::replace(&mut whole.has_part[part], true) {
+            whole.parts_here += 1;
         }
         whole.bytes[part * self.item..(part + 1) * self.item].copy_from_slice(input.body.bytes());
-        if whole.here == parts {
+        if whole.parts_here == parts {
             self.close(at, true, out)?;
         }
         let due = self.due();

@@ -1,4 +1,4 @@
-//! Many inputs become one stream.
+//! Several inputs as one stream.
 
 use limen::Tensor;
 use limen::message::Content;
@@ -8,10 +8,10 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends on what comes by any of its inputs, which may have any names, without copying it.
+/// Forwards the messages of all its inputs, which may have any names, without copying them.
 ///
-/// Which comes next is the graph's choice: `join: { policy: in_turn }`, `oldest_first` or `priority` (the first input that has
-/// something); by default inputs that have something take turns.
+/// The `join` of the node decides which input is next: `join: { policy: in_turn }`, `oldest_first` or `priority` (the first input
+/// that has a message). By default, inputs that have messages take turns.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 
@@ -24,7 +24,7 @@ impl Node for Merge {
 
     fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let first = given.inputs().find_map(|(_, spec)| spec.cloned());
-        // What comes out is text only if all that comes in is.
+        // The output has the content of the inputs only if they agree; otherwise it is bytes.
         let same = |content| given.inputs().all(|(_, spec)| spec.is_none_or(|spec| spec.content == content));
         let spec = first.map(|spec| if same(spec.content) { spec } else { spec.with_content(Content::Bytes) });
         let names: Vec<String> = given.inputs().map(|(name, _)| name.to_string()).collect();

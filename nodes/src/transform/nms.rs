@@ -1,4 +1,4 @@
-//! One box for each object.
+//! Non-maximum suppression: one box per object.
 
 use crate::tensor::boxes::{self, ROW, Row};
 use limen::message::Dim;
@@ -7,15 +7,16 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Most boxes that can be kept: every box is compared with all that are kept, which for more would take long.
+/// Upper bound of `max_boxes`. Every box is compared with all boxes kept so far, so more would take too long.
 const MAX_BOXES: usize = 300;
 
-/// Drops boxes `f32[≤n,6]` that overlap a better one of their class: `f32[≤max_boxes,6]`, the best first.
+/// Removes boxes that overlap one of the same class with a higher score (greedy non-maximum suppression): `f32[≤n,6]` to
+/// `f32[≤max_boxes,6]`, the highest score first.
 ///
-/// Boxes whose score is not a number are dropped.
+/// Boxes whose score is NaN are removed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// A box is dropped when its intersection over union with a better one is above this; 0.5 by default.
+    /// A box is removed if its intersection over union with a kept box is above this; 0.5 by default.
     #[serde(default = "half")]
     pub iou: f32,
     /// Most boxes kept, at most 300; 300 by default.
@@ -40,7 +41,7 @@ pub struct Nms {
     kept: Vec<Row>,
 }
 
-/// Keeps the best boxes of each class, greedily.
+/// Keeps the boxes with the highest scores of each class, greedily.
 fn suppress(rows: &[Row], iou: f32, most: usize, order: &mut Vec<(f32, usize)>, kept: &mut Vec<Row>) {
     order.clear();
     order.extend(rows.iter().map(|row| row[4]).zip(0..).filter(|(score, _)| !score.is_nan()));
@@ -63,10 +64,10 @@ impl Node for Nms {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(0.0..=1.0).contains(&config.iou) {
-            errors.at("iou", format!("{} is no overlap", config.iou)).help("write a number from 0 to 1");
+            errors.at("iou", format!("{} is not an overlap", config.iou)).help("write a number from 0 to 1");
         }
         if !(1..=MAX_BOXES).contains(&config.max_boxes) {
-            let message = format!("{} boxes, where 1 to {MAX_BOXES} can be kept", config.max_boxes);
+            let message = format!("{} boxes, expected 1 to {MAX_BOXES}", config.max_boxes);
             errors.at("max_boxes", message);
         }
         let input = boxes::any_spec(given.single());
@@ -108,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn a_box_gives_way_to_a_better_one_of_its_class() {
-        // Two boxes of side 10 that lie 2 apart overlap by 2/3, 5 apart by 1/3.
+    fn a_box_is_removed_for_an_overlapping_one_of_its_class_with_a_higher_score() {
+        // Two boxes of side 10 that are 2 apart overlap by 2/3, 5 apart by 1/3.
         for (rows, iou, most, expected) in [
             (vec![row(0.0, 0.6, 0.0), row(2.0, 0.9, 0.0)], 0.5, 300, vec![0.9]),
             (vec![row(0.0, 0.6, 0.0), row(2.0, 0.9, 1.0)], 0.5, 300, vec![0.9, 0.6]),
             (vec![row(0.0, 0.6, 0.0), row(5.0, 0.9, 0.0)], 0.5, 300, vec![0.9, 0.6]),
             (vec![row(0.0, 0.6, 0.0), row(5.0, 0.9, 0.0)], 0.3, 300, vec![0.9]),
-            // The middle one is dropped for the first, so the last, which overlaps only it, stays.
+            // The first box suppresses the second, so the third, which overlaps only the second, is kept.
             (vec![row(0.0, 0.9, 0.0), row(3.0, 0.8, 0.0), row(6.0, 0.7, 0.0)], 0.5, 300, vec![0.9, 0.7]),
             (vec![row(0.0, 0.5, 0.0), row(0.0, 0.5, 0.0)], 0.5, 300, vec![0.5]),
             (vec![row(0.0, 0.1, 0.0), row(50.0, 0.3, 0.0), row(99.0, 0.2, 0.0)], 0.5, 2, vec![0.3, 0.2]),

@@ -7,27 +7,27 @@ use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Subtracts a mean and divides by a standard deviation, per channel, in place: f32 of any shape with one value for
-/// all, `f32[c,h,w]` or `f32[h,w,c]` with one value a channel.
+/// Subtracts a mean and divides by a standard deviation, in place: `f32` of any shape with one value for all elements,
+/// `f32[c,h,w]` or `f32[h,w,c]` with one value per channel.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// What is subtracted: one value, or one for each channel.
+    /// The mean to subtract: one value, or one per channel.
     pub mean: Vec<f32>,
-    /// What the difference is divided by: one value, or one for each channel.
+    /// The standard deviation to divide by: one value, or one per channel.
     pub std: Vec<f32>,
-    /// Where the channels are, if what is connected does not say so.
+    /// The layout of the image, if the connected output does not declare one.
     pub layout: Option<Layout>,
 }
 
 /// The node.
 #[derive(Debug)]
 pub struct Normalize {
-    /// Mean and inverse deviation of every channel; a single entry holds for all.
+    /// Mean and inverse standard deviation of each channel; a single entry applies to all.
     channels: Vec<(f32, f32)>,
     layout: Layout,
 }
 
-/// `values[i]`, or the only one.
+/// Returns `values[i]`, or the only value.
 fn of_channel(values: &[f32], i: usize) -> f32 {
     if values.len() == 1 { values[0] } else { values[i] }
 }
@@ -57,7 +57,7 @@ impl Node for Normalize {
         let mut errors = PlanErrors::default();
         for (field, values) in [("mean", &config.mean), ("std", &config.std)] {
             if values.is_empty() {
-                errors.at(field, "there is no value").help("write one value, or one for each channel");
+                errors.at(field, "there is no value").help("write one value, or one per channel");
             }
             for (i, value) in values.iter().enumerate() {
                 if !value.is_finite() || field == "std" && *value == 0.0 {
@@ -70,7 +70,7 @@ impl Node for Normalize {
         let count = config.mean.len().max(config.std.len());
         if config.mean.len() > 1 && config.std.len() > 1 && config.mean.len() != config.std.len() {
             let message = format!("{} values, but `mean` has {}", config.std.len(), config.mean.len());
-            errors.at("std", message).help("give both as many values as there are channels");
+            errors.at("std", message).help("write one value per channel in both");
         }
         let Some(mut spec) = shape::any_shape(given, DType::F32) else {
             return errors.into_result(shape::takes(None).output_forwarding("out", None, "in"));
@@ -79,26 +79,26 @@ impl Node for Normalize {
         if let (Some(given), Some(written)) = (spec.layout, config.layout)
             && given != written
         {
-            let message = format!("`layout` is {written:?}, but what arrives is {given:?}").to_lowercase();
+            let message = format!("{written:?}, but the input is {given:?}").to_lowercase();
             errors.at("layout", message).help("leave it out");
         }
         if count > 1 {
             match (layout, &spec.shape[..]) {
                 (_, shape) if shape.len() != 3 => {
-                    let message = format!("{spec} is no image: {count} values for channels need 3 dims");
-                    errors.input("in", message).help("give `mean` and `std` one value, which holds for all elements");
+                    let message = format!("{spec} is not an image: one value per channel needs 3 dims");
+                    errors.input("in", message).help("write a single value in `mean` and `std`, for all elements");
                 }
                 (None, _) => {
                     errors
-                        .node(format!("what arrives, {spec}, does not say where its channels are"))
+                        .node(format!("the input, {spec}, does not declare which dim is the channels"))
                         .help("add `layout: chw` or `layout: hwc`");
                 }
                 (Some(layout), shape) => {
                     let channels = if layout == Layout::Chw { &shape[0] } else { &shape[2] };
                     let field = if config.mean.len() > 1 { "mean" } else { "std" };
                     if channels.max().is_some_and(|n| n != count) {
-                        let message = format!("{count} values, but what arrives, {spec}, has {channels} channels");
-                        errors.at(field, message).help("write one value for each channel, or one for all");
+                        let message = format!("{count} values, but the input, {spec}, has {channels} channels");
+                        errors.at(field, message).help("write one value per channel, or one for all");
                     }
                 }
             }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_channel_has_its_own_mean_and_deviation() {
+    fn each_channel_has_its_own_mean_and_standard_deviation() {
         let two = [(1.0, 1.0), (10.0, 0.5)];
         for (channels, layout, expected) in [
             (&two[..1], Layout::Chw, [0.0, 1.0, 2.0, 3.0]),

@@ -1,4 +1,4 @@
-//! Nothing at all, for measuring what a hop costs and for naming a place in a graph.
+//! A node that does nothing, to measure the cost of a hop or to name a place in a graph.
 
 use crate::tensor::shape;
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
@@ -6,7 +6,7 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Forwards every message as it is, without copying it.
+/// Forwards every message unchanged, without copying it.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 

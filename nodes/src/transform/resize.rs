@@ -1,4 +1,4 @@
-//! Images of another size.
+//! Image scaling.
 
 use crate::tensor::shape;
 use limen::message::{DType, Dim, Layout, PortSpec};
@@ -11,30 +11,30 @@ use serde::Deserialize;
 /// Largest side of an image, in pixels.
 const MAX_SIDE: usize = 1 << 15;
 
-/// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their proportions.
+/// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their aspect ratio.
 ///
-/// Shrinking averages over all pixels (as Pillow does), so that nothing is skipped.
+/// Unless the filter is `nearest`, shrinking averages over all source pixels, as Pillow does.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Width of the output in pixels.
     pub width: usize,
     /// Height of the output in pixels.
     pub height: usize,
-    /// How pixels are weighed; `bilinear` by default.
+    /// The interpolation filter; `bilinear` by default.
     #[serde(default)]
     pub filter: Filter,
 }
 
-/// How the pixels of a scaled image are weighed.
+/// An interpolation filter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Filter {
-    /// A triangle as wide as the scale asks for: Pillow's `BILINEAR`, what most models were trained with.
+    /// A triangle filter that widens with the scale: Pillow's `BILINEAR`, which most models were trained with.
     #[default]
     Bilinear,
-    /// The nearest pixel: fast, and coarse.
+    /// The nearest pixel: fast and coarse.
     Nearest,
-    /// A windowed sinc: sharp, and slow.
+    /// A windowed sinc: sharp and slow.
     Lanczos3,
 }
 
@@ -63,14 +63,14 @@ impl Node for Resize {
         let mut errors = PlanErrors::default();
         for (field, side) in [("width", config.width), ("height", config.height)] {
             if !(1..=MAX_SIDE).contains(&side) {
-                errors.at(field, format!("{side} pixels, where 1 to {MAX_SIDE} are possible"));
+                errors.at(field, format!("{side} pixels, expected 1 to {MAX_SIDE}"));
             }
         }
         let dims = shape::image_dims(given);
         if let Some([.., Dim::Fixed(channels)]) = dims
             && !(1..=4).contains(channels)
         {
-            let message = format!("what arrives has {channels} channels, where 1 to 4 can be scaled");
+            let message = format!("the image has {channels} channels, expected 1 to 4");
             errors
                 .input("in", message)
                 .help("the channels of an image are its last dim; put this node before `to_tensor`");
@@ -93,7 +93,7 @@ impl Transform for Resize {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let shape = input.body.shape();
         let &[h, w, c] = &*shape else {
-            return Err(NodeError::input("in", format!("{:?} is no image: it should be u8[h,w,c]", input.body)));
+            return Err(NodeError::input("in", format!("{:?} is not an image, expected u8[h,w,c]", input.body)));
         };
         let pixels = input.body.as_slice::<u8>()?;
         let mut image = out.loan(input.header())?;

@@ -1,4 +1,4 @@
-//! One of several ways for each message.
+//! One of several outputs for each message.
 
 use limen::Tensor;
 use limen::message::DType;
@@ -9,24 +9,24 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends each message by the first of its `routes` whose condition holds, without copying it. What no route takes is counted
-/// (`stopped`).
+/// Forwards each message through the first of its `routes` whose condition is true, without copying it. Messages that no route
+/// takes are dropped and counted (`stopped`).
 ///
-/// Conditions compare a value with a number: `"< 2.5"`, `">= 0.9"`, `"== 3"`, `"!= 0"`; `else` takes what is left. The value is the
-/// first element of the message, or of the one that comes with it by the input `by` (a class, a score). Inputs are `in` and,
-/// if it is connected, `by`; outputs are the routes.
+/// A condition compares a value with a number: `"< 2.5"`, `">= 0.9"`, `"== 3"`, `"!= 0"`; `else` is always true. The value is
+/// the first element of the message, or, if the input `by` is connected, of the message that arrives there with it (a class, a
+/// score). The inputs are `in` and optionally `by`; the outputs are the routes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Name and condition of each output, in the order in which they are tried.
+    /// Name (`to`) and condition (`when`) of each output, in the order in which they are tried.
     pub routes: Vec<Route>,
 }
 
-/// One way.
+/// One output and its condition.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Route {
-    /// The output.
+    /// The name of the output.
     pub to: String,
-    /// What the value must be: an operator and a number, or `else`.
+    /// The condition: an operator and a number, or `else`.
     pub when: String,
 }
 
@@ -34,7 +34,7 @@ pub struct Route {
 #[derive(Debug)]
 pub struct Router {
     routes: Vec<Condition>,
-    /// Position in a set of what carries the value.
+    /// Index of the input that carries the value.
     by: usize,
     stopped: u64,
 }
@@ -71,7 +71,7 @@ impl Condition {
         (!number.is_nan()).then(|| make(number))
     }
 
-    /// What is not a number is different from every number, and nothing else.
+    /// NaN satisfies only `!=` and `else`.
     fn holds(self, value: f64) -> bool {
         match self {
             Condition::Below(n) => value < n,
@@ -96,7 +96,7 @@ fn first(tensor: &Tensor) -> Result<f64, NodeError> {
         };
     }
     let value = first!(U8 u8, I8 i8, U16 u16, I16 i16, U32 u32, I32 i32, U64 u64, I64 i64, F32 f32, F64 f64);
-    value.ok_or_else(|| NodeError::input("by", format!("{tensor:?} has no element that could be compared")))
+    value.ok_or_else(|| NodeError::input("by", format!("{tensor:?} has no element that can be compared")))
 }
 
 impl Node for Router {
@@ -105,9 +105,7 @@ impl Node for Router {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.routes.is_empty() {
-            errors
-                .at("routes", "a router has at least one route")
-                .help("write `routes: [{ to: near, when: \"< 2.5\" }]`");
+            errors.at("routes", "there is no route").help("write `routes: [{ to: near, when: \"< 2.5\" }]`");
         }
         for (i, route) in config.routes.iter().enumerate() {
             if Condition::parse(&route.when).is_none() {
@@ -118,8 +116,8 @@ impl Node for Router {
             }
             if config.routes[..i].iter().any(|other| other.to == route.to) {
                 errors
-                    .at(format!("routes[{i}].to"), format!("`{}` is a route already", route.to))
-                    .help("name another output");
+                    .at(format!("routes[{i}].to"), format!("`{}` is already a route", route.to))
+                    .help("write another name");
             }
         }
         let by = given.inputs().find(|(name, _)| *name == "by");
@@ -146,7 +144,7 @@ impl Node for Router {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let routes = config.routes.iter().filter_map(|route| Condition::parse(&route.when)).collect();
-        // Ports come in the order in which they were declared.
+        // Inputs are in the order in which `ports` declares them.
         Ok(Router { routes, by: usize::from(cx.inputs().len() > 1), stopped: 0 })
     }
 

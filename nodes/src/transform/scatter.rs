@@ -1,4 +1,4 @@
-//! One tensor becomes many messages.
+//! The rows of a tensor as messages.
 
 use crate::tensor::shape;
 use limen::message::{Dim, PortSpec};
@@ -7,10 +7,10 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends each row of a tensor of shape `[n, ...]` as a message of its own, of shape `[...]`: the boxes of a picture, one by one.
+/// Sends each row of a tensor of shape `[n, ...]` as a message of shape `[...]`, such as the boxes of an image one by one.
 ///
-/// All have the header of the message they were part of, with `part` and `parts` set; `gather` puts them together again. Of an
-/// empty tensor nothing is sent.
+/// All parts have the header of the original message, with `part` and `parts` set; `gather` reassembles them. An empty tensor
+/// sends nothing.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 
@@ -31,7 +31,7 @@ impl Node for Scatter {
                     Some((*n, PortSpec::new(spec.dtype, rest.iter().cloned())))
                 }
                 _ => {
-                    let message = format!("{spec} cannot be taken apart");
+                    let message = format!("{spec} cannot be split into rows");
                     errors
                         .input("in", message)
                         .help("connect a tensor whose first dim is bounded and whose others are fixed");
@@ -59,7 +59,7 @@ impl Transform for Scatter {
         for row in 0..rows {
             let item = bytes.len() / rows;
             let mut part = out.loan(input.header())?;
-            // Of several the engine numbers them; of one it would leave what it was before.
+            // The engine numbers the parts only if there are several; a single one would keep the numbers of its input.
             (part.header_mut().part, part.header_mut().parts) = (0, 1);
             part.bytes_mut().copy_from_slice(&bytes[row * item..(row + 1) * item]);
             out.send(part);

@@ -1,4 +1,4 @@
-//! Scores to probabilities.
+//! Probabilities from scores.
 
 use crate::tensor::shape;
 use limen::message::DType;
@@ -7,7 +7,7 @@ use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Turns scores `f32[..., n]` into probabilities over the last dim, in place.
+/// Converts scores `f32[..., n]` into probabilities over the last dim, in place.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 
@@ -16,7 +16,7 @@ pub struct Config {}
 pub struct Softmax;
 
 fn softmax(row: &mut [f32]) {
-    // Relative to the greatest no exponential overflows, and the greatest itself is 1, so the sum is at least that.
+    // Subtract the maximum so that no exponential overflows. Its own exponential is 1, so the sum is at least 1.
     let greatest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
     for value in row.iter_mut() {
@@ -34,7 +34,7 @@ impl Node for Softmax {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|spec| spec.shape.is_empty()) {
-            errors.input("in", format!("{spec} is a single number, and probabilities are over a last dim"));
+            errors.input("in", format!("{spec} is a scalar, expected at least one dim"));
         }
         errors.into_result(shape::takes(spec.clone()).output_forwarding("out", spec, "in").cost(Cost::Medium))
     }
@@ -50,7 +50,7 @@ impl Transform for Softmax {
 
     fn apply(&mut self, mut input: TensorMut, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let last = input.shape().last().copied().unwrap_or(1);
-        // A tensor without elements has no rows; `chunks` does not take 0.
+        // A tensor without elements has no rows, but `chunks_exact_mut` panics on 0.
         input.as_mut_slice()?.chunks_exact_mut(last.max(1)).for_each(softmax);
         out.send(input);
         Ok(())
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probabilities_sum_to_1_whatever_the_scores() {
+    fn probabilities_sum_to_1_even_for_extreme_scores() {
         let third = 1.0 / 3.0;
         for (scores, expected) in [
             ([0.0, 0.0, 0.0], [third; 3]),

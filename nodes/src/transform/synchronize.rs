@@ -1,4 +1,4 @@
-//! Several streams, brought together and sent on apart.
+//! Several streams, matched and forwarded separately.
 
 use limen::Tensor;
 use limen::node::{
@@ -7,11 +7,11 @@ use limen::node::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends on what its inputs gave together, each by the output of the same name, without copying it.
+/// Forwards sets of matching messages, each through the output with the name of its input, without copying them.
 ///
-/// Inputs may have any names; what belongs together is the graph's choice, usually `join: { policy: by_time, within: 5ms }`. Messages
-/// keep their own headers: each began when it began, by its own source. What has no partner goes no further and is counted
-/// on its edge (`unmatched`).
+/// Inputs may have any names. The `join` of the node decides which messages match, usually
+/// `join: { policy: by_time, within: 5ms }`. Messages keep their headers, with the origin and source of each. Messages without
+/// a match are dropped and counted on their edge (`unmatched`).
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 
@@ -26,8 +26,8 @@ impl Node for Synchronize {
         let mut errors = PlanErrors::default();
         if given.inputs().count() < 2 {
             errors
-                .node("one input has nothing to be brought together with")
-                .help("name several: `inputs: { image: camera, motion: imu }`");
+                .node("it needs at least two inputs")
+                .help("write several, such as `inputs: { image: camera, motion: imu }`");
         }
         let ports = given.inputs().fold(Ports::new(), |ports, (name, spec)| {
             let ports = match spec {

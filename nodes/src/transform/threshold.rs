@@ -1,4 +1,4 @@
-//! Which elements are high enough.
+//! Thresholds with hysteresis.
 
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
@@ -7,15 +7,15 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Turns `f32[...]` into `u8[...]`: 1 where an element is at least `at`, 0 elsewhere and for what is not a number.
+/// Converts `f32[...]` into `u8[...]`: 1 where an element is at least `at`, 0 elsewhere and for NaN.
 ///
-/// With `release` below `at` an element that is 1 stays 1 until it falls below `release`, so that a value that trembles does
-/// not switch to and fro.
+/// With `release` below `at`, an element that is 1 stays 1 until it falls below `release` (hysteresis), so that noise does not
+/// toggle it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// From here on up an element is 1.
+    /// An element becomes 1 if it is at least this.
     pub at: f32,
-    /// Below this an element that is 1 becomes 0 again; `at` by default.
+    /// An element that is 1 becomes 0 below this; `at` by default.
     pub release: Option<f32>,
 }
 
@@ -24,7 +24,7 @@ pub struct Config {
 pub struct Threshold {
     at: f32,
     release: f32,
-    /// What each element was.
+    /// The last output for each element.
     on: Vec<u8>,
 }
 
@@ -34,12 +34,12 @@ impl Node for Threshold {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.at.is_nan() {
-            errors.at("at", "nothing is at least what is not a number").help("write a number");
+            errors.at("at", "NaN is not a threshold").help("write a number");
         }
         if let Some(release) = config.release
             && (release.is_nan() || release > config.at)
         {
-            let message = format!("{release} is not at most `at`, which is {}", config.at);
+            let message = format!("{release} is above `at`, which is {}", config.at);
             errors.at("release", message).help("write a number at or below `at`");
         }
         let spec = shape::any_shape(given, DType::F32);
@@ -67,7 +67,7 @@ impl Transform for Threshold {
         shape::set_shape(&mut result, &input.body.shape())?;
         for ((value, on), result) in values.iter().zip(&mut self.on).zip(result.as_mut_slice::<u8>()?) {
             let least = if *on == 1 { self.release } else { self.at };
-            // A comparison with what is not a number is false.
+            // A comparison with NaN is false.
             *on = u8::from(*value >= least);
             *result = *on;
         }

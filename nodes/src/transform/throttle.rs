@@ -1,4 +1,4 @@
-//! No more often than so many times a second.
+//! An upper bound on the rate of a stream.
 
 use crate::tensor::shape;
 use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
@@ -7,16 +7,16 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Sends on at most one message a period, by the time messages began; what comes in between is counted (`stopped`).
+/// Forwards at most one message per period, measured by their origins; the others are dropped and counted (`stopped`).
 ///
 /// `rate` can be changed while the graph runs: `Running::set(node, "rate", 5.0)`, in Hz.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Most messages a second, such as `10Hz`.
+    /// Most messages per second, such as `10Hz`.
     pub rate: Rate,
 }
 
-/// What the rate may be set to, Hz: one message in a quarter of an hour to one a nanosecond.
+/// Limits of the setting `rate`, Hz: one message in a quarter of an hour to one per nanosecond.
 const SLOWEST: f64 = 1e-3;
 const FASTEST: f64 = 1e9;
 
@@ -24,7 +24,7 @@ const FASTEST: f64 = 1e9;
 #[derive(Debug)]
 pub struct Throttle {
     period: u64,
-    /// When the next message may have begun at the earliest.
+    /// The earliest origin of the next message to forward, ns.
     next: u64,
     stopped: u64,
 }
@@ -44,7 +44,7 @@ impl Node for Throttle {
         match name {
             "rate" => {
                 let period = (1e9 / value) as u64;
-                // The last message counts, not how long the next one would have had to wait for the old rate.
+                // The new period counts from the last message that was forwarded.
                 if self.next > 0 {
                     self.next = self.next.saturating_sub(self.period).saturating_add(period);
                 }
@@ -74,7 +74,7 @@ impl Transform for Throttle {
             self.stopped += 1;
             return Ok(());
         }
-        // A stream of just this rate that trembles a little keeps its rate; one that paused does not catch up.
+        // A stream of exactly this rate with some jitter keeps its rate; a stream that paused gets no extra messages.
         let on_time = self.next.saturating_add(self.period);
         self.next = if begun < on_time && self.next > 0 { on_time } else { begun.saturating_add(self.period) };
         out.send(input);
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_rate_holds_from_the_last_message_on() {
+    fn a_new_rate_counts_from_the_last_message() {
         let mut throttle = Throttle { period: 100_000_000, next: 700_000_000, stopped: 0 };
         for (rate, next) in [(5.0, 800_000_000), (20.0, 650_000_000), (10.0, 700_000_000)] {
             throttle.set("rate", rate).unwrap();

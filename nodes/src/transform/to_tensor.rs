@@ -1,4 +1,4 @@
-//! Pixels to the numbers a model takes.
+//! Model inputs from pixels.
 
 use crate::tensor::shape;
 use half::f16;
@@ -8,17 +8,17 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Turns pixels `u8[h,w,c]` into floats in a range, `f32[c,h,w]` by default.
+/// Converts pixels `u8[h,w,c]` into floats of a range, `f32[c,h,w]` by default.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Element type of the output; `f32` by default.
     #[serde(default)]
     pub dtype: Float,
-    /// Order of the output's dims; `chw` by default. `nchw` and `nhwc` mean the same as `chw` and `hwc`: messages have
+    /// Order of the output's dims; `chw` by default. `nchw` and `nhwc` are the same as `chw` and `hwc`, because messages have
     /// no batch dim.
     #[serde(default)]
     pub layout: Order,
-    /// What 0 and 255 become; [0, 1] by default.
+    /// The values for pixel levels 0 and 255; [0, 1] by default.
     #[serde(default = "unit")]
     pub range: [f32; 2],
 }
@@ -27,7 +27,7 @@ fn unit() -> [f32; 2] {
     [0.0, 1.0]
 }
 
-/// A float type that models take.
+/// A float type of model inputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Float {
@@ -38,7 +38,7 @@ pub enum Float {
     F16,
 }
 
-/// The order of an image's dims as model files name it.
+/// The order of an image's dims, as named in model files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -47,9 +47,9 @@ pub enum Order {
     Chw,
     /// Height, width, channels.
     Hwc,
-    /// As `chw`.
+    /// The same as `chw`.
     Nchw,
-    /// As `hwc`.
+    /// The same as `hwc`.
     Nhwc,
 }
 
@@ -62,7 +62,7 @@ impl Order {
     }
 }
 
-/// The node. What a level becomes is looked up: there are only 256 of them.
+/// The node. It converts pixels through a table of all 256 levels.
 #[derive(Debug)]
 pub struct ToTensor {
     table: Table,
@@ -75,13 +75,13 @@ enum Table {
     F16(Box<[f16; 256]>),
 }
 
-/// What every level becomes, computed in double precision and rounded once.
+/// Returns the value of every level in double precision, to be rounded once.
 fn levels([low, high]: [f32; 2]) -> [f64; 256] {
     let (low, high) = (f64::from(low), f64::from(high));
     std::array::from_fn(|level| level as f64 / 255.0 * (high - low) + low)
 }
 
-/// Height, width, channels in the order of a layout.
+/// Orders height, width and channels by a layout.
 fn ordered<T>(layout: Layout, [h, w, c]: [T; 3]) -> [T; 3] {
     match layout {
         Layout::Chw => [c, h, w],
@@ -103,7 +103,7 @@ fn convert<T: Element>(table: &[T; 256], layout: Layout, channels: usize, pixels
     }
 }
 
-/// The distance between the levels of a plane is known to the compiler, which makes this loop twice as fast.
+/// The number of channels is a compile-time constant, which makes this loop twice as fast.
 fn convert_planes<T: Element, const C: usize>(table: &[T; 256], pixels: &[u8], into: &mut [T]) {
     let (pixels, _) = pixels.as_chunks::<C>();
     for (channel, plane) in into.chunks_exact_mut(pixels.len().max(1)).enumerate().take(C) {
@@ -119,11 +119,10 @@ impl Node for ToTensor {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (i, bound) in config.range.iter().enumerate().filter(|(_, bound)| !bound.is_finite()) {
-            errors.at(format!("range[{i}]"), format!("{bound} is no bound of a range")).help("write a finite number");
+            errors.at(format!("range[{i}]"), format!("{bound} is not finite")).help("write a finite number");
         }
         if config.range[0] == config.range[1] {
-            let message =
-                format!("both ends of the range are {}, so that every pixel becomes the same", config.range[0]);
+            let message = format!("both ends of the range are {}, so all pixels would become equal", config.range[0]);
             errors.at("range", message).help("write the default, [0, 1], or leave it out");
         }
         let dtype = match config.dtype {
@@ -155,7 +154,7 @@ impl Transform for ToTensor {
         let pixels = input.body.as_slice::<u8>()?;
         let shape = input.body.shape();
         let &[h, w, c] = &*shape else {
-            return Err(NodeError::input("in", format!("{:?} is no image: it should be u8[h,w,c]", input.body)));
+            return Err(NodeError::input("in", format!("{:?} is not an image, expected u8[h,w,c]", input.body)));
         };
         let mut tensor = out.loan(input.header())?;
         shape::set_shape(&mut tensor, &ordered(self.layout, [h, w, c]))?;
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_becomes_what_single_precision_division_gives() {
+    fn levels_equal_division_in_single_precision() {
         let table = levels([0.0, 1.0]).map(|v| v as f32);
         for (level, value) in table.iter().enumerate() {
             assert_eq!(*value, level as f32 / 255.0);

@@ -1,4 +1,4 @@
-//! The places and values of the greatest elements.
+//! The indices and values of the greatest elements.
 
 use crate::tensor::boxes;
 use limen::message::{DType, Dim, PortSpec};
@@ -7,12 +7,12 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Finds the `k` greatest elements of `f32[n]`, the greatest first: `index` `i32[k]` and `value` `f32[k]`.
+/// Finds the `k` greatest elements of `f32[n]`, the greatest first. Outputs: `index` `i32[k]` and `value` `f32[k]`.
 ///
-/// Of equal elements the earlier comes first; what is not a number comes last.
+/// Of equal elements the one with the lower index comes first; NaN comes last.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// How many elements.
+    /// How many elements to find.
     pub k: usize,
 }
 
@@ -23,15 +23,15 @@ pub struct TopK {
     best: Vec<(f32, usize)>,
 }
 
-/// Puts the `k` greatest values and their places into `best`, without allocating once it has grown.
+/// Puts the `k` greatest values and their indices into `best`, without allocating once it has grown.
 ///
-/// What is found so far is kept in order. Of many elements few get in, so most cost one comparison; only elements that
-/// rise all the way move `k` others each.
+/// `best` is kept sorted (insertion sort). Most elements are not among the greatest and cost one comparison; an insertion moves
+/// at most `k` others.
 fn greatest(values: &[f32], k: usize, best: &mut Vec<(f32, usize)>) {
     best.clear();
     for entry in values.iter().copied().zip(0..) {
         if best.len() == k {
-            // An equal one came before. What is not a number never rises.
+            // Of equal elements the earlier one is kept. NaN never replaces anything.
             if best.last().is_none_or(|last| entry.0 <= last.0) || entry.0.is_nan() {
                 continue;
             }
@@ -47,15 +47,15 @@ impl Node for TopK {
 
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        // Of another rank the engine refuses it, comparing it with this.
+        // The engine refuses another rank when it compares the input with this.
         let length = match given.single().map(|spec| &spec.shape[..]) {
             Some([length]) => length.clone(),
             _ => Dim::Symbol("n".into()),
         };
-        // More than an i32 can count cannot be answered.
+        // Indices are i32.
         let longest = length.max().unwrap_or(usize::MAX).min(i32::MAX as usize);
         if !(1..=longest).contains(&config.k) {
-            let message = format!("{} elements cannot be found, only 1 to {longest}", config.k);
+            let message = format!("{} elements, expected 1 to {longest}", config.k);
             errors.at("k", message).help("write a number in that range");
         }
         let found = match length {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greatest_come_first_and_ties_in_order() {
+    fn the_greatest_come_first_and_ties_by_index() {
         const NAN: f32 = f32::NAN;
         for (values, k, expected) in [
             (&[0.1, 0.7, 0.2][..], 2, &[1, 2][..]),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_sorting_all() {
+    fn the_result_equals_that_of_a_full_sort() {
         let values: Vec<f32> = (0..1000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as f32).collect();
         let mut all: Vec<usize> = (0..1000).collect();
         all.sort_by(|a, b| values[*b].total_cmp(&values[*a]));

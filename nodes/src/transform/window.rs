@@ -1,4 +1,4 @@
-//! Several messages as one.
+//! Windows of several messages.
 
 use crate::tensor::shape;
 use limen::message::{Dim, Header, MAX_RANK};
@@ -7,31 +7,31 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Puts `length` messages together: tensors of shape `[...]` become one of shape `[≤length, ...]`. The next window begins `hop`
-/// messages after the last.
+/// Stacks `length` messages into one: tensors of shape `[...]` become one of shape `[≤length, ...]`. The next window begins `hop`
+/// messages after the last one.
 ///
-/// Messages between two windows, where `hop` is more than `length`, and those of a tail that is not sent are counted (`stopped`).
-/// A window has the header of its first message. What is there when the stream ends is a shorter window, unless `tail` is
-/// `drop`; with that, the first dim is fixed. Tensors must have a fixed shape.
+/// A window has the header of its first message. When the stream ends, the remaining messages are sent as a shorter window, or
+/// dropped with `tail: drop`, which makes the first dim fixed. Dropped remaining messages, and messages between two windows if
+/// `hop` is greater than `length`, are counted (`stopped`). Tensors must have a fixed shape.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Messages in a window.
+    /// Messages per window.
     pub length: usize,
-    /// Messages from the beginning of one window to that of the next; `length` by default.
+    /// Messages from the start of one window to the start of the next; `length` by default.
     pub hop: Option<usize>,
-    /// What becomes of the last messages when they are too few for a window.
+    /// What to do with the last messages when they do not fill a window; `send` by default.
     #[serde(default)]
     pub tail: Tail,
 }
 
-/// What becomes of the last messages.
+/// What to do with the last messages when they do not fill a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tail {
-    /// They are sent as a shorter window.
+    /// Send them as a shorter window.
     #[default]
     Send,
-    /// They are let go.
+    /// Drop them.
     Drop,
 }
 
@@ -45,9 +45,9 @@ pub struct Window {
     /// The bytes of the messages of the next window, one after the other.
     bytes: Vec<u8>,
     headers: std::collections::VecDeque<Header>,
-    /// Messages to let go before the next window begins.
+    /// Messages to drop before the next window begins.
     skip: usize,
-    /// Messages that no window has had.
+    /// Messages that were not part of any window yet.
     fresh: usize,
     stopped: u64,
     dropped: u64,
@@ -78,13 +78,13 @@ impl Node for Window {
         let mut errors = PlanErrors::default();
         for (name, value) in [("length", Some(config.length)), ("hop", config.hop)] {
             if value.is_some_and(|value| !(1..=1 << 20).contains(&value)) {
-                errors.at(name, format!("{} messages are no window", value.unwrap_or(0))).help("write 1 to 1048576");
+                errors.at(name, format!("{} is out of range", value.unwrap_or(0))).help("write 1 to 1048576");
             }
         }
         let spec = given.single().cloned();
         let out = spec.as_ref().and_then(|spec| {
             if spec.fixed_shape().is_none() || spec.shape.len() >= MAX_RANK {
-                let message = format!("{spec} cannot be put together");
+                let message = format!("{spec} cannot be stacked");
                 errors.input("in", message).help("connect tensors of a fixed shape with room for one more dim");
                 return None;
             }
@@ -145,7 +145,7 @@ impl Transform for Window {
     }
 
     fn finish(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        // Messages that only overlap with the last window have been sent.
+        // If all remaining messages were part of the last window, there is nothing to send.
         if self.tail == Tail::Send && self.fresh > 0 {
             return self.send(out);
         }
