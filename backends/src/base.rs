@@ -1,4 +1,4 @@
-//! What everything here is made with: elements as numbers, checksums, names of ports, panics as errors.
+//! Helpers: elements as numbers, checksums, port names, panics as errors.
 
 mod checksum;
 mod element;
@@ -14,4 +14,4 @@ pub(crate) use element::elements;
 pub(crate) use element::narrow;
 pub(crate) use panic::caught;
 pub(crate) use port_name::port_name;
-pub(crate) use remote::remote;
+pub(crate) use remote::refuse_remote;

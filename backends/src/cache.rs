@@ -1,4 +1,4 @@
-//! What is kept on disk from one start to the next: compiled models, what trials found, and how long backends take.
+//! The cache on disk: compiled models, results of trials, and measured times of the backends.
 
 mod calibration;
 mod entry;

@@ -1,5 +1,5 @@
-//! What a model or a file of weights says of itself, read without loading it into any runtime; and, written to a file, what
-//! a node's model must go on saying: its manifest.
+//! The description of a model or a file of weights, read without loading it into a runtime. Written to a file it is a
+//! manifest, which a node's model has to match.
 
 use crate::base::sha256;
 use crate::onnx::Outline;
@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a file says of itself; as JSON it is a manifest.
+/// The description of a model or a file of weights; as JSON it is a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inspection {
-    /// What it is: `onnx`, `safetensors`, `npy` or `npz`.
+    /// The file format: `onnx`, `safetensors`, `npy` or `npz`.
     pub format: String,
     /// The SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
     /// The files beside a model that hold its weights, with the SHA-256 of each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
-    /// The version of ONNX's own operators.
+    /// The version of the standard ONNX operator set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opset: Option<i64>,
-    /// Inputs of a model, in its order.
+    /// Inputs of a model, in the model's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Binding>,
-    /// Outputs of a model, in its order.
+    /// Outputs of a model, in the model's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Binding>,
-    /// How often a model has each operator.
+    /// How many nodes of a model use each operator.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<String, usize>,
     /// Weights.
@@ -38,11 +38,11 @@ pub struct Inspection {
     pub tensors: Vec<Stored>,
 }
 
-/// An input or output of a model, and the port it is.
+/// An input or output of a model, and its port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    /// Its name as a port.
+    /// Its port name.
     pub port: String,
     /// Its name in the model.
     pub name: String,
@@ -57,11 +57,11 @@ pub struct Binding {
 pub struct Stored {
     /// Its name.
     pub name: String,
-    /// Its elements.
+    /// The type of its elements.
     pub dtype: String,
     /// Its dims.
     pub shape: Vec<u64>,
-    /// The file beside the model that holds it.
+    /// The file beside the model that holds it, if it is not in the model's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
@@ -72,10 +72,10 @@ impl Stored {
     }
 }
 
-/// Reads what an ONNX model, or a file of weights, says of itself.
+/// Reads the description of an ONNX model or a file of weights.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// When the file cannot be read, or is malformed.
 ///
 /// ```no_run
 /// let found = limen_backends::inspect("model.onnx".as_ref()).unwrap();
@@ -141,31 +141,31 @@ impl Inspection {
         }
     }
 
-    /// Numbers in all tensors.
+    /// Returns the total number of elements in all tensors.
     pub fn parameters(&self) -> u64 {
         self.tensors.iter().map(Stored::elements).fold(0, u64::saturating_add)
     }
 
-    /// Everything in which a model differs from this, its manifest, line by line. Names and shapes are compared, and content
-    /// too where the manifest holds a checksum.
+    /// Returns every difference between a model and this manifest, a line each. Names and shapes are compared, and content
+    /// too if the manifest has a checksum.
     pub(crate) fn differences(&self, model: &Inspection) -> Vec<String> {
         let mut found = Vec::new();
         if let (Some(expected), Some(opset)) = (self.opset, model.opset)
             && expected != opset
         {
-            found.push(format!("it is of opset {opset}, in the manifest of {expected}"));
+            found.push(format!("its opset is {opset}; the manifest has {expected}"));
         }
         for (op, n) in &self.operators {
             let there = model.operators.get(op).copied().unwrap_or(0);
             if there != *n {
-                found.push(format!("it has {there} of the operator {op}, in the manifest {n}"));
+                found.push(format!("it has {there} of the operator {op}; the manifest has {n}"));
             }
         }
         for op in model.operators.keys().filter(|op| !self.operators.contains_key(*op)) {
             found.push(format!("the operator {op} is not in the manifest"));
         }
         if !self.sha256.is_empty() && !self.sha256.eq_ignore_ascii_case(&model.sha256) {
-            found.push(format!("the file has the SHA-256 {}, the manifest {}", model.sha256, self.sha256));
+            found.push(format!("the file has the SHA-256 {}; the manifest has {}", model.sha256, self.sha256));
         }
         let files = |files: &BTreeMap<String, String>| -> Vec<(String, String)> {
             files.iter().map(|(name, sum)| (name.clone(), sum.clone())).collect()
@@ -204,7 +204,7 @@ fn compare<T: PartialEq>(
     show: impl Fn(&T) -> String,
     found: &mut Vec<String>,
 ) {
-    // Weights of subgraphs may share a name: the first is compared with the first, the second with the second.
+    // Weights of subgraphs may share a name: those with the same name are compared in order.
     let mut by_name: BTreeMap<&String, (usize, Vec<&T>)> = BTreeMap::new();
     model.iter().for_each(|other| by_name.entry(name(other)).or_default().1.push(other));
     for expected in manifest {
@@ -216,7 +216,7 @@ fn compare<T: PartialEq>(
         match next {
             None => found.push(format!("there is no {what} `{of}`, which the manifest has as {}", show(expected))),
             Some(other) if other != expected => {
-                found.push(format!("{what} `{of}` is {}, in the manifest {}", show(other), show(expected)));
+                found.push(format!("{what} `{of}` is {}; the manifest has {}", show(other), show(expected)));
             }
             Some(_) => {}
         }
@@ -229,9 +229,9 @@ fn compare<T: PartialEq>(
 /// Reads a manifest.
 ///
 /// # Errors
-/// What is wrong with the file, with line and column.
+/// When the file is not a manifest, with line and column.
 pub(crate) fn read_manifest(file: &mut InputFile) -> Result<Inspection, String> {
-    serde_json::from_slice(&whole(file)?).map_err(|error| format!("is no manifest: {error}"))
+    serde_json::from_slice(&whole(file)?).map_err(|error| format!("is not a manifest: {error}"))
 }
 
 #[cfg(test)]
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_read_too_and_what_is_no_file_of_them_is_refused() {
+    fn a_file_of_weights_is_read_and_a_malformed_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
         let data = [0u8; 24];
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_names_everything_that_is_different() {
+    fn a_manifest_reports_every_difference() {
         let model = inspect(&digits()).unwrap();
         let mut manifest = model.clone();
         assert_eq!(manifest.differences(&model), Vec::<String>::new());
@@ -282,7 +282,8 @@ mod tests {
         manifest.tensors[0].shape.push(7);
         let gone = manifest.tensors.pop().unwrap().name;
         let found = manifest.differences(&model).join("\n");
-        for part in ["in the manifest `", "f32[n,3,8,8]", "no output `other`", "7]", &gone, "is not in the manifest"] {
+        for part in ["; the manifest has `", "f32[n,3,8,8]", "no output `other`", "7]", &gone, "is not in the manifest"]
+        {
             assert!(found.contains(part), "{part}: {found}");
         }
         assert_eq!(found.lines().count(), 5, "{found}");

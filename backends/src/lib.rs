@@ -1,22 +1,22 @@
 //! The inference backends of limen, and the kind `infer` that chooses among them.
 //!
-//! A backend is what `limen::backend` asks for: it loads a model once (`Prepared`), gives each thread a `Session`, and
-//! runs whole batches. Which backends exist is decided by cargo features when a program is built; which one a node uses
-//! is decided by `backend:` in its graph file when that is planned, and everything behind that choice is monomorphic.
+//! A backend implements `limen::backend::Backend`: it loads a model once (`Prepared`), gives each thread a `Session`, and
+//! runs whole batches. Cargo features decide which backends a program has; `backend:` in the graph file decides, at planning,
+//! which one a node uses. Everything behind that choice is monomorphic.
 //!
 //! | `backend:` | cargo feature | what it is |
 //! |---|---|---|
 //! | `rten` | `rten` (default) | ONNX models on the CPU, in pure Rust |
 //! | `tract` | `tract` | ONNX models on the CPU, in pure Rust, compiled for each number of items |
-//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's library, which is found when it is first needed |
-//! | `auto` | | the first of `ort`, `rten` and `tract` that is there and can run the model |
-//! | `mock` | always | answers of the right shape after a set time; fails, panics or hangs when told to |
+//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use |
+//! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model |
+//! | `mock` | always | outputs of the right shape after a configured latency; fails, panics or hangs on request |
 //!
-//! Planning loads the model, checks its shapes by a trial run and, with `verify:`, compares its numbers with recorded
-//! ones, so that a graph whose model is missing, cut short or wrong never starts. Model files are input: nothing in one
-//! makes this crate panic, and what its constants and attributes make larger than fits is refused before any runtime sees
-//! it. A model is still a program: it can compute a length that no memory holds, which has the process aborted, or loop for
-//! ever. So it is tried first in a process of its own, where the program lets itself be started for that ([`trial`]).
+//! Planning loads the model, checks its shapes by a trial run and, with `verify:`, compares its outputs with recorded
+//! ones, so a graph whose model is missing, truncated or wrong never starts. Model files are untrusted input: none of them
+//! makes this crate panic, and a model whose constants and attributes ask for oversized tensors is refused before any runtime
+//! sees it. A model is still a program: it can compute a length that exceeds all memory, which aborts the process, or loop
+//! forever. It is therefore tried first in a separate process, if the program supports being started for that ([`trial`]).
 //!
 //! ```
 //! let registry = limen::Registry::new().with(limen_backends::register);
@@ -25,7 +25,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
-// Without any runtime what they share is not used: a program that needs `mock`, `linear` and `mlp` only.
+// Without any runtime the code they share is unused: a program that needs `mock`, `linear` and `mlp` only.
 #![cfg_attr(not(any(feature = "rten", feature = "tract", feature = "ort")), allow(dead_code, unused_imports))]
 
 mod backend;

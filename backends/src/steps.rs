@@ -1,5 +1,5 @@
-//! What is asked of a model while its node is planned: recorded where it is tried, and answered from the record where the
-//! graph is planned.
+//! The steps of planning that run a model's code: recorded in the trial process, and replayed from the record in the process
+//! that plans the graph.
 
 use crate::verify::Case;
 use serde::de::DeserializeOwned;
@@ -8,62 +8,62 @@ use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// What a trial found out about a model, by step, and of which files.
+/// The result of a trial: the result of each step, and the checksums of the files it read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) steps: BTreeMap<String, Value>,
-    /// The SHA-256 of the model's file, under an empty name, and of the files of its weights.
+    /// The SHA-256 of the model's file, under the empty name, and of each file of weights.
     pub(crate) sums: BTreeMap<String, String>,
-    /// The digest of the recorded case, where there is one.
+    /// The digest of the recorded case, if there is one.
     #[serde(default)]
     pub(crate) case: Option<String>,
 }
 
 impl Record {
-    /// Why runtimes could not run the model.
-    pub(crate) fn failed(&self) -> impl Iterator<Item = &Value> {
+    /// Returns the reasons why runtimes could not run the model.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = &Value> {
         self.steps.iter().filter(|(step, _)| step.ends_with(FAILED)).map(|(_, why)| why)
     }
 
-    /// Forgets a step of every runtime.
+    /// Removes a step of every runtime.
     pub(crate) fn forget(&mut self, what: &str) {
         self.steps.retain(|step, _| step.split_once(' ').is_none_or(|(_, step)| step != what));
     }
 }
 
-/// How far a trial is.
+/// The progress of a trial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Progress<'a> {
-    /// What is done next, and by which runtime.
+    /// The next step, and the runtime that takes it.
     Doing { runtime: Option<&'a str>, what: &'a str },
-    /// How large the model turned out to be, in bytes.
+    /// The size of the model and its weights, in bytes.
     Size(u64),
 }
 
-/// The steps of planning a model in which its code is run.
+/// Runs, records or replays the steps of planning that run a model's code.
 #[derive(Default)]
 pub(crate) struct Steps {
     mode: Mode,
-    /// Runtimes in which the trial died, each with what was said of it: they are not tried again.
+    /// Runtimes that crashed a trial, each with the error message: they are not tried again.
     pub(crate) dead: Vec<(String, String)>,
-    /// Whether something is another than it was in the trial.
+    /// Whether a file or a chosen runtime differs from the trial.
     changed: Cell<bool>,
 }
 
 #[derive(Default)]
 enum Mode {
-    /// Models are tried in this process, and nobody else asks.
+    /// Steps run in this process and are not recorded.
     #[default]
     Here,
-    /// What is found is recorded, and what is begun is told.
+    /// Results are recorded, and progress is reported to the function.
     Recording(RefCell<Record>, fn(Progress<'_>)),
-    /// What was found is not asked again.
+    /// Recorded results are returned instead of running the steps.
     Replaying(Record),
 }
 
 impl Steps {
-    pub(crate) fn recording(dead: Vec<(String, String)>, tell: fn(Progress<'_>)) -> Self {
-        Steps { mode: Mode::Recording(RefCell::default(), tell), dead, ..Steps::default() }
+    pub(crate) fn recording(dead: Vec<(String, String)>, report: fn(Progress<'_>)) -> Self {
+        Steps { mode: Mode::Recording(RefCell::default(), report), dead, ..Steps::default() }
     }
 
     pub(crate) fn replaying(record: Record, dead: Vec<(String, String)>) -> Self {
@@ -77,14 +77,14 @@ impl Steps {
         }
     }
 
-    /// Says what is done next, in words that follow the name of the runtime.
-    pub(crate) fn doing(&self, runtime: Option<&str>, what: &str) {
-        if let Mode::Recording(_, tell) = &self.mode {
-            tell(Progress::Doing { runtime, what });
+    /// Reports the next step, in words that follow the name of the runtime (`ran it on zeros`).
+    pub(crate) fn announce(&self, runtime: Option<&str>, what: &str) {
+        if let Mode::Recording(_, report) = &self.mode {
+            report(Progress::Doing { runtime, what });
         }
     }
 
-    /// Does one step of a runtime, or says what came of it where it was tried.
+    /// Runs one step of a runtime, or returns its recorded result.
     pub(crate) fn step<T: Serialize + DeserializeOwned>(
         &self,
         runtime: &str,
@@ -95,7 +95,7 @@ impl Steps {
         match &self.mode {
             Mode::Here => work(),
             Mode::Recording(record, _) => {
-                self.doing(Some(runtime), what);
+                self.announce(Some(runtime), what);
                 let found = work();
                 if let Ok(value) = serde_json::to_value(&found) {
                     record.borrow_mut().steps.insert(key, value);
@@ -109,12 +109,12 @@ impl Steps {
         }
     }
 
-    /// Remembers that a runtime cannot run the model.
+    /// Records that a runtime cannot run the model.
     pub(crate) fn fail(&self, runtime: &str, messages: &[String]) {
         let _ = self.step(runtime, FAILED, || messages.to_vec());
     }
 
-    /// Why a runtime could not run the model where it was tried.
+    /// Returns why a runtime could not run the model in the trial.
     pub(crate) fn failed(&self, runtime: &str) -> Option<Vec<String>> {
         if let Some((_, why)) = self.dead.iter().find(|(name, _)| name == runtime) {
             return Some(vec![why.clone()]);
@@ -123,8 +123,8 @@ impl Steps {
         Vec::deserialize(record.steps.get(&format!("{runtime} {FAILED}"))?).ok()
     }
 
-    /// Whether a runtime may be given the model in this process: where a trial came before, only if it was tried there. One that was
-    /// not is chosen for something that has changed since.
+    /// Whether a runtime may load the model in this process: after a trial, only if the trial used that runtime. A runtime that
+    /// it did not use is considered now because something changed since.
     pub(crate) fn admits(&self, runtime: &str) -> bool {
         let Mode::Replaying(record) = &self.mode else { return true };
         let was_tried = record.steps.keys().any(|step| step.split_once(' ').is_some_and(|(name, _)| name == runtime));
@@ -132,11 +132,11 @@ impl Steps {
         was_tried
     }
 
-    /// Notes which files are tried, and what they come to in bytes; where they were tried before, whether they are the same.
+    /// Records the checksums of the files and their total size in bytes; when replaying, compares them with the record.
     ///
     /// # Errors
-    /// The key of the first that is not.
-    pub(crate) fn of(
+    /// The config field of the first file that differs.
+    pub(crate) fn check_files(
         &self,
         sums: BTreeMap<String, String>,
         size: u64,
@@ -144,17 +144,17 @@ impl Steps {
     ) -> Result<(), &'static str> {
         match &self.mode {
             Mode::Here => Ok(()),
-            Mode::Recording(record, tell) => {
+            Mode::Recording(record, report) => {
                 let mut record = record.borrow_mut();
                 (record.sums, record.case) = (sums, case.map(Case::digest));
                 drop(record);
-                tell(Progress::Size(size));
+                report(Progress::Size(size));
                 Ok(())
             }
             Mode::Replaying(record) => {
-                let held = |same: bool, key| if same { Ok(()) } else { Err(key) };
-                let same = held(record.sums == sums, "model")
-                    .and_then(|()| held(record.case == case.map(Case::digest), "verify.case"));
+                let check = |same: bool, field| if same { Ok(()) } else { Err(field) };
+                let same = check(record.sums == sums, "model")
+                    .and_then(|()| check(record.case == case.map(Case::digest), "verify.case"));
                 self.changed.set(self.changed.get() || same.is_err());
                 same
             }
@@ -175,12 +175,12 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_changed_while_it_was_tried_is_named() {
+    fn a_file_that_changed_since_its_trial_is_named() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/");
         let artifact = Artifact::open(format!("{folder}digits.onnx").as_ref()).unwrap();
         let case = Case::read(format!("{folder}verify.npz").as_ref()).unwrap();
         let tried = Steps::recording(Vec::new(), |_| ());
-        tried.of(artifact.outline.sums(), 1, Some(&case)).unwrap();
+        tried.check_files(artifact.outline.sums(), 1, Some(&case)).unwrap();
         let record = tried.into_record();
 
         let other_model = Arc::new(Outline { sha256: "0".repeat(64), ..Outline::clone(&artifact.outline) });
@@ -192,7 +192,7 @@ mod tests {
             (&artifact.outline, None, Some("verify.case")),
         ] {
             let steps = Steps::replaying(record.clone(), Vec::new());
-            assert_eq!(steps.of(outline.sums(), 1, case).err(), changed);
+            assert_eq!(steps.check_files(outline.sums(), 1, case).err(), changed);
             assert_eq!(steps.is_changed(), changed.is_some());
         }
     }

@@ -1,8 +1,8 @@
-//! Recorded cases: inputs of a model with the outputs that another runtime gave for them.
+//! Recorded cases: inputs of a model with the outputs that another runtime computed for them.
 //!
-//! Every runtime gives wrong numbers for some operator without an error, so a model node can carry a case that is run
-//! once when the graph is planned, through the very session type that will serve it. A case is an `.npz` whose arrays are
-//! named as the model's inputs and outputs and shaped as the model shapes them: `[items, …]`.
+//! Every runtime silently computes wrong numbers for some operator, so a model node can have a case, which is run once when
+//! the graph is planned, through the session type that will serve the graph. A case is an `.npz` whose arrays have the names
+//! and shapes of the model's inputs and outputs: `[items, …]`.
 
 use crate::base::Access;
 use crate::base::sha256;
@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Larger cases are refused: they are a handful of items, and a zip can unpack to far more than it seems.
+/// Larger cases are refused: a case is a handful of items, and a zip can unpack to far more than its own size.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// How far a number may be from the recorded one: `atol + rtol × |recorded|`, as in NumPy's `allclose`.
@@ -33,9 +33,9 @@ impl Tolerance {
         self.atol + self.rtol * expected.abs()
     }
 
-    /// By how many times the allowed distance a number is off; at most 1 is right.
+    /// Returns 0 for a number within the tolerance, else its distance as a multiple of the allowed one.
     pub(crate) fn excess(self, expected: f64, got: f64) -> f64 {
-        // Equal covers equal infinities, whose distance is not a number.
+        // Equality covers equal infinities, whose distance is NaN.
         if expected == got || (expected.is_nan() && got.is_nan()) {
             return 0.0;
         }
@@ -47,7 +47,7 @@ impl Tolerance {
     }
 }
 
-/// What is wrong with a case, or with the model according to it.
+/// An error of a case, or of the model that fails it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaseError {
@@ -69,7 +69,7 @@ pub enum CaseError {
         side: &'static str,
         /// The name in the model.
         name: String,
-        /// The arrays there are.
+        /// The arrays of the case.
         there: String,
     },
     /// An array is neither an input nor an output.
@@ -90,7 +90,7 @@ pub enum CaseError {
         /// The shape it should have.
         expected: String,
     },
-    /// The model fails on the case, or gives other numbers.
+    /// The model fails on the case, or its outputs differ.
     #[error(transparent)]
     Model(#[from] BackendError),
 }
@@ -101,14 +101,13 @@ pub struct Case {
     arrays: BTreeMap<String, Weights>,
 }
 
-/// What a case came to that a model gives as it was recorded.
+/// The result of a case whose recorded outputs the model reproduces.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tried {
     pub(crate) items: usize,
-    /// The largest distance to what was recorded, by output.
+    /// The largest distance from the recorded values, by output.
     off: Vec<(String, f64)>,
-    /// How long an item took.
-    an_item: Duration,
+    time_per_item: Duration,
 }
 
 impl fmt::Display for Tried {
@@ -116,7 +115,7 @@ impl fmt::Display for Tried {
         for (output, off) in &self.off {
             write!(f, "`{output}` at most {off:.2e} off, ")?;
         }
-        write!(f, "{:.1} µs an item", self.an_item.as_secs_f64() * 1e6)
+        write!(f, "{:.1} µs an item", self.time_per_item.as_secs_f64() * 1e6)
     }
 }
 
@@ -129,14 +128,14 @@ impl Case {
         Case::read_file(InputFile::open(path).map_err(CaseError::File)?)
     }
 
-    /// The same of a file that was opened.
+    /// Like [`read`](Case::read), from an open file.
     pub(crate) fn read_file(file: InputFile) -> Result<Case, CaseError> {
         let invalid = |why: String| CaseError::File(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
-        // The readers of zip and npy are foreign code that has not promised to survive every file.
+        // The zip and npy readers are third-party code that may panic on some files.
         caught(|| Case::read_npz(file)).map_err(invalid)?
     }
 
-    /// What tells it from other cases: a SHA-256 of all that was read of it.
+    /// Returns a SHA-256 of all arrays: their names, dtypes, shapes and bytes.
     pub(crate) fn digest(&self) -> String {
         let mut all = String::new();
         for (name, array) in &self.arrays {
@@ -145,11 +144,11 @@ impl Case {
         sha256(all.as_bytes())
     }
 
-    /// The same with one number of an array off by a thousandth.
+    /// Returns the case with the first number of an array changed by 0.001.
     #[cfg(test)]
     pub(crate) fn perturbed(mut self, array: &str) -> Case {
         if let Some(array) = self.arrays.get_mut(array) {
-            let access = Access::to(array.dtype);
+            let access = Access::for_dtype(array.dtype);
             let first = access.values(&array.bytes).next().unwrap_or_default();
             access.write([first + 1e-3], &mut array.bytes);
         }
@@ -162,15 +161,15 @@ impl Case {
             Some(array) => CaseError::Array { array, why: error.to_string() },
             None => CaseError::File(error),
         })?;
-        // Named as the ports of the plan, whatever characters the exporter wrote.
+        // Cases are matched by port name, whatever the exporter wrote.
         Ok(Case { arrays: arrays.into_iter().map(|(name, array)| (port_name(&name), array)).collect() })
     }
 
-    /// Runs the case, at most `max_batch` items a call, and compares; answers how many items it has.
+    /// Runs the case, at most `max_batch` items per call, compares the outputs, and returns the number of its items.
     ///
     /// # Errors
-    /// Everything by which the case does not fit the model, or else [`BackendError::Verify`] for the output that
-    /// differs, or whatever failed.
+    /// Every mismatch between the case and the model's signature; else [`BackendError::Verify`] for the first output that
+    /// differs, or the error of the call that failed.
     pub fn check<P: Prepared>(
         &self,
         prepared: &P,
@@ -180,7 +179,7 @@ impl Case {
         self.try_on(prepared, max_batch, tolerance).map(|tried| tried.items)
     }
 
-    /// The same, and how far each output was off.
+    /// Like [`check`](Case::check), with the distance of each output and the time per item.
     pub(crate) fn try_on<P: Prepared>(
         &self,
         prepared: &P,
@@ -191,7 +190,7 @@ impl Case {
         self.check_with(prepared.signature(), prepared.is_stateful(), session, max_batch, tolerance)
     }
 
-    /// The same, of a model whose runtime is not known here.
+    /// Like [`try_on`](Case::try_on), for a model whose runtime is known only at run time.
     pub(crate) fn check_with<S: Session + ?Sized>(
         &self,
         signature: &Signature,
@@ -201,7 +200,7 @@ impl Case {
         tolerance: Tolerance,
     ) -> Result<Tried, Vec<CaseError>> {
         let items = self.fit(signature)?;
-        // The items of a model with state are steps of one stream.
+        // The items of a stateful model are successive steps of one stream.
         let most = if is_stateful { 1 } else { signature.max_batch.unwrap_or(usize::MAX) };
         let batch = max_batch.min(most).clamp(1, items);
         match caught(|| self.run(signature, &mut *session(batch)?, items, batch, tolerance)) {
@@ -210,7 +209,7 @@ impl Case {
         }
     }
 
-    /// How many items the case has, if its arrays are the model's inputs and outputs.
+    /// Returns the number of items if the arrays match the model's inputs and outputs.
     fn fit(&self, signature: &Signature) -> Result<usize, Vec<CaseError>> {
         let mut wrong = Vec::new();
         let mut items = None;
@@ -231,7 +230,7 @@ impl Case {
                     }
                     None => wrong.push(CaseError::Shape { array: name, found, expected: shape_text(spec) }),
                 }
-                let access = Access::to(spec.dtype);
+                let access = Access::for_dtype(spec.dtype);
                 if side == "input"
                     && items_in(&array.shape, spec).is_some()
                     && let Some(value) = values(array).find(|value| !access.holds(*value))
@@ -266,11 +265,11 @@ impl Case {
         let mut worst: Vec<Worst> = signature.outputs.iter().map(|_| Worst::default()).collect();
         for start in (0..items).step_by(batch) {
             let n = batch.min(items - start);
-            // The part of an array that these items have; only whole-shaped arrays have a single item.
+            // The values of items `start..start + n`; an array without an items dim has a single item.
             let part = |name: &str, len: usize| {
                 let array = &self.arrays[name];
                 let size = array.dtype.size();
-                Access::to(array.dtype).values(&array.bytes[start * len * size..(start + n) * len * size])
+                Access::for_dtype(array.dtype).values(&array.bytes[start * len * size..(start + n) * len * size])
             };
             let in_bytes: Vec<Vec<u8>> = signature
                 .inputs
@@ -279,7 +278,7 @@ impl Case {
                 .map(|(spec, shape)| {
                     let len = shape.iter().product();
                     let mut bytes = vec![0; n * len * spec.dtype.size()];
-                    Access::to(spec.dtype).write(part(&spec.name, len), &mut bytes);
+                    Access::for_dtype(spec.dtype).write(part(&spec.name, len), &mut bytes);
                     bytes
                 })
                 .collect();
@@ -311,7 +310,7 @@ impl Case {
             {
                 let len = shape.iter().product();
                 let expected = part(&spec.name, len);
-                let got = Access::to(spec.dtype).values(bytes);
+                let got = Access::for_dtype(spec.dtype).values(bytes);
                 for (i, (expected, got)) in expected.zip(got).enumerate() {
                     worst.see(start * len + i, expected, got, tolerance);
                 }
@@ -324,16 +323,16 @@ impl Case {
             }
             off.push((spec.name.clone(), worst.distance));
         }
-        Ok(Tried { items, off, an_item: took / u32::try_from(items).unwrap_or(u32::MAX) })
+        Ok(Tried { items, off, time_per_item: took / u32::try_from(items).unwrap_or(u32::MAX) })
     }
 }
 
-/// The numbers of an array.
+/// Returns the numbers of an array.
 fn values(array: &Weights) -> impl Iterator<Item = f64> {
-    Access::to(array.dtype).values(&array.bytes)
+    Access::for_dtype(array.dtype).values(&array.bytes)
 }
 
-/// How many items of a spec an array holds: as many as its first dim says, or one when it has none.
+/// Returns how many items of a spec an array holds: its first dim, or 1 if it has the shape of one item.
 fn items_in(shape: &[usize], spec: &TensorSpec) -> Option<usize> {
     let item = item_shape(spec);
     match shape.split_first() {
@@ -342,7 +341,7 @@ fn items_in(shape: &[usize], spec: &TensorSpec) -> Option<usize> {
     }
 }
 
-/// The worst number of one output.
+/// The number of an output that is furthest from its recorded value.
 #[derive(Default)]
 struct Worst {
     at: usize,
@@ -351,7 +350,7 @@ struct Worst {
     excess: f64,
     wrong: usize,
     seen: usize,
-    /// The largest distance of two numbers.
+    /// The largest absolute difference.
     distance: f64,
 }
 
@@ -389,7 +388,7 @@ impl Worst {
     }
 }
 
-/// A number with as many digits as an f32 has; f64 would print the noise behind them.
+/// Formats a number with the digits of an f32; as f64 it would show rounding noise.
 fn show(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value}") } else { format!("{}", value as f32) }
 }
@@ -416,7 +415,7 @@ mod tests {
     use limen::backend::Backend;
     use std::io::Write;
 
-    /// The bytes of an `.npy`.
+    /// Returns the bytes of an `.npy` file.
     fn npy(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
         let mut header = format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}").into_bytes();
         header.push(b'\n');
@@ -440,7 +439,7 @@ mod tests {
         Case::read(&path)
     }
 
-    /// Takes two bytes and gives their sum, and their sum plus one.
+    /// Takes two bytes and returns their sum, and their sum plus one.
     fn mock(change: impl FnOnce(&mut MockConfig)) -> MockPrepared {
         let one = |name: &str, spec: &str| BTreeMap::from([(name.to_string(), spec.to_string())]);
         let mut config = MockConfig { inputs: one("x", "u8[2]"), outputs: one("y", "f32[2]"), ..MockConfig::default() };
@@ -461,13 +460,13 @@ mod tests {
     #[test]
     fn a_case_is_run_in_batches_and_compared() {
         let right = ("Y", f32s("(3, 2)", &[3.0, 4.05, 7.0, 8.0, 100.0, 102.0]));
-        // Of three items, one is left for a second batch; names are those of the ports.
+        // Three items in batches of two; `Y` matches the port `y`.
         assert_eq!(check(&[x(), right.clone()], &mock(|_| ())), Ok(3));
         assert_eq!(check(&[x(), right], &mock(|m| m.max_batch = Some(1))), Ok(3));
     }
 
     #[test]
-    fn the_worst_number_is_named() {
+    fn the_error_names_the_number_furthest_off() {
         let y = ("y", f32s("(3, 2)", &[3.0, 4.2, 7.0, f32::NAN, 100.0, 101.0]));
         assert_eq!(
             check(&[x(), y], &mock(|_| ())),
@@ -500,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_does_not_fit_says_everything() {
+    fn a_case_that_does_not_fit_reports_every_mismatch() {
         let why =
             check(&[("x", npy("'<i8'", "False", "(1, 2)", &[0; 16])), ("z", f32s("(1,)", &[0.0]))], &mock(|_| ()));
         let why = why.unwrap_err();

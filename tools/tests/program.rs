@@ -526,7 +526,7 @@ fn the_second_start_compiles_nothing() {
     for (damaged, why) in [
         (&whole[..whole.len() / 2], "is cut short or changed"),
         (&changed, "is cut short or changed"),
-        (b"limen cache 0\n", "is no compiled model, or of another version"),
+        (b"limen cache 0\n", "is not a compiled model of this version"),
     ] {
         fs::write(entry, damaged).unwrap();
         let said = format!("{}: {why}", entry.file_name().unwrap().to_string_lossy());

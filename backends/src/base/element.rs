@@ -1,14 +1,14 @@
-//! Elements of any dtype as `f64`, for the code that treats all dtypes alike: recorded cases and the mock.
+//! Elements of any dtype as `f64`, for code that treats all dtypes alike: recorded cases and the mock.
 //!
-//! Not for the path of a real model: that never looks at single elements.
+//! Real models never use this: they pass whole buffers.
 
 use limen::backend::BackendError;
 use limen::message::{DType, Element};
 use std::borrow::Cow;
 
-/// An element as a number. Integers above 2⁵³ lose their last bits.
+/// An element as a number. Integers above 2⁵³ lose their lowest bits.
 trait Number: Element {
-    /// The value of integers that this type holds exactly; `None` for floating-point types, which round.
+    /// The range of an integer type; `None` for floating-point types, which round.
     const RANGE: Option<(f64, f64)>;
     fn into_f64(self) -> f64;
     /// The nearest value of this type.
@@ -49,7 +49,7 @@ macro_rules! halves {
 }
 halves!(half::f16, half::bf16);
 
-/// What can be done with the bytes of one element of a dtype.
+/// Reads and writes elements of a dtype that is known only at run time.
 #[derive(Clone, Copy)]
 pub(crate) struct Access {
     get: fn(&[u8]) -> f64,
@@ -61,7 +61,7 @@ pub(crate) struct Access {
 impl Access {
     fn of<T: Number>() -> Self {
         Access {
-            // Read and written by value: nobody has promised that these bytes are aligned.
+            // Read and written by value: the bytes may be unaligned.
             get: |bytes| bytemuck::pod_read_unaligned::<T>(bytes).into_f64(),
             put: |value, bytes| bytes.copy_from_slice(bytemuck::bytes_of(&T::from_f64(value))),
             range: T::RANGE,
@@ -69,8 +69,7 @@ impl Access {
         }
     }
 
-    /// For a dtype that is known at run time.
-    pub(crate) fn to(dtype: DType) -> Self {
+    pub(crate) fn for_dtype(dtype: DType) -> Self {
         match dtype {
             DType::F32 => Access::of::<f32>(),
             DType::F16 => Access::of::<half::f16>(),
@@ -104,13 +103,13 @@ impl Access {
         self.range.is_some()
     }
 
-    /// Whether a value survives: integers must be whole and in range, floating-point types round whatever they get.
+    /// Whether the dtype can represent a value: integers must be whole and in range; floating-point types round.
     pub(crate) fn holds(self, value: f64) -> bool {
         self.range.is_none_or(|(min, max)| value.fract() == 0.0 && (min..=max).contains(&value))
     }
 }
 
-/// The elements of some bytes: where they lie if they are aligned, as the engine's buffers are, else a copy.
+/// Returns `bytes` as elements: borrowed if they are aligned, as the engine's buffers are, else copied.
 #[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
 pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Cow<'_, [T]>, BackendError> {
     match bytemuck::try_cast_slice(bytes) {
@@ -122,15 +121,15 @@ pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Cow<'_, [T]>, Backend
     }
 }
 
-/// What a model computes as `i64`, as it travels.
+/// Narrows an output that a model computes as `i64` to the `i32` that ports carry.
 ///
 /// # Errors
-/// When a value of this output does not fit.
+/// When a value does not fit.
 #[cfg(any(feature = "tract", feature = "ort", test))]
 pub(crate) fn narrow(output: &str, values: &[i64]) -> Result<Vec<i32>, BackendError> {
     let narrow = |value: &i64| {
         i32::try_from(*value)
-            .map_err(|_| BackendError::Call(format!("output `{output}` holds {value}, which no i32 can")))
+            .map_err(|_| BackendError::Call(format!("output `{output}` holds {value}, which does not fit an i32")))
     };
     values.iter().map(narrow).collect()
 }
@@ -144,7 +143,7 @@ mod tests {
         use DType::*;
         for dtype in [F32, F16, BF16, F64, I8, U8, I16, U16, I32, U32, I64, U64] {
             let mut bytes = vec![0; 3 * dtype.size()];
-            let access = Access::to(dtype);
+            let access = Access::for_dtype(dtype);
             access.write([0.0, 1.0, 100.0], &mut bytes);
             assert_eq!(access.values(&bytes).collect::<Vec<_>>(), [0.0, 1.0, 100.0], "{dtype}");
         }
@@ -152,15 +151,15 @@ mod tests {
 
     #[test]
     fn integers_hold_only_whole_numbers_in_range() {
-        let u8s = Access::to(DType::U8);
+        let u8s = Access::for_dtype(DType::U8);
         assert!(u8s.holds(255.0) && !u8s.holds(256.0) && !u8s.holds(-1.0) && !u8s.holds(0.5) && !u8s.holds(f64::NAN));
-        assert!(Access::to(DType::F32).holds(0.1));
+        assert!(Access::for_dtype(DType::F32).holds(0.1));
     }
 
     #[test]
     fn a_number_that_is_too_large_is_named_with_its_output() {
         assert_eq!(narrow("y", &[1, i64::from(i32::MIN)]), Ok(vec![1, i32::MIN]));
         let error = narrow("y", &[1, 1 << 31]).unwrap_err().to_string();
-        assert_eq!(error, "inference failed: output `y` holds 2147483648, which no i32 can");
+        assert_eq!(error, "inference failed: output `y` holds 2147483648, which does not fit an i32");
     }
 }

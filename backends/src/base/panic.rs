@@ -1,10 +1,10 @@
-//! Panics of foreign code, as sentences.
+//! Panics of third-party code as error messages.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs foreign code and turns its panic into a sentence.
+/// Runs third-party code and turns its panic into an error message.
 ///
-/// What the code was working on is dropped or never looked at again after a panic, so nothing half-changed is seen.
+/// Asserts unwind safety: after a panic, callers drop what the code was working on or never look at it again.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panics_become_sentences() {
+    fn panics_become_messages() {
         assert_eq!(caught(|| 3), Ok(3));
         assert_eq!(caught(|| panic!("at {}", 7)), Err::<(), _>("it panicked: at 7".into()));
         assert_eq!(caught(|| std::panic::panic_any(7)), Err::<(), _>("it panicked: without a message".into()));

@@ -1,8 +1,8 @@
-//! The names of a model's tensors as a graph file writes them.
+//! Port names of a model's tensors.
 
-/// A model's tensor name as a graph file can write it: lower case, with `_` for whatever else is not allowed there.
+/// Returns the port name of a model's tensor: lower case, `_` for each character that a port name cannot have, at most 64 bytes.
 ///
-/// Exporters write names such as `input.1` and `serving_default_x:0`; the graph file knows them as `input_1` and
+/// Exporters write names such as `input.1` and `serving_default_x:0`; a graph file writes `input_1` and
 /// `serving_default_x_0`.
 pub(crate) fn port_name(name: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };

@@ -1,5 +1,5 @@
-//! How long each backend takes for each model on this processor: measured once, kept beside the compiled models, and what
-//! `backend: auto` goes by from then on.
+//! The time each backend takes for each model on this processor: measured once and kept beside the compiled models. From
+//! then on `backend: auto` ranks the backends by it.
 
 use super::entry::Key;
 use limen::files;
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Measures every backend on every model that is planned from now on, and keeps what was found in the folder of
+/// Measures every backend on every model that is planned from now on, and keeps the times in the folder of
 /// [`cache_in`](crate::cache_in).
 pub fn calibrate() {
     ASKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether that was asked for.
+/// Whether [`calibrate`] was called.
 pub(crate) fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// Nanoseconds an item, by model, backend and items in a call.
+/// Nanoseconds per item, by model, backend and items per call.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Calibration(BTreeMap<String, u64>);
 
-/// What a time depends on, besides the backend and its version: the model, what is connected to it, and how it is called.
+/// What a time depends on, besides the backend and its version: the model, its inputs' shapes, its threads and its batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     model: String,
@@ -34,7 +34,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// A model with this checksum, of inputs of these shapes, on so many threads, in calls of so many items.
+    /// A model with this checksum, connected to `given`, on `threads` threads, in calls of `batch` items.
     pub(crate) fn new(sha256: &str, given: &Connected, threads: usize, batch: usize) -> Self {
         let mut model = format!("{sha256} {threads} threads");
         for (_, spec) in given.inputs() {
@@ -48,7 +48,7 @@ impl Measured {
     }
 }
 
-/// A longer table is none of ours.
+/// A longer file is not a table that this program wrote.
 const MAX_BYTES: u64 = 16 << 20;
 
 fn name() -> String {
@@ -60,7 +60,7 @@ fn path(folder: &Path) -> PathBuf {
 }
 
 impl Calibration {
-    /// What was found on this processor; nothing where there is no table or it cannot be read: it is only a measurement.
+    /// Reads the table of this processor. It is empty if there is none or it cannot be read: times can be measured again.
     pub(crate) fn read(folder: &Path) -> Self {
         let text = files::read(path(folder), MAX_BYTES).unwrap_or_default();
         Calibration(serde_json::from_slice(&text).unwrap_or_default())
@@ -70,21 +70,21 @@ impl Calibration {
         self.0.get(&of.key(backend, version, of.batch)).copied()
     }
 
-    /// How long a call with one item takes.
+    /// Returns the time of a call with one item.
     pub(crate) fn alone(&self, of: &Measured, backend: &str, version: &str) -> Option<u64> {
         self.0.get(&of.key(backend, version, 1)).copied()
     }
 
-    /// Keeps how long an item takes alone, and in a batch.
+    /// Sets the time per item in a call with one item and in a full batch.
     pub(crate) fn set(&mut self, of: &Measured, backend: &str, version: &str, [alone, together]: [u64; 2]) {
         self.0.insert(of.key(backend, version, 1), alone);
         self.0.insert(of.key(backend, version, of.batch), together);
     }
 
-    /// Writes the table beside its place and moves it there.
+    /// Writes the table to a temporary file and renames it into place.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
         fs::create_dir_all(folder)?;
         files::replace(folder, name(), serde_json::to_string_pretty(&self.0)?.as_bytes())
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_is_found_again() {
+    fn measured_times_are_read_back_for_the_same_model_and_call_only() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Calibration::read(folder.path()), Calibration::default());
         let given = Connected::default();

@@ -1,8 +1,8 @@
-//! Compiled models on disk, and what trials of models found, so that a second start compiles and tries nothing.
+//! Cached compiled models and trial results, so that a second start compiles and tries nothing.
 //!
-//! An entry is a file named for what it was made from: the model's content, the runtime and its version, the processor, and
-//! this crate's version. It is written beside its place and moved there, and its own checksum is compared when it is read: what was cut
-//! short, changed or made by something else is compiled again and said so.
+//! An entry is a file named by the hash of what it was made from: the model's content, the runtime and its version, the
+//! processor, and this crate's version. It is written to a temporary file and renamed into place. Its checksum is verified when
+//! it is read: an entry that is truncated, changed or made from something else is compiled again, with a warning.
 
 use crate::base::sha256;
 use limen::files::{self, Target};
@@ -13,46 +13,46 @@ use std::sync::OnceLock;
 #[cfg(any(feature = "ort", test))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an entry begins with; the number is that of the layout.
+/// The first line of an entry; the number is the version of the layout.
 const MAGIC: &str = "limen cache 1";
 
-/// Larger entries were not made here.
+/// Larger files are not read: this program does not write such entries.
 pub(crate) const MAX_BYTES: u64 = 4 << 30;
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
-/// Keeps compiled models, and what [trials](crate::trial) of models found, in a folder, which is made when the first is written. Call it before anything is planned; what is said
-/// later is not heard.
+/// Keeps compiled models and the results of [trials](crate::trial) in a folder, which is created with the first entry. Call it
+/// before anything is planned; only the first call has an effect.
 pub fn cache_in(folder: impl Into<PathBuf>) {
     let _ = FOLDER.set(folder.into());
 }
 
-/// Where compiled models are kept, if they are.
+/// Returns the cache folder, if there is one.
 pub(crate) fn folder() -> Option<&'static Path> {
     FOLDER.get().map(PathBuf::as_path)
 }
 
-/// What a compiled model was made from, or what was tried, and so its name; and how its file's name ends.
+/// The hash of what an entry was made from, which is its file name, and the file's extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(String, &'static str);
 
 impl Key {
-    /// Of everything that the result depends on, in order.
+    /// The key of a compiled model, from everything it depends on, in order.
     pub(crate) fn of(parts: &[&str]) -> Self {
         let mut all = format!("{MAGIC}\n{}\n{}\n", env!("CARGO_PKG_VERSION"), processor());
         for part in parts {
-            // With lengths, so that no two lists of parts read the same.
+            // With lengths, so that different lists of parts never give the same text.
             all.push_str(&format!("{} {part}\n", part.len()));
         }
         Key(sha256(all.as_bytes()), "limen")
     }
 
-    /// The same, of what a trial found.
+    /// The key of a trial's result.
     pub(crate) fn of_trial(parts: &[&str]) -> Self {
         Key(Key::of(parts).0, "trial")
     }
 
-    /// The key as the name of a file.
+    /// Returns the key as a file name without extension.
     pub(crate) fn name(&self) -> &str {
         &self.0
     }
@@ -62,21 +62,21 @@ impl Key {
     }
 }
 
-/// The processor's name and what it can do: code is compiled for these.
+/// Returns the processor's name and features: code is compiled for these.
 fn processor() -> String {
     let text = files::system_text("/proc/cpuinfo").unwrap_or_default();
     let lines = text.lines().filter(|line| line.starts_with("model name") || line.starts_with("flags"));
     format!("{} {}", std::env::consts::ARCH, lines.take(2).collect::<Vec<_>>().join("\n"))
 }
 
-/// What was found under a key: a compiled model, or what came of a trial.
+/// The result of a look-up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The compiled model.
+    /// The payload of the entry.
     Entry(Vec<u8>),
-    /// Nothing.
+    /// There is no entry.
     Nothing,
-    /// Something that cannot be used, and why.
+    /// There is an entry that cannot be used, and why.
     Damaged(String),
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn read(folder: &Path, key: &Key) -> Found {
     let mut line = || lines.next().unwrap_or_default();
     let (magic, made_for, sum, payload) = (line(), line(), line(), line());
     if magic != MAGIC.as_bytes() {
-        return damaged("is no compiled model, or of another version");
+        return damaged("is not a compiled model of this version");
     }
     if made_for != key.0.as_bytes() {
         return damaged("was made from something else");
@@ -103,10 +103,10 @@ pub(crate) fn read(folder: &Path, key: &Key) -> Found {
     Found::Entry(payload.to_vec())
 }
 
-/// Writes an entry beside its place and moves it there, so that nobody ever sees half of one.
+/// Writes an entry to a temporary file and renames it into place, so that readers never see a partial one.
 ///
 /// # Errors
-/// What the system said.
+/// The system's error.
 pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     let (mut file, part) = Target::beneath(folder, format!("{}.{}", key.0, key.1))?.begin()?;
@@ -121,10 +121,10 @@ pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result
     }
 }
 
-/// A file of its own for what is being made, in a folder that is there now and can be written to.
+/// Creates a temporary file in `folder`, which is created if it is missing, and returns its path.
 ///
 /// # Errors
-/// What the system said.
+/// The system's error.
 #[cfg(any(feature = "ort", test))]
 pub(crate) fn room(folder: &Path) -> std::io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
@@ -133,27 +133,27 @@ pub(crate) fn room(folder: &Path) -> std::io::Result<PathBuf> {
     Ok(room)
 }
 
-/// A name that no other process or thread uses.
+/// Returns a path that no other process or thread uses.
 #[cfg(any(feature = "ort", test))]
 fn beside(folder: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     folder.join(format!("new-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// What compiling came to.
+/// Counts of compilations and cache hits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compiled {
     /// Models compiled.
     pub compiled: u64,
-    /// What that took, ns.
+    /// Time spent compiling, ns.
     pub compile_ns: u64,
-    /// Taken from memory.
+    /// Compiled models reused from memory.
     pub hits: u64,
-    /// Taken from disk.
+    /// Compiled models read from disk.
     pub from_disk: u64,
-    /// Put out of memory for others.
+    /// Compiled models dropped from memory to make room.
     pub evicted: u64,
-    /// What was found on disk and could not be used, or could not be written there: sentences.
+    /// Entries on disk that could not be used or written, one message each.
     pub warnings: Vec<String>,
 }
 
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_written_is_read() {
+    fn an_entry_is_read_back_and_a_damaged_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let (key, other) = (Key::of(&["model", "ort"]), Key::of(&["mode", "lort"]));
@@ -188,9 +188,9 @@ mod tests {
         }
         let room = room(&folder.join("made/now")).unwrap();
         assert!(room.is_file());
-        assert!(super::room(&room).is_err(), "a file is no folder");
+        assert!(super::room(&room).is_err(), "a file is not a folder");
         fs::write(other.path(folder), &whole).unwrap();
-        let Found::Damaged(why) = read(folder, &other) else { panic!("another's entry was taken") };
+        let Found::Damaged(why) = read(folder, &other) else { panic!("the entry of another key was accepted") };
         assert!(why.ends_with("was made from something else"), "{why}");
     }
 }

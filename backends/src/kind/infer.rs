@@ -67,7 +67,7 @@ mod tests {
         std::fs::write(elsewhere.path().join("listener.json"), other).unwrap();
         std::fs::copy(folder.join("listener.onnx"), elsewhere.path().join("listener.onnx")).unwrap();
         let why = plan(&elsewhere.path().to_string_lossy(), config("listener.json")).unwrap_err();
-        for part in ["input `sound` is `sound` f32[batch,80,1], in the manifest", "weight `other`", "weight `readout`"]
+        for part in ["input `sound` is `sound` f32[batch,80,1]; the manifest has", "weight `other`", "weight `readout`"]
         {
             assert!(why.contains(part), "{part}: {why}");
         }

@@ -54,7 +54,7 @@ pub(super) enum Matrix {
 }
 
 fn floats(weights: &Weights) -> Vec<f32> {
-    Access::to(weights.dtype).values(&weights.bytes).map(|value| value as f32).collect()
+    Access::for_dtype(weights.dtype).values(&weights.bytes).map(|value| value as f32).collect()
 }
 
 impl Layer {

@@ -21,7 +21,7 @@ pub(crate) struct Difference {
 
 impl Difference {
     pub(crate) fn between(expected: &[u8], got: &[u8], dtype: limen::message::DType, tolerance: Tolerance) -> Self {
-        let access = Access::to(dtype);
+        let access = Access::for_dtype(dtype);
         let mut found = Difference::default();
         for (expected, got) in std::iter::zip(access.values(expected), access.values(got)) {
             let distance =
@@ -77,7 +77,7 @@ pub(crate) fn compare(
     let mut times = [Vec::new(), Vec::new()];
     for call in 0..CALLS + WARM_UP {
         for input in &mut inputs.0 {
-            let access = Access::to(input.spec.dtype);
+            let access = Access::for_dtype(input.spec.dtype);
             let is_float = !access.holds_only_whole();
             let count = input.item_bytes / input.spec.dtype.size();
             let values = (0..count).map(|_| if is_float { next() * 2.0 - 1.0 } else { (next() * 4.0).floor() });

@@ -38,7 +38,7 @@ fn measure_batch(
     }
     let mut inputs = Buffers::new(&signature.inputs, batch);
     inputs.0.iter_mut().for_each(|input| {
-        let access = Access::to(input.spec.dtype);
+        let access = Access::for_dtype(input.spec.dtype);
         let values = (0..).map(|at| f64::from(at % 5) / 4.0);
         access.write(values, bytemuck::cast_slice_mut(&mut input.words));
     });

@@ -333,7 +333,7 @@ fn guard(
     (piece, used, size): (usize, usize, usize),
     bytes: &[u8],
 ) -> Result<(), BackendError> {
-    let access = Access::to(dtype);
+    let access = Access::for_dtype(dtype);
     if access.holds_only_whole() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
 use super::runtimes::all_runtimes;
 use super::verdict::Verdict;
-use crate::base::remote;
+use crate::base::refuse_remote;
 use crate::cache::{self, Calibration, Measured};
 use crate::inspect::{Inspection, read_manifest};
 use crate::onnx::{ModelFile, Outline};
@@ -31,7 +31,7 @@ pub(crate) fn choose(
     file: Option<ModelFile>,
 ) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
-    steps.doing(None, "was read");
+    steps.announce(None, "was read");
     let file = match file {
         Some(file) => file,
         None => read_model(model, cx)?,
@@ -42,7 +42,7 @@ pub(crate) fn choose(
         // They were read; what is noted is that nothing of the graph may write them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
     }
-    if let Err(key) = steps.of(outline.sums(), size, case.as_ref().map(|(case, _)| case)) {
+    if let Err(key) = steps.check_files(outline.sums(), size, case.as_ref().map(|(case, _)| case)) {
         let recorded = config.verify.as_ref().and_then(|verify| verify.case.as_deref());
         let file = if key == "model" { model } else { recorded.unwrap_or_default() };
         errors
@@ -111,7 +111,7 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
         return Err(errors);
     }
     if let Some(manifest) = &config.manifest {
-        let read = remote(manifest)
+        let read = refuse_remote(manifest)
             .and_then(|()| cx.folders.open(manifest).map_err(|error| error.to_string()))
             .and_then(|mut file| read_manifest(&mut file).map_err(|why| format!("`{manifest}` {why}")));
         match read {

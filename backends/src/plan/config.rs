@@ -1,7 +1,7 @@
 //! What a graph file says of a node that runs a model.
 
 use crate::backend::MockConfig;
-use crate::base::remote;
+use crate::base::refuse_remote;
 use crate::verify::{Case, CaseError, Tolerance};
 use limen::backend::Requirements;
 use limen::files::FileError;
@@ -404,7 +404,7 @@ impl Config {
         let verify = self.verify.as_ref()?;
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
         let case = verify.case.as_ref()?;
-        let admitted = remote(case).and_then(|()| {
+        let admitted = refuse_remote(case).and_then(|()| {
             cx.folders.open(case).map_err(|error| match error {
                 FileError::System(_, error) => format!("`{case}` {}", CaseError::File(error)),
                 error => error.to_string(),

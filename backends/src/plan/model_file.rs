@@ -1,6 +1,6 @@
 //! A model's files: where they may lie, and who gets them.
 
-use crate::base::remote;
+use crate::base::refuse_remote;
 use crate::onnx::{Artifact, ModelFile};
 use limen::backend::BackendError;
 use limen::files::FileError;
@@ -29,7 +29,7 @@ impl ModelFiles {
 /// Reads a model's file, where it may lie.
 pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<ModelFile, PlanErrors> {
     let mut errors = PlanErrors::default();
-    if let Err(why) = remote(model) {
+    if let Err(why) = refuse_remote(model) {
         errors.at("model", why);
         return Err(errors);
     }

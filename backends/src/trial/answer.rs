@@ -119,7 +119,7 @@ fn tried(request: &Request) -> Value {
                 Err(errors)
             });
             let failed = match &found {
-                Ok(record) => record.failed().any(|why| is_out_of_memory(&why.to_string())),
+                Ok(record) => record.failures().any(|why| is_out_of_memory(&why.to_string())),
                 Err(errors) => errors.messages().any(is_out_of_memory),
             };
             if failed {

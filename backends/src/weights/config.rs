@@ -3,7 +3,7 @@
 use super::file::{tensors, whole};
 use super::tensor::Weights;
 use super::transform::WeightTransform;
-use crate::base::{check_sum, remote, sha256};
+use crate::base::{check_sum, refuse_remote, sha256};
 use limen::Folders;
 use limen::files::FileError;
 use limen::message::DType;
@@ -42,7 +42,7 @@ impl WeightConfig {
     /// The field that is wrong, and a sentence that names file and tensor.
     pub fn load(&self, folders: &Folders) -> Result<Weights, (&'static str, String)> {
         let file = &self.file;
-        remote(file).map_err(|why| ("file", why))?;
+        refuse_remote(file).map_err(|why| ("file", why))?;
         let wrong = |error: FileError| match error {
             FileError::Outside(why) => ("file", why),
             error => ("file", format!("`{file}` cannot be read: {}", io::Error::from(error))),

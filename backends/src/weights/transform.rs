@@ -72,7 +72,7 @@ impl Weights {
                     return Err(format!("{factor} is no factor"));
                 }
                 self.needs_floats("scale")?;
-                let access = Access::to(self.dtype);
+                let access = Access::for_dtype(self.dtype);
                 let mut bytes = vec![0; self.bytes.len()];
                 access.write(access.values(&self.bytes).map(|value| value * factor), &mut bytes);
                 Ok(Weights { bytes, ..self })
@@ -132,7 +132,7 @@ impl Weights {
 
     fn cast(self, dtype: DType) -> Result<Weights, String> {
         let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64);
-        let (from, to) = (Access::to(self.dtype), Access::to(dtype));
+        let (from, to) = (Access::for_dtype(self.dtype), Access::for_dtype(dtype));
         let whole = |value: f64| if is_float { value } else { value.trunc() };
         if let Some(value) = from.values(&self.bytes).find(|value| !to.holds(whole(*value))) {
             return Err(format!("{value} does not fit in {dtype}"));
@@ -145,7 +145,7 @@ impl Weights {
     fn quantize(self, how: Quantize) -> Result<Weights, String> {
         self.needs_floats("quantize")?;
         let rows = self.shape.first().copied().unwrap_or(1);
-        let values: Vec<f64> = Access::to(self.dtype).values(&self.bytes).collect();
+        let values: Vec<f64> = Access::for_dtype(self.dtype).values(&self.bytes).collect();
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
             return Err(format!("{value} cannot be an 8-bit integer"));
         }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn numbers(weights: &Weights) -> Vec<f64> {
-        Access::to(weights.dtype).values(&weights.bytes).collect()
+        Access::for_dtype(weights.dtype).values(&weights.bytes).collect()
     }
 
     /// A step as YAML has it, what it makes of the numbers 0 to 5 in two rows, as NumPy has it.
