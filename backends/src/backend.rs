@@ -1,4 +1,4 @@
-//! What runs a model: each value of `backend:`, and several calls of one at once.
+//! The backends, one for each value of `backend:`, and calls in flight.
 
 mod in_flight;
 mod mock;

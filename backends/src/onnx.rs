@@ -1,18 +1,17 @@
-//! ONNX models: reading them, and what every runtime that runs them shares.
+//! ONNX models: reading them, and the code that all runtimes share.
 //!
-//! A file is read and checked once ([`Artifact`], [`Outline`]), and what was read is what runs; a [`Runtime`] makes it ready for the shapes that are
-//! connected; [`Onnx`] makes a backend of any runtime.
+//! A file is read and checked once ([`Artifact`], [`Outline`]), and the bytes that were checked are the bytes that run. A
+//! [`Runtime`] prepares the model for the connected shapes; [`Onnx`] makes a backend of any runtime.
 //!
 //! # Element types
-//! A model's `i64` and `bool` inputs and outputs travel as `i32`, and `f64` as `f32`, whatever runs it: those are the types
-//! of the node's ports, so that a graph does not change with its backend. A value that does not fit fails its call, where
-//! the runtime itself computes with more.
+//! Ports carry a model's `i64` and `bool` inputs and outputs as `i32`, and `f64` as `f32`, on every runtime, so that a graph
+//! does not change with its backend. If the runtime computes with the wider type, a value that does not fit fails the call.
 //!
 //! # Shapes
-//! The first dim of an input is its batch when it is symbolic, or when it is 1 (then one item a call is all the model
-//! takes). Other symbolic dims get their lengths from what is connected. The shapes of the outputs are found by a trial
-//! run on zeros; a second one, on two items, proves that the first dim of every output is the batch. A call whose
-//! outputs come out in another shape fails: outputs whose shape depends on values are not supported.
+//! The first dim of an input is its batch if it is symbolic, or if it is 1 (then the model takes one item per call). Other
+//! symbolic dims get their lengths from the connected inputs. A trial run on zeros finds the shapes of the outputs; a second
+//! one, on two items, checks that the first dim of every output is the batch. A call whose outputs have other shapes fails:
+//! outputs whose shape depends on values are not supported.
 
 mod artifact;
 mod buffers;

@@ -1,4 +1,4 @@
-//! Planning a node that runs a model: what the graph file says of it, which runtime takes it, and what that finds out.
+//! Planning a node that runs a model: its config, the choice of a runtime, and the checks made with that runtime.
 
 mod candidate;
 mod choose;

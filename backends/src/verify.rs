@@ -551,7 +551,7 @@ mod tests {
             (npy("'<f4'", "False", "(99999999999, 99999999999)", &[0; 4]), "array `a`: "),
             (npy("'<f4'", "False", &deep, &[]), "a header that NumPy does not write"),
             (b"\x93NUMPY\x02\x00\xff\xff".to_vec(), "is not an .npy"),
-            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec(), "cut short or far too long"),
+            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec(), "truncated or oversized header"),
             (b"".to_vec(), "is not an .npy"),
         ] {
             let error = read(&[("a", bytes)]).unwrap_err().to_string();

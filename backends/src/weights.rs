@@ -1,7 +1,6 @@
-//! Weights: tensors read from files before anything starts, and what is done to them when they are.
+//! Weights: tensors that are read from files and transformed while a graph is planned.
 //!
-//! A file is SafeTensors, NumPy's `.npy` or `.npz`, or plain numbers whose type and shape the graph says. All of it is
-//! checked while the graph is planned.
+//! A file is SafeTensors, NumPy's `.npy` or `.npz`, or raw numbers whose type and shape are in the config.
 
 mod config;
 mod file;

@@ -489,7 +489,7 @@ fn auto_goes_by_what_was_measured() {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
     folder.run("plan graph.yaml --cache kept").expect(0, "`auto` goes by its usual order, ort, rten, tract", "");
-    folder.run("calibrate graph.yaml --cache kept").expect(0, "`rten`: ", "").expect(0, " an item alone", "");
+    folder.run("calibrate graph.yaml --cache kept").expect(0, "`rten`: ", "").expect(0, " per item alone", "");
     folder.run("plan graph.yaml --cache kept").expect(0, "`auto` goes by what was measured: ", "");
     // It was measured with one thread, and messages one by one.
     for other in ["threads=2", "batch.max=2"] {
@@ -524,8 +524,8 @@ fn the_second_start_compiles_nothing() {
     let mut changed = whole.clone();
     *changed.last_mut().unwrap() ^= 1;
     for (damaged, why) in [
-        (&whole[..whole.len() / 2], "is cut short or changed"),
-        (&changed, "is cut short or changed"),
+        (&whole[..whole.len() / 2], "is truncated or changed"),
+        (&changed, "is truncated or changed"),
         (b"limen cache 0\n", "is not a compiled model of this version"),
     ] {
         fs::write(entry, damaged).unwrap();
@@ -540,7 +540,7 @@ fn the_second_start_compiles_nothing() {
 
     // A folder that cannot be one is no reason not to run, and no reason to say nothing.
     fs::write(folder.0.join("file"), "").unwrap();
-    folder.run("plan graph.yaml --cache file").expect(0, "what was compiled cannot be kept in ", "");
+    folder.run("plan graph.yaml --cache file").expect(0, "the compiled model cannot be written to ", "");
     assert_eq!(counters("--cache file"), (true, false));
 }
 

@@ -135,8 +135,8 @@ fn good() -> Vec<u8> {
 #[test]
 fn a_model_that_takes_its_process_along_is_refused() {
     for (name, model, limits, how) in [
-        ("endless", endless(), "cpu=1s", "used up its 1s of processor time while `rten` ran it on zeros"),
-        ("late", endless(), "wall=300ms", "had not ended after 300ms and was ended while `rten` ran it on zeros"),
+        ("endless", endless(), "cpu=1s", "used up its 1s of CPU time while `rten` ran it on zeros"),
+        ("late", endless(), "wall=300ms", "was still running after 300ms and was killed while `rten` ran it on zeros"),
         ("hungry", hungry(), "memory=500MiB", "needed more than its 500 MiB of memory while `rten` ran it on zeros"),
     ] {
         let folder = with(&format!("trial-{name}"), &model);
@@ -182,7 +182,7 @@ fn what_was_tried_is_kept() {
     folder.run("check graph.yaml --cache kept").expect(0, "", "");
     // No process could try anything with this.
     let cached = "plan graph.yaml --cache kept --model-limits memory=1B";
-    folder.run(cached).expect(0, "tried before, and what came of it found in kept", "");
+    folder.run(cached).expect(0, "tried before; the result was read from kept", "");
     let files = || fs::read_dir(folder.0.join("kept")).unwrap().map(|entry| entry.unwrap().path());
     let entry = files().next().unwrap();
     let whole = fs::read(&entry).unwrap();
@@ -283,7 +283,7 @@ fn a_backend_in_which_a_model_dies_is_passed_over() {
         "`rten` cannot run it: `model.onnx` was tried in a process of its own, which needed more than its 500 MiB";
     // Where another one is built in it may have more luck.
     match ran.code {
-        Some(2) => _ = ran.expect(2, "", "nothing here runs `model.onnx`").expect(2, "", died),
+        Some(2) => _ = ran.expect(2, "", "no backend of this program runs `model.onnx`").expect(2, "", died),
         _ => _ = ran.expect(0, "m: backend ", "").expect(0, "`rten` cannot run it", ""),
     }
 }

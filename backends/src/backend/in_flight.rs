@@ -1,4 +1,4 @@
-//! Several calls of a model at once, each on a thread of its own, for runtimes whose calls end when they return.
+//! Several calls of a model in flight, each on its own thread, for runtimes with blocking calls.
 
 use crate::base::caught;
 use limen::backend::{
@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A backend of which several calls are on their way at once. Its model comes with how many, from 1 up.
+/// A backend with several calls in flight. Its model comes with the number of calls, from 1 up.
 pub(crate) struct InFlight<B>(PhantomData<B>);
 
 impl<B: Backend> Backend for InFlight<B> {
@@ -30,7 +30,7 @@ impl<B: Backend> Backend for InFlight<B> {
     }
 }
 
-/// A loaded model, with as many sessions as calls may be on their way.
+/// A loaded model, with as many sessions as calls may be in flight.
 pub(crate) struct InFlightPrepared<P> {
     prepared: Arc<P>,
     most: usize,
@@ -60,7 +60,7 @@ impl<P: Prepared> Prepared for InFlightPrepared<P> {
     }
 }
 
-/// What travels to a thread and back: the bytes of a batch, and how its call ended.
+/// The buffers of a batch and the result of its call; it is sent to a thread and back.
 struct Job {
     batch: usize,
     inputs: Vec<Side>,
@@ -122,27 +122,27 @@ impl Job {
     }
 }
 
-/// What a thread is asked for.
+/// A task of a thread.
 enum Task {
     Call(Job),
-    /// What its session has to say for the report.
+    /// The figures of its session for the report.
     Figures(SyncSender<Metrics>),
 }
 
-/// A thread with a session, and the job that goes back and forth.
+/// A thread with a session, and its job.
 struct Thread {
-    /// Until the session goes.
+    /// Dropped to end the thread.
     tasks: Option<SyncSender<Task>>,
     handle: Option<JoinHandle<()>>,
     done: Receiver<Job>,
-    /// The job, while it is not on its way.
+    /// The job, while no call is in flight.
     here: Option<Job>,
     is_under_way: bool,
 }
 
 impl Thread {
-    /// Whether the job is back. A thread that is gone will bring none.
-    fn has_landed(&mut self) -> bool {
+    /// Whether the call has finished or the thread is gone.
+    fn has_finished(&mut self) -> bool {
         if self.here.is_some() || !self.is_under_way {
             return true;
         }
@@ -154,7 +154,7 @@ impl Thread {
         true
     }
 
-    /// What its session has to say, unless a call is on its way there.
+    /// Returns the figures of its session, unless a call is in flight.
     fn figures(&self) -> Option<Metrics> {
         if self.is_under_way {
             return None;
@@ -171,24 +171,24 @@ pub(crate) struct InFlightSession<P: Prepared> {
     max_batch: usize,
     most: usize,
     threads: Vec<Thread>,
-    /// How many batches were submitted.
+    /// The next ticket: the number of batches submitted.
     next: u64,
     about: Option<SessionMetadata>,
-    /// Bytes of the job of one thread.
+    /// Bytes of the buffers of one thread's job.
     carried: u64,
-    /// For calls that are made one by one, where there are no threads.
+    /// The session for blocking calls, which use no thread.
     own: Option<(P::Session, <P::Session as Session>::Lane)>,
 }
 
-/// Its threads have ended when it is gone, but for one in a call that has not returned.
+/// Joins all threads but those whose call has not returned.
 impl<P: Prepared> Drop for InFlightSession<P> {
     fn drop(&mut self) {
         for thread in &mut self.threads {
             drop(thread.tasks.take());
         }
         for thread in &mut self.threads {
-            let has_landed = thread.has_landed();
-            if let Some(handle) = thread.handle.take().filter(|_| has_landed) {
+            let has_finished = thread.has_finished();
+            if let Some(handle) = thread.handle.take().filter(|_| has_finished) {
                 let _ = handle.join();
             }
         }
@@ -202,7 +202,7 @@ impl<P: Prepared> InFlightSession<P> {
     }
 }
 
-/// Makes a session and runs what comes, until nobody sends any more.
+/// Makes a session and runs tasks until their sender is dropped.
 fn work<P: Prepared>(
     prepared: &P,
     max_batch: usize,
@@ -213,7 +213,7 @@ fn work<P: Prepared>(
     let session = caught(|| prepared.session(max_batch)).map_err(BackendError::Call).and_then(|session| session);
     let mut session = match session {
         Ok(session) => session,
-        // Whoever waits is there: it asked for this thread a moment ago.
+        // `begin` is waiting for this message.
         Err(error) => return ready.send(Err(error)).unwrap_or(()),
     };
     let _ = ready.send(Ok(session.metadata()));
@@ -294,7 +294,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
     }
 
     fn poll(&mut self, ticket: &Ticket) -> bool {
-        self.thread(ticket.0).map_or(true, Thread::has_landed)
+        self.thread(ticket.0).map_or(true, Thread::has_finished)
     }
 
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
@@ -311,7 +311,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
         match (&self.about, &self.own) {
             (Some(about), _) => {
                 let SessionMetadata { threads, memory, shared, .. } = *about;
-                // Each has buffers of its own, and the bytes that go to its thread and back; the weights are there once.
+                // Each thread has its own session buffers and job; the weights are shared.
                 let most = self.most as u64;
                 let own = memory.saturating_sub(shared).saturating_add(self.carried);
                 let memory = shared.saturating_add(own.saturating_mul(most));
@@ -326,7 +326,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
         if let Some((own, _)) = &self.own {
             own.figures(metrics);
         }
-        // What is compiled is shared, so each says the same or less; of what each has measured the longest stands for all.
+        // Compiled models are shared, so the sessions report the same or less; of measured times the longest is reported.
         for (name, value) in self
             .threads
             .iter()

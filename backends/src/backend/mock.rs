@@ -1,6 +1,6 @@
-//! A backend without a model: answers of the right shape after a set time, and failures when told to.
+//! A backend without a model: outputs of the right shape after a set time, and failures on request.
 //!
-//! For tests of graphs and of the engine, and for planning a graph before its model exists. Its answers are a plain
+//! For tests of graphs and of the engine, and for planning a graph before its model exists. Its outputs are a simple
 //! function of its inputs, and it spends its latency computing, as a model would.
 
 use crate::base::Access;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What a mock takes, what it gives, how long it takes and how it fails. Calls are counted from 1, per session.
+/// The inputs, outputs, latency and failures of a mock. Calls are counted from 1, per session.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct MockConfig {
     /// Name and spec of one item of each input, such as `f32[1,8,8]`.
@@ -24,10 +24,10 @@ pub struct MockConfig {
     /// Name and spec of one item of each output. Element j is the sum of the item's first input plus j; the first
     /// input is the first in alphabetical order.
     pub outputs: BTreeMap<String, String>,
-    /// How long a call takes, whatever its batch. The time is spent computing.
+    /// The time of a call, whatever its batch. It is spent computing.
     #[serde(default = "no_time")]
     pub latency: Span,
-    /// How much longer it takes for each item.
+    /// The additional time for each item.
     #[serde(default = "no_time")]
     pub per_item: Span,
     /// Every n-th call fails.
@@ -38,7 +38,7 @@ pub struct MockConfig {
     pub panic_at: Option<u64>,
     /// The n-th call never returns.
     pub hang_at: Option<u64>,
-    /// The largest batch the model claims to take.
+    /// The largest batch that the mock takes; any by default.
     pub max_batch: Option<usize>,
 }
 
@@ -63,12 +63,12 @@ impl Default for MockConfig {
 }
 
 impl MockConfig {
-    /// What it takes and gives, and everything that is wrong with it as field and sentence.
+    /// Returns the signature, or every error with its field.
     fn signature(&self) -> Result<Signature, Vec<(String, String)>> {
         let mut wrong = Vec::new();
         let mut side = |side: &str, specs: &BTreeMap<String, String>| {
             if specs.is_empty() {
-                wrong.push((side.to_string(), format!("a model has at least one of its {side}")));
+                wrong.push((side.to_string(), "is empty; a model has at least one".to_string()));
             }
             let mut parsed = Vec::new();
             for (name, text) in specs {
@@ -90,13 +90,13 @@ impl MockConfig {
         ];
         for (field, value) in calls {
             if value == Some(0) {
-                wrong.push((field.into(), "0 means nothing here; counting begins at 1".into()));
+                wrong.push((field.into(), "is 0; it counts from 1".into()));
             }
         }
         if wrong.is_empty() { Ok(Signature { inputs, outputs, max_batch: self.max_batch }) } else { Err(wrong) }
     }
 
-    /// Reports everything that is wrong, as fields of `mock`.
+    /// Reports every error, as a field of `mock`.
     pub(crate) fn check(&self, errors: &mut PlanErrors) {
         for (field, why) in self.signature().err().into_iter().flatten() {
             errors
@@ -110,7 +110,7 @@ impl MockConfig {
 fn parse_spec(text: &str) -> Result<(DType, Vec<Dim>), String> {
     let spec: PortSpec = text.parse()?;
     if let Some(dim) = spec.shape.iter().find(|dim| !matches!(dim, Dim::Fixed(_))) {
-        return Err(format!("`{text}`: `{dim}` is not a length; the mock takes fixed ones only"));
+        return Err(format!("`{text}`: `{dim}` is not a length; the mock takes only fixed lengths"));
     }
     Ok((spec.dtype, spec.shape))
 }
@@ -140,7 +140,7 @@ impl Backend for Mock {
     }
 }
 
-/// A mock that is checked.
+/// A checked mock.
 #[derive(Debug)]
 pub struct MockPrepared {
     config: MockConfig,
@@ -148,7 +148,7 @@ pub struct MockPrepared {
 }
 
 impl MockPrepared {
-    /// No call takes less.
+    /// The time of the shortest call.
     pub(crate) fn least(&self) -> Span {
         Span(self.config.latency.0.saturating_add(self.config.per_item.0))
     }
@@ -192,9 +192,9 @@ impl Session for MockSession {
                 std::thread::sleep(Duration::from_secs(3600));
             }
         }
-        assert!(config.panic_at != Some(call), "mock: call {call} panics as it was told");
+        assert!(config.panic_at != Some(call), "mock: call {call} panics as configured");
         if config.fail_at == Some(call) || config.fail_every.is_some_and(|n| call.is_multiple_of(n.max(1))) {
-            return Err(BackendError::Call(format!("mock: call {call} fails as it was told")));
+            return Err(BackendError::Call(format!("mock: call {call} fails as configured")));
         }
         if config.max_batch.is_some_and(|max| batch > max) {
             return Err(BackendError::Call(format!("mock: a batch of {batch} is more than it takes")));
@@ -212,7 +212,7 @@ impl Session for MockSession {
         }
         let wait = config.per_item.0.saturating_mul(u32::try_from(batch).unwrap_or(u32::MAX));
         let wait = wait.saturating_add(config.latency.0);
-        // Spinning, not sleeping: a mock occupies its core as the model it stands for will.
+        // Spin, not sleep: a mock occupies its core as the model it stands for will.
         while started.elapsed() < wait {
             std::hint::spin_loop();
         }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_said_at_once() {
+    fn all_errors_are_reported_together() {
         let config =
             MockConfig { inputs: map(&[("a", "x"), ("b", "f32[-1]")]), fail_at: Some(0), ..MockConfig::default() };
         let mut errors = PlanErrors::default();
@@ -284,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_the_sum_of_the_first_input_plus_the_index() {
+    fn outputs_are_the_sum_of_the_first_input_plus_the_index() {
         let mut mock = session(config());
         assert_eq!(call(&mut mock).unwrap(), [3.0, 4.0, 5.0, 300.0, 301.0, 302.0]);
         assert_eq!(call(&mut mock), call(&mut session(config())));
     }
 
     #[test]
-    fn calls_fail_when_they_are_told_to() {
+    fn calls_fail_as_configured() {
         let mut mock = session(MockConfig { fail_every: Some(3), fail_at: Some(4), ..config() });
         let failed: Vec<u64> = (1..=7).filter(|_| call(&mut mock).is_err()).collect();
         assert_eq!(failed, [3, 4, 6]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_takes_its_time() {
+    fn a_call_takes_its_latency() {
         let ms = |n| Span(Duration::from_millis(n));
         let mut mock = session(MockConfig { latency: ms(4), per_item: ms(3), ..config() });
         let started = Instant::now();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mock_is_always_there() {
+    fn the_mock_is_always_available() {
         assert_eq!(Mock::probe().unwrap().dtypes.len(), 12);
         assert_eq!(Mock::prepare(config()).unwrap().signature().inputs[0].shape, [Dim::Fixed(2)]);
     }

@@ -1,14 +1,15 @@
 //! ONNX models on the CPU, through ONNX Runtime: the widest set of operators and the fastest kernels.
 //!
-//! ONNX Runtime is a native library, found when it is first needed and not when this program is built: at the path given to
-//! [`find_onnxruntime`], else at the one in the environment's `ORT_DYLIB_PATH`, else under its usual name where the system
-//! looks for libraries. A graph file cannot say where it is: loading a library runs its code. Version 1.22 or later fits.
+//! ONNX Runtime is a native library, loaded on first use and not linked: from the path given to [`find_onnxruntime`], else
+//! from the path in the environment variable `ORT_DYLIB_PATH`, else by its usual name from the system's library path. A graph
+//! file cannot name it: loading a library runs its code. Version 1.22 or later is needed.
 //!
-//! Models run on the CPU and nowhere else; there is no other provider to fall back from.
+//! Models run on the CPU only; no other execution provider is used.
 //!
 //! # Threads
-//! With one thread a call runs on the thread that makes it. More are made while planning, before anything is pinned. They
-//! spin from one operator of a call to the next, which is a third of a call of some milliseconds, and sleep between calls.
+//! With one thread a call runs on the thread that makes it. More threads are created while planning, before any thread is
+//! pinned. They spin between the operators of a call, which saves a third of a call of some milliseconds, and sleep between
+//! calls.
 
 use crate::base::caught;
 use crate::base::sha256;
@@ -62,7 +63,7 @@ fn environment() -> Result<&'static Environment, BackendError> {
                  `libonnxruntime.so.…` into `onnxruntime/capi`, and name it with `--onnxruntime FILE` or in ORT_DYLIB_PATH"
             )
         })?;
-        // What fails is returned, and said by the engine; here it would go to the standard error of the process.
+        // Errors are returned and reported by the engine; logged, they would also go to stderr.
         environment.set_log_level(LogLevel::Fatal);
         Ok(environment)
     });
@@ -73,20 +74,20 @@ fn unsupported(error: impl Display) -> BackendError {
     BackendError::Unsupported(error.to_string())
 }
 
-/// A model for ONNX Runtime. Each thread has a session of its own; packed weights are shared.
+/// A model for ONNX Runtime. Each thread has its own session; packed weights are shared.
 pub struct OrtRuntime {
     model: Arc<Vec<u8>>,
     data: Vec<(String, Arc<[u8]>)>,
     packed: PrepackedWeights,
     made: Mutex<Made>,
-    /// Under which name the optimised model is kept on disk.
+    /// The cache key of the optimized model.
     key: Key,
 }
 
-/// What was made of a model.
+/// The optimized form of a model.
 #[derive(Default)]
 struct Made {
-    /// On another day, and found on disk.
+    /// From the cache on disk.
     optimized: Option<Vec<u8>>,
     compiled: Compiled,
 }
@@ -101,7 +102,7 @@ impl Runtime for OrtRuntime {
     const NAME: &'static str = "ort";
     const COMPILES: bool = false;
     const IS_LIBRARY: bool = true;
-    /// A session that was made while planning: the trial gives it back, and the node takes it.
+    /// A session created while planning: the trial returns it, and the node takes it.
     type Shared = Arc<Mutex<Option<Session>>>;
     type Runner = OrtRunner;
 
@@ -147,7 +148,7 @@ impl Runtime for OrtRuntime {
         let inputs = call.inputs.iter().map(|input| Ok((find(&input.name, session.inputs())?, input.elem)));
         let inputs = inputs.collect::<Result<Vec<_>, BackendError>>()?;
         if inputs.iter().enumerate().any(|(at, (found, _))| at != *found) || inputs.len() != session.inputs().len() {
-            return Err(BackendError::Model("ONNX Runtime finds other inputs".into()));
+            return Err(BackendError::Model("ONNX Runtime finds different inputs".into()));
         }
         let outputs = call.outputs.iter().map(|name| Ok((name.clone(), find(name, session.outputs())?)));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;
@@ -190,7 +191,7 @@ impl OrtRuntime {
                     return Ok(session);
                 }
                 Err(error) => {
-                    let why = format!("compiled again: ONNX Runtime does not take what was kept of it: {error}");
+                    let why = format!("compiled again: ONNX Runtime refuses the cached model: {error}");
                     compiled.warnings.push(why);
                     *optimized = None;
                 }
@@ -198,11 +199,11 @@ impl OrtRuntime {
         }
         let begun = Instant::now();
         let mut builder = self.builder(threads, GraphOptimizationLevel::All)?;
-        // The first one is kept.
+        // Only the first compiled model is cached.
         let kept = match cache::folder().filter(|_| compiled.compiled == 0) {
-            // They would have to be kept beside what was made, and be found there.
+            // An optimized model refers to its files of weights, which would have to be cached with it.
             Some(_) if !self.data.is_empty() => {
-                compiled.warnings.push("what was compiled is not kept: the model's weights are in other files".into());
+                compiled.warnings.push("the compiled model is not cached: its weights are in other files".into());
                 None
             }
             Some(folder) => match cache::room(folder) {
@@ -236,16 +237,16 @@ impl OrtRuntime {
 }
 
 fn not_kept(folder: &Path, error: &std::io::Error) -> String {
-    format!("what was compiled cannot be kept in {}: {error}", folder.display())
+    format!("the compiled model cannot be written to {}: {error}", folder.display())
 }
 
 /// A model on one thread, through ONNX Runtime.
 pub struct OrtRunner {
-    /// There until it is given back.
+    /// `Some` until it is returned to `home`.
     session: Option<Session>,
     home: Arc<Mutex<Option<Session>>>,
     elems: Vec<Elem>,
-    /// The name of each output in the model, and where it is among those of the session.
+    /// The name of each output in the model, and its index in the session.
     outputs: Vec<(String, usize)>,
     threads: usize,
 }
@@ -348,7 +349,7 @@ fn give(at: usize, name: &str, value: &DynValue, take: &mut Take<'_>) -> Result<
         TensorElementType::Uint32 => plain!(u32),
         TensorElementType::Int32 => plain!(i32),
         TensorElementType::Uint64 => plain!(u64),
-        // What no port can carry is missed by whoever counts.
+        // The caller counts outputs: one that no port can carry is reported as missing.
         _ => Ok(()),
     }
 }
@@ -359,7 +360,7 @@ mod tests {
     use crate::onnx::test_models::graphs;
 
     #[test]
-    fn what_was_kept_and_is_not_taken_is_compiled_again() {
+    fn a_cached_model_that_ort_refuses_is_compiled_again() {
         let path = graphs("digits/digits.onnx");
         let artifact = || Artifact::parse(&path, std::fs::read(&path).unwrap()).unwrap();
         let runtime = OrtRuntime::load(artifact()).unwrap();
@@ -367,9 +368,9 @@ mod tests {
         drop(runtime.session(1).unwrap());
         let found = runtime.compiled().unwrap();
         assert_eq!((found.compiled, found.from_disk, found.warnings.len()), (1, 0, 1), "{found:?}");
-        assert!(found.warnings[0].starts_with("compiled again: ONNX Runtime does not take what was kept"), "{found:?}");
+        assert!(found.warnings[0].starts_with("compiled again: ONNX Runtime refuses the cached model"), "{found:?}");
         drop(runtime.session(1).unwrap());
-        assert_eq!(runtime.compiled().unwrap().warnings.len(), 1, "said once");
+        assert_eq!(runtime.compiled().unwrap().warnings.len(), 1, "reported once");
 
         let runtime = OrtRuntime::load(artifact()).unwrap();
         runtime.made.lock().unwrap().optimized = Some(Arc::unwrap_or_clone(artifact().bytes));

@@ -1,19 +1,19 @@
 //! ONNX models on the CPU, through rten: pure Rust, nothing to install.
 //!
 //! # Element types
-//! rten knows `f32`, `i32`, `i8` and `u8`. It computes with a model's `i64` and `bool` as `i32`, and with `f64` as `f32`:
-//! values beyond those are lost inside.
+//! rten has `f32`, `i32`, `i8` and `u8`. It computes a model's `i64` and `bool` as `i32`, and `f64` as `f32`: range and
+//! precision beyond those are lost inside the model.
 //!
 //! # Threads
-//! rten runs every call in a thread pool, also when that has a single thread: a call from elsewhere is handed over and
-//! waited for. On the 2-core reference VM an empty call so costs 6–10 µs back to back and 34–38 µs at one call a
-//! millisecond, when the pool's thread sleeps on another core. So a session with one thread makes its pool on the thread
-//! that will call it, where it inherits that thread's core: 6–10 and 12–14 µs. Nothing is handed over (0.05–0.1 µs) on a
-//! thread that is a pool's own: [`on_rten_thread`] makes one. Sessions with more threads share a pool that is made while
-//! planning, before anything is pinned.
+//! rten runs every call in a thread pool, even a pool of one thread: a call from another thread is handed over, and the caller
+//! waits. On the 2-core reference VM an empty call therefore costs 6–10 µs back to back, and 34–38 µs at one call per
+//! millisecond, when the pool's thread sleeps on another core. So a session with one thread creates its pool on the thread
+//! that will call it, whose core affinity it inherits: 6–10 and 12–14 µs. On a thread of the pool itself nothing is handed
+//! over (0.05–0.1 µs): [`on_rten_thread`] provides one. Sessions with more threads share a pool that is created while
+//! planning, before any thread is pinned.
 //!
-//! rten also starts a pool for the whole process, as large as the machine has cores, when it first loads or runs a model.
-//! It sleeps; `RTEN_NUM_THREADS=1` makes it small.
+//! rten also starts a pool for the whole process, with a thread per core, when it first loads or runs a model. Its threads
+//! sleep; `RTEN_NUM_THREADS=1` makes it small.
 
 use crate::base::elements;
 use crate::onnx::{Artifact, Call, Onnx, Runner, Runtime, Take};
@@ -32,8 +32,8 @@ use std::sync::{Arc, Weak};
 /// The backend `rten`.
 pub type Rten = Onnx<RtenRuntime>;
 
-/// The operators of rten 0.27 as it is built here: without random numbers and Fourier transforms. rten has no list of its own
-/// to ask; a test offers it each of these, and some that it does not have.
+/// The operators of rten 0.27 as built here: without random numbers and Fourier transforms. rten cannot list them; a test loads a
+/// model with each of these, and with some that it does not have.
 const OPS: &str = "\
     Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization BitCast \
     Cast CastLike Ceil Clip Concat ConcatFromSequence Constant Conv ConvInteger ConstantOfShape ConvTranspose Cos \
@@ -51,8 +51,8 @@ const OPS: &str = "\
     com.microsoft.MatMulNBits com.microsoft.MultiHeadAttention com.microsoft.QuickGelu \
     com.microsoft.SkipLayerNormalization";
 
-/// rten follows a chain of operators by recursion, when it loads a model and in its first call, and a stack that overflows
-/// cannot be caught. Its frames take some 400 bytes as debug code, and a thread has 2 MiB.
+/// The longest chain of operators. rten recurses along it when it loads a model and in the first call, and a stack overflow
+/// cannot be caught. A frame takes about 400 bytes in a debug build, and a thread's stack has 2 MiB.
 const MAX_DEPTH: usize = 4096;
 
 /// A model that rten has read.
@@ -80,21 +80,21 @@ impl Runtime for RtenRuntime {
     }
 
     fn load(artifact: Artifact) -> Result<Self, BackendError> {
-        // Its own rule, said in its own words as "disallowed path".
+        // rten's own rule, which it reports as "disallowed path".
         let is_known = |name: &str| {
             let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
             !name.contains('/') && (ending.starts_with("data") || ending.starts_with("onnx_data"))
         };
         if let Some(file) = artifact.data.iter().find(|file| !is_known(&file.name)) {
             return Err(BackendError::Unsupported(format!(
-                "rten takes weights only from files right beside the model that end in `.data` or `.onnx_data`, and these are in `{}`",
+                "rten takes weights only from files in the model's folder that end in `.data` or `.onnx_data`; these are in `{}`",
                 file.name
             )));
         }
         if artifact.outline.depth > MAX_DEPTH {
             let depth = artifact.outline.depth;
             return Err(BackendError::Unsupported(format!(
-                "it is a chain of {depth} operators, one behind the other, and rten takes at most {MAX_DEPTH}; take another backend"
+                "it has a chain of {depth} operators; rten takes at most {MAX_DEPTH}; use another backend"
             )));
         }
         let mut options = ModelOptions::with_all_ops();
@@ -129,11 +129,11 @@ fn load_error(error: &LoadError) -> BackendError {
 }
 
 thread_local! {
-    /// The pool of this thread's one-thread sessions: its own where the thread is a pool's, else one on its core.
+    /// The pool of this thread's one-thread sessions: the pool that the thread belongs to, else one on its core.
     static OWN: RefCell<Weak<ThreadPool>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The pool for one-thread sessions on this thread, shared by all of them.
+/// Returns the pool for one-thread sessions on this thread, shared by all of them.
 fn own_pool() -> Arc<ThreadPool> {
     OWN.with_borrow_mut(|own| {
         own.upgrade().unwrap_or_else(|| {
@@ -144,11 +144,11 @@ fn own_pool() -> Arc<ThreadPool> {
     })
 }
 
-/// Runs `body` on a thread of its own, on which one-thread sessions run without handing their calls to another: an
-/// empty call costs 0.1 µs there instead of 10 µs and more. The calling thread waits until `body` ends.
+/// Runs `body` on a new thread, on which one-thread sessions run without handing their calls to another thread: an empty
+/// call costs 0.1 µs there instead of 10 µs and more. The calling thread waits until `body` returns.
 ///
-/// For threads that live to run models: an engine's worker, or a program that drives a graph itself. What `body` does to
-/// its thread (pinning, priority) is done to the thread that runs the model.
+/// For threads that mainly run models: an engine's worker, or a program that drives a graph itself. Pinning and priority
+/// that `body` sets apply to the thread that runs the model.
 ///
 /// # Panics
 /// When `body` does.
@@ -196,7 +196,7 @@ impl Runner for RtenRunner {
                 ValueView::Int32Tensor(tensor) => give(at, DType::I32, &tensor, take),
                 ValueView::Int8Tensor(tensor) => give(at, DType::I8, &tensor, take),
                 ValueView::UInt8Tensor(tensor) => give(at, DType::U8, &tensor, take),
-                // What is no tensor is missed by whoever counts.
+                // The caller counts outputs: one that is not a tensor is reported as missing.
                 _ => Ok(()),
             }?;
         }
@@ -208,7 +208,7 @@ impl Runner for RtenRunner {
     }
 }
 
-/// A batch as rten takes it: where it lies if that is aligned, as the engine's buffers are, else a copy.
+/// Returns a batch as rten takes it: borrowed if it is aligned, as the engine's buffers are, else copied.
 fn value<'a, T: Element>(input: &BatchRef<'a>) -> Result<ValueOrView<'a>, BackendError>
 where
     ValueView<'a>: From<TensorView<'a, T>>,
@@ -241,7 +241,7 @@ mod tests {
     use limen::backend::{Backend, Prepared, Session};
 
     #[test]
-    fn sessions_run_in_place_on_a_thread_of_rten() {
+    fn sessions_run_in_place_on_an_rten_thread() {
         let here = || std::thread::current().id();
         assert_ne!(own_pool().run(here), here());
         on_rten_thread(|| {
@@ -257,15 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_said() {
+    fn a_session_reports_its_threads() {
         let path = test_models::graphs("detect/detector.onnx");
         let prepared = Rten::prepare(OnnxModel { path, threads: 2, ..OnnxModel::default() }).unwrap();
         assert_eq!(prepared.session(1).unwrap().metadata().threads, 2);
     }
 
-    /// Loading tells, whatever else an operator needs and does not get here.
+    /// Loading names an operator that rten lacks, whatever else is wrong with the node here.
     #[test]
-    fn the_list_of_operators_is_that_of_rten() {
+    fn the_operator_list_matches_rten() {
         use rten_onnx::onnx;
         let offer = |id: &str| {
             let (domain, op) = id.rsplit_once('.').unwrap_or(("", id));
@@ -292,7 +292,7 @@ mod tests {
             !why.contains("not supported or not enabled") && !why.contains("not enabled because")
         };
         for op in OPS.split_whitespace() {
-            assert!(offer(op), "{op} is listed, and rten does not have it");
+            assert!(offer(op), "{op} is listed, but rten does not have it");
         }
         for op in "Frobnicate RandomNormal Dropout DFT STFT LRN LpPool Hardmax BitShift Compress MaxRoiPool \
                    com.microsoft.Conv com.microsoft.QLinearAdd"
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// The longest that is taken is run as well, on a test's thread of 2 MiB: an overflow would end the process.
+    /// The longest chain allowed runs too, on a test thread of 2 MiB: an overflow would end the process.
     #[test]
     fn a_chain_that_is_too_long_is_an_error() {
         use rten_onnx::onnx::DataType;
@@ -310,7 +310,7 @@ mod tests {
             let between = (1..length - 1).map(|at| format!("a{} = Neg a{at}", at + 1));
             let nodes: Vec<String> = std::iter::once("a1 = Neg x".to_string()).chain(between).collect();
             let last = format!("y = Neg a{}", length - 1);
-            // Backwards: the order in the file need not be the one in which they run.
+            // Reversed: nodes in a file need not be in the order in which they run.
             let nodes: Vec<&str> = nodes.iter().chain([&last]).rev().map(String::as_str).collect();
             let io = |name| (name, DataType::FLOAT, &["n"][..]);
             let bytes = Some(test_models::model(&[io("x")], &[io("y")], &[], &nodes));
@@ -318,12 +318,12 @@ mod tests {
         };
         assert_eq!(prepare(MAX_DEPTH).map(drop), Ok(()));
         let error = prepare(MAX_DEPTH + 1).unwrap_err().to_string();
-        assert!(error.contains("it is a chain of 4097 operators, one behind the other"), "{error}");
+        assert!(error.contains("it has a chain of 4097 operators; rten takes at most 4096"), "{error}");
         assert!(prepare(20_000).is_err());
     }
 
     #[test]
-    fn rten_is_always_there() {
+    fn rten_is_always_available() {
         assert_eq!(Rten::probe().unwrap().max_batch, None);
     }
 }

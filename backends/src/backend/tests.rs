@@ -1,4 +1,4 @@
-//! What holds of every runtime, tried on each that is compiled in.
+//! Tests of every runtime that is built in.
 
 use crate::base::caught;
 use crate::onnx::test_models::{Io, case_of, external, floats, graphs, ints, model};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const STRICT: Tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
 const MODELS: [&str; 3] = ["digits/digits", "classify/classifier", "detect/detector"];
 
-/// Makes a test of each of these functions for every runtime.
+/// Makes a test of each of these functions with every runtime.
 macro_rules! on_every_runtime {
     ($($test:ident)*) => {
         #[cfg(feature = "rten")]
@@ -29,26 +29,26 @@ macro_rules! on_every_runtime {
 on_every_runtime! {
     the_shipped_models_have_their_signatures
     the_shipped_models_give_the_recorded_numbers
-    other_numbers_than_recorded_are_named
+    outputs_that_differ_from_the_recorded_ones_are_named
     a_batch_of_eight_is_eight_batches_of_one
     batches_are_padded_to_what_was_compiled
-    a_model_that_is_cut_short_is_an_error
-    damaged_models_are_errors_or_models
-    what_is_not_a_model_is_named
-    models_that_contradict_themselves_are_refused
-    symbolic_dims_get_their_lengths_from_what_is_connected
-    a_batch_that_is_not_one_is_found_out
+    a_truncated_model_is_an_error
+    a_damaged_model_never_panics
+    a_file_of_another_kind_is_named
+    contradictory_models_are_refused
+    symbolic_dims_get_their_lengths_from_connected_inputs
+    a_declared_batch_that_the_model_does_not_compute_is_detected
     fixed_and_missing_batch_dims_take_one_item
     wide_integers_travel_as_i32_and_names_become_ports
     operators_that_do_not_exist_are_named
-    buffers_that_are_not_aligned_are_copied
+    unaligned_buffers_are_copied
     nodes_with_the_same_file_share_its_weights
-    weights_may_lie_beside_the_model
+    weights_may_be_in_files_beside_the_model
     more_threads_give_the_same_numbers
-    states_go_with_their_streams
-    what_is_loaded_lazily_is_made_ready_by_its_first_call
-    what_takes_one_item_is_not_tried_out_on_two
-    what_is_no_finite_number_is_found_under_guard
+    each_stream_has_its_own_state
+    a_lazy_model_is_prepared_by_its_first_call
+    a_model_for_one_item_is_not_tried_on_two
+    the_guard_detects_non_finite_numbers
 }
 
 fn prepare<R: Runtime>(path: &str) -> OnnxPrepared<R> {
@@ -96,7 +96,7 @@ fn the_shipped_models_give_the_recorded_numbers<R: Runtime>() {
     }
 }
 
-fn other_numbers_than_recorded_are_named<R: Runtime>() {
+fn outputs_that_differ_from_the_recorded_ones_are_named<R: Runtime>() {
     let exact = Tolerance { atol: 0.0, rtol: 0.0 };
     let prepared = prepare::<R>("digits/digits.onnx");
     let wrong = case_of(MODELS[0]).perturbed("logits").check(&prepared, 8, exact).unwrap_err();
@@ -121,7 +121,7 @@ fn a_batch_of_eight_is_eight_batches_of_one<R: Runtime>() {
         let output = BatchMut { dtype: DType::F32, shape: &[10], bytes: bytemuck::cast_slice_mut(&mut alone) };
         let input = BatchRef { dtype: DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(image) };
         session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap();
-        // Kernels may sum in another order for another batch.
+        // Kernels may sum in another order for another batch size.
         assert!(std::iter::zip(alone, batched).all(|(a, b)| (a - b).abs() < 1e-5), "{alone:?} {batched:?}");
     }
 }
@@ -142,29 +142,29 @@ fn batches_are_padded_to_what_was_compiled<R: Runtime>() {
     assert!(error.contains("a batch of 8 is more than was planned"), "{error}");
 }
 
-fn a_model_that_is_cut_short_is_an_error<R: Runtime>() {
+fn a_truncated_model_is_an_error<R: Runtime>() {
     for model in MODELS {
         let bytes = std::fs::read(graphs(&format!("{model}.onnx"))).unwrap();
         for part in 0..100 {
             let cut = bytes[..bytes.len() * part / 100].to_vec();
             let error = prepare_bytes::<R>(cut, &[]).unwrap_err().to_string();
             assert!(error.starts_with("not a readable model: "), "{model} {part}: {error}");
-            let what = if part == 0 { "an empty file" } else { "an ONNX model that is cut short or damaged: " };
+            let what = if part == 0 { "an empty file" } else { "a truncated or damaged ONNX model: " };
             assert!(error.contains(what), "{model} {part}: {error}");
         }
     }
 }
 
-/// Without a look at the file's form, rten loops for ever on some of these and has the process aborted on others.
-fn damaged_models_are_errors_or_models<R: Runtime>() {
+/// Without the checks of this crate, rten loops forever on some of these and aborts the process on others.
+fn a_damaged_model_never_panics<R: Runtime>() {
     let bytes = std::fs::read(graphs("digits/digits.onnx")).unwrap();
-    // A small generator of its own, so that a failure can be repeated.
+    // A generator with a fixed seed, so that a failure can be reproduced.
     let mut state = 7u64;
     let mut random = |below: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % below
     };
-    // Most of the file are weights, which cannot be wrong; names mark where its structure is.
+    // Most of the file is weights, where damage is not an error; names mark its structure.
     let named: Vec<usize> =
         (0..bytes.len() - 6).filter(|i| bytes[*i..*i + 6].iter().all(u8::is_ascii_graphic)).collect();
     for _ in 0..300 {
@@ -177,7 +177,7 @@ fn damaged_models_are_errors_or_models<R: Runtime>() {
     }
 }
 
-fn what_is_loaded_lazily_is_made_ready_by_its_first_call<R: Runtime>() {
+fn a_lazy_model_is_prepared_by_its_first_call<R: Runtime>() {
     let model = |lazy| OnnxModel { path: graphs("digits/digits.onnx"), lazy, ..OnnxModel::default() };
     let case = case_of("digits/digits.onnx");
     let prepared = Onnx::<R>::prepare(model(true)).unwrap();
@@ -197,8 +197,8 @@ fn what_is_loaded_lazily_is_made_ready_by_its_first_call<R: Runtime>() {
     assert!(case.check(&prepared, 5, STRICT).is_ok());
 }
 
-fn what_takes_one_item_is_not_tried_out_on_two<R: Runtime>() {
-    // From its content, so that no other test has it loaded already.
+fn a_model_for_one_item_is_not_tried_on_two<R: Runtime>() {
+    // From bytes, so that it is not shared with other tests.
     let bytes = std::fs::read(graphs("digits/digits.onnx")).unwrap();
     let model = |one_item| OnnxModel { bytes: Some(bytes.clone()), one_item, ..OnnxModel::default() };
     let (one, any) = (Onnx::<R>::prepare(model(true)).unwrap(), Onnx::<R>::prepare(model(false)).unwrap());
@@ -216,7 +216,7 @@ fn open<R: Runtime>(path: &Path) -> Result<Arc<Loaded<R>>, String> {
     Artifact::open(path).and_then(Loaded::share).map_err(|error| error.to_string())
 }
 
-fn what_is_not_a_model_is_named<R: Runtime>() {
+fn a_file_of_another_kind_is_named<R: Runtime>() {
     let folder = tempfile::tempdir().unwrap();
     for (bytes, what) in [
         (&b"nodes:\n  camera:\n"[..], "this is text, not an ONNX model"),
@@ -239,7 +239,7 @@ fn what_is_not_a_model_is_named<R: Runtime>() {
     }
 }
 
-fn models_that_contradict_themselves_are_refused<R: Runtime>() {
+fn contradictory_models_are_refused<R: Runtime>() {
     let x: Io<'_> = ("x", D::FLOAT, &["n", "2"]);
     let y: Io<'_> = ("y", D::FLOAT, &["n", "2"]);
     let raw = |dims: &[i64], bytes: usize| onnx::TensorProto {
@@ -251,16 +251,26 @@ fn models_that_contradict_themselves_are_refused<R: Runtime>() {
         (&[x], raw(&[2], 7), add, "tensor `w` has 7 bytes; float[2] takes 8"),
         (&[x], raw(&[-2], 8), add, "tensor `w` has a dim of length -2"),
         (&[x], floats("w", &[1 << 40], &[]), add, "tensor `w` has 1099511627776 elements, in a file of"),
-        (&[x], raw(&[1 << 40, 1 << 40], 8), add, "which no memory holds"),
-        (&[x], floats("v", &[2], &[1.0, 2.0]), add, "node `y` (Add) takes `w`, which is nowhere in the model"),
-        (&[x], floats("w", &[2], &[1.0, 2.0]), &["a = Add b w", "b = Add a x", "y = Add b x"], "waits for itself"),
-        (&[x], floats("w", &[2], &[1.0, 2.0]), &["y = Add x w", "y = Sub x w"], "tensor `y` is made by two nodes"),
+        (&[x], raw(&[1 << 40, 1 << 40], 8), add, "which does not fit in memory"),
+        (&[x], floats("v", &[2], &[1.0, 2.0]), add, "node `y` (Add) takes `w`, which is not in the model"),
+        (
+            &[x],
+            floats("w", &[2], &[1.0, 2.0]),
+            &["a = Add b w", "b = Add a x", "y = Add b x"],
+            "depends on its own output",
+        ),
+        (
+            &[x],
+            floats("w", &[2], &[1.0, 2.0]),
+            &["y = Add x w", "y = Sub x w"],
+            "tensor `y` is the output of two nodes",
+        ),
         (&[("x", D::FLOAT, &["n", "-2"])], raw(&[2], 8), add, "input `x` has a dim of length -2"),
         (
             &[("x", D::FLOAT, &["n", "1099511627776"])],
             raw(&[1], 4),
             add,
-            "input `x` has 4096 GiB in one item; at most 1.00 GiB fit",
+            "input `x` has 4096 GiB in one item; at most 1.00 GiB are possible",
         ),
     ];
     for (inputs, weight, nodes, what) in cases {
@@ -270,31 +280,31 @@ fn models_that_contradict_themselves_are_refused<R: Runtime>() {
     let many: Vec<String> = (0..40_000).map(|at| format!("a{at} = Relu x")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).chain(["y = Relu x"]).collect();
     let error = prepare_bytes::<R>(model(&[x], &[y], &[], &many), &[]).unwrap_err().to_string();
-    assert!(error.contains("it has 40001 nodes; at most 32768 are taken"), "{error}");
+    assert!(error.contains("it has 40001 nodes; at most 32768 are possible"), "{error}");
     let plain = model(&[x], &[y], &[floats("w", &[2], &[1.0, 2.0])], add);
-    // A message behind the others: functions of a model, sparse weights of its graph.
-    let behind = |field: u32, content: &[u8]| {
+    // A protobuf field appended to the file: functions of a model, sparse weights of its graph.
+    let field = |number: u32, content: &[u8]| {
         let mut bytes = Vec::new();
-        prost::encoding::encode_key(field, prost::encoding::WireType::LengthDelimited, &mut bytes);
+        prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut bytes);
         prost::encoding::encode_varint(content.len() as u64, &mut bytes);
         [&bytes, content].concat()
     };
-    let sparse = behind(15, &behind(1, &behind(8, b"s")));
+    let sparse = field(15, &field(1, &field(8, b"s")));
     for (more, what) in [
-        (behind(25, &behind(1, b"twice")), "it has functions of its own, 1 of them, first `twice`"),
-        // A second graph is merged into the first.
-        (behind(7, &sparse), "tensor `s` is sparse; export it with all its elements"),
-        (behind(7, &behind(1, &behind(5, &behind(22, &[])))), "is sparse; export it with all its elements"),
+        (field(25, &field(1, b"twice")), "it has 1 functions of its own, the first `twice`"),
+        // A decoder merges a second graph into the first.
+        (field(7, &sparse), "tensor `s` is sparse; export it as a dense tensor"),
+        (field(7, &field(1, &field(5, &field(22, &[])))), "is sparse; export it as a dense tensor"),
     ] {
         let error = prepare_bytes::<R>([&plain[..], &more].concat(), &[]).unwrap_err().to_string();
         assert!(error.contains(what), "{what}: {error}");
     }
     let error = prepare_bytes::<R>(model(&[x], &[("z", D::FLOAT, &["n"])], &[], &["y = Relu x"]), &[]);
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("the output `z` is nowhere in the model"), "{error}");
+    assert!(error.contains("the output `z` is not in the model"), "{error}");
 }
 
-fn symbolic_dims_get_their_lengths_from_what_is_connected<R: Runtime>() {
+fn symbolic_dims_get_their_lengths_from_connected_inputs<R: Runtime>() {
     let bytes = model(
         &[("a", D::FLOAT, &["n", "h", "w"]), ("b", D::FLOAT, &["n", "h", "w"])],
         &[("y", D::FLOAT, &["n", "h", "w"])],
@@ -308,15 +318,15 @@ fn symbolic_dims_get_their_lengths_from_what_is_connected<R: Runtime>() {
     for (shapes, why) in [
         (&[][..], "input `a`: dim `h` of f32[h,w] has no length: connect an input whose shape is fixed"),
         (&[("a", &[2, 3][..]), ("b", &[2, 4])], "input `b`: dim `w` is 4 here and 3 at `a`"),
-        (&[("a", &[2][..])], "input `a`: one item is f32[h,w]; what is connected is [2]"),
+        (&[("a", &[2][..])], "input `a`: one item is f32[h,w]; the connected shape is [2]"),
     ] {
         let error = prepare_bytes::<R>(bytes.clone(), shapes).unwrap_err().to_string();
         assert!(error.contains(why), "{why}: {error}");
     }
 }
 
-fn a_batch_that_is_not_one_is_found_out<R: Runtime>() {
-    // The model says `n` and computes with 1.
+fn a_declared_batch_that_the_model_does_not_compute_is_detected<R: Runtime>() {
+    // The model declares the batch `n` and reshapes to 1.
     let reshaped = model(
         &[("x", D::FLOAT, &["n", "4"])],
         &[("y", D::FLOAT, &["m", "4"])],
@@ -331,7 +341,7 @@ fn a_batch_that_is_not_one_is_found_out<R: Runtime>() {
             let error = prepared.session(2).unwrap_err().to_string();
             assert!(error.contains("the model takes 1, a trial run"), "{error}");
         }
-        // A runtime that reasons with symbols may see that only one item can be meant, and refuse the rest.
+        // A runtime with symbolic shapes may infer that only one item is possible, and refuse the model.
         Err(error) => assert!(matches!(error, BackendError::Unsupported(_)), "{error}"),
     }
     // The batch of the output comes last.
@@ -394,7 +404,7 @@ fn operators_that_do_not_exist_are_named<R: Runtime>() {
     assert!(matches!(&error, BackendError::Unsupported(why) if why.contains("Frobnicate")), "{error}");
 }
 
-fn buffers_that_are_not_aligned_are_copied<R: Runtime>() {
+fn unaligned_buffers_are_copied<R: Runtime>() {
     let prepared = prepare::<R>("digits/digits.onnx");
     let mut session = prepared.session(1).unwrap();
     let pixels: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
@@ -422,13 +432,13 @@ fn nodes_with_the_same_file_share_its_weights<R: Runtime>() {
     assert!(Arc::ptr_eq(&one, &open(&folder.path().join("./m.onnx")).unwrap()));
     std::fs::write(&path, relu("other")).unwrap();
     assert_eq!(open::<R>(&path).unwrap().outline.outputs[0].name, "other");
-    // What was read is what runs, whatever becomes of the file.
+    // The bytes that were read are the bytes that run, even if the file changes.
     let read = Artifact::open(&path).unwrap();
     std::fs::write(&path, relu("newer")).unwrap();
     assert_eq!(Loaded::<R>::share(read).unwrap().outline.outputs[0].name, "other");
 }
 
-fn weights_may_lie_beside_the_model<R: Runtime>() {
+fn weights_may_be_in_files_beside_the_model<R: Runtime>() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("inside/m.onnx");
     std::fs::create_dir(folder.path().join("inside")).unwrap();
@@ -444,10 +454,10 @@ fn weights_may_lie_beside_the_model<R: Runtime>() {
     std::fs::write(folder.path().join("inside/short.data"), [0; 8]).unwrap();
     for (location, length, what) in [
         ("m.onnx.data", "8", "`m.onnx.data`, which cannot be read: No such file"),
-        ("../outside.data", "8", "`../outside.data`, which does not lie below the model's folder"),
-        ("/etc/passwd", "8", "`/etc/passwd`, which does not lie below the model's folder"),
-        ("link.data", "8", "`link.data`, which is a link that leaves the model's folder"),
-        ("short.data", "8", "`short.data`, which has 8 bytes; `w` takes 8 from 4 on"),
+        ("../outside.data", "8", "`../outside.data`, which is outside the model's folder"),
+        ("/etc/passwd", "8", "`/etc/passwd`, which is outside the model's folder"),
+        ("link.data", "8", "`link.data`, which is a link out of the model's folder"),
+        ("short.data", "8", "`short.data`, which has 8 bytes; `w` takes 8 from offset 4"),
         ("m.onnx.data", "9", "tensor `w` has 9 bytes in another file; float[2] takes 8"),
     ] {
         let error = prepare(location, length).unwrap_err().to_string();
@@ -470,7 +480,7 @@ fn more_threads_give_the_same_numbers<R: Runtime>() {
 }
 
 /// A running sum for each stream: `y = x + state`, and `y` is the next state, with the batch in the middle.
-fn states_go_with_their_streams<R: Runtime>() {
+fn each_stream_has_its_own_state<R: Runtime>() {
     let bytes = model(
         &[("x", D::FLOAT, &["n", "2", "1"]), ("state", D::FLOAT, &["2", "n", "1"])],
         &[("y", D::FLOAT, &["n", "2", "1"]), ("next", D::FLOAT, &["2", "n", "1"])],
@@ -502,9 +512,9 @@ fn states_go_with_their_streams<R: Runtime>() {
     lanes[0] = OnnxLane::default();
     assert_eq!(run(&mut lanes, &[0.0; 4]).unwrap(), [0.0, 0.0, 2.0, 4.0]);
     for (states, why) in [
-        (state("none", "next", None), "the state `none` is no input of the model"),
-        (state("state", "none", None), "the state `none` is no output of the model"),
-        (state("state", "next", Some(3)), "the state `state` has 3 dims, and none numbered 3"),
+        (state("none", "next", None), "the state `none` is not an input of the model"),
+        (state("state", "none", None), "the state `none` is not an output of the model"),
+        (state("state", "next", Some(3)), "the state `state` has 3 dims; `batch_dim` is 3"),
         (state("x", "next", None), ""),
     ] {
         let error = prepare(vec![states]).unwrap_err().to_string();
@@ -512,10 +522,10 @@ fn states_go_with_their_streams<R: Runtime>() {
     }
 }
 
-/// Only rten: what a runtime that compiles makes of a shape that depends on values is its own business.
+/// Only rten: runtimes that compile handle shapes that depend on values in different ways.
 #[cfg(feature = "rten")]
 #[test]
-fn what_was_not_planned_is_named_with_file_and_tensor() {
+fn an_unplanned_shape_is_an_error_that_names_model_and_tensor() {
     let bytes = model(
         &[("x", D::FLOAT, &["n", "2"])],
         &[("y", D::INT64, &["2", "k"])],
@@ -531,16 +541,16 @@ fn what_was_not_planned_is_named_with_file_and_tensor() {
     };
     assert_eq!(run(DType::F32, &[2], [0.0, 0.0]), Ok(()));
     for (dtype, shape, x, why) in [
-        (DType::F32, &[2][..], [0.0, 1.0], "`model.onnx`: output `y` came out as i32[2, 1]; i32[2, 2] was planned"),
-        (DType::I32, &[2], [0.0, 0.0], "`model.onnx`: input `x` came as i32[2]; f32[2] was planned"),
-        (DType::F32, &[1, 2], [0.0, 0.0], "`model.onnx`: input `x` came as f32[1, 2]; f32[2] was planned"),
+        (DType::F32, &[2][..], [0.0, 1.0], "`model.onnx`: output `y` is i32[2, 1]; i32[2, 2] was planned"),
+        (DType::I32, &[2], [0.0, 0.0], "`model.onnx`: input `x` is i32[2]; f32[2] was planned"),
+        (DType::F32, &[1, 2], [0.0, 0.0], "`model.onnx`: input `x` is f32[1, 2]; f32[2] was planned"),
     ] {
         assert_eq!(run(dtype, shape, x), Err(format!("inference failed: {why}")));
     }
 }
 
 /// \[D4\]
-fn what_is_no_finite_number_is_found_under_guard<R: Runtime>() {
+fn the_guard_detects_non_finite_numbers<R: Runtime>() {
     let bytes = model(&[("x", D::FLOAT, &["n", "2"])], &[("y", D::FLOAT, &["n", "2"])], &[], &["y = Log x"]);
     for (finite, x, expected) in [
         (true, [1.0, 1.0], None),
@@ -557,7 +567,7 @@ fn what_is_no_finite_number_is_found_under_guard<R: Runtime>() {
             Some(why) => assert!(found.as_ref().is_err_and(|error| error.contains(why)), "{why}: {found:?}"),
         }
     }
-    // Of several items the one is named; what comes of padding is nobody's.
+    // In a batch the item is named; padding is not checked.
     let buckets = vec![4];
     let how = OnnxModel { bytes: Some(bytes), path: "m.onnx".into(), finite: true, buckets, ..OnnxModel::default() };
     let mut session = Onnx::<R>::prepare(how).unwrap().session(4).unwrap();
@@ -573,7 +583,7 @@ fn what_is_no_finite_number_is_found_under_guard<R: Runtime>() {
         let found = run(&x);
         assert!(found.as_ref().is_err_and(|error| error.contains(expected)), "{expected}: {found:?}");
     }
-    // So it is of states, whose batch lies in the middle.
+    // The same for states, whose batch dim is in the middle.
     let bytes = model(
         &[("x", D::FLOAT, &["n", "2", "1"]), ("state", D::FLOAT, &["2", "n", "1"])],
         &[("next", D::FLOAT, &["2", "n", "1"]), ("y", D::FLOAT, &["n", "2", "1"])],
@@ -597,5 +607,5 @@ fn what_is_no_finite_number_is_found_under_guard<R: Runtime>() {
     assert!(found.as_ref().is_err_and(|error| error.contains(expected)), "{expected}: {found:?}");
     let mut session = prepare::<R>("digits/digits.onnx").session(2).unwrap();
     let error = call(&mut session, 0, &[], &[1, 8, 8], &mut []).unwrap_err().to_string();
-    assert!(error.contains("a batch of no items"), "{error}");
+    assert!(error.contains("the batch is empty"), "{error}");
 }

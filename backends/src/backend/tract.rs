@@ -1,9 +1,8 @@
 //! ONNX models on the CPU, through tract: pure Rust, with operators that rten lacks.
 //!
-//! tract compiles: a model is read once into a template that keeps its symbolic dims, and for every number of items a call
-//! may have it is specialised and compiled, before anything starts. Batches are padded up to the next of these numbers.
-//! It runs on the thread that calls it. On convolutions it is slower than rten, and its batches cost more an item than
-//! single calls do.
+//! tract compiles: a model is read once into a template that keeps its symbolic dims, and is specialized and compiled for each
+//! batch size before the graph starts. Batches are padded up to the next of these sizes. It runs on the thread that calls it.
+//! On convolutions it is slower than rten, and its batches cost more per item than single calls do.
 
 use crate::base::{elements, narrow};
 use crate::cache::Compiled;
@@ -22,20 +21,20 @@ use tract_onnx::tract_core::internal::bail;
 /// The backend `tract`.
 pub type Tract = Onnx<TractRuntime>;
 
-/// A model that tract has read, with its symbols, and what was compiled of it.
+/// A model that tract has read, with its symbolic dims, and its compiled plans.
 pub struct TractRuntime {
     template: TypedModel,
     plans: Mutex<Plans>,
 }
 
-/// Compiled models, those used last at the end.
+/// Compiled models, the most recently used last.
 #[derive(Default)]
 struct Plans {
     made: Vec<(Vec<Vec<usize>>, Arc<TypedRunnableModel>)>,
     compiled: Compiled,
 }
 
-/// Compiled models of one file that are kept for whoever asks for the same shapes again.
+/// The most compiled models of one file that are kept for reuse with the same shapes.
 const KEPT: usize = 16;
 
 impl std::fmt::Debug for TractRuntime {
@@ -44,7 +43,7 @@ impl std::fmt::Debug for TractRuntime {
     }
 }
 
-/// Weights that lie beside the model, read already.
+/// The files of weights beside the model, which are already in memory.
 struct Beside(Vec<DataFile>);
 
 impl ModelDataResolver for Beside {
@@ -61,13 +60,13 @@ impl ModelDataResolver for Beside {
         });
         match part {
             Some(part) => into.extend_from_slice(part),
-            None => bail!("`{}` holds no such weights", path.display()),
+            None => bail!("`{}` does not hold the weights at {offset}", path.display()),
         }
         Ok(())
     }
 }
 
-/// Operators that tract-onnx 0.23 has as they are; it expands the others into its own, such as `EinSum`, when it loads them.
+/// Operators that tract-onnx 0.23 runs as they are; it expands the others into its own, such as `EinSum`, when it loads them.
 const AS_THEY_ARE: &str = "\
     Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Clip \
     Compress Cos Cosh Div Dropout Equal Erf Exp EyeLike Floor GatherND Greater GreaterOrEqual HardSwish Identity \
@@ -98,7 +97,7 @@ impl Runtime for TractRuntime {
         let proto = onnx.proto_model_for_read(&mut &artifact.bytes[..]);
         let proto = proto.map_err(|error| BackendError::Model(text(&error)))?;
         let mut model = onnx.parse(&proto, artifact.folder.to_str()).map_err(unsupported)?.model;
-        // What has no name in the file is unknown to tract; as a symbol it can be given a length.
+        // Unnamed dims are unknown to tract; as symbols they can be given a length.
         for (at, input) in artifact.outline.inputs.iter().enumerate() {
             let dim = |dim: &Length| match dim {
                 Length::Fixed(length) => (*length as i64).into(),
@@ -134,10 +133,10 @@ impl Runtime for TractRuntime {
 }
 
 impl TractRuntime {
-    /// Gives every symbol its length and compiles what then is left, unless it is there already.
+    /// Gives every symbol its length and compiles the model, unless these shapes are compiled already.
     fn compile(&self, call: &Call, batch: usize) -> TractResult<TypedSimpleState> {
         let shapes: Vec<Vec<usize>> = call.inputs.iter().map(|input| input.shape(batch)).collect();
-        // Held while compiling, so that two nodes that begin at once do not compile the same.
+        // Held while compiling, so that two nodes do not compile the same model at once.
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let Plans { made, compiled } = &mut *plans;
         let plan = match made.iter().position(|(key, _)| *key == shapes) {
@@ -190,13 +189,13 @@ fn datum_type(input: &Input) -> Result<DatumType, BackendError> {
     })
 }
 
-/// An error and what led to it, in one line.
+/// Returns an error and its causes in one line.
 fn text(error: &TractError) -> String {
     let parts: Vec<String> = error.chain().map(ToString::to_string).collect();
     parts.join(": ")
 }
 
-/// A model on one thread, compiled for some numbers of items.
+/// A model on one thread, compiled for some batch sizes.
 pub struct TractRunner {
     plans: BTreeMap<usize, TypedSimpleState>,
     elems: Vec<Elem>,
@@ -269,14 +268,14 @@ fn give(at: usize, name: &str, tensor: &Tensor, take: &mut Take<'_>) -> Result<(
             let narrow = tensor.cast_to_dt(to).map_err(failed)?;
             give(at, name, &narrow, take)
         }
-        // Lengths that a model computes are of a type of their own.
+        // Lengths that a model computes have tract's own type, `TDim`.
         DatumType::I64 | DatumType::TDim => {
             let wide = tensor.cast_to::<i64>().map_err(failed)?;
             let plain = wide.try_as_plain_ram().map_err(failed)?;
             let narrow = narrow(name, plain.as_slice().map_err(failed)?)?;
             take(at, BatchRef { dtype: DType::I32, shape, bytes: bytemuck::cast_slice(&narrow) })
         }
-        // What no port can carry is missed by whoever counts.
+        // The caller counts outputs: one that no port can carry is reported as missing.
         _ => Ok(()),
     }
 }

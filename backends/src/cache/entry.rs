@@ -98,7 +98,7 @@ pub(crate) fn read(folder: &Path, key: &Key) -> Found {
         return damaged("was made from something else");
     }
     if sum != sha256(payload).as_bytes() {
-        return damaged("is cut short or changed");
+        return damaged("is truncated or changed");
     }
     Found::Entry(payload.to_vec())
 }

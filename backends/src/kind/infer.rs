@@ -1,6 +1,6 @@
-//! The kind `infer`: a graph's choice of model, backend, batching and recorded case.
+//! The kind `infer`: runs a model with a choice of backend, batching and recorded case.
 //!
-//! Everything that can be wrong with a model node is found while the graph is planned, and said at once.
+//! Planning finds every error of the node and reports them together.
 
 use crate::backend::Mock;
 use crate::plan::{Choice, Config, infer_plan};
@@ -28,7 +28,7 @@ impl limen::infer::Infer for Infer {
                     infer_plan::<Mock>(&config, prepared, None, case.as_ref(), &Steps::default())
                         .map(|plan| plan.takes(least))
                 }
-                // Said above, field by field.
+                // `config.check` reported it, field by field.
                 _ => return Err(errors),
             },
             (_, None) => return Err(errors),
@@ -52,10 +52,9 @@ mod tests {
     #[cfg(feature = "rten")]
     use std::time::Duration;
 
-    /// A manifest of this very model is nothing to say; one that was written for another names every difference.
     #[cfg(feature = "rten")]
     #[test]
-    fn a_model_is_what_its_manifest_says() {
+    fn a_model_that_differs_from_its_manifest_is_refused_with_every_difference() {
         let state = serde_json::json!([{ "input": "state", "output": "next_state" }]);
         let config =
             |manifest: &str| serde_json::json!({ "model": "listener.onnx", "state": state, "manifest": manifest });
@@ -73,7 +72,7 @@ mod tests {
         }
     }
 
-    /// Plans a config in the folder of a shipped graph; answers the plan or its errors as text.
+    /// Plans a config in the folder of a shipped graph; returns the plan or its errors as text.
     fn plan(graph: &str, config: serde_json::Value) -> Result<String, String> {
         let config = serde_json::from_value(config).map_err(|e| e.to_string())?;
         let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(graph);
@@ -114,7 +113,7 @@ mod tests {
 
     #[cfg(feature = "rten")]
     #[test]
-    fn everything_wrong_is_said_at_once() {
+    fn all_errors_are_reported_together() {
         fails(
             json!({
                 "model": "none.onnx", "threads": 0, "batch": { "max": 4, "stride": 5 }, "mock": { "inputs": {}, "outputs": {} },
@@ -131,11 +130,11 @@ mod tests {
         );
         fails(
             json!({ "batch": { "max": 0, "stride": 0 } }),
-            &["\"model\"), message: \"is missing", "\"batch.max\"", "none ever would"],
+            &["\"model\"), message: \"is missing", "\"batch.max\"", "no message would ever leave"],
         );
         fails(
             json!({ "model": "digits.onnx", "manifest": "train.py" }),
-            &["\"manifest\"), message: \"`train.py` is no"],
+            &["\"manifest\"), message: \"`train.py` is not a manifest"],
         );
         fails(json!({ "model": "train.py" }), &["`train.py`: not a readable model: this is text, not an ONNX model"]);
         fails(json!({ "model": "data/0000-7.png" }), &["\"model\""]);
@@ -144,7 +143,7 @@ mod tests {
 
     #[cfg(feature = "rten")]
     #[test]
-    fn nothing_is_fetched() {
+    fn urls_are_refused() {
         for scheme in ["http", "https", "s3", "gs", "hf"] {
             let file = format!("{scheme}://a.b/c.onnx");
             for (field, config) in [
@@ -158,10 +157,10 @@ mod tests {
         }
     }
 
-    /// To open a pipe is to wait for whoever writes to it, and nobody does.
+    /// Opening a pipe blocks until a writer opens it, and there is none.
     #[cfg(feature = "rten")]
     #[test]
-    fn a_pipe_is_no_file() {
+    fn a_pipe_is_refused_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx");
         std::fs::copy(digits, folder.path().join("digits.onnx")).unwrap();
@@ -183,7 +182,7 @@ mod tests {
 
     #[cfg(feature = "rten")]
     #[test]
-    fn other_numbers_than_recorded_stop_the_plan() {
+    fn outputs_that_differ_from_the_recorded_ones_fail_the_plan() {
         let verify = json!({ "case": "verify.npz", "atol": 0.0, "rtol": 0.0 });
         fails(
             json!({ "model": "digits.onnx", "verify": verify }),
@@ -191,13 +190,12 @@ mod tests {
         );
     }
 
-    /// A golden set on two backends, both times with the numbers of the file.
     #[cfg(feature = "rten")]
     #[test]
     fn a_case_is_run_on_the_reference_too() {
         let config = json!({ "model": "digits.onnx", "verify": { "case": "verify.npz", "against": "rten" } });
         let planned = plan("digits", config.clone()).unwrap();
-        for part in ["against `rten`, 32 calls: a call takes", "`rten` gives what verify.npz says too"] {
+        for part in ["against `rten`, 32 calls: a call takes", "`rten` reproduces verify.npz too"] {
             assert!(planned.contains(part), "{part}: {planned}");
         }
     }
@@ -219,15 +217,15 @@ mod tests {
             all,
             &["\"guard\"", "\"buckets\"", "\"load\"", "\"state\"", "100000000 messages in one call; at most 65536"],
         );
-        fails(json!({ "backend": "mock" }), &["\"mock\"), message: \"backend `mock` needs to be told"]);
+        fails(json!({ "backend": "mock" }), &["\"mock\"), message: \"backend `mock` needs its inputs"]);
         let wrong = json!({ "inputs": { "x": "f32[?]" }, "outputs": {} });
         fails(json!({ "backend": "mock", "mock": wrong }), &["\"mock.inputs.x\"", "\"mock.outputs\""]);
     }
 
-    /// Whichever are there: it takes the first of its order.
+    /// Takes the first backend of its order that this program has.
     #[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
     #[test]
-    fn auto_takes_the_first_that_can() {
+    fn auto_takes_the_first_backend_that_fits() {
         let planned = plan("digits", json!({ "model": "digits.onnx", "backend": "auto" })).unwrap();
         let usual = "`auto` goes by its usual order, ort, rten, tract: nothing was measured";
         assert!(planned.contains(usual), "{planned}");
@@ -237,13 +235,16 @@ mod tests {
             assert!(planned.contains(&format!("`{name}` ")), "{name}: {planned}");
         }
         let config = json!({ "model": "digits.onnx", "backend": "auto", "require": { "device": "npu" } });
-        fails(config, &["\"backend\"), message: \"nothing here runs `digits.onnx`: `", "no device `npu`, only cpu"]);
+        fails(
+            config,
+            &["\"backend\"), message: \"no backend of this program runs `digits.onnx`: `", "no device `npu`, only cpu"],
+        );
     }
 
-    /// Determinants are ONNX Runtime's alone: the plan is good, and says why it is not one of the others.
+    /// Only ONNX Runtime has `Det`.
     #[cfg(all(feature = "rten", feature = "tract", feature = "ort"))]
     #[test]
-    fn what_only_one_backend_can_run_is_planned_with_the_others_reasons() {
+    fn the_plan_says_why_other_backends_cannot_run_the_model() {
         use crate::onnx::test_models::model;
         use rten_onnx::onnx::DataType;
         let folder = tempfile::tempdir().unwrap();
@@ -260,10 +261,10 @@ mod tests {
         }
     }
 
-    /// An operator is looked for inside of branches and loops as well, and named with the nodes it is in.
+    /// Operators inside branches and loops are checked too, and named with the nodes they are in.
     #[cfg(feature = "rten")]
     #[test]
-    fn an_operator_inside_of_a_subgraph_is_missed() {
+    fn a_missing_operator_in_a_subgraph_is_named() {
         use crate::onnx::test_models::{branches, model};
         use rten_onnx::onnx::DataType;
         let folder = tempfile::tempdir().unwrap();
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_that_do_not_exist_are_told_from_those_that_are_not_built_in() {
+    fn unknown_backends_and_backends_not_built_in_are_different_errors() {
         let why = plan("digits", json!({ "backend": "torch" })).unwrap_err();
         assert_eq!(why, "unknown variant `torch`, expected one of `rten`, `tract`, `ort`, `auto`, `mock`");
         for (name, is_built) in
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_says_what_the_kind_is() {
+    fn the_schema_describes_the_kind() {
         let schema = schemars::schema_for!(Config);
         let about = schema.get("description").and_then(|d| d.as_str()).unwrap();
         assert!(about.starts_with("Runs a model on the messages of its inputs"), "{about}");

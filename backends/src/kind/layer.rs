@@ -1,4 +1,4 @@
-//! One layer: what a graph file says of it, its weights, and its sums.
+//! One layer: its config, its weights, and its arithmetic.
 
 use crate::base::Access;
 use crate::weights::{WeightConfig, Weights};
@@ -11,23 +11,23 @@ use serde::Deserialize;
 /// Multiplies the last dim of `f32[..., k]` by a matrix of `n` rows of `k`, adds a bias and applies an activation.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct LayerConfig {
-    /// The matrix, `[n, k]`, of any type of numbers; quantized, it stays 8 bits wide in memory.
+    /// The matrix, `[n, k]`, of any element type; if quantized, it stays 8 bits wide in memory.
     pub weight: WeightConfig,
-    /// What is added, `[n]`; nothing by default.
+    /// The bias, `[n]`; none by default.
     pub bias: Option<WeightConfig>,
-    /// What is done to each sum.
+    /// The activation applied to each sum.
     #[serde(default)]
     pub activation: Activation,
 }
 
-/// What is done to each sum of a layer.
+/// The activation of a layer, applied to each sum `x`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
-    /// Nothing.
+    /// `x` itself.
     #[default]
     None,
-    /// The greater of it and 0.
+    /// `max(x, 0)`.
     Relu,
     /// `1 / (1 + e⁻ˣ)`.
     Sigmoid,
@@ -35,7 +35,7 @@ pub enum Activation {
     Tanh,
 }
 
-/// A layer that is loaded.
+/// A layer with its weights.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) inputs: usize,
@@ -44,11 +44,11 @@ pub(super) struct Layer {
     pub(super) activation: Activation,
 }
 
-/// The rows of a layer, one behind the other.
+/// The rows of a layer's matrix, concatenated.
 #[derive(Debug)]
 pub(super) enum Matrix {
     F32(Vec<f32>),
-    /// Each row with its scale and what stands for 0.
+    /// Each row has a scale and a zero point.
     I8(Vec<i8>, Vec<(f32, i32)>),
     U8(Vec<u8>, Vec<(f32, i32)>),
 }
@@ -80,7 +80,7 @@ impl Layer {
             return None;
         };
         if rows == 0 || inputs == 0 {
-            errors.at(format!("{prefix}weight"), format!("is {:?}: there is nothing to multiply", weight.shape));
+            errors.at(format!("{prefix}weight"), format!("is {:?}, which is empty", weight.shape));
             return None;
         }
         let bias = match bias {
@@ -90,7 +90,7 @@ impl Layer {
                 if bias.shape != [rows] || bias.quantized.is_some() {
                     let found = format!("is {}{:?}", bias.dtype, bias.shape);
                     let message =
-                        format!("{found}, and `weight` is {:?}: a bias for each of its {rows} rows", weight.shape);
+                        format!("{found}; `weight` is {:?} and needs a bias for each of its {rows} rows", weight.shape);
                     let error = errors.at(format!("{prefix}bias"), message);
                     if bias.shape == [inputs] {
                         error.help(
@@ -119,7 +119,7 @@ impl Layer {
         self.bias.len()
     }
 
-    /// One row of inputs to one of outputs.
+    /// Computes one row of outputs from one row of inputs.
     pub(super) fn run(&self, input: &[f32], output: &mut [f32]) {
         match &self.matrix {
             Matrix::F32(rows) => {
@@ -146,7 +146,7 @@ impl Layer {
         output: &mut [f32],
         number: impl Fn(&T) -> f32 + Copy,
     ) {
-        // What stands for 0 is taken off the whole sum at once.
+        // Σ (w - zero) x = Σ w x - zero Σ x: the zero point is subtracted once per row.
         let sum: f32 = if scales.iter().any(|(_, zero)| *zero != 0) { input.iter().sum() } else { 0.0 };
         let rows = rows.chunks_exact(self.inputs).zip(scales);
         for (((row, (scale, zero)), bias), out) in rows.zip(&self.bias).zip(output) {
@@ -155,7 +155,7 @@ impl Layer {
     }
 }
 
-/// Sums in sixteen lanes, so that the compiler can keep them in wide registers; the order is always the same.
+/// Sums in sixteen lanes, so that the compiler can vectorize; the order of additions is always the same.
 fn dot<T>(row: &[T], input: &[f32], number: impl Fn(&T) -> f32) -> f32 {
     const LANES: usize = 16;
     let mut sums = [0f32; LANES];

@@ -1,4 +1,4 @@
-//! Layers that need no model file, only weights.
+//! The kinds `linear` and `mlp`: layers that need weights and no model file.
 
 use super::layer::{Layer, LayerConfig};
 use limen::message::{DType, Dim, PortSpec};
@@ -9,16 +9,16 @@ use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-/// Several layers, one behind the other.
+/// Several layers in sequence.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct MlpConfig {
-    /// The layers, the first one first.
+    /// The layers, in order.
     pub layers: Vec<LayerConfig>,
 }
 
-/// What holds layers.
+/// A config with layers.
 pub(crate) trait LayerList {
-    /// Each layer, and the prefix of its fields.
+    /// Returns each layer with the prefix of its fields in errors.
     fn layers(&self) -> Vec<(String, &LayerConfig)>;
 }
 
@@ -34,12 +34,12 @@ impl LayerList for MlpConfig {
     }
 }
 
-/// Loads all layers and checks that each takes what the one before gives.
+/// Loads all layers and checks that the input length of each is the output length of the one before.
 fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanErrors> {
     let mut errors = PlanErrors::default();
     let configs = config.layers();
     if configs.is_empty() {
-        errors.at("layers", "there is no layer");
+        errors.at("layers", "is empty; at least one layer is needed");
     }
     let mut layers: Vec<Layer> = Vec::new();
     let mut is_whole = true;
@@ -60,7 +60,7 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
     errors.into_result(layers)
 }
 
-/// What a node of layers is told, and what was loaded of it while the graph was planned: that is what runs.
+/// The config of a node of layers, and the weights loaded while the graph was planned: these are the weights that run.
 #[derive(Debug)]
 pub struct Planned<C> {
     config: C,
@@ -98,7 +98,7 @@ impl<C: JsonSchema> JsonSchema for Planned<C> {
 #[derive(Debug)]
 pub struct Layers<C> {
     layers: Vec<Layer>,
-    /// What one layer gives and the next takes.
+    /// Buffers between one layer and the next.
     between: [Vec<f32>; 2],
     config: std::marker::PhantomData<C>,
 }
@@ -137,7 +137,8 @@ where
         let fits = |dim: &Dim| *dim == Dim::Fixed(first.inputs);
         if let Some(spec) = spec.as_ref().filter(|spec| !spec.shape.last().is_some_and(fits)) {
             let takes = first.inputs;
-            errors.input("in", format!("{spec} arrives; the weights take rows of {takes} numbers: f32[..., {takes}]"));
+            let message = format!("{spec} does not fit: the weights take rows of {takes} numbers: f32[..., {takes}]");
+            errors.input("in", message);
         }
         let out = spec.as_ref().map(|spec| {
             let rows = spec.shape.split_last().map_or(&[][..], |(_, rows)| rows).iter().cloned();
@@ -159,7 +160,7 @@ where
         let Planned { config, layers } = config;
         let layers = match layers.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(layers) => layers,
-            // A node that is built again has them read again.
+            // A node that is rebuilt reads its weights again.
             None => load(&config, cx.folders()).map_err(|errors| {
                 let all: Vec<&str> = errors.messages().collect();
                 NodeError::input("weights", all.join("; "))
@@ -174,7 +175,7 @@ where
             if let (Some(Dim::Fixed(planned)), Some(length)) = (planned, length)
                 && *planned != length
             {
-                let why = format!("were written anew: they have {length} where {planned} numbers a row were planned");
+                let why = format!("changed since planning: rows have {length} numbers, not the planned {planned}");
                 return Err(NodeError::input("weights", why));
             }
         }
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_multiply_add_and_bend() {
+    fn layers_multiply_add_and_activate() {
         let matrix = || Matrix::F32(vec![1.0, 2.0, -3.0, 0.0, 1.0, 1.0]);
         let none = layer(matrix(), 3, vec![0.5, -10.0], Activation::None);
         assert_eq!(run(vec![none], &[1.0, 1.0, 1.0, 0.0, 2.0, 1.0], 4), [0.5, -8.0, 1.5, -7.0]);
@@ -228,14 +229,14 @@ mod tests {
         let last = layer(Matrix::F32(vec![2.0, 1.0]), 2, vec![1.0], Activation::None);
         assert_eq!(run(vec![relu, last], &[1.0, 1.0, 1.0, 0.0, 2.0, 1.0], 2), [2.0, 4.0]);
         for (activation, expected) in [(Activation::Sigmoid, 0.622_459_3), (Activation::Tanh, 0.462_117_16)] {
-            let bent = layer(matrix(), 3, vec![0.5, 0.0], activation);
-            assert!((run(vec![bent], &[1.0, 1.0, 1.0], 2)[0] - expected).abs() < 1e-6, "{activation:?}");
+            let activated = layer(matrix(), 3, vec![0.5, 0.0], activation);
+            assert!((run(vec![activated], &[1.0, 1.0, 1.0], 2)[0] - expected).abs() < 1e-6, "{activation:?}");
         }
     }
 
-    /// As long sums as there are lanes, and some more; 8-bit weights give what they stand for.
+    /// Rows of 37 elements cover full lanes of 16 and a remainder.
     #[test]
-    fn quantized_rows_give_what_they_stand_for() {
+    fn quantized_rows_compute_with_their_dequantized_values() {
         let input: Vec<f32> = (0..37).map(|i| (i % 7) as f32 - 3.0).collect();
         let q: Vec<i8> = (0..37).map(|i| (i * 5 % 11) as i8 - 5).collect();
         let expected: f32 = std::iter::zip(&input, &q).map(|(x, q)| x * 0.25 * f32::from(*q)).sum();

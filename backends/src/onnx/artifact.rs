@@ -12,23 +12,23 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A model as it lay on disk when it was read, in memory. Its files are read once: what is checked, compared with a checksum and
-/// loaded are the same bytes, which copies share.
+/// A model's files in memory. Each file is read once: the bytes that are checked, hashed and loaded are the same, and clones share
+/// them.
 #[derive(Clone, Debug)]
 pub struct Artifact {
-    /// The folder it lies in.
+    /// The folder of its file.
     pub folder: PathBuf,
-    /// What its file is called there.
+    /// The name of its file.
     pub file: String,
-    /// Its content. `Arc::unwrap_or_clone` copies nothing for the last who holds it.
+    /// The content of its file. `Arc::unwrap_or_clone` copies nothing for the last owner.
     pub bytes: Arc<Vec<u8>>,
-    /// The files that hold its weights.
+    /// The files beside it that hold its weights.
     pub data: Vec<DataFile>,
-    /// What it says of itself.
+    /// Its inputs, outputs, operators and weights.
     pub outline: Arc<Outline>,
 }
 
-/// A file that may hold a model, read and not looked at.
+/// A file that may hold a model, read but not parsed.
 #[derive(Debug)]
 pub(crate) struct ModelFile {
     path: PathBuf,
@@ -36,28 +36,28 @@ pub(crate) struct ModelFile {
 }
 
 impl ModelFile {
-    /// Reads a file that was opened.
+    /// Reads an open file.
     pub(crate) fn read(mut file: InputFile) -> Result<Self, BackendError> {
         if file.size() > MAX_MODEL_BYTES {
             let (size, most) = (show_bytes(file.size()), show_bytes(MAX_MODEL_BYTES));
-            return Err(BackendError::Model(format!("the file has {size}; at most {most} are loaded")));
+            return Err(BackendError::Model(format!("the file has {size}; at most {most} are possible")));
         }
         let bytes = file.read_whole(MAX_MODEL_BYTES).map_err(unreadable)?;
         Ok(ModelFile { path: file.path().to_path_buf(), bytes })
     }
 
-    /// The SHA-256 of its content, in hexadecimal digits.
+    /// Returns the SHA-256 of its content in hexadecimal digits.
     pub(crate) fn sum(&self) -> String {
         sha256(&self.bytes)
     }
 
-    /// Checks its content, and reads what lies beside it.
+    /// Checks its content, and reads the files of its weights.
     pub(crate) fn artifact(self) -> Result<Artifact, BackendError> {
         Artifact::parse(&self.path, self.bytes)
     }
 }
 
-/// A content that is held twice for a while: as it was read, and as what is parsed refers to it.
+/// Shares the content with the parsed form, which refers to it.
 struct Held(Arc<Vec<u8>>);
 
 impl AsRef<[u8]> for Held {
@@ -74,10 +74,10 @@ fn unreadable(error: std::io::Error) -> BackendError {
 }
 
 impl Artifact {
-    /// Checks the content of a model's file, and reads what lies beside it.
+    /// Checks the content of a model's file, and reads the files of its weights.
     ///
     /// # Errors
-    /// What is wrong with the model, naming tensor or file.
+    /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
         if let Some(other) = recognise(&bytes) {
             return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
@@ -93,28 +93,28 @@ impl Artifact {
         Ok(Artifact { folder: folder.to_path_buf(), file, bytes, data, outline: Arc::new(outline) })
     }
 
-    /// Reads a file that the command line names, or a program, and what lies beside it.
+    /// Reads a model's file and the files of its weights.
     pub(crate) fn open(path: &Path) -> Result<Artifact, BackendError> {
         ModelFile::read(InputFile::open(path).map_err(unreadable)?)?.artifact()
     }
 
-    /// Bytes of all its files.
+    /// Returns the size of all its files in bytes.
     pub fn size(&self) -> u64 {
         (self.bytes.len() + self.data.iter().map(|file| file.bytes.len()).sum::<usize>()) as u64
     }
 }
 
 impl Outline {
-    /// Reads what a model's file says of itself, and forgets the file.
+    /// Reads the outline of a model's file, and drops the content.
     ///
     /// # Errors
-    /// What is wrong with the model, naming tensor or file.
+    /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn open(path: &Path) -> Result<Outline, BackendError> {
         Ok(Arc::unwrap_or_clone(Artifact::open(path)?.outline))
     }
 }
 
-/// What a file is that is not a model, by how it begins.
+/// Names the type of a file that is not a model, from its first bytes.
 fn recognise(bytes: &[u8]) -> Option<&'static str> {
     let begins = |magic: &[u8]| bytes.starts_with(magic);
     if bytes.is_empty() {
@@ -139,7 +139,7 @@ fn recognise(bytes: &[u8]) -> Option<&'static str> {
     if bytes.get(4..8) == Some(b"TFL3") {
         return Some("a TensorFlow Lite model");
     }
-    // A protobuf begins with a field's tag and soon has bytes that no text has.
+    // A protobuf soon has bytes that do not occur in text.
     let head = &bytes[..bytes.len().min(512)];
     let is_text = |b: &u8| matches!(b, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
     (head.iter().all(is_text) && String::from_utf8_lossy(head).chars().filter(|c| *c == '\u{fffd}').count() <= 1)

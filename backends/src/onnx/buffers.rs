@@ -1,10 +1,10 @@
-//! Room for batches of a model's inputs or outputs.
+//! Buffers for batches of a model's inputs or outputs.
 
 use super::lane::OnnxLane;
 use super::reference::AnySession;
 use limen::backend::{BackendError, BatchMut, BatchRef, TensorSpec};
 
-/// Room for the outputs of a model.
+/// Buffers for the inputs or outputs of a model.
 pub(super) struct Buffers(pub(super) Vec<Buffer>);
 
 pub(super) struct Buffer {
@@ -47,7 +47,7 @@ impl Buffers {
         session.infer_batch(batch, inputs, &mut outputs, lanes)
     }
 
-    /// The bytes of a batch of each output.
+    /// Returns the bytes of a batch, buffer by buffer.
     pub(super) fn parts(&self, batch: usize) -> impl Iterator<Item = &[u8]> {
         self.0.iter().map(move |buffer| buffer.batch(batch).bytes)
     }

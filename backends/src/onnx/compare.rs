@@ -1,4 +1,4 @@
-//! Two backends that are asked the same, and how far apart their answers are.
+//! Compares the outputs of two backends for the same inputs.
 
 use super::buffers::Buffers;
 use super::lane::OnnxLane;
@@ -8,14 +8,14 @@ use crate::verify::Tolerance;
 use limen::backend::{BackendError, BatchRef, Signature};
 use std::time::{Duration, Instant};
 
-/// How far two outputs are apart.
+/// The difference between two outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Difference {
-    /// The largest distance of two numbers.
+    /// The largest absolute difference; infinite if one of the numbers is NaN.
     pub(crate) worst: f64,
-    /// The largest number of the reference.
+    /// The largest absolute value of the reference.
     pub(crate) largest: f64,
-    /// Numbers that are further apart than is allowed.
+    /// How many numbers differ by more than the tolerance.
     pub(crate) over: usize,
 }
 
@@ -42,21 +42,21 @@ impl Difference {
     }
 }
 
-/// What two backends make of the same inputs.
+/// The outputs of two backends for the same inputs, compared.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     /// By output.
     pub(crate) differences: Vec<(String, Difference)>,
-    /// The median time of a call of the one that serves, and of the reference.
+    /// The median time of a call on the serving backend and on the reference.
     pub(crate) times: (Duration, Duration),
     pub(crate) calls: usize,
 }
 
-/// Calls that are compared, and of those the ones that warm up and are not timed.
+/// Calls that are timed, after `WARM_UP` calls that are not. All are compared.
 pub(super) const CALLS: usize = 32;
 pub(super) const WARM_UP: usize = 4;
 
-/// Asks both the same, with inputs that are the same every time: numbers from −1 to 1, or small whole ones.
+/// Runs both on the same inputs, from a fixed seed: numbers from −1 to 1, or integers from 0 to 3.
 pub(crate) fn compare(
     signature: &Signature,
     mut sessions: [AnySession; 2],
@@ -93,7 +93,7 @@ pub(crate) fn compare(
                 times.push(begun.elapsed());
             }
         }
-        // Each goes on from its own state; what they make of it is compared.
+        // Each continues from its own state, so that differences of states show in the outputs.
         let [got, expected] = &outputs;
         for ((found, spec), (got, expected)) in
             found.iter_mut().zip(&signature.outputs).zip(got.parts(1).zip(expected.parts(1)))

@@ -1,4 +1,4 @@
-//! The operators and weights of a model, and whether they fit each other.
+//! The operators and weights of a model, checked for consistency.
 
 use super::elem::elem_of;
 use super::node::{brief, graphs_of, label, name_of, order};
@@ -7,15 +7,15 @@ use super::wrong::Wrong;
 use limen::backend::BackendError;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Models of more nodes are refused: what runtimes do with a graph grows with the square of it.
+/// Models with more nodes are refused: runtimes take time quadratic in the number of nodes.
 const MAX_NODES: usize = 1 << 15;
 
-/// An operator at work in a model.
+/// An operator that a node of a model uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// The operator, with its domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    /// The operator, with its domain unless that is ONNX's default: `Conv`, `com.microsoft.Gelu`.
     pub id: String,
-    /// The node's name, below those of the nodes whose subgraphs it is in; a long one without its middle.
+    /// The node's name, prefixed with the names of the nodes whose subgraphs it is in; a long name without its middle.
     pub node: String,
 }
 
@@ -24,7 +24,7 @@ pub struct Op {
 pub struct Weight {
     /// Its name in the model.
     pub name: String,
-    /// Its elements, in ONNX's word.
+    /// The name of its element type in ONNX.
     pub elem: &'static str,
     /// Its shape.
     pub dims: Vec<u64>,
@@ -37,17 +37,17 @@ pub struct Weight {
 pub struct External {
     /// The file, as the model names it.
     pub file: String,
-    /// Where the part begins, bytes.
+    /// The offset of the part in bytes.
     pub offset: u64,
-    /// How long it is, bytes.
+    /// The length of the part in bytes.
     pub length: u64,
 }
 
-/// What a graph holds, and those inside it.
+/// The contents of a graph and its subgraphs.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) ops: Vec<Op>,
-    /// How many operators are one behind the other at most.
+    /// The length of the longest chain of operators.
     pub(super) depth: usize,
     pub(super) weights: Vec<Weight>,
 }
@@ -56,11 +56,11 @@ impl Contents {
     /// Goes through a graph, of a file with so many bytes, and those inside it.
     ///
     /// # Errors
-    /// Everything that is wrong with it, naming tensor or node.
+    /// Every error, with the tensor or node.
     pub(super) fn read(graph: &wire::Graph, file_bytes: u64) -> Result<Self, BackendError> {
         let nodes = nodes(graph);
         if nodes > MAX_NODES {
-            return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are taken")));
+            return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are possible")));
         }
         let mut reader = Reader { file_bytes, found: Contents::default(), wrong: Wrong::default() };
         reader.graph(graph, "", None);
@@ -69,14 +69,14 @@ impl Contents {
     }
 }
 
-/// Goes through a graph and those inside it.
+/// Walks a graph and its subgraphs.
 struct Reader {
     file_bytes: u64,
     found: Contents,
     wrong: Wrong,
 }
 
-/// The names of a graph's tensors, and of those of the graphs around it.
+/// The names of the tensors of a graph and of the graphs around it.
 struct Seen<'a> {
     names: BTreeSet<&'a str>,
     outer: Option<&'a Seen<'a>>,
@@ -89,7 +89,7 @@ impl Seen<'_> {
 }
 
 impl Reader {
-    /// A graph inside nodes of these names, which sees these tensors of theirs.
+    /// Reads a graph inside the node `within`, with the tensors of the graphs around it.
     fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Seen<'_>>) {
         let mut seen = Seen { names: BTreeSet::new(), outer };
         for tensor in &graph.initializers {
@@ -106,25 +106,27 @@ impl Reader {
         for (at, node) in graph.nodes.iter().enumerate() {
             for output in node.outputs.iter().filter(|output| !output.is_empty()) {
                 if made.insert(output, at).is_some() {
-                    self.wrong.push(|| format!("tensor `{}` is made by two nodes", brief(output)));
+                    self.wrong.push(|| format!("tensor `{}` is the output of two nodes", brief(output)));
                 }
             }
         }
         for node in &graph.nodes {
             for input in node.inputs.iter().filter(|input| !input.is_empty()) {
                 if !seen.contains(input) && !made.contains_key(input.as_str()) {
-                    let what = || format!("{} takes `{}`, which is nowhere in the model", name_of(node), brief(input));
+                    let what = || format!("{} takes `{}`, which is not in the model", name_of(node), brief(input));
                     self.wrong.push(what);
                 }
             }
         }
         for output in &graph.outputs {
             if !seen.contains(&output.name) && !made.contains_key(output.name.as_str()) {
-                self.wrong.push(|| format!("the output `{}` is nowhere in the model", brief(&output.name)));
+                self.wrong.push(|| format!("the output `{}` is not in the model", brief(&output.name)));
             }
         }
         match order(graph) {
-            Err(node) => self.wrong.push(|| format!("{} waits for itself: the graph is a circle", name_of(node))),
+            Err(node) => {
+                self.wrong.push(|| format!("{} depends on its own output: the graph has a cycle", name_of(node)))
+            }
             Ok(order) => {
                 let mut depths = vec![1; graph.nodes.len()];
                 for at in order {
@@ -156,7 +158,7 @@ impl Reader {
         }
     }
 
-    /// Notes a constant tensor, and whether its data can be what its type and shape say.
+    /// Records a constant tensor, and checks its data against its type and shape.
     fn tensor(&mut self, tensor: &wire::Tensor, name: &str) {
         match self.weight(tensor, name) {
             Ok(weight) => self.found.weights.push(weight),
@@ -172,7 +174,7 @@ impl Reader {
         let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();
         let elements = dims.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim));
         let Some(elements) = elements.filter(|n| n.checked_mul(bits.max(1)).is_some()) else {
-            return Err(format!("has the shape {dims:?}, which no memory holds"));
+            return Err(format!("has the shape {dims:?}, which does not fit in memory"));
         };
         let bytes = (elements * bits).div_ceil(8);
         let mut external = None;
@@ -181,7 +183,9 @@ impl Reader {
             let number = |key: &str, default: u64| match entry(key).map(str::parse) {
                 None => Ok(default),
                 Some(Ok(number)) => Ok(number),
-                Some(Err(_)) => Err(format!("lies in another file at {key} `{}`", entry(key).unwrap_or_default())),
+                Some(Err(_)) => {
+                    Err(format!("is in another file, and `{}` is not a valid {key}", entry(key).unwrap_or_default()))
+                }
             };
             let (offset, length) = (number("offset", 0)?, number("length", bytes)?);
             if bits > 0 && length != bytes {
@@ -193,7 +197,7 @@ impl Reader {
                 Some(raw) if bits > 0 && raw.len() as u64 != bytes => {
                     return Err(format!("has {} bytes; {elem}{dims:?} takes {bytes}", raw.len()));
                 }
-                // Written number by number, each takes a byte at least, unless two share one.
+                // As single numbers, elements take at least a byte each, or half a byte for 4-bit types.
                 None if elements / 2 > self.file_bytes => {
                     return Err(format!("has {elements} elements, in a file of {} bytes", self.file_bytes));
                 }
@@ -204,13 +208,13 @@ impl Reader {
     }
 }
 
-/// Nodes of a graph and of those inside it.
+/// Counts the nodes of a graph and its subgraphs.
 fn nodes(graph: &wire::Graph) -> usize {
     let inner = |node: &wire::Node| graphs_of(node).map(nodes).sum::<usize>();
     graph.nodes.len() + graph.nodes.iter().map(inner).sum::<usize>()
 }
 
-/// Its dims could say anything, and a runtime makes it dense.
+/// Sparse tensors are refused: their dims can have any size, and a runtime makes them dense.
 fn sparse(name: &str) -> String {
-    format!("tensor `{}` is sparse; export it with all its elements", brief(name))
+    format!("tensor `{}` is sparse; export it as a dense tensor", brief(name))
 }

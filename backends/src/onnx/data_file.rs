@@ -10,22 +10,22 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Larger models are refused before they are read: a path may lead to a disk image as well as to a model.
+/// Larger models are refused before they are read: a path may name a disk image.
 pub(super) const MAX_MODEL_BYTES: u64 = 1 << 30;
 
 /// A file of weights beside a model.
 #[derive(Clone, Debug)]
 pub struct DataFile {
-    /// The name under which the model knows it.
+    /// Its name in the model.
     pub name: String,
-    /// Where it is, without links.
+    /// Its path, with symbolic links resolved.
     pub path: PathBuf,
     /// Its content.
     pub bytes: Arc<Vec<u8>>,
 }
 
-/// The files that hold a model's weights. They are read here, and by no runtime, which would believe whatever length or
-/// place the model claims for them.
+/// Reads the files that hold a model's weights, `most` bytes in all. Runtimes do not read them, because they would trust the paths,
+/// offsets and lengths in the model.
 pub(super) fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<DataFile>, BackendError> {
     let mut named: BTreeMap<&String, Vec<(&Weight, &External)>> = BTreeMap::new();
     for weight in &outline.weights {
@@ -33,25 +33,27 @@ pub(super) fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Res
     }
     let (mut found, mut read) = (Vec::new(), BTreeSet::new());
     for (name, parts) in named {
-        let wrong = |why: String| BackendError::Model(format!("its weights are in another file, `{name}`, {why}"));
+        let wrong = |why: String| BackendError::Model(format!("it has weights in another file, `{name}`, {why}"));
         let is_plain =
             Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if name.is_empty() || !is_plain {
-            return Err(wrong("which does not lie below the model's folder".into()));
+            return Err(wrong("which is outside the model's folder".into()));
         }
         let unreadable = |error: std::io::Error| wrong(format!("which cannot be read: {error}"));
         let path = folder.join(name).canonicalize().map_err(unreadable)?;
-        // A link could lead out of the folders that the graph may read.
+        // A link could point out of the folders that the graph may read.
         if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
-            return Err(wrong("which is a link that leaves the model's folder".into()));
+            return Err(wrong("which is a link out of the model's folder".into()));
         }
-        // By many names, one file of a megabyte would be read for each.
+        // A file with many names would be read into memory once for each.
         if !read.insert(path.clone()) {
-            return Err(wrong("which it also calls by another name".into()));
+            return Err(wrong("which it also refers to by another name".into()));
         }
         let bytes = InputFile::again(&path).and_then(|mut file| file.read_whole(most));
         let bytes = bytes.map_err(|error| match error.kind() {
-            ErrorKind::FileTooLarge => wrong(format!("with which it has more than {}", show_bytes(MAX_MODEL_BYTES))),
+            ErrorKind::FileTooLarge => {
+                wrong(format!("which makes the model larger than {}", show_bytes(MAX_MODEL_BYTES)))
+            }
             _ => unreadable(error),
         })?;
         let size = bytes.len() as u64;
@@ -59,7 +61,7 @@ pub(super) fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Res
         for (weight, part) in parts {
             if part.offset.checked_add(part.length).is_none_or(|end| end > size) {
                 let (External { offset, length, .. }, weight) = (part, &weight.name);
-                return Err(wrong(format!("which has {size} bytes; `{weight}` takes {length} from {offset} on")));
+                return Err(wrong(format!("which has {size} bytes; `{weight}` takes {length} from offset {offset}")));
             }
         }
         found.push(DataFile { name: name.clone(), path, bytes: Arc::new(bytes) });

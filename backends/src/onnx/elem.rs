@@ -1,8 +1,8 @@
-//! The types of a model's elements.
+//! The element types of models.
 
 use limen::message::DType;
 
-/// Elements of an input or output that a port can carry.
+/// An element type of a model's input or output that a port can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Elem {
@@ -41,8 +41,8 @@ impl Elem {
         })
     }
 
-    /// The dtype of the port that carries it: `i64` and `bool` travel as `i32`, and `f64` as `f32`, whatever runs the
-    /// model, so that a graph does not change with its backend.
+    /// Returns the dtype of the port that carries it: `i32` for `i64` and `bool`, and `f32` for `f64`, on every runtime, so
+    /// that a graph does not change with its backend.
     pub fn dtype(self) -> DType {
         match self {
             Elem::F32 | Elem::F64 => DType::F32,
@@ -59,7 +59,7 @@ impl Elem {
     }
 }
 
-/// ONNX's word for a type of elements, and the bits of one; 0 where they have no fixed number.
+/// Returns ONNX's name of an element type, and the bits of an element; 0 if they are not fixed.
 pub(super) fn elem_of(code: i32) -> (&'static str, u64) {
     match code {
         1 => ("float", 32),

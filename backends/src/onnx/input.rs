@@ -1,4 +1,4 @@
-//! An input of a model, as its file declares it.
+//! The declaration of a model's input.
 
 use super::elem::{Elem, elem_of};
 use super::wire;
@@ -7,7 +7,7 @@ use limen::message::MAX_RANK;
 use limen::unit::show_bytes;
 use std::fmt;
 
-/// One item of an input may have so many bytes; larger ones are taken for damage.
+/// The largest item of an input in bytes; a larger one is treated as damage.
 const MAX_ITEM_BYTES: u64 = 1 << 30;
 
 /// An input of a model.
@@ -15,37 +15,37 @@ const MAX_ITEM_BYTES: u64 = 1 << 30;
 pub struct Input {
     /// Its name in the model.
     pub name: String,
-    /// Its name as a port.
+    /// Its port name.
     pub port: String,
-    /// Its elements.
+    /// Its element type.
     pub elem: Elem,
-    /// What its first dim is.
+    /// The meaning of its first dim.
     pub lead: Lead,
     /// Its shape in the model.
     pub shape: Vec<Length>,
 }
 
-/// What an input's first dim is.
+/// The meaning of an input's first dim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lead {
     /// The batch, of any length.
     Batch,
     /// The batch, fixed at one item.
     One,
-    /// Part of the item: the model knows no batch.
+    /// Part of the item: the model has no batch.
     None,
 }
 
 /// A dim of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Always this long.
+    /// A fixed length.
     Fixed(usize),
-    /// The same wherever the name stands.
+    /// A length that is the same wherever the name occurs.
     Symbol(String),
 }
 
-/// An input with a dim that has no length yet.
+/// An input with a dim whose length is unknown or contradictory.
 #[derive(Debug)]
 pub(crate) struct Unbound {
     pub(crate) input: String,
@@ -53,7 +53,7 @@ pub(crate) struct Unbound {
 }
 
 impl Input {
-    /// Type and dims as the file has them: `f32[n,1,8,8]`.
+    /// Returns its type and dims as declared: `f32[n,1,8,8]`.
     pub(crate) fn declared(&self) -> String {
         let dims: Vec<String> = self
             .shape
@@ -90,7 +90,7 @@ impl Input {
                 (Some(0), _) => return unsupported("has a dim of length 0".into()),
                 (Some(length), _) => Length::Fixed(length as usize),
                 (None, Some(symbol)) if !symbol.is_empty() && symbol != "?" => Length::Symbol(symbol.to_string()),
-                // Two dims without a name need not be the same.
+                // Unnamed dims may have different lengths.
                 _ => Length::Symbol(format!("{port}.{at}")),
             });
         }
@@ -100,29 +100,29 @@ impl Input {
             _ => Lead::None,
         };
         if dims.len() > MAX_RANK + 1 {
-            return unsupported(format!("has {} dims; at most {MAX_RANK} and a batch fit", dims.len()));
+            return unsupported(format!("has {} dims; at most {MAX_RANK} and a batch are possible", dims.len()));
         }
         let fixed = dims.iter().map(|dim| if let Length::Fixed(length) = dim { *length as u64 } else { 1 });
         let bytes = fixed.fold(elem.dtype().size() as u64, u64::saturating_mul);
         if bytes > MAX_ITEM_BYTES {
             let (has, most) = (show_bytes(bytes), show_bytes(MAX_ITEM_BYTES));
-            return unsupported(format!("has {has} in one item; at most {most} fit"));
+            return unsupported(format!("has {has} in one item; at most {most} are possible"));
         }
         Ok(Input { name: value.name.clone(), port, elem, lead, shape: dims })
     }
 
-    /// Its shape without the batch.
+    /// Returns its shape without the batch.
     pub fn item(&self, batch_dim: Option<usize>) -> Vec<&Length> {
         let dims = self.shape.iter().enumerate();
         dims.filter(|(at, _)| Some(*at) != batch_dim).map(|(_, dim)| dim).collect()
     }
 
-    /// Which dim is its batch, where it is no state.
+    /// Returns the index of its batch dim, for an input that is not a state.
     pub fn batch_dim(&self) -> Option<usize> {
         (self.lead != Lead::None).then_some(0)
     }
 
-    /// One item: `f32[3,h,w]`.
+    /// Returns the type and dims of one item: `f32[3,h,w]`.
     pub(super) fn show(&self, batch_dim: Option<usize>) -> String {
         let dims: Vec<_> = self.item(batch_dim).into_iter().map(ToString::to_string).collect();
         format!("{}[{}]", self.elem.dtype(), dims.join(","))

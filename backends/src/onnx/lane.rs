@@ -1,6 +1,6 @@
-//! What a call leaves for the next one of its stream.
+//! The state of a stream between calls.
 
-/// The state of one stream; that of its beginning is zeros.
+/// The state of one stream; empty at first, which stands for zeros.
 #[derive(Clone, Debug, Default)]
 pub struct OnnxLane {
     pub(super) states: Vec<Vec<u8>>,

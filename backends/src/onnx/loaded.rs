@@ -1,4 +1,4 @@
-//! Models that a runtime has read, shared by all nodes that run them.
+//! Models loaded into a runtime, shared by all nodes that run them.
 
 use super::artifact::Artifact;
 use super::outline::Outline;
@@ -10,18 +10,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A model that a runtime has read.
+/// A model loaded into a runtime.
 pub(crate) struct Loaded<R> {
     pub(crate) outline: Arc<Outline>,
     pub(crate) bytes: u64,
-    /// What its file is called, for errors.
+    /// The name of its file, for errors.
     pub(super) file: String,
     pub(super) runtime: R,
 }
 
 type Shared = Weak<dyn Any + Send + Sync>;
 
-/// Which model it is: the folder and name of its file, and the content of all its files.
+/// Identifies a model: the path of its file, and the checksums of all its files.
 type Key = (PathBuf, String, BTreeMap<String, String>);
 
 fn key(artifact: &Artifact) -> Key {
@@ -29,15 +29,15 @@ fn key(artifact: &Artifact) -> Key {
     (limen::files::real_path(&folder.join(file)), outline.sha256.clone(), outline.files.clone())
 }
 
-/// Models in use, by runtime and file, so that nodes that name the same file share its weights. Held weakly: a model goes
-/// with its last node.
+/// Models in use, by runtime and file, so that nodes with the same file share its weights. Weak references: a model is dropped with
+/// its last node.
 static IN_USE: Mutex<Vec<(&str, Key, Shared)>> = Mutex::new(Vec::new());
 
 impl<R: Runtime> Loaded<R> {
-    /// Loads a model, or takes it from another node that runs the very same one.
+    /// Loads a model, or shares it with another node that runs the same one.
     pub(crate) fn share(artifact: Artifact) -> Result<Arc<Self>, BackendError> {
         let key = key(&artifact);
-        // Held while loading, so that two plans made at once do not load the same model twice.
+        // Held while loading, so that concurrent plans do not load the same model twice.
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|(_, _, model)| model.strong_count() > 0);
         let found = in_use.iter().find(|(name, k, _)| *name == R::NAME && *k == key);
@@ -59,7 +59,7 @@ impl<R: Runtime> Loaded<R> {
 
     pub(super) fn runner(&self, shared: &R::Shared, call: &Call) -> Result<Guarded<R::Runner>, BackendError> {
         let runner = caught(|| self.runtime.runner(shared, call))
-            .map_err(|panic| BackendError::Unsupported(format!("{} cannot make it ready, {panic}", R::NAME)))??;
+            .map_err(|panic| BackendError::Unsupported(format!("{} cannot prepare it, {panic}", R::NAME)))??;
         Ok(Guarded { name: R::NAME, runner })
     }
 }

@@ -1,4 +1,4 @@
-//! How long a model takes.
+//! Measures the time of a model's calls.
 
 use super::buffers::Buffers;
 use super::lane::OnnxLane;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The most bytes of inputs and outputs for which a batch is measured.
 const MAX_TRIED: usize = 256 << 20;
 
-/// How long an item takes alone, and in a batch of so many, ns; each measured for about so long.
+/// Measures the time per item alone and in a batch of `max_batch`, ns; each for about `time`.
 pub(crate) fn measure(
     signature: &Signature,
     mut session: AnySession,
@@ -23,7 +23,7 @@ pub(crate) fn measure(
     Ok([alone, together])
 }
 
-/// How long an item takes in calls of so many, ns: the median of as many calls as fit in the time, at least three.
+/// Measures the time per item in calls of `batch` items, ns: the median of the calls that fit in `time`, at least three.
 fn measure_batch(
     signature: &Signature,
     session: &mut AnySession,
@@ -33,7 +33,7 @@ fn measure_batch(
     let bytes = |specs: &[TensorSpec]| Buffers::new(specs, 1).0.iter().map(|b| b.item_bytes).sum::<usize>();
     let bytes = (bytes(&signature.inputs) + bytes(&signature.outputs)).saturating_mul(batch);
     if bytes > MAX_TRIED {
-        let why = format!("{batch} items are too much to be tried out: {}", show_bytes(bytes as u64));
+        let why = format!("{batch} items are too large to be measured: {}", show_bytes(bytes as u64));
         return Err(BackendError::Call(why));
     }
     let mut inputs = Buffers::new(&signature.inputs, batch);
@@ -47,7 +47,7 @@ fn measure_batch(
     let given: Vec<BatchRef<'_>> = inputs.0.iter().map(|input| input.batch(batch)).collect();
     let mut times = Vec::new();
     let now = Instant::now;
-    // The first call finds cold caches.
+    // The first call warms the caches.
     outputs.run(session, batch, &given, &mut lanes)?;
     let begun = now();
     while times.len() < 3 || (begun.elapsed() < time && times.len() < 1000) {

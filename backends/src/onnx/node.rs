@@ -1,14 +1,13 @@
-//! The nodes of a model: what they are called, what is inside them, and their order.
+//! The nodes of a model: their names, subgraphs and order.
 
 use super::wire;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Characters of a name that are repeated, where it is not the only one: a model can name a node once and have it said back for
-/// each of ten thousand others.
+/// The most characters of a name in a message: a model can have one long name, which ten thousand messages would repeat.
 const MOST_NAMED: usize = 100;
 
-/// A name without its middle, where it is long.
+/// Returns a name, without its middle if it is long.
 pub(super) fn brief(name: &str) -> Cow<'_, str> {
     let half = MOST_NAMED / 2;
     let cut = |name: &mut std::str::CharIndices<'_>| name.nth(half).map(|(at, _)| at);
@@ -21,7 +20,7 @@ pub(super) fn brief(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a node is called.
+/// Returns the name of a node, or of its first output if it has none.
 pub(super) fn label(node: &wire::Node) -> &str {
     match (node.name.as_str(), node.outputs.first()) {
         ("", Some(output)) => output,
@@ -33,15 +32,15 @@ pub(super) fn name_of(node: &wire::Node) -> String {
     format!("node `{}` ({})", brief(label(node)), brief(&node.op))
 }
 
-/// The graphs inside a node.
+/// Returns the subgraphs of a node.
 pub(super) fn graphs_of(node: &wire::Node) -> impl Iterator<Item = &wire::Graph> {
     node.attributes.iter().flat_map(|attribute| attribute.graph.as_deref().into_iter().chain(&attribute.graphs))
 }
 
-/// The nodes of a graph, each behind those that make what it takes.
+/// Returns the nodes of a graph in topological order.
 ///
 /// # Errors
-/// A node that needs what is made from its own outputs.
+/// A node that depends on its own output.
 pub(super) fn order(graph: &wire::Graph) -> Result<Vec<usize>, &wire::Node> {
     let outputs =
         graph.nodes.iter().enumerate().flat_map(|(at, node)| node.outputs.iter().map(move |o| (o.as_str(), at)));

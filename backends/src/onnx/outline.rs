@@ -1,8 +1,7 @@
-//! What an ONNX file says of itself: inputs, outputs, operators and weights, read without loading any.
+//! The outline of an ONNX file: inputs, outputs, operators and weights, read without a runtime.
 //!
-//! Runtimes believe what a file says. A damaged byte can make one allocate until the process is aborted, or go round in
-//! circles for ever, and neither can be caught as a panic can. So the form of the file is checked here, before any of
-//! them reads it.
+//! Runtimes trust the file. A damaged byte can make one allocate until the process is aborted, or loop forever, and neither can
+//! be caught as a panic can. So the structure of the file is checked here, before a runtime reads it.
 
 use super::contents::{Contents, Op, Weight};
 use super::input::{Input, Length, Unbound};
@@ -13,20 +12,20 @@ use prost::Message;
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an ONNX file says of itself.
+/// The outline of an ONNX file.
 #[derive(Clone, Debug)]
 pub struct Outline {
     /// Inputs, in the model's order.
     pub inputs: Vec<Input>,
     /// Names of the outputs, in the model's order.
     pub outputs: Vec<Output>,
-    /// Operators, also those of subgraphs.
+    /// Operators, including those of subgraphs.
     pub ops: Vec<Op>,
-    /// How many operators are one behind the other at most.
+    /// The length of the longest chain of operators.
     pub depth: usize,
     /// Weights.
     pub weights: Vec<Weight>,
-    /// The version of ONNX's own operators.
+    /// The version of the standard ONNX operator set.
     pub opset: i64,
     /// The SHA-256 of its file, in hexadecimal digits.
     pub sha256: String,
@@ -39,27 +38,27 @@ pub struct Outline {
 pub struct Output {
     /// Its name in the model.
     pub name: String,
-    /// Its name as a port.
+    /// Its port name.
     pub port: String,
-    /// What the file declares it to be; what really comes out, only loading tells.
+    /// Type and dims as declared; only a trial run shows the actual ones.
     pub declared: Option<String>,
 }
 
 impl Outline {
-    /// Reads the form of a file; its graph comes along for who looks further.
+    /// Reads and checks the outline of a file, and returns its graph too for further checks.
     ///
     /// # Errors
-    /// What is wrong with it, naming tensor or node.
+    /// When the file is malformed or contradictory; names the tensor or node.
     pub(super) fn read(file: &Bytes) -> Result<(Outline, wire::Graph), BackendError> {
         let model = match wire::Model::decode(file.clone()) {
             Ok(model) if model.ir_version.is_some() && model.graph.is_some() => model,
             other => {
-                // Every exporter writes the format's version first; nothing else begins so.
+                // Every exporter writes the field `ir_version` first; other files rarely begin with these bytes.
                 let why = match other {
                     Err(why) if matches!(file[..], [8, 1..=32, ..]) && file.len() > 2 => {
-                        format!("this is an ONNX model that is cut short or damaged: {why}")
+                        format!("this is a truncated or damaged ONNX model: {why}")
                     }
-                    _ => format!("this is not an ONNX model: nothing in its {} bytes reads as one", file.len()),
+                    _ => format!("this is not an ONNX model: its {} bytes do not parse as one", file.len()),
                 };
                 return Err(BackendError::Model(why));
             }
@@ -67,7 +66,7 @@ impl Outline {
         let wire::Model { graph, opsets, functions, .. } = model;
         if let Some(first) = functions.first() {
             let why = format!(
-                "it has functions of its own, {} of them, first `{}`; `onnx.inliner.inline_local_functions` puts what they do in their place",
+                "it has {} functions of its own, the first `{}`; inline them with `onnx.inliner.inline_local_functions`",
                 functions.len(),
                 first.name
             );
@@ -101,25 +100,25 @@ impl Outline {
         Ok((outline, graph))
     }
 
-    /// The SHA-256 of its file, under an empty name, and of the files of its weights.
+    /// Returns the SHA-256 of its file, under the empty name, and of each file of weights.
     pub(crate) fn sums(&self) -> BTreeMap<String, String> {
         let mut sums = self.files.clone();
         sums.insert(String::new(), self.sha256.clone());
         sums
     }
 
-    /// Compares the SHA-256 of the file with what it must be.
+    /// Compares the SHA-256 of the file with the expected one.
     pub(crate) fn check_sum(&self, expected: &str) -> Result<(), String> {
         check_sum(&self.sha256, expected)
     }
 
-    /// Elements of all weights.
+    /// Returns the number of elements of all weights.
     pub fn parameters(&self) -> u64 {
         self.weights.iter().map(|w| w.dims.iter().product::<u64>()).sum()
     }
 
-    /// Gives every dim of every input a length, from the shapes of what is connected: the shape of one item, for each
-    /// input, in order. `batch_dims` says which dim of each is the batch.
+    /// Binds every symbolic dim to a length from the connected shapes `given`, and returns the shape of one item of each input,
+    /// in order. `batch_dims` has the index of each input's batch dim.
     pub(crate) fn bind(
         &self,
         given: &BTreeMap<String, Vec<usize>>,
@@ -131,11 +130,11 @@ impl Outline {
             let Some(shape) = given.get(&input.port) else { continue };
             let item = input.item(*batch_dim);
             if shape.len() != item.len() {
-                // With fixed dims there is nothing to bind; the plan compares the two and names what lies between.
+                // Fixed dims need no binding; planning compares the specs and reports the mismatch.
                 if !item.iter().any(|dim| matches!(dim, Length::Symbol(_))) {
                     continue;
                 }
-                let why = format!("one item is {}; what is connected is {shape:?}", input.show(*batch_dim));
+                let why = format!("one item is {}; the connected shape is {shape:?}", input.show(*batch_dim));
                 wrong.push(input.unbound(why));
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A model whose shapes are known: the trial that finds those of its outputs, and whether it takes batches.
+//! A model with known shapes: trial runs find the shapes of its outputs, and whether it takes batches.
 
 use super::artifact::Artifact;
 use super::input::{Input, Lead, Length};
@@ -25,38 +25,38 @@ impl<R> std::fmt::Debug for Onnx<R> {
     }
 }
 
-/// Where a model comes from and how it shall run.
+/// A model's file and how to run it.
 #[derive(Clone, Debug, Default)]
 pub struct OnnxModel {
-    /// Its file. Weights in files beside it are found by the names the model gives them.
+    /// Its file. Files of weights are found beside it, by their names in the model.
     pub path: PathBuf,
-    /// The content of the file, where it is not to be read from `path`.
+    /// The content of the file, if it is not to be read from `path`.
     pub bytes: Option<Vec<u8>>,
-    /// Threads inside one call; 0 is taken as 1.
+    /// Threads inside one call; 0 counts as 1.
     pub threads: usize,
-    /// Shapes of one item by input, where they are known: they bind the symbolic dims.
+    /// Shapes of one item by input, as far as they are known: they bind the symbolic dims.
     pub shapes: BTreeMap<String, Vec<usize>>,
-    /// Numbers of items to which batches are padded, rising; by default the powers of two where the runtime compiles for
-    /// a number of items, and none where it does not.
+    /// Batch sizes, ascending, to the next of which a batch is padded; by default the powers of two for a runtime that compiles
+    /// for a batch size, and no padding for the others.
     pub buckets: Vec<usize>,
-    /// What a call leaves for the next one of its stream.
+    /// Outputs that are inputs of the next call of the same stream.
     pub states: Vec<State>,
-    /// Whether a call fails whose inputs or outputs hold what is no finite number.
+    /// Whether a call fails if its inputs or outputs hold an infinity or NaN.
     pub finite: bool,
-    /// Whether a session is made ready by its first call, and not before.
+    /// Whether a session is prepared in its first call, and not before.
     pub lazy: bool,
-    /// Whether every call has one item: the model then is not tried out on two, and is loaded sooner by as much.
+    /// Whether every call has one item: the trial run on two items is then skipped.
     pub one_item: bool,
 }
 
-/// An output that is an input of the next call of the same stream. It is no port; the first call gets zeros.
+/// An output that is an input of the next call of the same stream. It is not a port; the first call gets zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The input, by its name as a port.
+    /// The port name of the input.
     pub input: String,
-    /// The output, by its name as a port.
+    /// The port name of the output.
     pub output: String,
-    /// Which of its dims is the batch; by default the one that has the name of the other inputs' batch.
+    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim of the other inputs.
     pub batch_dim: Option<usize>,
 }
 
@@ -83,20 +83,20 @@ impl<R: Runtime> Backend for Onnx<R> {
     }
 }
 
-/// Which dim of each input is the batch.
+/// Returns the index of each input's batch dim.
 ///
 /// # Errors
-/// A state that the model does not have, or whose batch cannot be told.
+/// A state that the model does not have, or whose `batch_dim` it does not have.
 pub(crate) fn batch_dims(outline: &Outline, states: &[State]) -> Result<Vec<Option<usize>>, BackendError> {
     fn unsupported<T>(why: String) -> Result<T, BackendError> {
         Err(BackendError::Unsupported(why))
     }
     for state in states {
         if !outline.inputs.iter().any(|input| input.port == state.input) {
-            return unsupported(format!("the state `{}` is no input of the model", state.input));
+            return unsupported(format!("the state `{}` is not an input of the model", state.input));
         }
         if !outline.outputs.iter().any(|output| output.port == state.output) {
-            return unsupported(format!("the state `{}` is no output of the model", state.output));
+            return unsupported(format!("the state `{}` is not an output of the model", state.output));
         }
     }
     let state_of = |input: &Input| states.iter().find(|state| state.input == input.port);
@@ -109,7 +109,7 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[State]) -> Result<Vec<Opti
     let dim_of = |input: &Input| match state_of(input) {
         None => Ok(input.batch_dim()),
         Some(State { batch_dim: Some(dim), .. }) if *dim >= input.shape.len() => {
-            unsupported(format!("the state `{}` has {} dims, and none numbered {dim}", input.port, input.shape.len()))
+            unsupported(format!("the state `{}` has {} dims; `batch_dim` is {dim}", input.port, input.shape.len()))
         }
         Some(State { batch_dim: Some(dim), .. }) => Ok(Some(*dim)),
         Some(_) => Ok(input.shape.iter().position(|dim| batches.contains(&dim))),
@@ -117,13 +117,13 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[State]) -> Result<Vec<Opti
     outline.inputs.iter().map(dim_of).collect()
 }
 
-/// A loaded model whose shapes are known.
+/// A loaded model with known shapes.
 pub struct OnnxPrepared<R: Runtime> {
     loaded: Arc<Loaded<R>>,
     shared: Arc<R::Shared>,
     call: Call,
     outputs: Vec<Side>,
-    /// Inputs and outputs that are a state.
+    /// The input and output of each state.
     states: Vec<(usize, usize)>,
     signature: Signature,
     single: Option<String>,
@@ -140,7 +140,7 @@ impl<R: Runtime> std::fmt::Debug for OnnxPrepared<R> {
 }
 
 impl<R: Runtime> OnnxPrepared<R> {
-    /// Tries the model out on zeros, to learn the shapes of its outputs and whether it takes batches.
+    /// Runs the model on zeros, to find the shapes of its outputs and whether it takes batches.
     pub(crate) fn new(
         loaded: Arc<Loaded<R>>,
         items: Vec<Vec<usize>>,
@@ -165,11 +165,11 @@ impl<R: Runtime> OnnxPrepared<R> {
         let trial = |batch: usize| {
             let call = Call { batches: vec![batch], ..call.clone() };
             let what = format!("ran it on zeros, {batch} item{}", if batch == 1 { "" } else { "s" });
-            let found: Result<Came, String> = steps.step(R::NAME, &what, || {
-                let found = try_out(&loaded, &shared, &call, batch).map_err(|error| error.to_string())?;
+            let found: Result<TrialOutputs, String> = steps.step(R::NAME, &what, || {
+                let found = run_on_zeros(&loaded, &shared, &call, batch).map_err(|error| error.to_string())?;
                 Ok(found.into_iter().map(|(dtype, shape)| (dtype.name().to_string(), shape)).collect())
             });
-            came(found?, call.outputs.len())
+            parse_outputs(found?, call.outputs.len())
         };
         let one = trial(1).map_err(|e| BackendError::Unsupported(format!("a trial run on zeros failed: {e}")))?;
         let outputs = output_sides(&one, &out_ports, &call.inputs, &states)?;
@@ -182,7 +182,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         } else if model.one_item {
             Some("it was loaded for calls with one item".into())
         } else {
-            // A model can declare a batch that it does not compute with, by a reshape to [1, …] somewhere inside.
+            // A model can declare a batch that it does not support, for example with a reshape to [1, …] inside.
             match trial(2) {
                 Err(error) => Some(format!("a trial run on two items failed: {error}")),
                 Ok(two) => (0..one.len())
@@ -205,32 +205,32 @@ impl<R: Runtime> OnnxPrepared<R> {
         Ok(OnnxPrepared { loaded, shared, call, outputs, states, signature, single, buckets, finite, lazy, shadow })
     }
 
-    /// Bytes of its files, and how many weights they hold.
+    /// Returns the size of its files in bytes, and the number of its parameters.
     pub(crate) fn size(&self) -> (u64, u64) {
         (self.loaded.bytes, self.loaded.outline.parameters())
     }
 
-    /// What compiling the model came to.
+    /// Returns the runtime's compilation counts, if it compiles.
     pub(crate) fn compiled(&self) -> Option<Compiled> {
         self.loaded.runtime.compiled()
     }
 
-    /// Threads inside one call.
+    /// Returns the number of threads inside one call.
     pub(crate) fn threads(&self) -> usize {
         self.call.threads
     }
 
-    /// Every so often another backend is asked the same.
-    pub(crate) fn shadowed(&mut self, shadow: ShadowPlan) {
+    /// Repeats some of the calls on another backend.
+    pub(crate) fn set_shadow(&mut self, shadow: ShadowPlan) {
         self.shadow = Some(shadow);
     }
 
-    /// Why the model takes one item a call, where it does.
+    /// Returns why the model takes only one item per call, if so.
     pub fn single(&self) -> Option<&str> {
         self.single.as_deref()
     }
 
-    /// The numbers of items to which batches of up to `max_batch` are padded; none where they are not.
+    /// Returns the sizes to which batches of up to `max_batch` are padded; empty if they are not padded.
     fn buckets(&self, max_batch: usize) -> Vec<usize> {
         let mut buckets: Vec<usize> = self.buckets.iter().copied().filter(|n| (1..max_batch).contains(n)).collect();
         if R::COMPILES && self.buckets.is_empty() {
@@ -243,15 +243,15 @@ impl<R: Runtime> OnnxPrepared<R> {
     }
 }
 
-/// The state that an output is, by the input that it goes to.
+/// Returns the input that an output goes to as a state.
 fn input_of(states: &[(usize, usize)], output: usize) -> Option<usize> {
     states.iter().find(|(_, state)| *state == output).map(|(input, _)| *input)
 }
 
-/// The outputs of a model, by what came out for one item.
+/// Returns the outputs of a model, from those of the trial run on one item.
 ///
 /// # Errors
-/// An output that no port can carry, or a state that is not taken as it came out.
+/// An output that no port can carry, or a state whose output does not match its input.
 fn output_sides(
     one: &[(DType, Vec<usize>)],
     ports: &[String],
@@ -269,14 +269,14 @@ fn output_sides(
             item.remove(dim);
         }
         if item.len() > MAX_RANK || item.contains(&0) {
-            let why = format!("output `{port}` came out as {item:?}; from 0 to {MAX_RANK} dims, none of length 0, fit");
+            let why = format!("output `{port}` is {item:?}; a port carries at most {MAX_RANK} dims, none of length 0");
             return Err(BackendError::Unsupported(why));
         }
         if let Some(input) = state
             && (input.item != item || input.elem.dtype() != *dtype)
         {
             let (takes, gives, as_what) = (&input.item, &item, input.elem.dtype());
-            let why = format!("the state `{port}` comes out as {dtype}{gives:?} and is taken as {as_what}{takes:?}");
+            let why = format!("the state `{port}` is {dtype}{gives:?} as output and {as_what}{takes:?} as input");
             return Err(BackendError::Unsupported(why));
         }
         Ok(Side { port: port.clone(), dtype: *dtype, item, batch_dim })
@@ -285,10 +285,10 @@ fn output_sides(
     std::iter::zip(ports, one).enumerate().map(|(at, (port, came))| side(port, came, state_of(at))).collect()
 }
 
-/// The inputs and outputs of a model that are ports.
+/// Returns the inputs and outputs of a model that are ports.
 ///
 /// # Errors
-/// No output is left, or the ports are none that a node can have.
+/// When no output is left, or a node cannot have these ports.
 fn signature_of(
     in_ports: &[String],
     inputs: &[CallInput],
@@ -309,19 +309,19 @@ fn signature_of(
     }
     if let Some((_, output)) = states.first().filter(|_| signature.outputs.is_empty()) {
         let output = &outputs[*output].port;
-        let why = format!("`{output}` is a state and no port, which leaves no output; export it twice (`Identity`)");
+        let why = format!("its only output `{output}` is a state, which is not a port; export it twice (`Identity`)");
         return Err(BackendError::Unsupported(why));
     }
     signature.check()?;
     Ok(signature)
 }
 
-/// The outputs of a trial, by the name of their elements' type and their shape.
-type Came = Vec<(String, Vec<usize>)>;
+/// The dtype and shape of each output of a trial run, as recorded.
+type TrialOutputs = Vec<(String, Vec<usize>)>;
 
-/// What came of a trial, if it can have: it may have been kept on disk.
-fn came(found: Came, outputs: usize) -> Result<Vec<(DType, Vec<usize>)>, String> {
-    let wrong = || "what is kept of its trial is not of this model".to_string();
+/// Parses and checks the recorded outputs of a trial run: they may come from the cache on disk.
+fn parse_outputs(found: TrialOutputs, outputs: usize) -> Result<Vec<(DType, Vec<usize>)>, String> {
+    let wrong = || "the recorded result of its trial is not of this model".to_string();
     let known = |name: &str| name.parse::<PortSpec>().ok().map(|spec| spec.dtype);
     let fits = |(name, shape): (String, Vec<usize>)| {
         let dtype = known(&name)?;
@@ -332,8 +332,8 @@ fn came(found: Came, outputs: usize) -> Result<Vec<(DType, Vec<usize>)>, String>
     found.filter(|found| found.len() == outputs).ok_or_else(wrong)
 }
 
-/// Runs a model on zeros and says what comes out.
-fn try_out<R: Runtime>(
+/// Runs a model on zeros and returns the dtype and shape of each output.
+fn run_on_zeros<R: Runtime>(
     loaded: &Loaded<R>,
     shared: &R::Shared,
     call: &Call,
@@ -345,7 +345,7 @@ fn try_out<R: Runtime>(
     for (input, shape) in std::iter::zip(&call.inputs, &shapes) {
         let bytes = shape.iter().try_fold(input.elem.dtype().size(), |n, d| n.checked_mul(*d));
         let bytes = bytes.filter(|n| *n <= isize::MAX as usize / 8);
-        let wrong = || format!("input `{}` has the shape {shape:?}, which no memory holds", input.name);
+        let wrong = || format!("input `{}` has the shape {shape:?}, which does not fit in memory", input.name);
         let bytes = bytes.ok_or_else(|| BackendError::Unsupported(wrong()))?;
         zeros.push((buffer(bytes), bytes));
     }

@@ -1,4 +1,4 @@
-//! A model that is loaded into a second backend, to be compared with.
+//! A model loaded into a second backend, as the reference of a comparison.
 
 use super::lane::OnnxLane;
 use limen::backend::{BackendError, Session, Signature, TensorSpec};
@@ -7,7 +7,7 @@ use std::fmt;
 /// A session of any runtime.
 pub(crate) type AnySession = Box<dyn Session<Lane = OnnxLane>>;
 
-/// A model that is loaded into another backend.
+/// A model loaded into a second backend.
 pub(crate) struct Reference {
     pub(crate) name: &'static str,
     pub(crate) signature: Signature,
@@ -22,10 +22,10 @@ impl fmt::Debug for Reference {
 }
 
 impl Reference {
-    /// Whether it can be asked what a model is asked in calls of so many items: outputs are compared number by number.
+    /// Checks that it has the same outputs as a model and takes calls of as many items.
     ///
     /// # Errors
-    /// The output that is another, or the calls it does not take.
+    /// The first output that differs, or the largest call it takes.
     pub(crate) fn fits(&self, signature: &Signature, max_batch: usize) -> Result<(), String> {
         let show = |spec: Option<&TensorSpec>| match spec {
             Some(spec) => format!("`{}` {}", spec.name, limen::message::PortSpec::new(spec.dtype, spec.shape.clone())),
@@ -34,7 +34,7 @@ impl Reference {
         let (ours, theirs) = (&signature.outputs, &self.signature.outputs);
         if let Some(at) = (0..ours.len().max(theirs.len())).find(|at| ours.get(*at) != theirs.get(*at)) {
             let (ours, theirs) = (show(ours.get(at)), show(theirs.get(at)));
-            return Err(format!("output {at} is {theirs} by `{}`, and {ours} here", self.name));
+            return Err(format!("output {at} is {theirs} on `{}`, and {ours} here", self.name));
         }
         match self.signature.max_batch {
             Some(most) if most < max_batch => {

@@ -1,59 +1,60 @@
-//! What differs between the programs that run ONNX models.
+//! The interface of the runtimes that run ONNX models.
 
 use super::artifact::Artifact;
 use super::elem::Elem;
 use crate::cache::Compiled;
 use limen::backend::{BackendError, BatchRef, Capabilities, SessionMetadata};
 
-/// A program that runs ONNX models: what differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend of it.
+/// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
+/// of it.
 pub trait Runtime: Send + Sync + Sized + 'static {
     /// The name in YAML.
     const NAME: &'static str;
-    /// Whether a call is compiled for the number of its items. Then batches are padded to the sizes that were compiled.
+    /// Whether calls are compiled for a batch size. Batches are then padded to the compiled sizes.
     const COMPILES: bool;
-    /// Whether it is a library, which is loaded when it is first asked: that takes long, and is left where nobody names it.
+    /// Whether it is a shared library that is loaded on first use. Loading is slow, so it is skipped unless a node names the runtime.
     const IS_LIBRARY: bool = false;
-    /// What the threads of one node share.
+    /// Resources that the threads of one node share.
     type Shared: Send + Sync;
     /// The model on one thread.
     type Runner: Runner;
 
-    /// As [`limen::backend::Backend::probe`].
+    /// Like [`limen::backend::Backend::probe`].
     ///
     /// # Errors
-    /// What is missing and how to get it.
+    /// When the runtime is not available; says how to get it.
     fn probe() -> Result<Capabilities, BackendError>;
 
-    /// Whether it has no kernel of that name for an operator it knows: loading makes others of it, or a constant.
+    /// Whether loading replaces an operator that it has by other operators or a constant, for lack of a kernel of that name.
     fn rewrites(operator: &str) -> bool {
         operator == "Constant"
     }
 
-    /// Reads a model; shared by all nodes that run it.
+    /// Loads a model, which is shared by all nodes that run it.
     ///
     /// # Errors
-    /// What is wrong with the model, or not supported.
+    /// When the model is malformed or not supported.
     fn load(artifact: Artifact) -> Result<Self, BackendError>;
 
-    /// What one node needs before anything is pinned: threads that are not to be its worker's.
+    /// Creates the shared resources of one node while planning, before any thread is pinned: threads inherit no worker's affinity.
     ///
     /// # Errors
-    /// What could not be had.
+    /// When a resource cannot be created.
     fn share(&self, threads: usize) -> Result<Self::Shared, BackendError>;
 
-    /// Makes the model ready for calls of a shape on the calling thread.
+    /// Prepares the model for calls of a shape on the calling thread.
     ///
     /// # Errors
-    /// What is not supported, or what could not be had.
+    /// When the call is not supported, or a resource cannot be created.
     fn runner(&self, shared: &Self::Shared, call: &Call) -> Result<Self::Runner, BackendError>;
 
-    /// What compiling this model came to so far; nothing where the runtime does not compile.
+    /// Returns the compilation counts of this model so far; `None` if the runtime does not compile.
     fn compiled(&self) -> Option<Compiled> {
         None
     }
 }
 
-/// What calls of a model will look like.
+/// The form of a model's calls.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Inputs, in the model's order.
@@ -62,7 +63,7 @@ pub struct Call {
     pub outputs: Vec<String>,
     /// Threads inside one call, at least 1.
     pub threads: usize,
-    /// How many items a call may have; only these where the runtime compiles, otherwise any.
+    /// The batch sizes of calls: exactly these if the runtime compiles, otherwise any up to the largest.
     pub batches: Vec<usize>,
 }
 
@@ -71,22 +72,22 @@ pub struct Call {
 pub struct CallInput {
     /// Its name in the model.
     pub name: String,
-    /// Its elements in the model.
+    /// Its element type in the model.
     pub elem: Elem,
     /// Shape of one item.
     pub item: Vec<usize>,
-    /// Where the batch is among the dims that the model sees; nowhere where it knows none.
+    /// The index of the batch dim in the model's shape; `None` if the model has no batch.
     pub batch_dim: Option<usize>,
 }
 
 impl CallInput {
-    /// The shape that the model sees.
+    /// Returns the shape of a batch as the model has it.
     pub fn shape(&self, batch: usize) -> Vec<usize> {
         whole(&self.item, self.batch_dim, batch)
     }
 }
 
-/// The shape of a batch of items.
+/// Returns the shape of a batch of items.
 pub(super) fn whole(item: &[usize], batch_dim: Option<usize>, batch: usize) -> Vec<usize> {
     let mut shape = item.to_vec();
     if let Some(dim) = batch_dim {
@@ -97,16 +98,15 @@ pub(super) fn whole(item: &[usize], batch_dim: Option<usize>, batch: usize) -> V
 
 /// A model on one thread.
 pub trait Runner: 'static {
-    /// Runs the model on `batch` items; the inputs have whole shapes, the batch before the item where the model has one.
-    /// Gives each output to `take`.
+    /// Runs the model on `batch` items; the inputs have the model's shapes, including the batch dim. Passes each output to `take`.
     ///
     /// # Errors
-    /// The call failed, or `take` did.
+    /// When the call or `take` fails.
     fn run(&mut self, batch: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError>;
 
-    /// What a call copies and where it runs.
+    /// Returns what a call copies and where it runs.
     fn metadata(&self) -> SessionMetadata;
 }
 
-/// Takes an output: its index, and what came.
+/// Takes an output: its index and its batch.
 pub type Take<'a> = dyn FnMut(usize, BatchRef<'_>) -> Result<(), BackendError> + 'a;

@@ -1,4 +1,4 @@
-//! A model on one thread: batches padded, states gathered and kept, outputs checked and copied.
+//! A session of a model: it pads batches, gathers and keeps states, and checks and copies outputs.
 
 use super::lane::OnnxLane;
 use super::loaded::{Guarded, Loaded};
@@ -11,7 +11,7 @@ use limen::node::Metrics;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An output with everything known.
+/// An output with known shape.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
     pub(super) port: String,
@@ -25,60 +25,60 @@ impl Side {
         self.item.iter().product::<usize>() * self.dtype.size()
     }
 
-    /// Bytes that follow each other in one item, where others of the batch come between.
+    /// Returns the contiguous bytes of one item: with the batch dim in the middle, items are interleaved in pieces of this size.
     fn piece(&self) -> usize {
         self.item[self.batch_dim.unwrap_or_default()..].iter().product::<usize>() * self.dtype.size()
     }
 }
 
-/// Zeros, in 8-byte words, so that they are aligned for every dtype.
+/// Returns a zeroed buffer of 8-byte words, which is aligned for every dtype.
 pub(super) fn buffer(bytes: usize) -> Vec<u64> {
     vec![0; bytes.div_ceil(8)]
 }
 
-/// An input as a session gives it to its runner.
+/// An input as a session passes it to its runner.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) port: String,
     pub(super) dtype: DType,
-    /// The batch is set for each call.
+    /// The model's shape; the batch dim is set for each call.
     pub(super) shape: Vec<usize>,
     pub(super) item_bytes: usize,
     pub(super) batch_dim: Option<usize>,
-    /// Which state it is, where it is none of the node's inputs.
+    /// The index of its state, if it is one and not a port.
     pub(super) state: Option<usize>,
-    /// A batch that is padded, or put together from lanes; without room where neither is.
+    /// Holds a padded batch, or states gathered from lanes; otherwise empty.
     pub(super) buffer: Vec<u64>,
 }
 
 impl Whole {
-    /// Of a call with so many items.
+    /// Returns its bytes in a call with `size` items.
     fn bytes(&self, size: usize) -> usize {
         self.item_bytes * if self.batch_dim.is_some() { size } else { 1 }
     }
 
-    /// Bytes that follow each other in one item, where others of the batch come between; and how often they do.
+    /// Returns the contiguous bytes of one item, and how many such pieces an item has.
     fn strides(&self) -> (usize, usize) {
         let pieces = self.shape[..self.batch_dim.unwrap_or_default()].iter().product::<usize>().max(1);
         (self.item_bytes / pieces, pieces)
     }
 }
 
-/// A model on one thread. Inputs are read where they lie, unless they are padded; outputs are copied out of the runtime.
+/// A model on one thread. Inputs are passed without a copy, unless they are padded; outputs are copied out of the runtime.
 pub struct OnnxSession<R: Runtime> {
-    /// Made by the first call where the model is loaded lazily.
+    /// Created in the first call if the model is loaded lazily.
     pub(super) runner: Option<Guarded<R::Runner>>,
     pub(super) shared: Arc<R::Shared>,
     pub(super) call: Call,
-    /// How long the first call took, with all that it had to make ready.
+    /// The time of the first call, including preparation.
     pub(super) first_call: Option<Duration>,
-    /// All inputs of the model, states among them.
+    /// All inputs of the model, including states.
     pub(super) inputs: Vec<Whole>,
-    /// All outputs of the model, and which state each is.
+    /// All outputs of the model, with the index of the state if it is one.
     pub(super) outputs: Vec<(Side, Option<usize>)>,
-    /// What a call leaves as states: kept apart until all of it has succeeded.
+    /// The states after a call: stored in the lanes only once the whole call has succeeded.
     pub(super) next: Vec<Vec<u64>>,
-    /// The numbers of items a call may have, rising; any where there are none.
+    /// The batch sizes of calls, ascending; any size if empty.
     pub(super) buckets: Vec<usize>,
     pub(super) loaded: Arc<Loaded<R>>,
     pub(super) finite: bool,
@@ -138,7 +138,7 @@ impl<R: Runtime> Session for OnnxSession<R> {
         let memory = shared + 8 * buffers as u64;
         match &self.runner {
             Some(runner) => SessionMetadata { copied_out, memory, shared, ..runner.runner.metadata() },
-            // What is not loaded yet runs where all runtimes here do.
+            // Not prepared yet; all runtimes run on the CPU.
             None => SessionMetadata {
                 copied_out,
                 memory,
@@ -175,11 +175,11 @@ impl<R: Runtime> OnnxSession<R> {
             return Err(BackendError::Call(format!("{i} inputs and {o} outputs are not those of the model")));
         }
         if batch == 0 {
-            return Err(BackendError::Call("a batch of no items".into()));
+            return Err(BackendError::Call("the batch is empty".into()));
         }
         if states > 0 && lanes.len() != batch {
             let lanes = lanes.len();
-            return Err(BackendError::Call(format!("{batch} items of {lanes} streams; a state goes with one each")));
+            return Err(BackendError::Call(format!("{batch} items of {lanes} streams; each item needs a state")));
         }
         if self.first_call.is_none() {
             let started = Instant::now();
@@ -192,7 +192,7 @@ impl<R: Runtime> OnnxSession<R> {
             return result;
         }
         let is_compared = self.shadow.as_mut().is_some_and(|shadow| shadow.is_due(lanes));
-        // The least number of items that was compiled and is enough.
+        // The smallest planned size that is large enough.
         let size = match self.buckets.iter().find(|size| **size >= batch) {
             Some(size) => *size,
             None if self.buckets.is_empty() => batch,
@@ -208,7 +208,7 @@ impl<R: Runtime> OnnxSession<R> {
                 None => {
                     let given = taken(input, given.next())?;
                     if self.finite {
-                        // An input's batch comes first.
+                        // The batch dim of a port comes first, so items are contiguous.
                         guard(("input", &input.port), input.dtype, (input.item_bytes, batch, batch), given)?;
                     }
                     pad(input, given, batch, size)?;
@@ -249,7 +249,7 @@ impl<R: Runtime> OnnxSession<R> {
             }
         })?;
         if came != sides.len() {
-            return Err(BackendError::Call(format!("{came} of {} outputs came", sides.len())));
+            return Err(BackendError::Call(format!("the runtime returned {came} of {} outputs", sides.len())));
         }
         for input in &self.inputs {
             if let Some(state) = input.state {
@@ -263,20 +263,20 @@ impl<R: Runtime> OnnxSession<R> {
     }
 }
 
-/// The bytes of an input, if it is what was planned: it could be as long and still be something else.
+/// Returns the bytes of an input, if it has the planned dtype and shape: the length alone does not tell.
 fn taken<'a>(input: &Whole, given: Option<&BatchRef<'a>>) -> Result<&'a [u8], BackendError> {
     let item = &input.shape[usize::from(input.batch_dim.is_some())..];
     match given {
         Some(given) if given.dtype == input.dtype && given.shape == item => Ok(given.bytes),
         Some(BatchRef { dtype, shape, .. }) => {
             let (port, planned) = (&input.port, input.dtype);
-            Err(BackendError::Call(format!("input `{port}` came as {dtype}{shape:?}; {planned}{item:?} was planned")))
+            Err(BackendError::Call(format!("input `{port}` is {dtype}{shape:?}; {planned}{item:?} was planned")))
         }
-        None => Err(BackendError::Call(format!("input `{}` did not come", input.port))),
+        None => Err(BackendError::Call(format!("input `{}` is missing", input.port))),
     }
 }
 
-/// Checks an input of a call; where fewer items came than the call has, puts it into the buffer with zeros behind it.
+/// Checks the length of an input; if the batch is smaller than the call, copies it into the buffer and pads it with zeros.
 fn pad(input: &mut Whole, given: &[u8], batch: usize, size: usize) -> Result<(), BackendError> {
     let (takes, total) = (input.bytes(batch), input.bytes(size));
     if given.len() != takes {
@@ -287,13 +287,13 @@ fn pad(input: &mut Whole, given: &[u8], batch: usize, size: usize) -> Result<(),
         let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut input.buffer);
         let (used, rest) = buffer[..total].split_at_mut(takes);
         used.copy_from_slice(given);
-        // What was there could be anything, also what makes a kernel slow.
+        // Stale padding could hold denormals, which make kernels slow.
         rest.fill(0);
     }
     Ok(())
 }
 
-/// Puts the states of all lanes into the buffer of one input.
+/// Gathers the states of all lanes in the buffer of one input.
 fn gather(input: &mut Whole, state: usize, size: usize, lanes: &[OnnxLane]) {
     let (piece, pieces) = input.strides();
     let (total, size) = (input.bytes(size), if input.batch_dim.is_some() { size } else { 1 });
@@ -308,7 +308,7 @@ fn gather(input: &mut Whole, state: usize, size: usize, lanes: &[OnnxLane]) {
     }
 }
 
-/// What came out as a state, lane by lane.
+/// Scatters the output of a state to the lanes.
 fn scatter(input: &Whole, state: usize, size: usize, from: &[u8], lanes: &mut [OnnxLane]) {
     let size = if input.batch_dim.is_some() { size } else { 1 };
     let (piece, _) = input.strides();
@@ -325,8 +325,8 @@ fn scatter(input: &Whole, state: usize, size: usize, from: &[u8], lanes: &mut [O
     }
 }
 
-/// Refuses what is no finite number in the first `used` of `size` items, which lie in pieces of so many bytes. What comes of
-/// padding may be anything.
+/// Fails on an infinity or NaN in the first `used` of `size` items, which are interleaved in pieces of `piece` bytes. The padding
+/// behind them may hold anything.
 fn guard(
     (side, port): (&str, &str),
     dtype: DType,
@@ -350,9 +350,9 @@ fn guard(
     Ok(())
 }
 
-/// Whether an output is what was planned.
+/// Checks that an output has the planned dtype and shape.
 fn check(side: &Side, size: usize, output: BatchRef<'_>) -> Result<(), BackendError> {
-    // Dim by dim: this is done for every call, and allocates only what it says when it fails.
+    // Dim by dim: this runs in every call, and allocates only for the error.
     let (before, behind) = side.item.split_at(side.batch_dim.unwrap_or_default());
     let batch = side.batch_dim.is_some().then_some(&size);
     let items = if side.batch_dim.is_some() { size } else { 1 };
@@ -362,19 +362,19 @@ fn check(side: &Side, size: usize, output: BatchRef<'_>) -> Result<(), BackendEr
     {
         let (came, shape, planned) = (output.dtype, output.shape, whole(&side.item, side.batch_dim, size));
         let Side { port, dtype, .. } = side;
-        let why = format!("output `{port}` came out as {came}{shape:?}; {dtype}{planned:?} was planned");
+        let why = format!("output `{port}` is {came}{shape:?}; {dtype}{planned:?} was planned");
         return Err(BackendError::Call(why));
     }
     Ok(())
 }
 
-/// Copies the items of an output that are no padding.
+/// Copies the items of an output without the padding.
 fn copy(side: &Side, batch: usize, output: BatchRef<'_>, into: &mut BatchMut<'_>) -> Result<(), BackendError> {
     let used = if side.batch_dim.is_some() { batch } else { 1 } * side.item_bytes();
     if into.dtype != side.dtype || into.bytes.len() != used {
         let (has, dtype, Side { port, dtype: came, .. }) = (into.bytes.len(), into.dtype, side);
         return Err(BackendError::Call(format!(
-            "{used} bytes of {came} came of output `{port}`, for {has} of {dtype}"
+            "output `{port}` has {used} bytes of {came}; the buffer has {has} of {dtype}"
         )));
     }
     into.bytes.copy_from_slice(&output.bytes[..used]);

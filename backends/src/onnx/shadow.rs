@@ -1,4 +1,4 @@
-//! A second backend beside the one that serves, asked the same every so often while the graph runs.
+//! A second backend beside the one that serves, which repeats some of the calls while the graph runs.
 
 use super::buffers::Buffers;
 use super::compare::Difference;
@@ -9,7 +9,7 @@ use crate::verify::Tolerance;
 use limen::backend::{BackendError, BatchMut, BatchRef};
 use limen::node::Metrics;
 
-/// What a node asks of a reference while it runs.
+/// The config of a shadow.
 #[derive(Debug)]
 pub(crate) struct ShadowPlan {
     pub(crate) reference: Reference,
@@ -31,14 +31,14 @@ impl ShadowPlan {
     }
 }
 
-/// A reference at work on one thread.
+/// A session of the reference, on one thread.
 pub(crate) struct Shadow {
     session: AnySession,
     outputs: Buffers,
     every: u64,
     tolerance: Tolerance,
     calls: u64,
-    /// The states as they were before the call that is repeated.
+    /// The states before the repeated call.
     lanes: Vec<OnnxLane>,
     seen: Seen,
 }
@@ -52,7 +52,7 @@ struct Seen {
 }
 
 impl Shadow {
-    /// Whether the call that comes is one that is repeated; keeps the states it begins with.
+    /// Whether the next call is to be repeated; if so, keeps the states before it.
     pub(crate) fn is_due(&mut self, lanes: &[OnnxLane]) -> bool {
         self.calls += 1;
         let due = (self.calls - 1).is_multiple_of(self.every);
@@ -63,7 +63,7 @@ impl Shadow {
         due
     }
 
-    /// Asks the reference the same and compares. Its failure is counted, and is no failure of the node.
+    /// Repeats the call on the reference and compares. A failure of the reference is counted and does not fail the call.
     pub(crate) fn compare(&mut self, batch: usize, inputs: &[BatchRef<'_>], given: &[BatchMut<'_>]) {
         let Shadow { session, outputs, lanes, seen, tolerance, .. } = self;
         if caught(|| outputs.run(session, batch, inputs, lanes)).is_ok_and(|result| result.is_ok()) {
@@ -87,7 +87,7 @@ impl Shadow {
         metrics.set("shadow_worst", self.seen.worst);
     }
 
-    /// Goes on from what a session before this one has seen.
+    /// Continues the counts of an earlier session.
     pub(crate) fn resume(&mut self, figures: &Metrics) {
         let figure = |name: &str| figures.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, value)| value);
         let seen = &mut self.seen;
@@ -107,7 +107,7 @@ mod tests {
 
     const TOLERANCE: Tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
 
-    /// Gives what it takes, but for the first number of each call, which it makes another.
+    /// Returns its input, with the first number of each call changed.
     struct Off(Change);
 
     impl Session for Off {
@@ -133,7 +133,7 @@ mod tests {
         TensorSpec { name: name.into(), dtype: DType::F32, shape: vec![Dim::Fixed(length)] }
     }
 
-    /// A reference that is off.
+    /// A reference whose first output number is changed.
     fn reference(off: Change) -> Reference {
         let signature = Signature { inputs: vec![spec("x", 2)], outputs: vec![spec("y", 2)], max_batch: Some(4) };
         let session = move |_| Ok(Box::new(Off(off)) as AnySession);
@@ -142,7 +142,7 @@ mod tests {
 
     type Change = fn(f32) -> f32;
 
-    /// A number, what the reference makes of it, and whether that is too far from it.
+    /// A number, the change by the reference, and whether the result is beyond the tolerance.
     const DRIFTS: [(f32, Change, bool); 11] = [
         (1.0, |x| x, false),
         (1.0, |x| x + 1e-4, false),
@@ -158,7 +158,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_shadow_sees_every_drift() {
+    fn a_shadow_counts_every_drift() {
         for (number, off, is_over) in DRIFTS {
             let plan = ShadowPlan { reference: reference(off), every: 2, tolerance: TOLERANCE };
             let mut shadow = plan.begin(3).unwrap();
@@ -179,7 +179,7 @@ mod tests {
             (1..=4).for_each(|call_no| call(1 + call_no % 2));
             let mut before = Metrics::default();
             shadow.figures(&mut before);
-            // Its node is built again: what was seen stays.
+            // The node is rebuilt: the counts go on.
             let mut again = plan.begin(3).unwrap();
             again.resume(&before);
             let mut metrics = Metrics::default();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn two_backends_are_held_against_each_other() {
+    fn two_backends_are_compared() {
         let signature = reference(|x| x).signature;
         for (off, over) in
             [(|x| x, 0), (|x| x + 0.01, CALLS + WARM_UP), (|_| f32::NAN, CALLS + WARM_UP)] as [(Change, usize); 3]
@@ -223,15 +223,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_of_another_shape_is_no_reference() {
+    fn a_reference_with_another_signature_is_refused() {
         let other = reference(|x| x);
         assert_eq!(other.fits(&other.signature, 4), Ok(()));
         let with = |outputs: Vec<TensorSpec>| Signature { outputs, ..other.signature.clone() };
         for (signature, max_batch, why) in [
-            (with(vec![spec("y", 3)]), 1, "output 0 is `y` f32[2] by `other`, and `y` f32[3] here"),
-            (with(vec![spec("z", 2)]), 1, "output 0 is `y` f32[2] by `other`, and `z` f32[2] here"),
-            (with(vec![spec("y", 2), spec("z", 2)]), 1, "output 1 is none by `other`, and `z` f32[2] here"),
-            (with(vec![]), 1, "output 0 is `y` f32[2] by `other`, and none here"),
+            (with(vec![spec("y", 3)]), 1, "output 0 is `y` f32[2] on `other`, and `y` f32[3] here"),
+            (with(vec![spec("z", 2)]), 1, "output 0 is `y` f32[2] on `other`, and `z` f32[2] here"),
+            (with(vec![spec("y", 2), spec("z", 2)]), 1, "output 1 is none on `other`, and `z` f32[2] here"),
+            (with(vec![]), 1, "output 0 is `y` f32[2] on `other`, and none here"),
             (other.signature.clone(), 5, "`other` takes at most 4 in a call, and calls have up to 5 here"),
         ] {
             assert_eq!(other.fits(&signature, max_batch), Err(why.to_string()));

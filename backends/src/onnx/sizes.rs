@@ -1,10 +1,10 @@
-//! How large the tensors of a model are at least, as far as its file says: before a runtime tries to have them.
+//! Lower bounds of the sizes of a model's tensors, computed before a runtime allocates them.
 //!
-//! A runtime that is asked for more memory than there is has the process aborted, which cannot be caught as a panic can; and
-//! a model of a hundred bytes can ask for any amount, by a `Tile` or by adding a row to a column. So the shapes that follow
-//! from constants and attributes are followed from node to node here. A dim without a length counts as 1, and an operator
-//! that is not known here makes tensors of which nothing is known. So what is refused really is that large; lengths that a
-//! model computes while it runs are not seen.
+//! A runtime that allocates more memory than there is aborts the process, which cannot be caught as a panic can; and a model
+//! of a hundred bytes can ask for any amount, with a `Tile` or by adding a row to a column. So shapes that follow from
+//! constants and attributes are propagated from node to node here. An unknown dim counts as 1, and the outputs of an operator
+//! that is not modeled here have unknown shapes. Therefore a refused tensor really is that large; lengths that a model
+//! computes while it runs are not covered.
 
 use super::data_file::DataFile;
 use super::node::{brief, graphs_of, label, name_of, order};
@@ -17,26 +17,26 @@ use std::rc::Rc;
 /// Tensors with more elements are refused: 4 GiB of `f32`.
 const MAX_ELEMENTS: u64 = 1 << 30;
 
-/// Longer shapes are not followed, nor constants with more elements: they are no shapes, and a file can name them often.
+/// Longer shapes are not propagated, nor constants with more elements: they are not shapes, and a file can use them many times.
 const MAX_NUMBERS: usize = 64;
 
 type Shape = Vec<u64>;
 
-/// Everything in a graph that is larger than any runtime is asked for, node by node.
+/// Checks that no tensor of a graph exceeds [`MAX_ELEMENTS`].
 ///
 /// # Errors
-/// All of it.
+/// Every node whose output does.
 pub(super) fn check(graph: &wire::Graph, data: &[DataFile]) -> Result<(), BackendError> {
     let mut wrong = Wrong::default();
     Scope { data, outer: None, shapes: BTreeMap::new(), numbers: BTreeMap::new() }.graph(graph, &mut wrong);
     wrong.into_result()
 }
 
-/// What is known of a graph's tensors, and of those of the graphs around it.
+/// The known shapes and values of the tensors of a graph and of the graphs around it.
 struct Scope<'a> {
     data: &'a [DataFile],
     outer: Option<&'a Scope<'a>>,
-    /// Shared where one is another's: a model may have many nodes.
+    /// Shared between tensors of the same shape: a model may have many nodes.
     shapes: BTreeMap<&'a str, Rc<Shape>>,
     numbers: BTreeMap<&'a str, Vec<f64>>,
 }
@@ -74,7 +74,9 @@ impl<'a> Scope<'a> {
                 let (name, what) = (name_of(node), label(node));
                 let of = if what == output { String::new() } else { format!(" of `{}`", brief(output)) };
                 let most = MAX_ELEMENTS;
-                wrong.push(|| format!("{name} makes a tensor{of} of {elements} elements or more; at most {most} fit"));
+                wrong.push(|| {
+                    format!("{name} makes a tensor{of} of {elements} elements or more; at most {most} are possible")
+                });
             }
             self.know(output, shape, numbers);
         }
@@ -96,7 +98,7 @@ impl<'a> Scope<'a> {
         self.know(name, Some(Rc::new(shape)), numbers);
     }
 
-    /// The numbers of a small tensor, wherever the file has them.
+    /// Returns the values of a small tensor, from any of the places where a file can have them.
     fn read(&self, tensor: &wire::Tensor, count: usize) -> Option<Vec<f64>> {
         let written: Vec<f64> = match tensor.elem {
             1 => tensor.floats.iter().map(|n| f64::from(*n)).collect(),
@@ -145,12 +147,12 @@ fn product(shape: &[u64]) -> u64 {
     shape.iter().fold(1, |n, dim| n.saturating_mul(*dim))
 }
 
-/// A length; what is below zero is an error of the runtime, and none of size.
+/// Converts a length. Negative ones become 0: they are left to the runtime to refuse.
 fn length(number: f64) -> u64 {
     number as u64
 }
 
-/// The shape to which all of these are stretched.
+/// Returns the shape to which all of these broadcast.
 fn broadcast<'s>(shapes: impl Iterator<Item = &'s Shape>) -> Shape {
     let mut wide = Shape::new();
     for shape in shapes {
@@ -163,7 +165,7 @@ fn broadcast<'s>(shapes: impl Iterator<Item = &'s Shape>) -> Shape {
     wide
 }
 
-/// A node, and what is known of what it takes.
+/// A node, with the scope of its inputs.
 struct Made<'n, 'a> {
     node: &'n wire::Node,
     scope: &'n Scope<'a>,
@@ -178,13 +180,13 @@ impl<'n> Made<'n, '_> {
         self.scope.shape_of(self.input(at)?).map(|shape| &**shape)
     }
 
-    /// The shape of its first input, where that is the shape of its output.
+    /// Returns the shape of its first input, if its output has the same.
     fn same(&self) -> Option<Rc<Shape>> {
-        let is_same = AS_IT_IS.split_whitespace().any(|known| known == self.node.op);
+        let is_same = SHAPE_PRESERVING.split_whitespace().any(|known| known == self.node.op);
         self.scope.shape_of(self.input(0).filter(|_| is_same)?).cloned()
     }
 
-    /// The numbers of a constant input.
+    /// Returns the values of a constant input.
     fn given(&self, at: usize) -> Option<&'n [f64]> {
         self.scope.numbers_of(self.input(at)?).map(Vec::as_slice)
     }
@@ -198,18 +200,18 @@ impl<'n> Made<'n, '_> {
         find(self.node, attribute).and_then(|a| a.int).unwrap_or(default)
     }
 
-    /// The node's `axis`, which may be counted from the end of so many dims.
+    /// Returns the node's `axis`; a negative one counts from the end of `rank` dims.
     fn axis(&self, default: i64, rank: usize) -> Option<usize> {
         let axis = self.int("axis", default);
         usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok()
     }
 
-    /// A constant input, or the attribute that it was in older opsets.
+    /// Returns a constant input, or the attribute that had its role in older opsets.
     fn either(&self, at: usize, attribute: &str) -> Option<Vec<f64>> {
         self.given(at).map(<[f64]>::to_vec).or_else(|| self.ints(attribute))
     }
 
-    /// What a shape that a model computes from constants holds.
+    /// Returns the values of its output, for operators that compute shapes from constants.
     fn numbers(&self) -> Option<Vec<f64>> {
         match self.node.op.as_str() {
             "Constant" => {
@@ -233,7 +235,7 @@ impl<'n> Made<'n, '_> {
         }
     }
 
-    /// The shape of its first output, at least.
+    /// Returns a lower bound of the shape of its first output.
     fn shape(&self) -> Option<Shape> {
         let ones = |rank: usize| vec![1; rank];
         let scaled = |by: &[f64]| {
@@ -274,7 +276,7 @@ impl<'n> Made<'n, '_> {
             "TopK" => {
                 let attribute = || find(self.node, "k").and_then(|a| a.int).map(|k| k as f64);
                 let k = self.given(1).and_then(|k| k.first().copied()).or_else(attribute)?;
-                // Of a shape that is not known only this much is.
+                // Of an unknown input shape only `k` is known.
                 let Some(mut whole) = self.of(0).cloned() else { return Some(vec![length(k)]) };
                 let axis = self.axis(-1, whole.len())?;
                 *whole.get_mut(axis)? = length(k);
@@ -348,7 +350,7 @@ impl<'n> Made<'n, '_> {
                 Some(kept.map(|(_, dim)| *dim).collect())
             }
             "Conv" | "ConvInteger" | "ConvTranspose" | "MaxPool" | "AveragePool" => self.windows(),
-            op if STRETCHED.split_whitespace().any(|known| known == op) => {
+            op if BROADCASTING.split_whitespace().any(|known| known == op) => {
                 let inputs = (0..self.node.inputs.len()).filter_map(|at| self.of(at));
                 Some(broadcast(inputs)).filter(|shape| !shape.is_empty())
             }
@@ -356,7 +358,7 @@ impl<'n> Made<'n, '_> {
         }
     }
 
-    /// Of an equation without dots: each letter is a dim.
+    /// Returns the output shape of an equation without ellipsis: each letter is a dim.
     fn einsum(&self) -> Option<Shape> {
         let equation = String::from_utf8(find(self.node, "equation")?.text.to_vec()).ok()?;
         let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
@@ -372,7 +374,7 @@ impl<'n> Made<'n, '_> {
         Some(output.chars().map(|letter| lengths.get(&letter).copied().unwrap_or(1)).collect())
     }
 
-    /// Of what looks at its input window by window.
+    /// Returns the output shape of convolution and pooling.
     fn windows(&self) -> Option<Shape> {
         let op = self.node.op.as_str();
         let (x, weight) = (self.of(0), self.of(1).filter(|_| op.starts_with("Conv")));
@@ -407,13 +409,13 @@ impl<'n> Made<'n, '_> {
     }
 }
 
-/// Operators whose inputs are stretched to one shape.
-const STRETCHED: &str = "\
+/// Operators that broadcast their inputs to one shape.
+const BROADCASTING: &str = "\
     Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod \
     Mul Or Pow Sub Sum Where Xor";
 
 /// Operators whose output has the shape of their first input.
-const AS_IT_IS: &str = "\
+const SHAPE_PRESERVING: &str = "\
     Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast CastLike Ceil Clip Cos Cosh CumSum \
     DequantizeLinear Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf \
     IsNaN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear Reciprocal Relu \
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_constants_is_held_against_what_fits() {
+    fn shapes_that_follow_from_constants_are_limited() {
         const M: i64 = 1 << 20;
         let wide = |name: &str, dims: &[i64]| floats(name, dims, &vec![0.0; dims.iter().product::<i64>() as usize]);
         let doubled: Vec<String> = (0..31).map(|n| format!("a{} = Concat a{n} a{n}", n + 1)).collect();
@@ -490,7 +492,7 @@ mod tests {
             (
                 &[wide("r", &[1, 1 << 16]), wide("c", &[1 << 16, 1])],
                 &["y = Add r c"],
-                "node `y` (Add) makes a tensor of 4294967296 elements or more; at most 1073741824 fit",
+                "node `y` (Add) makes a tensor of 4294967296 elements or more; at most 1073741824 are possible",
             ),
             (
                 &[wide("r", &[1, 1 << 16]), wide("c", &[1 << 16, 1])],
@@ -527,9 +529,9 @@ mod tests {
         }
     }
 
-    /// `k` is the length of the axis that it is taken of, and of no other.
+    /// `k` replaces the length of `axis` and leaves the other dims.
     #[test]
-    fn the_best_of_an_axis_are_as_many_along_it() {
+    fn top_k_changes_the_length_of_its_axis_only() {
         let weight = |name: &str, dims: &[i64], longs: Vec<i64>| {
             let elem = if longs.is_empty() { 1 } else { 7 };
             wire::Tensor { name: name.into(), dims: dims.to_vec(), elem, longs, ..Default::default() }

@@ -1,4 +1,4 @@
-//! Models for tests: the shipped ones, and small ones that are written here.
+//! Models for tests: the shipped ones, and small ones that are built here.
 
 use crate::verify::Case;
 use rten_onnx::onnx;
@@ -89,7 +89,7 @@ pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::Tens
     model.write_buf().unwrap()
 }
 
-/// A model with one node more: an `If` whose branches are the graph of another.
+/// Adds an `If` to a model; both its branches are the graph of another model.
 #[cfg(feature = "rten")]
 pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
     let parse = |bytes: &[u8]| onnx::ModelProto::parse_buf(bytes).unwrap();

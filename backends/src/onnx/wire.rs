@@ -1,7 +1,7 @@
-//! The messages of an ONNX file, as far as anything here looks at them.
+//! The protobuf messages of an ONNX file, with the fields that are used here.
 //!
-//! prost checks that every message and field lies inside its parent, also those that are not named here and are skipped.
-//! Field numbers are those of `onnx.proto`.
+//! prost checks that every message and field lies inside its parent, even fields that are not declared here and skipped. Field
+//! numbers are those of `onnx.proto`.
 
 use prost::bytes::Bytes;
 
@@ -13,7 +13,7 @@ pub(super) struct Model {
     pub(super) graph: Option<Graph>,
     #[prost(message, repeated, tag = "8")]
     pub(super) opsets: Vec<OpSet>,
-    /// Only named: what they hold is not taken.
+    /// Only their names: models with functions are refused.
     #[prost(message, repeated, tag = "25")]
     pub(super) functions: Vec<Function>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Graph {
     pub(super) inputs: Vec<Value>,
     #[prost(message, repeated, tag = "12")]
     pub(super) outputs: Vec<Value>,
-    /// Looked at by runtimes, so that its lengths are checked.
+    /// Not used here, but by runtimes: declared so that its encoding is checked.
     #[prost(message, repeated, tag = "13")]
     pub(super) value_info: Vec<Value>,
     #[prost(message, repeated, tag = "15")]
@@ -107,7 +107,7 @@ pub(super) struct Tensor {
     pub(super) longs: Vec<i64>,
     #[prost(string, tag = "8")]
     pub(super) name: String,
-    /// A part of the file itself, not a copy.
+    /// A slice of the file, not a copy.
     #[prost(bytes = "bytes", optional, tag = "9")]
     pub(super) raw: Option<Bytes>,
     #[prost(double, repeated, tag = "10")]

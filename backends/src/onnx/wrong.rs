@@ -1,11 +1,11 @@
-//! What is wrong with a model.
+//! The errors of a model.
 
 use limen::backend::BackendError;
 
-/// Problems of one model that are told; the others are counted.
+/// The most errors of a model that are reported; further ones are counted.
 const MOST_WRONG: usize = 16;
 
-/// What is wrong with a model: the first of it in words, the rest as a number.
+/// The errors of a model: the first as messages, the rest as a number.
 #[derive(Default)]
 pub(super) struct Wrong {
     told: Vec<String>,
@@ -22,7 +22,7 @@ impl Wrong {
     }
 
     /// # Errors
-    /// Everything that is wrong.
+    /// All errors, if there are any.
     pub(super) fn into_result(mut self) -> Result<(), BackendError> {
         if self.more > 0 {
             self.told.push(format!("and {} more", self.more));

@@ -1,4 +1,4 @@
-//! The runtimes that a model may be given to, and what they are given.
+//! The runtimes that may run a model, and the input of planning it.
 
 use super::config::{Choice, Config};
 use super::dispatch::Dispatch;
@@ -13,26 +13,26 @@ use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors};
 use std::time::Duration;
 
-/// What is to be planned.
+/// A node to plan.
 pub(crate) struct Job<'a> {
     pub(crate) config: &'a Config,
     /// Every runtime of this program.
     pub(crate) candidates: &'a [Candidate],
     pub(crate) given: &'a Connected,
-    /// The model as the graph names it.
+    /// The model's path as the graph file has it.
     pub(crate) model: &'a str,
-    /// Its files, for whoever loads it.
+    /// Its files, for the runtimes that load it.
     pub(crate) files: ModelFiles,
     pub(crate) case: Option<(Case, Tolerance)>,
     pub(crate) required: Requirements,
-    /// What is asked of it, or was.
+    /// Runs, records or replays the steps that run the model's code.
     pub(crate) steps: &'a Steps,
 }
 
 /// How long a model is measured on a backend, alone and in batches.
 const CALIBRATED: Duration = Duration::from_millis(50);
 
-/// A runtime that this program knows.
+/// A runtime, built into this program or not.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) choice: Choice,
@@ -40,7 +40,7 @@ pub(crate) struct Candidate {
     pub(super) built: Option<Built>,
 }
 
-/// One that is built into it.
+/// The functions of a runtime that is built in.
 #[derive(Clone, Copy)]
 pub(super) struct Built {
     pub(super) probe: fn() -> Result<Capabilities, BackendError>,
@@ -51,7 +51,7 @@ pub(super) struct Built {
 }
 
 impl Candidate {
-    /// Whether it can do what is required.
+    /// Whether the runtime meets the requirements.
     pub(crate) fn verdict(&self, required: &Requirements) -> Verdict {
         let Some(built) = &self.built else { return Verdict::NotBuilt(self.name) };
         match (built.probe)() {
@@ -63,7 +63,7 @@ impl Candidate {
         }
     }
 
-    /// As [`Candidate::verdict`] for a node that may not ask for it: a library is not loaded for that.
+    /// Like [`Candidate::verdict`], without loading a library that the node does not ask for.
     pub(crate) fn verdict_if_asked(&self, required: &Requirements, is_asked: bool) -> Verdict {
         match self.built {
             Some(built) if built.is_library && !is_asked => Verdict::NotAsked,
@@ -71,12 +71,12 @@ impl Candidate {
         }
     }
 
-    /// The version of the runtime; none where it is not there.
+    /// Returns the version of the runtime; empty if it is unavailable.
     pub(crate) fn version(&self) -> String {
         self.built.and_then(|built| (built.probe)().ok()).map(|found| found.version).unwrap_or_default()
     }
 
-    /// What it says of operators.
+    /// Returns how the runtime handles each operator.
     pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>) -> Dispatch {
         let Some(built) = &self.built else { return Dispatch::NotThere(Verdict::NotBuilt(self.name).to_string()) };
         let known = match (built.probe)() {
@@ -96,7 +96,7 @@ impl Candidate {
         Dispatch::Known { native, rewritten, unsupported }
     }
 
-    /// How long an item of the model takes here, alone and in a batch, ns.
+    /// Measures the time per item, alone and in a batch, ns.
     pub(crate) fn measure(&self, job: &Job<'_>) -> Option<[u64; 2]> {
         let built = self.built?;
         job.steps.step(self.name, "was measured with it", || {
@@ -115,10 +115,10 @@ impl Candidate {
     }
 }
 
-/// The backend that another is compared with, with the model loaded.
+/// Loads the model into the backend that another one is compared with.
 ///
 /// # Errors
-/// Why it cannot be.
+/// Why the backend cannot run the model.
 pub(crate) fn reference(choice: Choice, job: &Job<'_>) -> Result<Reference, String> {
     let candidate = job.candidates.iter().find(|candidate| candidate.choice == choice);
     let candidate = candidate.ok_or("a model can be compared with `rten`, `tract` or `ort`")?;

@@ -1,4 +1,4 @@
-//! The choice of a runtime for a model.
+//! Chooses a runtime for a model.
 
 use super::candidate::{Candidate, Job};
 use super::config::{Choice, Config};
@@ -19,8 +19,8 @@ use limen::unit::{Span, show_ns};
 use std::path::Path;
 use std::time::Duration;
 
-/// Gives the model to the runtime that was chosen, or to the first that can. Where its code runs, it is a step of a trial. The
-/// file is read here where it was not before: every runtime gets the bytes that were checked.
+/// Plans the model on the configured runtime, or with `auto` on the first that can run it. Everything that runs the model's code
+/// is a step of a trial. The file is read here unless `file` holds it: every runtime gets the bytes that were checked.
 pub(crate) fn choose(
     config: &Config,
     model: &str,
@@ -39,7 +39,7 @@ pub(crate) fn choose(
     let artifact = file.artifact().map_err(|error| unreadable(model, &error))?;
     let (outline, size) = (artifact.outline.clone(), artifact.size());
     for file in outline.files.keys() {
-        // They were read; what is noted is that nothing of the graph may write them.
+        // The files were read already; this registers them, so that no node of the graph may write to them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
     }
     if let Err(key) = steps.check_files(outline.sums(), size, case.as_ref().map(|(case, _)| case)) {
@@ -47,7 +47,7 @@ pub(crate) fn choose(
         let file = if key == "model" { model } else { recorded.unwrap_or_default() };
         errors
             .at(key, format!("`{file}` changed while the model was tried"))
-            .help("start again when nobody writes to it any more");
+            .help("start again when no other process writes to it");
         return Err(errors);
     }
     check_identity(config, model, &outline, cx)?;
@@ -82,9 +82,9 @@ pub(crate) fn choose(
     }
     let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
     if let Some(plan) = planned {
-        return Ok(said(&verdicts).into_iter().chain(notes).fold(plan, InferPlan::note));
+        return Ok(describe(&verdicts).into_iter().chain(notes).fold(plan, InferPlan::note));
     }
-    // What else could be written is worth loading a library.
+    // To suggest another backend, a library that was not asked for is loaded too.
     let asked = verdicts.into_iter().map(|(candidate, verdict)| match verdict {
         Verdict::NotAsked => (candidate, candidate.verdict(&job.required)),
         verdict => (candidate, verdict),
@@ -92,7 +92,7 @@ pub(crate) fn choose(
     Err(none_fits(&asked.collect::<Vec<_>>(), config, model))
 }
 
-/// Compares a model's files with the checksum and the manifest that the graph has of it.
+/// Compares a model's files with the node's `sha256` and `manifest`.
 fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning<'_>) -> Result<(), PlanErrors> {
     let mut errors = PlanErrors::default();
     if let Some(sum) = &config.sha256
@@ -120,7 +120,7 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
                 if !differences.is_empty() {
                     let message = format!("`{model}` is not what `{manifest}` says: {}", differences.join("; "));
                     errors.at("manifest", message).help(format!(
-                        "if the change is meant, write the manifest anew: `limen-run inspect {model} --json > {manifest}`"
+                        "if the change is intended, write the manifest again: `limen-run inspect {model} --json > {manifest}`"
                     ));
                 }
             }
@@ -130,7 +130,7 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
     errors.into_result(())
 }
 
-/// What a model, and its graph, ask of a runtime.
+/// Returns what the model and its config require of a runtime.
 fn required(config: &Config, outline: &Outline) -> Requirements {
     let mut required = config.require.clone().unwrap_or_default().requirements();
     required.max_batch = required.max_batch.max(config.batch.max);
@@ -144,7 +144,7 @@ fn required(config: &Config, outline: &Outline) -> Requirements {
     required
 }
 
-/// The plan of the first runtime that fits, is asked for and can load the model. Why others could not is noted in their verdicts.
+/// Returns the plan of the first runtime that fits, is asked for and can load the model. The verdicts of the others say why not.
 fn first_that_plans(
     verdicts: &mut [(Candidate, Verdict)],
     job: &Job<'_>,
@@ -172,7 +172,7 @@ fn first_that_plans(
                 if let Some(op) = older.filter(|_| outline.opset < 13) {
                     let opset = outline.opset;
                     note = format!(
-                        "{note}; in opset {opset} {op} may mean something else than it does since 13: record a case"
+                        "{note}; {op} of opset {opset} may be computed as that of opset 13, which differs: record a case"
                     );
                 }
                 let alone = table.alone(measured, candidate.name, &candidate.version());
@@ -182,7 +182,7 @@ fn first_that_plans(
                     None => plan,
                 }));
             }
-            // The others are no business of a graph that names its backend.
+            // With a named backend no other is tried.
             Err(errors) if config.backend != Choice::Auto => return Err(errors),
             Err(errors) => {
                 let why: Vec<String> = errors.messages().map(str::to_string).collect();
@@ -194,15 +194,15 @@ fn first_that_plans(
     Ok(None)
 }
 
-/// What is said of each runtime.
-fn said(verdicts: &[(Candidate, Verdict)]) -> Vec<String> {
+/// Returns a line about each runtime.
+fn describe(verdicts: &[(Candidate, Verdict)]) -> Vec<String> {
     verdicts.iter().map(|(candidate, verdict)| format!("`{}` {verdict}", candidate.name)).collect()
 }
 
-/// Why no runtime that was asked for runs the model, and what to write instead.
+/// Returns the error that no runtime in question runs the model, with what to write instead.
 fn none_fits(verdicts: &[(Candidate, Verdict)], config: &Config, model: &str) -> PlanErrors {
     let mut errors = PlanErrors::default();
-    let said = said(verdicts);
+    let lines = describe(verdicts);
     let fitting = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits).map(|(candidate, _)| candidate.name);
     let fitting: Vec<String> = fitting.map(|name| format!("`backend: {name}`")).collect();
     let others = |name: &str| {
@@ -222,7 +222,7 @@ fn none_fits(verdicts: &[(Candidate, Verdict)], config: &Config, model: &str) ->
             errors.at("backend", message).help(help + &others(name));
         }
         Some((candidate, verdict)) => {
-            // What the graph itself requires is said where it does.
+            // A requirement of the config itself is reported at `require`.
             let asked = config.require.clone().map(|require| candidate.verdict(&require.requirements()));
             let is_asked = matches!(asked, Some(Verdict::Lacks(_)));
             let field = if is_asked { "require" } else { "backend" };
@@ -235,7 +235,7 @@ fn none_fits(verdicts: &[(Candidate, Verdict)], config: &Config, model: &str) ->
             errors.at(field, format!("for `{model}`, `{name}` {verdict}")).help(instead + &others(name));
         }
         None => {
-            let message = format!("nothing here runs `{model}`: {}", said.join("; "));
+            let message = format!("no backend of this program runs `{model}`: {}", lines.join("; "));
             errors
                 .at("backend", message)
                 .help("build this program with another backend, or export the model in another way");
@@ -256,7 +256,7 @@ fn calibrate(
         let Some([alone, together]) = candidate.measure(job) else { continue };
         let (name, max) = (candidate.name, job.config.batch.max);
         table.set(of, name, &candidate.version(), [alone, together]);
-        let mut note = format!("`{name}`: {} an item alone", show_ns(alone));
+        let mut note = format!("`{name}`: {} per item alone", show_ns(alone));
         if max > 1 {
             note.push_str(&format!(", {} in a batch of {max}", show_ns(together)));
         }
@@ -277,7 +277,7 @@ mod tests {
     use std::path::PathBuf;
 
     thread_local! {
-        /// The folder whose files go when a runtime is about to load a model, and how often that was.
+        /// The folder whose files are removed when a runtime is about to load a model, and how often that happened.
         static FOLDER: RefCell<(PathBuf, usize)> = RefCell::default();
     }
 
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// What is checked, compared with a checksum and loaded by each runtime was read once: nobody misses the files by then.
+    /// The bytes that are checked, hashed and loaded by each runtime are read once: removing the files afterwards has no effect.
     #[test]
     fn a_models_files_are_read_once() {
         let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// What was looked up by its checksum is what runs, also when another file has taken its place since.
+    /// The bytes that were looked up by checksum are the bytes that run, even if the file is replaced meanwhile.
     #[test]
     fn a_file_that_was_read_is_not_read_again() {
         let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));

@@ -1,4 +1,4 @@
-//! A model on the backend that is to serve it, compared with another.
+//! Compares a model on the backend that will serve it with another backend.
 
 use super::candidate::Job;
 use crate::base::caught;
@@ -8,7 +8,8 @@ use limen::backend::{BackendError, Prepared};
 use limen::node::PlanErrors;
 use std::time::Duration;
 
-/// Asks both the same: lines for the plan; what is too far apart is an error, with how long both took beside it.
+/// Runs both on the same inputs and returns lines for the plan. Outputs beyond the tolerance are errors, which also say how long
+/// both took.
 pub(super) fn against_reference<R: Runtime>(
     prepared: &OnnxPrepared<R>,
     reference: &Reference,
@@ -32,7 +33,7 @@ pub(super) fn against_reference<R: Runtime>(
 }
 
 impl Comparison {
-    /// Lines for the plan. What is too far apart is an error, and the lines are beside it: nobody sees the plan then.
+    /// Returns lines for the plan. Outputs beyond the tolerance are errors, whose help has the lines: a failed plan is not shown.
     fn judge(self, reference: &str, tolerance: Tolerance, errors: &mut PlanErrors) -> Vec<String> {
         let (serving, other) = (micros(self.times.0), micros(self.times.1));
         let calls = self.calls;
@@ -46,7 +47,7 @@ impl Comparison {
             if found.over > 0 {
                 let Tolerance { atol, rtol } = tolerance;
                 let over = found.over;
-                wrong.push(format!("{line}; {over} numbers are further apart than atol {atol}, rtol {rtol} allow"));
+                wrong.push(format!("{line}; {over} numbers differ by more than atol {atol}, rtol {rtol} allow"));
             } else {
                 lines.push(line);
             }
@@ -62,13 +63,13 @@ impl Comparison {
     }
 }
 
-/// Runs the recorded case on the reference too: a line for the plan, where it gives the same there.
+/// Runs the recorded case on the reference too, and returns a line for the plan if the outputs match.
 pub(super) fn recorded_of(reference: &Reference, job: &Job<'_>, errors: &mut PlanErrors) -> Option<String> {
     let (case, tolerance) = job.case.as_ref()?;
     let file = job.config.verify.as_ref()?.case.as_ref()?;
     let (max, name) = (job.config.batch.max, reference.name);
     match case.check_with(&reference.signature, reference.is_stateful, &reference.session, max, *tolerance) {
-        Ok(tried) => Some(format!("`{name}` gives what {file} says too: {tried}")),
+        Ok(tried) => Some(format!("`{name}` reproduces {file} too: {tried}")),
         Err(wrong) => {
             wrong.into_iter().for_each(|error| _ = errors.at("verify.case", format!("`{file}` on `{name}`: {error}")));
             None
@@ -93,9 +94,8 @@ mod tests {
     use limen::node::Connected;
     use std::path::Path;
 
-    /// What is recorded, and what a reference says, are compared with it.
     #[test]
-    fn a_reference_that_gives_other_numbers_is_named() {
+    fn a_reference_with_other_outputs_is_an_error() {
         struct Zeros;
         impl limen::backend::Session for Zeros {
             type Lane = OnnxLane;
@@ -134,17 +134,17 @@ mod tests {
         let why = errors.messages().next().unwrap();
         assert!(why.starts_with("`verify.npz` on `other`: output `logits` differs from what was recorded"), "{why}");
 
-        // How long both took is said of outputs that are too far apart as well.
+        // The times are also part of the error about outputs beyond the tolerance.
         let mut errors = PlanErrors::default();
         against_reference(&prepared, &reference, tolerance, &mut errors);
         let text = format!("{errors:?}");
-        for part in ["output `logits` is at most", "numbers are further apart", "µs here and", "µs there"] {
+        for part in ["output `logits` is at most", "numbers differ by more than", "µs here and", "µs there"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let signature = limen::backend::Signature { outputs: Vec::new(), ..reference.signature.clone() };
         let mut errors = PlanErrors::default();
         against_reference(&prepared, &Reference { signature, ..reference }, tolerance, &mut errors);
         let why = errors.messages().next().unwrap();
-        assert_eq!(why, "output 0 is none by `other`, and `logits` f32[10] here");
+        assert_eq!(why, "output 0 is none on `other`, and `logits` f32[10] here");
     }
 }

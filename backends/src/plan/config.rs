@@ -1,4 +1,4 @@
-//! What a graph file says of a node that runs a model.
+//! The config of a node that runs a model.
 
 use crate::backend::MockConfig;
 use crate::base::refuse_remote;
@@ -12,71 +12,71 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// More threads than this inside one call are refused as a mistake: no CPU has a use for them.
+/// More threads than this inside one call are refused as a mistake.
 pub(super) const MAX_THREADS: usize = 256;
 
-/// More messages in one call than anything gains from.
+/// The largest batch. Larger ones gain nothing.
 const MAX_BATCH: usize = 1 << 16;
 
 /// Runs a model on the messages of its inputs, one at a time or in batches.
 ///
-/// The ports are the model's inputs and outputs by name, in lower case and with `_` for whatever a graph file cannot
-/// write (`input.1` is `input_1`). With a single input, `from:` needs no name.
+/// The ports are the model's inputs and outputs by name, in lower case and with `_` for each character that a port name cannot
+/// have (`input.1` is `input_1`). With a single input, `from:` needs no name.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Config {
     /// The model's file, relative to the graph's folder. Every backend but `mock` needs one.
     pub model: Option<String>,
-    /// What the SHA-256 of the model's file must be, in hexadecimal digits.
+    /// The expected SHA-256 of the model's file, in hexadecimal digits.
     pub sha256: Option<String>,
-    /// What `limen-run inspect MODEL --json` printed of the model: its ports, its weights and its checksum. A model that says
-    /// something else of itself is refused.
+    /// A file with the output of `limen-run inspect MODEL --json`: the model's ports, weights and checksum. A model that
+    /// differs from it is refused.
     pub manifest: Option<String>,
-    /// What runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
+    /// The backend that runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
     #[serde(default)]
     pub backend: Choice,
-    /// What the backend shall be able to do beyond what the model asks of it.
+    /// Capabilities that the backend must have beyond those the model needs.
     pub require: Option<Require>,
-    /// How messages are put together: `{ max: 8, within: 2ms }`. One at a time by default. With `stride: 2` two messages leave
-    /// after a full batch, and the others are context for the next one.
+    /// How messages are batched: `{ max: 8, within: 2ms }`. One at a time by default. With `stride: 2` the batch is a window
+    /// that slides by two messages: after a full batch the two oldest leave, and the others are part of the next one.
     #[serde(default)]
     pub batch: Batch,
-    /// Numbers of items to which batches are padded, rising: `[1, 4]`. By default the powers of two where the backend
-    /// compiles a model for its batch, as `tract` does, and none where it does not.
+    /// Batch sizes, ascending, to the next of which a batch is padded: `[1, 4]`. By default the powers of two for a backend
+    /// that compiles a model for its batch, as `tract` does, and no padding for the others.
     #[serde(default)]
     pub buckets: Vec<usize>,
-    /// `eager` makes the model ready before the graph starts; `lazy` when the first message comes, which then takes longer.
+    /// `eager` prepares the model before the graph starts; `lazy` in the first call, which then takes longer.
     #[serde(default)]
     pub load: Load,
-    /// Threads inside one call. More than one pays only for large models; small ones get slower.
+    /// Threads inside one call. More than one pays off only for large models; small ones get slower.
     #[serde(default = "one")]
     pub threads: usize,
-    /// How many calls may be on their way at once, each on a thread of its own that runs on any core of the run. What comes
-    /// out keeps the order of what went in, and under `on_error: skip` a call that fails fails its own messages only.
+    /// How many calls may be in flight at once, each on its own thread, which may run on any core of the run. Outputs keep
+    /// the order of the inputs, and under `on_error: skip` a failed call fails only its own messages.
     #[serde(default = "one")]
     pub in_flight: usize,
-    /// Outputs that are inputs of the next call of the same stream, such as those of a recurrent model. They are no ports.
-    /// A stream is what one source begins; each has a state of its own, zeros at first, and a batch holds at most one
-    /// message of each.
+    /// Outputs that are inputs of the next call of the same stream, as in a recurrent model. They are not ports. A stream is
+    /// the messages of one source; each stream has its own state, zeros at first, and a batch holds at most one message of
+    /// each stream.
     #[serde(default)]
     pub state: Vec<StateConfig>,
-    /// What becomes of a stream's state when a message of it is missing: `keep`, or `reset`.
+    /// The state of a stream after a missing message: `keep`, or `reset`.
     #[serde(default)]
     pub on_skip: OnSkip,
-    /// What becomes of a stream's state where the stream ends and another begins, as where a file is repeated: `reset`, or `keep`.
+    /// The state when a stream ends and another begins, such as when a file is repeated: `reset`, or `keep`.
     #[serde(default)]
     pub on_end: OnEnd,
-    /// `finite` fails a call whose inputs or outputs hold what is no finite number.
+    /// `finite` fails a call whose inputs or outputs hold an infinity or NaN.
     #[serde(default)]
     pub guard: Guard,
-    /// Recorded inputs and outputs, run once while planning: a graph whose model gives other numbers does not start.
+    /// Recorded inputs and outputs, run once while planning: a graph whose model computes other outputs does not start.
     pub verify: Option<VerifyConfig>,
-    /// Another backend that is asked the same every so often while the graph runs, and how far it was apart at most.
+    /// A second backend that repeats some of the calls while the graph runs; the report says how far its outputs differ.
     pub shadow: Option<ShadowConfig>,
-    /// What the backend `mock` takes, gives and does wrong.
+    /// The inputs, outputs, latency and failures of the backend `mock`.
     pub mock: Option<MockConfig>,
 }
 
-/// What runs a model.
+/// The backend that runs a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
@@ -87,18 +87,18 @@ pub enum Choice {
     Tract,
     /// ONNX models on the CPU, with ONNX Runtime's library; built in with the cargo feature `ort`.
     Ort,
-    /// The first of `ort`, `rten` and `tract` that is there and can run the model.
+    /// The first of `ort`, `rten` and `tract` that is available and can run the model.
     Auto,
-    /// No model: answers of the right shape after a set time.
+    /// No model: outputs of the right shape after a set time.
     Mock,
 }
 
-/// What a backend shall be able to do. `limen-run GRAPH --plan` says of each that is asked whether it can.
+/// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question whether it has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Require {
-    /// Where it shall compute: `cpu`.
+    /// The device it computes on: `cpu`.
     pub device: Option<String>,
-    /// Element types that it shall take.
+    /// Element types that it takes.
     #[serde(default)]
     pub dtypes: Vec<DType>,
     /// Items in one call.
@@ -107,20 +107,20 @@ pub struct Require {
     /// Dims of one item.
     #[serde(default)]
     pub max_rank: usize,
-    /// Operators that it shall know, with their domain where that is not ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    /// Operators that it has, with their domain unless that is ONNX's default: `Conv`, `com.microsoft.Gelu`.
     #[serde(default)]
     pub ops: Vec<String>,
-    /// Where its inputs and outputs shall be able to lie, besides ordinary memory.
+    /// Memory that its inputs and outputs can be in, besides ordinary memory.
     pub memory: Option<RequireMemory>,
-    /// Calls that finish later.
+    /// Asynchronous calls: they finish after they return.
     #[serde(default)]
     pub streams: bool,
-    /// Calls that are recorded once and replayed.
+    /// Graph capture: calls that are recorded once and replayed.
     #[serde(default)]
     pub graph_capture: bool,
 }
 
-/// Where a backend's inputs and outputs can lie.
+/// The memory of a backend's inputs and outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequireMemory {
@@ -150,7 +150,7 @@ impl Require {
     }
 }
 
-/// When a model is made ready for calls.
+/// When a model is prepared for calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
@@ -161,14 +161,14 @@ pub enum Load {
     Lazy,
 }
 
-/// What is looked for in the inputs and outputs of every call.
+/// The check of the inputs and outputs of every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
     /// Nothing.
     #[default]
     None,
-    /// Infinities, and what is not a number.
+    /// Infinities and NaN are errors.
     Finite,
 }
 
@@ -179,22 +179,22 @@ pub struct StateConfig {
     pub input: String,
     /// The model's output.
     pub output: String,
-    /// Which of its dims is the batch, from 0; by default the one that has the name of the other inputs' batch.
+    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim of the other inputs.
     pub batch_dim: Option<usize>,
 }
 
-/// Another backend beside the one that serves. Its outputs are compared and forgotten; its time is part of the node's.
+/// A second backend beside the one that serves. Its outputs are compared and dropped; its time counts as the node's.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ShadowConfig {
-    /// Which.
+    /// The second backend.
     pub backend: Choice,
-    /// Of how many calls one is repeated.
+    /// One call in this many is repeated.
     #[serde(default = "hundred")]
     pub every: u64,
-    /// A number may be off by this.
+    /// Absolute tolerance.
     #[serde(default = "default_atol")]
     pub atol: f64,
-    /// And by this part of the reference's number.
+    /// Relative tolerance, as a part of the second backend's number; it adds to the absolute one.
     #[serde(default = "default_rtol")]
     pub rtol: f64,
 }
@@ -203,17 +203,17 @@ fn hundred() -> u64 {
     100
 }
 
-/// A recorded case, or another backend, and how near to it the model must come.
+/// A recorded case or another backend to compare the model with, and the tolerance.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct VerifyConfig {
     /// An `.npz` whose arrays are the model's inputs and outputs, of any number of items.
     pub case: Option<String>,
-    /// Another backend that is asked the same while planning.
+    /// Another backend, which runs the same inputs while planning.
     pub against: Option<Choice>,
-    /// A number may be off by this.
+    /// Absolute tolerance.
     #[serde(default = "default_atol")]
     pub atol: f64,
-    /// And by this part of the recorded number.
+    /// Relative tolerance, as a part of the recorded number; it adds to the absolute one.
     #[serde(default = "default_rtol")]
     pub rtol: f64,
 }
@@ -222,8 +222,8 @@ fn one() -> usize {
     1
 }
 
-/// Runtimes differ in the order of their sums; on the models tried rten and onnxruntime agreed to 1.5e-6 of the largest
-/// output, so this is far above noise and far below a wrong operator.
+/// Runtimes sum in different orders. On the models tried, rten and ONNX Runtime agreed to 1.5e-6 of the largest output, so
+/// this is far above rounding noise and far below the error of a wrong operator.
 fn default_atol() -> f64 {
     1e-4
 }
@@ -233,16 +233,16 @@ fn default_rtol() -> f64 {
 }
 
 impl Config {
-    /// Whether the node may give its model to a runtime, or compare it with that.
+    /// Whether the node may use a runtime, to run its model or to compare it.
     pub(crate) fn asks(&self, choice: Choice) -> bool {
         let against = self.verify.as_ref().and_then(|verify| verify.against);
         let shadow = self.shadow.as_ref().map(|shadow| shadow.backend);
         [Some(self.backend), against, shadow].into_iter().flatten().any(|named| [choice, Choice::Auto].contains(&named))
     }
 
-    /// What the process that tries the model is told: all but how messages wait for each other, which a trial does not ask.
+    /// Returns the config for the trial process: everything that a trial depends on, so not how messages wait for a batch.
     pub(crate) fn to_json(&self) -> Value {
-        // What is no tolerance has been said, and is no JSON either.
+        // `check` has reported non-finite tolerances, which JSON cannot represent.
         let near = |atol: f64, rtol: f64| {
             let usual = |value: f64, usual| if value.is_finite() { value } else { usual };
             (usual(atol, default_atol()), usual(rtol, default_rtol()))
@@ -272,7 +272,7 @@ impl Config {
         config
     }
 
-    /// What is wrong without looking at any file.
+    /// Reports every error that shows without reading a file.
     pub(crate) fn check(&self, errors: &mut PlanErrors) {
         self.check_batch(errors);
         if self.state.is_empty() && self.on_skip == OnSkip::Reset {
@@ -282,7 +282,7 @@ impl Config {
             errors.at("on_end", "is for models with `state:`").help("leave it out");
         }
         if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.first() == Some(&0) {
-            errors.at("buckets", "the numbers rise from 1 up").help("write, for example, `[1, 2, 4]`");
+            errors.at("buckets", "must be ascending numbers from 1 up").help("write, for example, `[1, 2, 4]`");
         } else if let Some(bucket) = self.buckets.iter().find(|bucket| **bucket > self.batch.max) {
             let max = self.batch.max;
             errors
@@ -290,37 +290,39 @@ impl Config {
                 .help(format!("write at most {max}, or raise batch.max"));
         }
         if self.threads == 0 || self.threads > MAX_THREADS {
-            errors.at("threads", format!("{} threads inside a call; from 1 to {MAX_THREADS} make sense", self.threads));
+            errors.at("threads", format!("{} threads inside a call; 1 to {MAX_THREADS} are possible", self.threads));
         }
         if self.in_flight == 0 || self.in_flight > MAX_THREADS {
-            let message = format!("{} calls at once; from 1 to {MAX_THREADS} make sense", self.in_flight);
+            let message = format!("{} calls at once; 1 to {MAX_THREADS} are possible", self.in_flight);
             errors.at("in_flight", message);
         }
         if self.in_flight > 1 && !self.state.is_empty() {
-            let message = "each call of a stream needs the state that the one before it has left";
+            let message = "with `state:`, each call of a stream needs the state from the call before it";
             errors.at("in_flight", message).help("leave `in_flight:` out, or `state:`");
         }
         if self.in_flight > 1 && self.shadow.is_some() {
-            errors.at("in_flight", "a shadow follows calls one by one").help("leave `in_flight:` out, or `shadow:`");
+            errors
+                .at("in_flight", "`shadow:` compares calls one at a time")
+                .help("leave `in_flight:` out, or `shadow:`");
         }
         if let Some(verify) = &self.verify {
             check_tolerance("verify", verify.atol, verify.rtol, errors);
             if verify.case.is_none() && verify.against.is_none() {
                 errors
-                    .at("verify", "says neither what was recorded nor whom to ask")
+                    .at("verify", "has neither a recorded case nor another backend")
                     .help("write `case:` or `against:`");
             }
         }
         if let Some(shadow) = &self.shadow {
             check_tolerance("shadow", shadow.atol, shadow.rtol, errors);
             if shadow.every == 0 {
-                errors.at("shadow.every", "0 calls is no distance").help("write 1 to repeat every call");
+                errors.at("shadow.every", "0 is not an interval").help("write 1 to repeat every call");
             }
         }
         match (self.backend, &self.mock, &self.model) {
             (Choice::Mock, None, _) => {
                 let help = "write `mock: { inputs: { image: f32[1,8,8] }, outputs: { logits: f32[10] } }`";
-                errors.at("mock", "backend `mock` needs to be told its inputs and outputs").help(help);
+                errors.at("mock", "backend `mock` needs its inputs and outputs").help(help);
             }
             (Choice::Mock, Some(mock), _) => mock.check(errors),
             (_, Some(_), _) => {
@@ -341,16 +343,16 @@ impl Config {
             errors.at("batch.max", "a batch has at least one message");
         }
         if self.batch.max > MAX_BATCH {
-            let message = format!("{} messages in one call; at most {MAX_BATCH} are taken", self.batch.max);
+            let message = format!("{} messages in one call; at most {MAX_BATCH} are possible", self.batch.max);
             errors.at("batch.max", message).help(format!("write a number from 1 to {MAX_BATCH}"));
         }
         if self.batch.max == 1 && self.batch.within.is_some() {
             errors
-                .at("batch.within", "a batch of one message waits for no other")
+                .at("batch.within", "a batch of one message does not wait for others")
                 .help("write `max:` too, the most messages in one call");
         }
         match self.batch.stride {
-            Some(0) => _ = errors.at("batch.stride", "0 messages would leave after each batch, so none ever would"),
+            Some(0) => _ = errors.at("batch.stride", "with 0, no message would ever leave the batch"),
             Some(stride) if stride > self.batch.max => {
                 let max = self.batch.max;
                 errors
@@ -360,21 +362,21 @@ impl Config {
             _ => {}
         }
         if !self.state.is_empty() && self.batch.stride.is_some_and(|stride| stride != self.batch.max) {
-            let message = "messages that stay for the next batch would be in their stream's state twice";
+            let message = "messages that stay for the next batch would update their stream's state twice";
             errors.at("batch.stride", message).help("leave `stride:` out, or `state:`");
         }
     }
 
-    /// What a mock has no use for.
+    /// Reports fields that a mock cannot use.
     fn check_mock(&self, errors: &mut PlanErrors) {
         if self.model.is_some() {
             errors.at("model", "backend `mock` runs no model").help("leave `model:` out, or choose another backend");
         }
         if self.shadow.is_some() {
-            errors.at("shadow", "backend `mock` has no numbers to compare").help("leave `shadow:` out");
+            errors.at("shadow", "backend `mock` has no outputs worth comparing").help("leave `shadow:` out");
         }
         if self.verify.as_ref().is_some_and(|verify| verify.against.is_some()) {
-            errors.at("verify.against", "backend `mock` has no numbers to compare").help("leave it out");
+            errors.at("verify.against", "backend `mock` has no outputs worth comparing").help("leave it out");
         }
         if self.sha256.is_some() {
             errors.at("sha256", "is for the file of a model").help("leave `sha256:` out, or choose another backend");
@@ -383,10 +385,10 @@ impl Config {
             errors.at("manifest", "backend `mock` has no model to compare with").help("leave `manifest:` out");
         }
         if !self.state.is_empty() {
-            errors.at("state", "backend `mock` remembers nothing").help("leave `state:` out");
+            errors.at("state", "backend `mock` has no state").help("leave `state:` out");
         }
         if self.guard == Guard::Finite {
-            errors.at("guard", "backend `mock` has no numbers to look at").help("leave `guard:` out");
+            errors.at("guard", "backend `mock` has no numbers to check").help("leave `guard:` out");
         }
         if !self.buckets.is_empty() {
             errors.at("buckets", "backend `mock` compiles nothing").help("leave `buckets:` out");
@@ -395,11 +397,11 @@ impl Config {
             errors.at("load", "backend `mock` loads nothing").help("leave `load:` out");
         }
         if self.require.is_some() {
-            errors.at("require", "backend `mock` can do what it is told").help("leave `require:` out");
+            errors.at("require", "backend `mock` meets every requirement").help("leave `require:` out");
         }
     }
 
-    /// The recorded case, where there is one and it can be read.
+    /// Reads the recorded case, if there is one.
     pub(crate) fn case(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<(Case, Tolerance)> {
         let verify = self.verify.as_ref()?;
         let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
@@ -419,7 +421,10 @@ impl Config {
 fn check_tolerance(field: &str, atol: f64, rtol: f64, errors: &mut PlanErrors) {
     for (name, value) in [("atol", atol), ("rtol", rtol)] {
         if !(value >= 0.0 && value.is_finite()) {
-            errors.at(format!("{field}.{name}"), format!("{value} is not a tolerance; it is a number from 0 up"));
+            errors.at(
+                format!("{field}.{name}"),
+                format!("{value} is not a tolerance, which is a finite number from 0 up"),
+            );
         }
     }
 }

@@ -1,21 +1,21 @@
-//! What becomes of a model's operators in a runtime.
+//! How a runtime handles a model's operators.
 
 use std::fmt;
 
-/// What becomes of a model's operators in a runtime.
+/// How a runtime handles a model's operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// It is not there, and why.
+    /// The runtime is not available, and why.
     NotThere(String),
-    /// It publishes no list: loading the model tells.
+    /// The runtime does not list its operators: only loading the model shows.
     Unsaid,
-    /// It says of each what it makes of it.
+    /// The runtime lists its operators.
     Known {
-        /// It has a kernel of that name.
+        /// Operators with a kernel of that name.
         native: Vec<String>,
-        /// Loading makes others of it, or a constant.
+        /// Operators that loading replaces by others, or folds into constants.
         rewritten: Vec<String>,
-        /// It does not know it.
+        /// Operators that it does not have.
         unsupported: Vec<String>,
     },
 }
@@ -24,7 +24,7 @@ impl fmt::Display for Dispatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Dispatch::NotThere(why) => f.write_str(why),
-            Dispatch::Unsaid => f.write_str("publishes no list of its operators: loading the model tells"),
+            Dispatch::Unsaid => f.write_str("does not list its operators: only loading the model shows"),
             Dispatch::Known { native, rewritten, unsupported } => {
                 write!(f, "{} native", native.len())?;
                 if !rewritten.is_empty() {

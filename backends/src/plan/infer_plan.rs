@@ -1,4 +1,4 @@
-//! The plan of a node that runs a model, on any backend.
+//! Plans a node that runs a model, on any backend.
 
 use super::config::Config;
 use crate::backend::{InFlight, InFlightPrepared};
@@ -44,7 +44,7 @@ pub(crate) fn infer_plan<B: Backend>(
         0 | 1 => InferPlan::new::<B>(Arc::new(prepared), config.batch),
         most => InferPlan::new::<InFlight<B>>(Arc::new(InFlightPrepared::new(prepared, most)), config.batch)
             .helpers(most)
-            .note(format!("up to {most} calls at once, each on a thread of its own")),
+            .note(format!("up to {most} calls at once, each on its own thread")),
     };
     Ok(match verified {
         Some(line) => plan.note(line),

@@ -1,4 +1,4 @@
-//! A model that is loaded into a runtime and tried out.
+//! Loads a model into a runtime and tries it.
 
 use super::candidate::Job;
 use super::config::{Guard, Load, MAX_THREADS};
@@ -7,7 +7,7 @@ use crate::onnx::{AnySession, Loaded, OnnxModel, OnnxPrepared, Reference, Runtim
 use limen::backend::Prepared;
 use limen::node::PlanErrors;
 
-/// Loads a model into a runtime and tries it out.
+/// Loads a model into a runtime, binds its shapes and tries it.
 pub(super) fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
     let Job { config, given, model, steps, .. } = job;
     steps.announce(Some(R::NAME), "loaded it");
@@ -51,7 +51,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>,
     OnnxPrepared::<R>::new(loaded, items, &how, steps).map_err(|error| unreadable(model, &error))
 }
 
-/// Loads a model to be compared with.
+/// Loads a model as the reference of a comparison.
 pub(super) fn reference_onnx<R: Runtime>(job: &Job<'_>) -> Result<Reference, PlanErrors> {
     let prepared = prepare_onnx::<R>(job)?;
     let signature = prepared.signature().clone();

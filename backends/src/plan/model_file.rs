@@ -1,4 +1,4 @@
-//! A model's files: where they may lie, and who gets them.
+//! A model's files: where a graph may read them, and which runtimes get them.
 
 use crate::base::refuse_remote;
 use crate::onnx::{Artifact, ModelFile};
@@ -7,7 +7,7 @@ use limen::files::FileError;
 use limen::node::{PlanErrors, Planning};
 use std::cell::RefCell;
 
-/// The files of a model, read once, for the runtimes that load it. They go with the plan of their node, or sooner.
+/// The files of a model, read once, for the runtimes that load it. Dropped with the [`Job`](super::candidate::Job), or sooner.
 pub(crate) struct ModelFiles {
     artifact: RefCell<Option<Artifact>>,
     /// Whether more than one runtime may ask for them.
@@ -19,14 +19,14 @@ impl ModelFiles {
         ModelFiles { artifact: RefCell::new(Some(artifact)), is_shared }
     }
 
-    /// The files, which a single runtime is given without a copy.
+    /// Returns the files; without a copy if only one runtime loads them.
     pub(crate) fn give(&self) -> Result<Artifact, BackendError> {
         let found = if self.is_shared { self.artifact.borrow().clone() } else { self.artifact.take() };
         found.ok_or_else(|| BackendError::Model("its files were given to another runtime".into()))
     }
 }
 
-/// Reads a model's file, where it may lie.
+/// Reads a model's file, if the graph may read it.
 pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<ModelFile, PlanErrors> {
     let mut errors = PlanErrors::default();
     if let Err(why) = refuse_remote(model) {

@@ -1,4 +1,4 @@
-//! The plan of a node that runs an ONNX model.
+//! Plans a node that runs an ONNX model.
 
 use super::candidate::{Job, reference};
 use super::compare::{against_reference, recorded_of};
@@ -15,11 +15,11 @@ use limen::node::PlanErrors;
 use limen::unit::{show_bytes, show_ns};
 use std::time::Duration;
 
-/// The step in which a runtime says what compiling came to.
-pub(crate) const COMPILED: &str = "said what it compiled";
+/// The step in which a runtime reports what it compiled.
+pub(crate) const COMPILED: &str = "reported what it compiled";
 
-/// How long one item and a batch are measured while planning.
-const ADVISED: Duration = Duration::from_millis(5);
+/// How long one item and a batch are each measured while planning.
+const MEASURED_FOR: Duration = Duration::from_millis(5);
 
 /// Plans a model for a runtime.
 pub(super) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErrors> {
@@ -30,8 +30,8 @@ pub(super) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
     let mut errors = PlanErrors::default();
     let mut lines = compare_with_reference(&prepared, job, &mut errors);
     lines.extend(add_shadow(&mut prepared, job, &mut errors));
-    lines.extend(whether_batching_pays(&prepared, job));
-    lines.extend(what_was_compiled(&prepared, job));
+    lines.extend(batching_advice(&prepared, job));
+    lines.extend(compilation_lines(&prepared, job));
     let single = prepared.single().map(str::to_string);
     match infer_plan::<Onnx<R>>(config, prepared, single.as_deref(), job.case.as_ref(), steps) {
         Err(others) => {
@@ -47,13 +47,13 @@ pub(super) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErro
     }
 }
 
-/// What is said where the reference is the very backend that serves.
-fn itself<R: Runtime>(reference: &Reference) -> Option<String> {
+/// Returns a warning if the reference is the backend that serves.
+fn self_comparison<R: Runtime>(reference: &Reference) -> Option<String> {
     let is = reference.name == R::NAME;
-    is.then(|| format!("`{}` is compared with itself, which finds only what differs between two calls", R::NAME))
+    is.then(|| format!("`{}` is compared with itself, which finds only differences between two calls", R::NAME))
 }
 
-/// Compares the model with another backend, where `verify.against` asks for it.
+/// Compares the model with another backend, if `verify.against` names one.
 fn compare_with_reference<R: Runtime>(
     prepared: &OnnxPrepared<R>,
     job: &Job<'_>,
@@ -67,7 +67,7 @@ fn compare_with_reference<R: Runtime>(
         match reference(against, job) {
             Ok(reference) => {
                 lines = against_reference(prepared, &reference, tolerance, &mut wrong);
-                lines.extend(itself::<R>(&reference));
+                lines.extend(self_comparison::<R>(&reference));
                 lines.extend(recorded_of(&reference, job, &mut wrong));
             }
             Err(why) => _ = wrong.at("verify.against", why),
@@ -78,7 +78,7 @@ fn compare_with_reference<R: Runtime>(
     lines
 }
 
-/// Loads the model into a second backend as well, where `shadow` asks for it.
+/// Loads the model into a second backend, if `shadow` names one.
 fn add_shadow<R: Runtime>(prepared: &mut OnnxPrepared<R>, job: &Job<'_>, errors: &mut PlanErrors) -> Vec<String> {
     let Some(shadow) = &job.config.shadow else { return Vec::new() };
     let found = reference(shadow.backend, job).and_then(|reference| {
@@ -88,9 +88,9 @@ fn add_shadow<R: Runtime>(prepared: &mut OnnxPrepared<R>, job: &Job<'_>, errors:
     match found {
         Ok(reference) => {
             let mut lines = vec![format!("one in {} calls is repeated by `{}`", shadow.every, reference.name)];
-            lines.extend(itself::<R>(&reference));
+            lines.extend(self_comparison::<R>(&reference));
             let tolerance = Tolerance { atol: shadow.atol, rtol: shadow.rtol };
-            prepared.shadowed(ShadowPlan { reference, every: shadow.every, tolerance });
+            prepared.set_shadow(ShadowPlan { reference, every: shadow.every, tolerance });
             lines
         }
         Err(why) => {
@@ -100,20 +100,20 @@ fn add_shadow<R: Runtime>(prepared: &mut OnnxPrepared<R>, job: &Job<'_>, errors:
     }
 }
 
-/// Measures an item alone and in a batch, where the graph asks for batches of a model that takes them.
-fn whether_batching_pays<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Option<String> {
+/// Measures an item alone and in a batch, and says whether batching pays, for nodes with batches.
+fn batching_advice<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Option<String> {
     let max = job.config.batch.max;
     if max <= 1 || prepared.single().is_some() || job.config.load != Load::Eager {
         return None;
     }
-    let [alone, together] = job.steps.step(R::NAME, "was measured", || advise(prepared, max))?;
-    let verdict = if together < alone { "pays" } else { "does not pay" };
+    let [alone, together] = job.steps.step(R::NAME, "was measured", || measure_batching(prepared, max))?;
+    let verdict = if together < alone { "pays off" } else { "does not pay off" };
     let (alone, together) = (show_ns(alone), show_ns(together));
-    Some(format!("a batch of {max} takes {together} an item, one alone {alone}: batching {verdict} here"))
+    Some(format!("a batch of {max} takes {together} per item, one item alone {alone}: batching {verdict} here"))
 }
 
-/// What compiling the model came to.
-fn what_was_compiled<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Vec<String> {
+/// Returns lines about what was compiled.
+fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Vec<String> {
     let compiled = job.steps.step(R::NAME, COMPILED, || {
         let found = prepared.compiled()?;
         let ms = found.compile_ns as f64 / 1e6;
@@ -130,8 +130,8 @@ fn what_was_compiled<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> V
     }
 }
 
-/// How long an item takes alone, and in a batch, ns.
-fn advise<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize) -> Option<[u64; 2]> {
+/// Measures the time per item alone and in a batch, ns.
+fn measure_batching<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize) -> Option<[u64; 2]> {
     let session = prepared.session(max).ok()?;
-    caught(|| measure(prepared.signature(), Box::new(session), max, ADVISED)).ok()?.ok()
+    caught(|| measure(prepared.signature(), Box::new(session), max, MEASURED_FOR)).ok()?.ok()
 }

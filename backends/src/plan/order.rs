@@ -1,12 +1,12 @@
-//! The order in which `backend: auto` takes runtimes.
+//! The order in which `backend: auto` tries runtimes.
 
 use super::candidate::Candidate;
 use super::verdict::Verdict;
 use crate::cache::{Calibration, Measured};
 use limen::unit::show_ns;
 
-/// Puts the backend that was measured as the fastest first; what was never measured comes last, in the order it had. Says by
-/// what the order goes.
+/// Sorts the backends by measured time, the fastest first; those never measured stay last, in their order. Returns a line for
+/// the plan that explains the order.
 pub(crate) fn order(verdicts: &mut [(Candidate, Verdict)], table: &Calibration, of: &Measured) -> String {
     let measured = |candidate: &Candidate| table.get(of, candidate.name, &candidate.version());
     verdicts.sort_by_cached_key(|(candidate, _)| measured(candidate).unwrap_or(u64::MAX));
@@ -16,7 +16,7 @@ pub(crate) fn order(verdicts: &mut [(Candidate, Verdict)], table: &Calibration, 
         let names: Vec<&str> = verdicts.iter().map(|(candidate, _)| candidate.name).collect();
         return format!("`auto` goes by its usual order, {}: nothing was measured", names.join(", "));
     }
-    format!("`auto` goes by what was measured: {} an item", known.join(", "))
+    format!("`auto` goes by what was measured: {} per item", known.join(", "))
 }
 
 #[cfg(test)]
@@ -30,17 +30,17 @@ mod tests {
     }
 
     #[test]
-    fn auto_takes_the_fastest_that_was_measured() {
+    fn auto_tries_the_fastest_measured_backend_first() {
         let of = Measured::new("model", &Connected::default(), 1, 1);
         let version =
             |name: &str| all_runtimes().into_iter().find(|candidate| candidate.name == name).unwrap().version();
         for (measured, order_of, said) in [
             (&[][..], ["ort", "rten", "tract"], "its usual order, ort, rten, tract: nothing was measured"),
-            (&[("tract", 20)], ["tract", "ort", "rten"], "what was measured: `tract` 20 ns an item"),
+            (&[("tract", 20)], ["tract", "ort", "rten"], "what was measured: `tract` 20 ns per item"),
             (
                 &[("ort", 30), ("rten", 10), ("tract", 20)],
                 ["rten", "tract", "ort"],
-                "what was measured: `rten` 10 ns, `tract` 20 ns, `ort` 30 ns an item",
+                "what was measured: `rten` 10 ns, `tract` 20 ns, `ort` 30 ns per item",
             ),
         ] {
             let mut table = Calibration::default();

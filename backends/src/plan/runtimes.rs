@@ -15,7 +15,7 @@ fn built<R: Runtime>(choice: Choice) -> Candidate {
     Candidate { choice, name: R::NAME, built: Some(built) }
 }
 
-/// Every runtime, in the order in which `auto` takes them: the fastest first, as measured on nine models.
+/// Returns every runtime in the default order of `auto`: the fastest first, as measured on nine models.
 pub(crate) fn all_runtimes() -> [Candidate; 3] {
     #[cfg(not(all(feature = "rten", feature = "tract", feature = "ort")))]
     let missing = |choice, name| Candidate { choice, name, built: None };
@@ -35,8 +35,8 @@ pub(crate) fn all_runtimes() -> [Candidate; 3] {
 }
 
 impl Inspection {
-    /// What each backend makes of the model's operators: nothing is loaded, so a backend that says it knows an operator may
-    /// still refuse the way it is used.
+    /// Returns how each backend handles the model's operators. The model is not loaded, so a backend that has an operator may
+    /// still refuse the way the model uses it.
     pub fn dispatch(&self) -> Vec<(&'static str, Dispatch)> {
         let operators = self.operators.keys().map(String::as_str);
         all_runtimes().iter().map(|candidate| (candidate.name, candidate.dispatch(operators.clone()))).collect()

@@ -1,22 +1,22 @@
-//! Whether a runtime can do what a model asks of it.
+//! Whether a runtime meets the requirements of a model.
 
 use limen::backend::MissingCapability;
 use std::fmt;
 
-/// Whether a runtime can do what is required.
+/// Whether a runtime meets the requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Fits,
-    /// The node names another.
+    /// A library that was not loaded, because the node names another backend.
     NotAsked,
     NotBuilt(&'static str),
     Unavailable(String),
     Lacks(Vec<MissingCapability>),
-    /// It said that it could, and then could not.
+    /// It meets the requirements and yet fails to run the model.
     Failed(Vec<String>),
 }
 
-/// What it says after the runtime's name.
+/// Follows the name of the runtime.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -25,7 +25,7 @@ impl fmt::Display for Verdict {
             Verdict::NotBuilt(name) => write!(f, "is not built in (cargo feature `{name}`)"),
             Verdict::Unavailable(why) => write!(f, "is {why}"),
             Verdict::Lacks(lacks) => {
-                // One operator may be missing at a hundred nodes.
+                // A missing operator is named once, however many nodes use it.
                 let mut shown: Vec<String> = Vec::new();
                 let mut more = 0;
                 for lack in lacks {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_that_is_missing_at_many_nodes_is_said_once() {
+    fn an_operator_missing_at_many_nodes_is_named_once() {
         let lack = |op: &str, node: &str| MissingCapability::Op { op: op.into(), node: node.into() };
         let lacks = vec![lack("Foo", "a"), lack("Bar", "b/c"), lack("Foo", "d"), lack("Foo", "e")];
         let said = Verdict::Lacks(lacks).to_string();

@@ -1,7 +1,7 @@
-//! The process that tries a model, as it sees itself: it limits itself, then reads what it is asked and answers.
+//! The trial process, from inside: it sets its own limits, tries the model and replies.
 
-use super::limits::{Asked, Calls};
-use super::request::{AnyPath, HELLO, Heard, Node, OUT_OF_MEMORY, Request, Task, Unread};
+use super::limits::{Calls, RequestedLimits};
+use super::request::{AnyPath, GREETING, Node, OUT_OF_MEMORY, ReadError, Reply, Request, Task};
 use crate::base::caught;
 use crate::cache;
 use crate::inspect::{Inspection, inspect};
@@ -19,51 +19,51 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Where it answers: the stdout that it was started with, which nothing else prints on any more.
+/// Where replies go: the original stdout, to which nothing else prints any more.
 static OUT: OnceLock<Mutex<File>> = OnceLock::new();
-/// What it may use.
-static LIMITED: OnceLock<(Asked, Calls, u64)> = OnceLock::new();
+/// What the limits are computed from: the requested limits, the calls, and the address space in use at the start.
+static LIMITED: OnceLock<(RequestedLimits, Calls, u64)> = OnceLock::new();
 
-/// Says something to who asked. A size also lets it use what follows from that.
-fn tell(heard: &Heard) {
-    if let (Heard::Size(size), Some((asked, calls, base))) = (heard, LIMITED.get()) {
+/// Sends a reply to the parent. A size also sets the limits that follow from it.
+fn send(reply: &Reply) {
+    if let (Reply::Size(size), Some((asked, calls, base))) = (reply, LIMITED.get()) {
         limit(asked, *calls, *base, *size);
     }
-    let (Some(out), Ok(mut line)) = (OUT.get(), serde_json::to_vec(heard)) else { return };
+    let (Some(out), Ok(mut line)) = (OUT.get(), serde_json::to_vec(reply)) else { return };
     line.push(b'\n');
-    // Where nobody listens any more there is nobody to tell.
+    // If the parent is gone, nothing reads the reply.
     let _ = out.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line);
 }
 
-fn tell_progress(progress: Progress<'_>) {
-    tell(&match progress {
+fn send_progress(progress: Progress<'_>) {
+    send(&match progress {
         Progress::Doing { runtime, what } => {
-            Heard::Doing { runtime: runtime.map(str::to_string), what: what.to_string() }
+            Reply::Doing { runtime: runtime.map(str::to_string), what: what.to_string() }
         }
-        Progress::Size(size) => Heard::Size(size),
+        Progress::Size(size) => Reply::Size(size),
     });
 }
 
-/// The whole of a process that tries a model.
+/// The main function of a trial process.
 pub(super) fn answer() -> ! {
-    std::process::exit(match answered() {
+    std::process::exit(match serve_request() {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("this process tries models for another one, and cannot: {error}");
+            eprintln!("this process, which tries a model for another one, failed: {error}");
             2
         }
     })
 }
 
-fn answered() -> std::io::Result<()> {
+fn serve_request() -> std::io::Result<()> {
     let stdout = std::io::stdout();
     let out = File::from(stdout.as_fd().try_clone_to_owned()?);
-    // What native code prints is no part of the answer.
+    // Output of native code must not mix with the replies.
     nix::unistd::dup2_stdout(std::io::stderr())?;
     let mut text = Vec::new();
     std::io::stdin().take(MAX_REQUEST).read_to_end(&mut text)?;
     let request: Request = serde_json::from_slice(&text)?;
-    // Nobody is left to ask where this one is told of its parent's end too late.
+    // Die with the parent. If it exited before this call, no signal comes: compare its id.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw() as u32 != request.parent {
         return Ok(());
@@ -72,38 +72,38 @@ fn answered() -> std::io::Result<()> {
     let base = address_space();
     let calls = request.calls();
     prepare(&request.limits, calls, base)?;
-    // What lies in other files is known when the model's own was read.
-    limit(&request.limits, calls, base + beside(&request.limits), request.size);
+    // The size of the weights in other files is known only after the model's own file is read.
+    limit(&request.limits, calls, base + weights_allowance(&request.limits), request.size);
     let _ = LIMITED.set((request.limits.clone(), calls, base));
-    tell(&Heard::Hello(HELLO.into()));
-    // No larger than the stack of the thread that plans the graph, as far as that is known: what fits here fits there.
-    let work = std::thread::Builder::new().stack_size(STACK).spawn(move || tell(&Heard::Answer(tried(&request))));
+    send(&Reply::Hello(GREETING.into()));
+    // The default stack size of a thread, so that a model that fits here also fits the thread that plans the graph.
+    let work = std::thread::Builder::new().stack_size(STACK).spawn(move || send(&Reply::Answer(perform(&request))));
     let work = work.unwrap_or_else(|_| out_of_memory());
     work.join().map_err(|_| std::io::Error::other("it panicked"))
 }
 
-/// Ends as what finds no memory does.
+/// Aborts with the message that Rust prints when an allocation fails.
 fn out_of_memory() -> ! {
     eprintln!("{OUT_OF_MEMORY}");
     std::process::abort()
 }
 
-/// Whether something failed for want of memory, in the words of the system or of a runtime: threads count too, by their stacks.
+/// Whether an error message says that memory ran out. Failing to start a thread counts: its stack did not fit.
 fn is_out_of_memory(why: &str) -> bool {
     let words =
         ["bad_alloc", "Cannot allocate memory", "Failed to allocate memory", "Resource temporarily unavailable"];
     words.iter().any(|word| why.contains(word))
 }
 
-/// Longer requests are refused: a graph file has at most 4 MiB.
+/// The longest request. A graph file has at most 4 MiB.
 const MAX_REQUEST: u64 = 64 << 20;
-/// Most bytes of a model's files.
+/// The largest size of a model's files.
 const MAX_BESIDE: u64 = 1 << 30;
-/// What a thread has where nobody asks for more.
+/// The default stack size of a thread.
 const STACK: usize = 2 << 20;
 
-/// Does what is asked.
-fn tried(request: &Request) -> Value {
+/// Performs the task of a request.
+fn perform(request: &Request) -> Value {
     if let Some(folder) = &request.cache {
         cache::cache_in(folder.path());
     }
@@ -128,10 +128,10 @@ fn tried(request: &Request) -> Value {
             serde_json::to_value(found)
         }
         Task::Inspect(path) => {
-            tell(&Heard::Doing { runtime: None, what: "was read".into() });
-            let found: Result<Inspection, Unread> = match caught(|| inspect(&path.path())) {
-                Ok(found) => found.map_err(Unread::from),
-                Err(panic) => Err(Unread::Model(panic)),
+            send(&Reply::Doing { runtime: None, what: "was read".into() });
+            let found: Result<Inspection, ReadError> = match caught(|| inspect(&path.path())) {
+                Ok(found) => found.map_err(ReadError::from),
+                Err(panic) => Err(ReadError::Model(panic)),
             };
             serde_json::to_value(found)
         }
@@ -139,11 +139,11 @@ fn tried(request: &Request) -> Value {
     answer.unwrap_or(Value::Null)
 }
 
-/// Plans a node as the process that asks will do, and records what it need not try again.
+/// Plans a node as the parent will, and records the results of the steps.
 fn planned(node: &Node) -> Result<Record, PlanErrors> {
     let wrong = |why: String| {
         let mut errors = PlanErrors::default();
-        errors.node(format!("what was asked is not understood: {why}"));
+        errors.node(format!("the request of the trial cannot be read: {why}"));
         errors
     };
     let config = Config::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
@@ -157,37 +157,37 @@ fn planned(node: &Node) -> Result<Record, PlanErrors> {
     let allowed = node.allowed.iter().map(AnyPath::path).collect();
     let folders = Folders { graph, allowed, ..Folders::default() };
     let cx = Planning { node: "", folders: &folders, trials: &Trials { here: true, ..Trials::default() } };
-    // A case that cannot be read is said by who asked.
+    // The parent reports a case that cannot be read.
     let case = config.case(&cx, &mut PlanErrors::default());
-    let steps = Steps::recording(node.dead.clone(), tell_progress);
+    let steps = Steps::recording(node.dead.clone(), send_progress);
     choose(&config, &model, &given, &cx, case, &steps, None)?;
     Ok(steps.into_record())
 }
 
-/// What never changes: no core is written, nothing outlives the limits, and this process goes first where memory runs out.
-fn prepare(asked: &Asked, calls: Calls, base: u64) -> std::io::Result<()> {
+/// Sets what never changes: no core dump, hard limits, and this process as the first that the kernel kills when memory runs out.
+fn prepare(asked: &RequestedLimits, calls: Calls, base: u64) -> std::io::Result<()> {
     let most = asked.most(calls);
     let lower = |resource, most: u64| -> std::io::Result<()> {
         let (soft, hard) = getrlimit(resource)?;
         Ok(setrlimit(resource, soft.min(most), hard.min(most))?)
     };
-    // Refused where the system has another idea of it; before the files of this process are somebody else's.
-    #[expect(clippy::disallowed_methods, reason = "a file of the kernel's, which is nobody else's")]
+    // Before `set_dumpable(false)`, which makes root the owner of this process's files in /proc. A failure does no harm.
+    #[expect(clippy::disallowed_methods, reason = "a file of the kernel, which no graph can name")]
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     lower(Resource::RLIMIT_CORE, 0)?;
-    lower(Resource::RLIMIT_AS, most.memory.saturating_add(base + beside(asked)))?;
+    lower(Resource::RLIMIT_AS, most.memory.saturating_add(base + weights_allowance(asked)))?;
     lower(Resource::RLIMIT_CPU, seconds(most.cpu) + 1)?;
     nix::sys::prctl::set_dumpable(false)?;
     Ok(())
 }
 
-/// Room for files of weights, until it is known how large they are; none where the limit was asked for.
-fn beside(asked: &Asked) -> u64 {
+/// Returns the allowance for files of weights until their size is known; 0 if a memory limit was requested.
+fn weights_allowance(asked: &RequestedLimits) -> u64 {
     if asked.is_memory_asked() { 0 } else { MAX_BESIDE }
 }
 
-/// Lets it use what follows from a model's size, beyond `base` bytes of address space.
-fn limit(asked: &Asked, calls: Calls, base: u64, size: u64) {
+/// Sets the soft limits that follow from a model's size, on top of `base` bytes of address space.
+fn limit(asked: &RequestedLimits, calls: Calls, base: u64, size: u64) {
     let limits = asked.of(size, calls);
     let to = |resource, value: u64| {
         if let Ok((_, hard)) = getrlimit(resource) {
@@ -198,12 +198,12 @@ fn limit(asked: &Asked, calls: Calls, base: u64, size: u64) {
     to(Resource::RLIMIT_CPU, seconds(limits.cpu));
 }
 
-/// The kernel counts in seconds; none is no limit but the end.
+/// Rounds up to whole seconds, as the kernel counts; at least 1, since 0 would kill the process at once.
 fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-/// How much address space the process has by now.
+/// Returns the size of the process's address space in bytes.
 fn address_space() -> u64 {
     let text = limen::files::system_text("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmSize:"));

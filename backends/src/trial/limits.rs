@@ -1,22 +1,22 @@
-//! What a trial may use: what was asked for, else what follows from the model's size.
+//! The limits of a trial: those requested, else limits that follow from the model's size.
 
 use limen::policy::Trials;
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The largest size that anything follows from: larger models are refused.
+/// The largest model size that limits are computed for: larger models are refused.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// What was asked for.
+/// The limits that the user requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct RequestedLimits {
     memory: Option<u64>,
     cpu: Option<Duration>,
     wall: Option<Duration>,
 }
 
-/// What a trial may use.
+/// The limits of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Bytes.
@@ -25,7 +25,7 @@ pub(super) struct Limits {
     pub(super) wall: Duration,
 }
 
-/// What is done in a trial.
+/// The calls of a trial, from which its limits follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Calls {
     /// Runtimes that load the model.
@@ -37,23 +37,23 @@ pub(super) struct Calls {
     pub(super) item: u64,
 }
 
-impl Asked {
+impl RequestedLimits {
     pub(super) fn new(trials: &Trials) -> Self {
         let &Trials { memory, cpu, wall, .. } = trials;
-        Asked { memory, cpu, wall }
+        RequestedLimits { memory, cpu, wall }
     }
 
     pub(super) fn is_memory_asked(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// Of a model of so many bytes, as far as they are known by now.
+    /// Returns the limits for a model of `size` bytes, as far as the size is known by now.
     ///
-    /// Runtimes hold a model's weights several times while they rewrite and pack them, and what lies between its layers
-    /// besides. On the models tried that was less than a tenth of this, and less time by more.
+    /// Runtimes hold a model's weights several times while they rewrite and pack them, and its intermediate tensors. The models
+    /// tried needed less than a tenth of these limits.
     pub(super) fn of(&self, size: u64, calls: Calls) -> Limits {
         let size = size.min(MAX_SIZE);
-        // A small convolution of a large picture holds many times that picture between its layers.
+        // The intermediate tensors of a small convolution of a large image are many times the image.
         let input = calls.item.saturating_mul(calls.items).min(MAX_SIZE);
         let memory = (1 << 30) + 16 * size * calls.runtimes + calls.items.saturating_sub(1).saturating_mul(128 << 20);
         let memory = memory.saturating_add(128 * input);
@@ -65,15 +65,15 @@ impl Asked {
         }
     }
 
-    /// The most that a trial may come to use, whatever is found out of the model's size.
+    /// Returns the limits for the largest model.
     pub(super) fn most(&self, calls: Calls) -> Limits {
         self.of(MAX_SIZE, calls)
     }
 }
 
-/// The memory of the machine: a trial that needs more ends there and not by the hand of the kernel.
+/// Returns the machine's memory in bytes: a trial that needs more fails an allocation before the kernel kills a process.
 fn all_memory() -> u64 {
-    // Asked for with each line that a trial says, and always the same.
+    // Limits are computed for each line of a trial's output; this never changes.
     static ALL: OnceLock<u64> = OnceLock::new();
     *ALL.get_or_init(|| {
         let text = limen::files::system_text("/proc/meminfo").unwrap_or_default();
@@ -88,20 +88,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_follow_from_the_size_unless_they_are_asked_for() {
+    fn limits_follow_from_the_size_unless_they_are_requested() {
         let calls = Calls { runtimes: 1, threads: 1, items: 1, item: 0 };
-        let small = Asked::default().of(0, calls);
+        let small = RequestedLimits::default().of(0, calls);
         assert_eq!((small.cpu, small.wall), (Duration::from_secs(10), Duration::from_secs(30)));
-        let large = Asked::default().of(100 << 20, Calls { runtimes: 2, threads: 4, ..calls });
+        let large = RequestedLimits::default().of(100 << 20, Calls { runtimes: 2, threads: 4, ..calls });
         assert_eq!((large.cpu, large.wall), (Duration::from_secs(880), Duration::from_secs(660)));
         assert!(large.memory > small.memory || large.memory == all_memory());
         // Three planes of 1080 by 1920.
-        let picture = Asked::default().of(0, Calls { item: 24_883_200, ..calls });
+        let picture = RequestedLimits::default().of(0, Calls { item: 24_883_200, ..calls });
         assert!(picture.memory > 4_000_000_000 || picture.memory == all_memory());
         assert_eq!(picture.cpu, Duration::from_secs(33));
-        assert_eq!(Asked::default().of(u64::MAX, calls), Asked::default().most(calls));
+        assert_eq!(RequestedLimits::default().of(u64::MAX, calls), RequestedLimits::default().most(calls));
         let asked = Trials { memory: Some(7), wall: Some(Duration::from_secs(1)), ..Trials::default() };
-        let asked = Asked::new(&asked).of(0, calls);
+        let asked = RequestedLimits::new(&asked).of(0, calls);
         assert_eq!((asked.memory, asked.cpu, asked.wall), (7, small.cpu, Duration::from_secs(1)));
     }
 }

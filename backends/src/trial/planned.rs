@@ -1,6 +1,6 @@
-//! A node that is planned with what a trial of its model found.
+//! Plans a node with the result of a trial of its model.
 
-use super::process::{ask, understood};
+use super::process::{decode, run_trial};
 use super::program::program;
 use super::record::Place;
 use super::request::{AnyPath, Node, Request, Task};
@@ -12,7 +12,7 @@ use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors, Planning};
 use std::path::Path;
 
-/// Plans a node that runs a model, which is tried first.
+/// Plans a node that runs a model, after a trial of the model.
 pub(crate) fn planned(
     config: &Config,
     model: &str,
@@ -48,33 +48,34 @@ pub(crate) fn planned(
     let files: Vec<&Path> = std::iter::once(path.as_path()).chain(case_path.as_deref()).collect();
     let mut is_again = false;
     loop {
-        // Read here where what was found is kept by content, and handed on: what is looked up is what runs.
+        // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
         let file = if is_kept(&node) { Some(read_model(model, cx)?) } else { None };
         let place = Place::of(config, &node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
-            None => match ask(&program, &Request::new(cx.trials, &path, Task::Plan(node.clone()))).and_then(understood)
-            {
-                Ok(found) => {
-                    let found: Result<Record, PlanErrors> = found;
-                    let record = found?;
-                    place.keep(&record);
-                    (record, None)
-                }
-                Err(died) => {
-                    let sentence = died.sentence(&format!("`{model}`"));
-                    let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
-                    match died.runtime.filter(|name| config.backend == Choice::Auto && !is_dead(name)) {
-                        Some(runtime) => node.dead.push((runtime, sentence)),
-                        None => {
-                            let mut errors = PlanErrors::default();
-                            errors.at("model", sentence).help(died.help);
-                            return Err(errors);
-                        }
+            None => {
+                match run_trial(&program, &Request::new(cx.trials, &path, Task::Plan(node.clone()))).and_then(decode) {
+                    Ok(found) => {
+                        let found: Result<Record, PlanErrors> = found;
+                        let record = found?;
+                        place.keep(&record);
+                        (record, None)
                     }
-                    continue;
+                    Err(died) => {
+                        let sentence = died.sentence(&format!("`{model}`"));
+                        let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
+                        match died.runtime.filter(|name| config.backend == Choice::Auto && !is_dead(name)) {
+                            Some(runtime) => node.dead.push((runtime, sentence)),
+                            None => {
+                                let mut errors = PlanErrors::default();
+                                errors.at("model", sentence).help(died.help);
+                                return Err(errors);
+                            }
+                        }
+                        continue;
+                    }
                 }
-            },
+            }
         };
         let steps = Steps::replaying(record, node.dead.clone());
         let planned = choose(config, model, given, cx, case.clone(), &steps, file);
@@ -89,8 +90,8 @@ pub(crate) fn planned(
     }
 }
 
-/// Whether what is found out about a node is kept by the content of its files. What is to be measured is not looked up, and what died
-/// may be mended by now.
+/// Whether a trial's result is looked up and kept by the content of its files. Calibration has to measure again, and a crash may be
+/// fixed by now.
 fn is_kept(node: &Node) -> bool {
     cache::folder().is_some() && !node.calibrate && node.dead.is_empty()
 }

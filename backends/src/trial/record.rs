@@ -1,4 +1,4 @@
-//! Where what a trial found is kept.
+//! Keeps the results of trials.
 
 use super::request::Node;
 use crate::cache;
@@ -10,17 +10,17 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
-/// Where what a trial found is kept: as long as the process lives, and in the folder for compiled models.
+/// Where the result of a trial is kept: in memory for the lifetime of the process, and in the cache folder.
 pub(super) struct Place {
-    /// What was asked, and which files were there.
+    /// The request, and the sizes and times of the files.
     name: String,
-    /// The same by content, where there is a folder.
+    /// The request and the content of the files, if there is a cache folder.
     key: Option<cache::Key>,
 }
 
-/// What was found in this process, the newest last.
+/// Results in memory, the newest last.
 static KEPT: Mutex<Vec<(String, Record)>> = Mutex::new(Vec::new());
-/// So many are kept.
+/// The most results kept in memory.
 const MOST_KEPT: usize = 64;
 
 impl Place {
@@ -51,7 +51,7 @@ impl Place {
         cache::Key::of_trial(&parts)
     }
 
-    /// What was found before, and what the plan says of that.
+    /// Returns a result that was kept, and a note for the plan.
     pub(super) fn find(&self) -> Option<(Record, Option<String>)> {
         let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, record)) = kept.iter().find(|(name, _)| *name == self.name) {
@@ -61,9 +61,9 @@ impl Place {
         let (folder, key) = (cache::folder()?, self.key.as_ref()?);
         let cache::Found::Entry(bytes) = cache::read(folder, key) else { return None };
         let mut record: Record = serde_json::from_slice(&bytes).ok()?;
-        // What this process compiles is its own to say.
+        // What was compiled depends on this process: it reports that itself.
         record.forget(COMPILED);
-        Some((record, Some(format!("tried before, and what came of it found in {}", folder.display()))))
+        Some((record, Some(format!("tried before; the result was read from {}", folder.display()))))
     }
 
     pub(super) fn keep(&self, record: &Record) {
@@ -75,7 +75,7 @@ impl Place {
         kept.push((self.name.clone(), record.clone()));
         drop(kept);
         if let (Some(folder), Some(key), Ok(text)) = (cache::folder(), &self.key, serde_json::to_vec(record)) {
-            // Where it cannot be written, the next start tries again, which is all it would have spared.
+            // A failure only means that the next start tries the model again.
             let _ = cache::write(folder, key, &text);
         }
     }

@@ -1,6 +1,6 @@
-//! What is asked of a trial, and what it says.
+//! The messages between a trial process and its parent.
 
-use super::limits::{Asked, Calls};
+use super::limits::{Calls, RequestedLimits};
 #[cfg(feature = "ort")]
 use crate::backend::onnxruntime_told;
 use crate::cache;
@@ -12,20 +12,20 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The only argument of a process that tries a model.
-pub(super) const WORD: &str = "limen-model-trial";
-/// What it says first.
-pub(super) const HELLO: &str = concat!("limen ", env!("CARGO_PKG_VERSION"));
+/// The only argument of a trial process.
+pub(super) const ARGUMENT: &str = "limen-model-trial";
+/// The content of its first reply.
+pub(super) const GREETING: &str = concat!("limen ", env!("CARGO_PKG_VERSION"));
 
-/// What every Rust program says when it finds no memory, up to the number.
+/// The message of a Rust program whose allocation failed, up to the number.
 pub(super) const OUT_OF_MEMORY: &str = "memory allocation of ";
 
-/// What is asked of a trial.
+/// The request of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
-    /// Who asks: nobody waits for the answer once that process is gone.
+    /// The parent's process id: the trial ends with the parent.
     pub(super) parent: u32,
-    pub(super) limits: Asked,
+    pub(super) limits: RequestedLimits,
     /// Bytes of the model's file.
     pub(super) size: u64,
     pub(super) cache: Option<AnyPath>,
@@ -41,7 +41,7 @@ impl Request {
         let onnxruntime = None;
         Request {
             parent: std::process::id(),
-            limits: Asked::new(trials),
+            limits: RequestedLimits::new(trials),
             size: model.metadata().map_or(0, |about| about.len()),
             cache: cache::folder().map(AnyPath::new),
             onnxruntime,
@@ -59,12 +59,12 @@ impl Request {
     }
 }
 
-/// What is done with the model.
+/// The task of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Task {
-    /// Its node is planned: the answer is a `Result<Record, PlanErrors>`.
+    /// Plan a node; the answer is a `Result<Record, PlanErrors>`.
     Plan(Node),
-    /// It is read: the answer is a `Result<Inspection, Unread>`.
+    /// Inspect a file; the answer is a `Result<Inspection, ReadError>`.
     Inspect(AnyPath),
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Node {
     pub(super) config: Value,
-    /// What is connected, as text.
+    /// The connected inputs with their specs as text.
     pub(super) given: Vec<(String, Option<String>)>,
     pub(super) graph: AnyPath,
     pub(super) allowed: Vec<AnyPath>,
@@ -87,7 +87,7 @@ pub(super) struct Node {
     pub(super) item: u64,
 }
 
-/// A path, which need not be text.
+/// A path, which need not be valid UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AnyPath(Vec<u8>);
 
@@ -101,43 +101,43 @@ impl AnyPath {
     }
 }
 
-/// What a trial says, a line each.
+/// A reply of a trial, one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Heard {
-    /// That it is one, of which version.
+pub(super) enum Reply {
+    /// The program and its version.
     Hello(String),
-    /// What it does next.
+    /// The next step.
     Doing { runtime: Option<String>, what: String },
-    /// How large the model turned out to be, in bytes.
+    /// The size of the model and its weights, in bytes.
     Size(u64),
-    /// What came of it.
+    /// The result.
     Answer(Value),
 }
 
 /// Why a file could not be read.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Unread {
+pub(super) enum ReadError {
     Model(String),
     Unsupported(String),
     Other(String),
 }
 
-impl From<BackendError> for Unread {
+impl From<BackendError> for ReadError {
     fn from(error: BackendError) -> Self {
         match error {
-            BackendError::Model(why) => Unread::Model(why),
-            BackendError::Unsupported(why) => Unread::Unsupported(why),
-            other => Unread::Other(other.to_string()),
+            BackendError::Model(why) => ReadError::Model(why),
+            BackendError::Unsupported(why) => ReadError::Unsupported(why),
+            other => ReadError::Other(other.to_string()),
         }
     }
 }
 
-impl From<Unread> for BackendError {
-    fn from(error: Unread) -> Self {
+impl From<ReadError> for BackendError {
+    fn from(error: ReadError) -> Self {
         match error {
-            Unread::Model(why) => BackendError::Model(why),
-            Unread::Unsupported(why) => BackendError::Unsupported(why),
-            Unread::Other(why) => BackendError::Call(why),
+            ReadError::Model(why) => BackendError::Model(why),
+            ReadError::Unsupported(why) => BackendError::Unsupported(why),
+            ReadError::Other(why) => BackendError::Call(why),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a graph file says of weights.
+//! The config of weights.
 
 use super::file::{tensors, whole};
 use super::tensor::Weights;
@@ -12,34 +12,34 @@ use serde::Deserialize;
 use std::io;
 use std::path::Path;
 
-/// Where weights come from, and what is done to them when they are loaded.
+/// A file of weights, and the transforms applied when they are loaded.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct WeightConfig {
-    /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or plain numbers, little-endian.
+    /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or raw little-endian numbers.
     pub file: String,
-    /// Which of its tensors; a file with a single one needs none.
+    /// The tensor in the file; not needed for a file with a single tensor.
     pub tensor: Option<String>,
-    /// Of plain numbers: their type.
+    /// The element type of raw numbers.
     pub dtype: Option<DType>,
-    /// Of plain numbers: their shape.
+    /// The shape of raw numbers.
     pub shape: Option<Vec<usize>>,
-    /// What the file's SHA-256 must be, in hexadecimal digits.
+    /// The expected SHA-256 of the file, in hexadecimal digits.
     pub sha256: Option<String>,
-    /// What is done to them, one step after the other: `[{ transpose: [1, 0] }, { scale: 0.5 }]`.
+    /// Transforms, applied in order: `[{ transpose: [1, 0] }, { scale: 0.5 }]`.
     #[serde(default)]
     pub transform: Vec<WeightTransform>,
 }
 
 impl WeightConfig {
-    /// All of a file that holds a single tensor and says what it is.
+    /// The config of a file with a single tensor and without transforms; not for raw numbers.
     pub fn of(file: impl Into<String>) -> Self {
         WeightConfig { file: file.into(), tensor: None, dtype: None, shape: None, sha256: None, transform: Vec::new() }
     }
 
-    /// Reads the weights and does to them what is to be done.
+    /// Reads the weights and applies the transforms.
     ///
     /// # Errors
-    /// The field that is wrong, and a sentence that names file and tensor.
+    /// The config field and a message that names the file and tensor.
     pub fn load(&self, folders: &Folders) -> Result<Weights, (&'static str, String)> {
         let file = &self.file;
         refuse_remote(file).map_err(|why| ("file", why))?;
@@ -66,9 +66,11 @@ impl WeightConfig {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         let is_plain = !matches!(ending, "safetensors" | "npy" | "npz");
         match (is_plain, &self.dtype, &self.shape) {
-            (false, Some(_), _) => return Err(("dtype", format!("`{file}` says itself what its elements are"))),
+            (false, Some(_), _) => {
+                return Err(("dtype", format!("`{file}` has its own element type; leave `dtype:` out")));
+            }
             (false, _, Some(_)) => {
-                let why = format!("`{file}` says its shape itself; `transform: [{{ reshape: … }}]` gives it another");
+                let why = format!("`{file}` has its own shape; change it with `transform: [{{ reshape: … }}]`");
                 return Err(("shape", why));
             }
             _ => {}
@@ -80,21 +82,20 @@ impl WeightConfig {
                     vec![(String::new(), Weights::new(dtype, shape.clone(), bytes).map_err(wrong)?)]
                 }
                 _ => {
-                    let why = format!("`{file}` holds plain numbers: say their `dtype` and `shape`");
+                    let why = format!("`{file}` holds raw numbers: write their `dtype` and `shape`");
                     return Err((if self.dtype.is_none() { "dtype" } else { "shape" }, why));
                 }
             },
         };
         let names = tensors.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match (&self.tensor, <[_; 1]>::try_from(tensors)) {
-            (Some(tensor), Ok([(name, _)])) if *tensor != name => Err((
-                "tensor",
-                format!("`{file}` holds a single tensor, which has no name; leave `tensor: {tensor}` out"),
-            )),
+            (Some(tensor), Ok([(name, _)])) if *tensor != name => {
+                Err(("tensor", format!("`{file}` holds a single unnamed tensor; leave `tensor: {tensor}` out")))
+            }
             (_, Ok([(_, weights)])) => Ok(weights),
             (Some(tensor), Err(_)) => Err(("tensor", format!("`{file}` has no tensor `{tensor}`"))),
             (None, Err(tensors)) if tensors.is_empty() => Err(("file", format!("`{file}` holds no tensors"))),
-            (None, Err(_)) => Err(("tensor", format!("`{file}` holds several tensors, say which: {names}"))),
+            (None, Err(_)) => Err(("tensor", format!("`{file}` holds several tensors, name one: {names}"))),
         }
     }
 }
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_field() {
+    fn errors_name_the_field() {
         let folder = folder();
         std::fs::write(
             folder.path().join("cut.safetensors"),
@@ -177,17 +178,20 @@ mod tests {
             (json!({ "file": "../w.npy" }), "file: `../w.npy` leaves the graph's folder"),
             (json!({ "file": "none.npy" }), "file: `none.npy` cannot be read: No such file"),
             (json!({ "file": "." }), "file: `.` cannot be read: `.` is not a regular file"),
-            (json!({ "file": "w.bin" }), "dtype: `w.bin` holds plain numbers: say their `dtype` and `shape`"),
-            (json!({ "file": "w.bin", "dtype": "f32" }), "shape: `w.bin` holds plain numbers"),
+            (json!({ "file": "w.bin" }), "dtype: `w.bin` holds raw numbers: write their `dtype` and `shape`"),
+            (json!({ "file": "w.bin", "dtype": "f32" }), "shape: `w.bin` holds raw numbers"),
             (
                 json!({ "file": "w.bin", "dtype": "f32", "shape": [2, 4] }),
                 "file: `w.bin` has 24 bytes; f32[2, 4] takes 32",
             ),
-            (json!({ "file": "w.bin", "dtype": "f32", "shape": [1u64 << 40, 1u64 << 40] }), "which no memory holds"),
-            (json!({ "file": "w.npy", "dtype": "f32" }), "dtype: `w.npy` says itself"),
-            (json!({ "file": "w.npy", "shape": [6] }), "shape: `w.npy` says its shape itself"),
-            (json!({ "file": "w.npy", "tensor": "w" }), "tensor: `w.npy` holds a single tensor, which has no name"),
-            (json!({ "file": "w.npz" }), "tensor: `w.npz` holds several tensors, say which: `w`, `v`"),
+            (
+                json!({ "file": "w.bin", "dtype": "f32", "shape": [1u64 << 40, 1u64 << 40] }),
+                "which does not fit in memory",
+            ),
+            (json!({ "file": "w.npy", "dtype": "f32" }), "dtype: `w.npy` has its own element type"),
+            (json!({ "file": "w.npy", "shape": [6] }), "shape: `w.npy` has its own shape"),
+            (json!({ "file": "w.npy", "tensor": "w" }), "tensor: `w.npy` holds a single unnamed tensor"),
+            (json!({ "file": "w.npz" }), "tensor: `w.npz` holds several tensors, name one: `w`, `v`"),
             (json!({ "file": "w.npz", "tensor": "x" }), "tensor: `w.npz` has no tensor `x`"),
             (json!({ "file": "w.safetensors", "tensor": "x" }), "tensor: `w.safetensors` has no tensor `x`"),
             (json!({ "file": "two.safetensors" }), "tensor: `two.safetensors` holds several tensors"),

@@ -12,7 +12,7 @@ use std::path::Path;
 /// Larger files are refused before they are read.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// The tensor of that name in a file with this ending, or all of them.
+/// Returns the tensor named `wanted` in a file with this extension, or all tensors.
 pub(crate) fn tensors(ending: &str, bytes: &[u8], wanted: Option<&str>) -> Result<Vec<(String, Weights)>, String> {
     match ending {
         "safetensors" => caught(|| safetensors(bytes, wanted))?,
@@ -28,12 +28,12 @@ pub(crate) fn tensors(ending: &str, bytes: &[u8], wanted: Option<&str>) -> Resul
     }
 }
 
-/// Reads a file that the command line names, or that was admitted.
+/// Opens and reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     whole(&mut InputFile::open(path).map_err(|error| format!("cannot be read: {error}"))?)
 }
 
-/// Reads all of a file.
+/// Reads a whole file, at most `MAX_BYTES`.
 pub(crate) fn whole(file: &mut InputFile) -> Result<Vec<u8>, String> {
     file.read_whole(MAX_BYTES).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => error.to_string(),
@@ -41,7 +41,7 @@ pub(crate) fn whole(file: &mut InputFile) -> Result<Vec<u8>, String> {
     })
 }
 
-/// The tensor of that name, or all.
+/// Returns the tensor named `wanted`, or all tensors.
 fn safetensors(bytes: &[u8], wanted: Option<&str>) -> Result<Vec<(String, Weights)>, String> {
     let file =
         SafeTensors::deserialize(bytes).map_err(|error| format!("is not a readable SafeTensors file: {error}"))?;
@@ -50,7 +50,7 @@ fn safetensors(bytes: &[u8], wanted: Option<&str>) -> Result<Vec<(String, Weight
         .map(|(name, tensor)| {
             let wrong = |why: String| format!("tensor `{name}` {why}");
             let dtype = dtype_of(tensor.dtype())
-                .ok_or_else(|| wrong(format!("is {:?}, which nothing here reads", tensor.dtype())))?;
+                .ok_or_else(|| wrong(format!("has elements of type {:?}, which are not supported", tensor.dtype())))?;
             let weights = Weights::new(dtype, tensor.shape().to_vec(), tensor.data().to_vec()).map_err(wrong)?;
             Ok((name.to_string(), weights))
         })

@@ -1,4 +1,4 @@
-//! Arrays as NumPy writes them: `.npy`, and `.npz`, which is a zip of those.
+//! NumPy arrays: `.npy`, and `.npz`, which is a zip of those.
 
 use super::tensor::Weights;
 use crate::base::caught;
@@ -6,26 +6,26 @@ use limen::message::DType;
 use npyz::{Endianness, NpyHeader, Order, TypeChar};
 use std::io::{Read, Seek};
 
-/// What comes before the numbers: a header of at most so many bytes, and what says how long it is.
+/// The most bytes before the numbers: magic, version and length, and the header.
 const MAX_HEAD: usize = 12 + 4096;
 
-/// What a header says.
+/// A parsed header.
 struct Head {
     dtype: DType,
     shape: Vec<usize>,
     is_bool: bool,
     is_big_endian: bool,
-    /// Where the numbers begin.
+    /// The offset of the numbers.
     at: usize,
-    /// How many bytes they take.
+    /// The size of the numbers in bytes.
     takes: u64,
 }
 
 impl Head {
     /// Reads the header of an array from its first bytes.
     fn read(bytes: &[u8]) -> Result<Self, String> {
-        // The header is a Python literal that is parsed recursively; a deep one would overflow the stack, which cannot
-        // be caught. NumPy's own are a few brackets and some hundred characters.
+        // The header is a Python literal that is parsed recursively; deep nesting would overflow the stack, which cannot be
+        // caught. NumPy itself writes a few brackets and some hundred characters.
         let (from, length) = match bytes {
             [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
             [0x93, b'N', b'U', b'M', b'P', b'Y', _, _, a, b, c, d, ..] => {
@@ -34,7 +34,7 @@ impl Head {
             _ => return Err("is not an .npy".into()),
         };
         let text = Some(length).filter(|length| *length <= 4096).and_then(|length| bytes.get(from..from + length));
-        let text = text.ok_or("has a header that is cut short or far too long")?;
+        let text = text.ok_or("has a truncated or oversized header")?;
         if text.iter().filter(|b| matches!(b, b'(' | b'[' | b'{')).count() > 64 {
             return Err("has a header that NumPy does not write".into());
         }
@@ -45,7 +45,7 @@ impl Head {
         }
         let found = header.dtype();
         let npyz::DType::Plain(kind) = &found else {
-            return Err("has fields; save each as an array of its own".into());
+            return Err("has fields; save each as a separate array".into());
         };
         let dtype = match (kind.type_char(), kind.size_field()) {
             (TypeChar::Float, 2) => DType::F16,
@@ -55,7 +55,7 @@ impl Head {
             (TypeChar::Int, 2) => DType::I16,
             (TypeChar::Int, 4) => DType::I32,
             (TypeChar::Int, 8) => DType::I64,
-            // Models take and give bools as numbers.
+            // Models have bools as numbers.
             (TypeChar::Uint, 1) | (TypeChar::Bool, _) => DType::U8,
             (TypeChar::Uint, 2) => DType::U16,
             (TypeChar::Uint, 4) => DType::U32,
@@ -65,13 +65,13 @@ impl Head {
         let shape: Option<Vec<usize>> = header.shape().iter().map(|n| usize::try_from(*n).ok()).collect();
         let shape = shape.ok_or("its shape does not fit in memory")?;
         let takes = header.shape().iter().try_fold(dtype.size() as u64, |n, dim| n.checked_mul(*dim));
-        let takes = takes.ok_or_else(|| format!("has the shape {shape:?}, which no memory holds"))?;
+        let takes = takes.ok_or_else(|| format!("has the shape {shape:?}, which does not fit in memory"))?;
         let is_bool = kind.type_char() == TypeChar::Bool;
         let is_big_endian = kind.endianness() == Endianness::Big;
         Ok(Head { dtype, shape, is_bool, is_big_endian, at: from + length, takes })
     }
 
-    /// Whether so many bytes behind it are its numbers: neither less nor more.
+    /// Checks that the header is followed by exactly the bytes of its numbers.
     fn check(&self, bytes: u64) -> Result<(), String> {
         let Head { dtype, shape, takes, .. } = self;
         if bytes == *takes {
@@ -96,7 +96,7 @@ impl Head {
 /// Reads an `.npy`.
 ///
 /// # Errors
-/// A sentence that continues "it …".
+/// A message that continues "it …".
 pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Weights, String> {
     let head = Head::read(bytes)?;
     let numbers = bytes.get(head.at..).unwrap_or_default();
@@ -104,14 +104,14 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Weights, String> {
     head.weights(numbers.to_vec())
 }
 
-/// What is wrong with an archive, or with the array of that name in it.
+/// An error of an archive, or of the array of that name in it.
 pub(crate) type NpzError = (Option<String>, std::io::Error);
 
-/// Reads the arrays of an `.npz`, of at most so many bytes together; `wanted` says which. Their headers are read first: what
-/// they say is held against the archive's own figures and against what may be, before anything is unpacked.
+/// Reads the arrays of an `.npz` for which `wanted` returns true, of at most `most` bytes in all. Each header is read first: its
+/// size is compared with the archive's and with the limit before the numbers are unpacked.
 ///
 /// # Errors
-/// The array's name, where one is wrong and not the archive itself, and a sentence.
+/// The array's name, unless the archive itself is malformed, and a message.
 pub(crate) fn read_npz(
     file: impl Read + Seek,
     most: u64,
@@ -137,7 +137,7 @@ pub(crate) fn read_npz(
         })?;
         head.check(file.size().saturating_sub(head.at as u64)).map_err(wrong)?;
         bytes.drain(..head.at);
-        // The archive's figure may be wrong as well: what comes is counted, and one byte more is seen.
+        // The archive's size may be wrong too: read at most one byte more than expected, so that an excess shows.
         let rest = (head.takes + 1).saturating_sub(bytes.len() as u64);
         file.take(rest).read_to_end(&mut bytes).map_err(unreadable)?;
         let array = head.weights(bytes).map_err(wrong)?;

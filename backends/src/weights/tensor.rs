@@ -11,35 +11,36 @@ pub struct Weights {
     pub shape: Vec<usize>,
     /// Its elements.
     pub bytes: Vec<u8>,
-    /// What the elements stand for, where they were quantized.
+    /// Scales and zero points, if the elements are quantized.
     pub quantized: Option<Quantized>,
 }
 
 impl Weights {
-    /// A tensor of these elements.
+    /// Makes a tensor of these elements.
     ///
     /// # Errors
-    /// A sentence, when shape and bytes do not agree.
+    /// A message, if the bytes do not match dtype and shape.
     pub fn new(dtype: DType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, String> {
         let takes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim));
         match takes {
             Some(takes) if takes == bytes.len() => Ok(Weights { dtype, shape, bytes, quantized: None }),
             Some(takes) => Err(format!("has {} bytes; {dtype}{shape:?} takes {takes}", bytes.len())),
-            None => Err(format!("has the shape {shape:?}, which no memory holds")),
+            None => Err(format!("has the shape {shape:?}, which does not fit in memory")),
         }
     }
 
-    /// How many elements it has.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.bytes.len() / self.dtype.size()
     }
 }
 
-/// What 8-bit integers stand for: `scale × (q − zero)`, row by row of the first dim.
+/// The quantization of 8-bit integers `q`: the value is `scale × (q − zero)`, with a scale and zero point per index of the first
+/// dim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantized {
     /// The scale of each row.
     pub scales: Vec<f32>,
-    /// The integer that stands for 0 in each row.
+    /// The zero point of each row: the integer that represents 0.
     pub zeros: Vec<i32>,
 }

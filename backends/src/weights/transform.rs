@@ -1,4 +1,4 @@
-//! What is done to weights when they are loaded.
+//! Transforms of weights, applied when they are loaded.
 
 use super::tensor::{Quantized, Weights};
 use crate::base::Access;
@@ -6,25 +6,25 @@ use limen::message::DType;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// One step of what is done to weights when they are loaded.
+/// A transform of weights, applied when they are loaded.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightTransform {
-    /// The dims in another order: `[1, 0]` makes columns of rows.
+    /// Permutes the dims: `[1, 0]` transposes a matrix.
     Transpose(Vec<usize>),
     /// The same numbers in another shape.
     Reshape(Vec<usize>),
-    /// Elements of another type. What is no whole number is cut off for integers; what does not fit is an error.
+    /// Converts the elements to another type. Integers are truncated towards zero; a value that does not fit is an error.
     Cast(DType),
-    /// A part of one dim.
+    /// A range of one dim.
     Slice(Slice),
-    /// Every number times this; for floating-point types.
+    /// Multiplies every number by this; for floating-point types.
     Scale(f64),
-    /// 8-bit integers with a scale; for floating-point types.
+    /// Quantizes to 8-bit integers with a scale; for floating-point types.
     Quantize(Quantize),
 }
 
-/// From where to where along which dim.
+/// A range of one dim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Slice {
     /// The dim, from 0.
@@ -33,28 +33,28 @@ pub struct Slice {
     /// The first index.
     #[serde(default)]
     pub from: usize,
-    /// The index behind the last.
+    /// The index after the last.
     pub to: usize,
 }
 
-/// How numbers become 8-bit integers.
+/// How numbers are quantized to 8-bit integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantize {
-    /// `i8` from -127 to 127, 0 being 0, with one scale for each index of the first dim.
+    /// `i8` from -127 to 127 with zero point 0, and one scale for each index of the first dim.
     Symmetric,
     /// `u8` from 0 to 255, with one scale and one zero point for each index of the first dim.
     Asymmetric,
 }
 
 impl Weights {
-    /// Applies one step.
+    /// Applies one transform.
     ///
     /// # Errors
-    /// A sentence, where it does not fit these weights.
+    /// A message, if it does not fit these weights.
     pub fn transform(self, step: &WeightTransform) -> Result<Weights, String> {
         if self.quantized.is_some() {
-            return Err("nothing can be done to weights after `quantize`".into());
+            return Err("`quantize` has to be the last transform".into());
         }
         match step {
             WeightTransform::Transpose(order) => self.transpose(order),
@@ -69,7 +69,7 @@ impl Weights {
             WeightTransform::Slice(slice) => self.slice(*slice),
             WeightTransform::Scale(factor) => {
                 if !factor.is_finite() {
-                    return Err(format!("{factor} is no factor"));
+                    return Err(format!("the factor {factor} is not finite"));
                 }
                 self.needs_floats("scale")?;
                 let access = Access::for_dtype(self.dtype);
@@ -92,7 +92,7 @@ impl Weights {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..self.shape.len()) {
-            return Err(format!("{order:?} is no order of the dims of {:?}", self.shape));
+            return Err(format!("{order:?} is not a permutation of the dims of {:?}", self.shape));
         }
         let mut strides = vec![1; self.shape.len()];
         for at in (1..self.shape.len()).rev() {
@@ -121,7 +121,7 @@ impl Weights {
             return Err(format!("{:?} has no dim {axis}", self.shape));
         };
         if from >= to || to > length {
-            return Err(format!("from {from} to {to} is no part of dim {axis}, which has {length}"));
+            return Err(format!("from {from} to {to} is not a range of dim {axis}, which has {length}"));
         }
         let inner = self.shape[axis + 1..].iter().product::<usize>() * self.dtype.size();
         let rows = self.bytes.chunks_exact((length * inner).max(1));
@@ -154,7 +154,7 @@ impl Weights {
         for row in values.chunks_exact((values.len() / rows.max(1)).max(1)) {
             let (low, high) = row.iter().fold((0f64, 0f64), |(low, high), v| (low.min(*v), high.max(*v)));
             let span = if how == Quantize::Symmetric { low.abs().max(high) / 127.0 } else { (high - low) / 255.0 };
-            // Rounded once, so that what is written and what it stands for agree.
+            // Rounded to f32 before use, so that quantizing and dequantizing use the same scale.
             let scale = if span > 0.0 { (span as f32).max(f32::MIN_POSITIVE) } else { 1.0 };
             let zero = if how == Quantize::Symmetric { 0.0 } else { (-low / f64::from(scale)).round() };
             for value in row {
@@ -184,9 +184,9 @@ mod tests {
         Access::for_dtype(weights.dtype).values(&weights.bytes).collect()
     }
 
-    /// A step as YAML has it, what it makes of the numbers 0 to 5 in two rows, as NumPy has it.
+    /// Each transform, and its result for the numbers 0 to 5 in two rows according to NumPy.
     #[test]
-    fn every_step_does_what_numpy_does() {
+    fn every_transform_matches_numpy() {
         let steps = [
             (r#"{"transpose": [1, 0]}"#, vec![3, 2], vec![0.0, 3.0, 1.0, 4.0, 2.0, 5.0]),
             (r#"{"reshape": [3, 2]}"#, vec![3, 2], vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]),
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn a_transform_that_does_not_fit_is_an_error() {
         let steps = [
-            (r#"{"transpose": [0]}"#, "[0] is no order of the dims of [2, 3]"),
-            (r#"{"transpose": [0, 0]}"#, "is no order"),
+            (r#"{"transpose": [0]}"#, "[0] is not a permutation of the dims of [2, 3]"),
+            (r#"{"transpose": [0, 0]}"#, "is not a permutation"),
             (r#"{"reshape": [4]}"#, "[2, 3] cannot be reshaped to [4]"),
             (r#"{"slice": {"axis": 2, "to": 1}}"#, "has no dim 2"),
-            (r#"{"slice": {"axis": 1, "from": 2, "to": 2}}"#, "is no part of dim 1, which has 3"),
-            (r#"{"slice": {"axis": 1, "to": 4}}"#, "is no part of dim 1, which has 3"),
+            (r#"{"slice": {"axis": 1, "from": 2, "to": 2}}"#, "is not a range of dim 1, which has 3"),
+            (r#"{"slice": {"axis": 1, "to": 4}}"#, "is not a range of dim 1, which has 3"),
             (r#"{"cast": "u8"}"#, "-1 does not fit in u8"),
             (r#"{"quantize": "symmetric"}"#, "inf cannot be an 8-bit integer"),
         ];
@@ -231,17 +231,20 @@ mod tests {
         assert_eq!(error, "`scale` is for floating-point types, and these are i32");
     }
 
-    /// The distance to what was there is at most half a step, row by row.
+    /// Each dequantized value is at most half a scale from the original.
     #[test]
-    fn quantized_weights_stand_for_what_was_there() {
+    fn quantized_weights_are_near_the_original() {
         let values = [0.5f32, -1.0, 0.25, 10.0, 20.0, 30.0, 0.0, 0.0, 0.0];
         for how in [Quantize::Symmetric, Quantize::Asymmetric] {
             let weights = floats(&[3, 3], &values).transform(&WeightTransform::Quantize(how)).unwrap();
             let Quantized { scales, zeros } = weights.quantized.clone().unwrap();
             for (at, (q, value)) in std::iter::zip(numbers(&weights), values).enumerate() {
                 let (scale, zero) = (f64::from(scales[at / 3]), f64::from(zeros[at / 3]));
-                let stands_for = scale * (q - zero);
-                assert!((stands_for - f64::from(value)).abs() <= scale * 0.5001, "{how:?} {at}: {stands_for} {value}");
+                let dequantized = scale * (q - zero);
+                assert!(
+                    (dequantized - f64::from(value)).abs() <= scale * 0.5001,
+                    "{how:?} {at}: {dequantized} {value}"
+                );
             }
             assert_eq!((scales[2], zeros[2]), (1.0, 0), "a row of zeros");
         }
