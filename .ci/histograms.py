@@ -1,4 +1,4 @@
-"""Compares an interval log, read by HdrHistogram's Python port, with the summary written beside it."""
+"""Compares an interval log, read with HdrHistogram's Python port, with the summary written beside it."""
 import json
 import sys
 
@@ -24,7 +24,7 @@ while True:
 expected = {h["tag"]: h for h in json.load(open(summary))["histograms"]}
 assert expected, "the summary has no histograms"
 assert set(found) == set(expected), set(found) ^ set(expected)
-assert max(intervals.values()) > 1, "one interval of a run that takes longer than a second"
+assert max(intervals.values()) > 1, "only one interval in a run that takes longer than a second"
 compared = 0
 for tag, row in expected.items():
     histogram = found[tag]
@@ -33,7 +33,7 @@ for tag, row in expected.items():
         if row.get(name) is None:
             continue
         # The two implementations round the rank of a percentile differently (half up, and up), so the value may be that
-        # of the neighbouring sample; and each names another end of the same bucket, which is 1 % wide.
+        # of the neighbouring sample; and they report opposite ends of a bucket, which is 1 % wide.
         neighbour = 100.0 / row["count"]
         low = histogram.get_value_at_percentile(max(0.0, percentile - neighbour))
         high = histogram.get_value_at_percentile(min(100.0, percentile + neighbour))

@@ -48,7 +48,7 @@ fn as_many_are_on_their_way_as_may_be() {
 #[test]
 fn a_call_that_fails_fails_its_own_messages() {
     // Each of the two sessions fails in its second call: those of the messages 2 and 3.
-    for (mock, panicked) in [("fail_at: 2", "as it was told"), ("panic_at: 2", "call 2 panics")] {
+    for (mock, panicked) in [("fail_at: 2", "as configured"), ("panic_at: 2", "call 2 panics")] {
         let report = run(&graph(50, 2, "max: 1", mock, "\n    on_error: skip"));
         assert_eq!((figure(&report, "count"), figure(&report, "last")), (48.0, 49.0), "{mock}");
         assert_eq!(figure(&report, "sum_in"), f64::from(49 * 50 / 2 - 2 - 3), "{mock}");
