@@ -63,13 +63,13 @@ impl<P: Prepared> Prepared for InFlightPrepared<P> {
 /// The buffers of a batch and the result of its call; it is sent to a thread and back.
 struct Job {
     batch: usize,
-    inputs: Vec<Side>,
-    outputs: Vec<Side>,
+    inputs: Vec<PortBuffer>,
+    outputs: Vec<PortBuffer>,
     result: Result<(), BackendError>,
 }
 
 /// A batch of one input or output.
-struct Side {
+struct PortBuffer {
     dtype: DType,
     shape: Vec<usize>,
     item_bytes: usize,
@@ -77,13 +77,13 @@ struct Side {
     words: Vec<u64>,
 }
 
-impl Side {
+impl PortBuffer {
     fn new(spec: &TensorSpec, max_batch: usize) -> Result<Self, BackendError> {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
         let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
             return Err(BackendError::Unsupported(format!("`{}` has dims that are not fixed: {port}", spec.name)));
         };
-        Ok(Side { dtype: spec.dtype, shape, item_bytes, words: vec![0; (item_bytes * max_batch).div_ceil(8)] })
+        Ok(PortBuffer { dtype: spec.dtype, shape, item_bytes, words: vec![0; (item_bytes * max_batch).div_ceil(8)] })
     }
 
     fn bytes(&self, batch: usize) -> &[u8] {
@@ -97,8 +97,8 @@ impl Side {
 
 impl Job {
     fn new(signature: &Signature, max_batch: usize) -> Result<Self, BackendError> {
-        let sides = |specs: &[TensorSpec]| -> Result<Vec<Side>, BackendError> {
-            specs.iter().map(|spec| Side::new(spec, max_batch)).collect()
+        let sides = |specs: &[TensorSpec]| -> Result<Vec<PortBuffer>, BackendError> {
+            specs.iter().map(|spec| PortBuffer::new(spec, max_batch)).collect()
         };
         Ok(Job { batch: 0, inputs: sides(&signature.inputs)?, outputs: sides(&signature.outputs)?, result: Ok(()) })
     }
@@ -106,13 +106,13 @@ impl Job {
     fn run<S: Session>(&mut self, session: &mut S, lane: &mut S::Lane) -> Result<(), BackendError> {
         let Job { batch, inputs, outputs, .. } = self;
         let ins = |side| {
-            let Side { dtype, shape, .. }: &Side = side;
+            let PortBuffer { dtype, shape, .. }: &PortBuffer = side;
             BatchRef { dtype: *dtype, shape, bytes: side.bytes(*batch) }
         };
         let ins: Vec<BatchRef<'_>> = inputs.iter().map(ins).collect();
         let mut outs: Vec<BatchMut<'_>> = outputs
             .iter_mut()
-            .map(|Side { dtype, shape, item_bytes, words }| BatchMut {
+            .map(|PortBuffer { dtype, shape, item_bytes, words }| BatchMut {
                 dtype: *dtype,
                 shape,
                 bytes: &mut bytemuck::cast_slice_mut(words)[..*item_bytes * *batch],

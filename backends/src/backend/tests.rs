@@ -291,7 +291,7 @@ fn contradictory_models_are_refused<R: Runtime>() {
     };
     let sparse = field(15, &field(1, &field(8, b"s")));
     for (more, what) in [
-        (field(25, &field(1, b"twice")), "it has 1 functions of its own, the first `twice`"),
+        (field(25, &field(1, b"twice")), "it defines functions (1), the first is `twice`"),
         // A decoder merges a second graph into the first.
         (field(7, &sparse), "tensor `s` is sparse; export it as a dense tensor"),
         (field(7, &field(1, &field(5, &field(22, &[])))), "is sparse; export it as a dense tensor"),

@@ -44,9 +44,9 @@ impl std::fmt::Debug for TractRuntime {
 }
 
 /// The files of weights beside the model, which are already in memory.
-struct Beside(Vec<DataFile>);
+struct WeightFiles(Vec<DataFile>);
 
-impl ModelDataResolver for Beside {
+impl ModelDataResolver for WeightFiles {
     fn read_bytes_from_path(
         &self,
         into: &mut Vec<u8>,
@@ -92,7 +92,7 @@ impl Runtime for TractRuntime {
 
     fn load(artifact: Artifact) -> Result<Self, BackendError> {
         let mut onnx = tract_onnx::onnx();
-        onnx.provider = Arc::new(Beside(artifact.data));
+        onnx.provider = Arc::new(WeightFiles(artifact.data));
         let unsupported = |error: TractError| BackendError::Unsupported(text(&error));
         let proto = onnx.proto_model_for_read(&mut &artifact.bytes[..]);
         let proto = proto.map_err(|error| BackendError::Model(text(&error)))?;

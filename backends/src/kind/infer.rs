@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn auto_takes_the_first_backend_that_fits() {
         let planned = plan("digits", json!({ "model": "digits.onnx", "backend": "auto" })).unwrap();
-        let usual = "`auto` goes by its usual order, ort, rten, tract: nothing was measured";
+        let usual = "`auto` tries ort, rten, tract in its default order: nothing was measured";
         assert!(planned.contains(usual), "{planned}");
         let first = ["ort", "rten", "tract"].into_iter().find(|name| planned.contains(&format!("`{name}` fits")));
         assert!(planned.contains(&format!("\"backend {}\"", first.unwrap())), "{planned}");

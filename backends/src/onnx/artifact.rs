@@ -58,9 +58,9 @@ impl ModelFile {
 }
 
 /// Shares the content with the parsed form, which refers to it.
-struct Held(Arc<Vec<u8>>);
+struct SharedBytes(Arc<Vec<u8>>);
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
@@ -83,7 +83,7 @@ impl Artifact {
             return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
         }
         let bytes = Arc::new(bytes);
-        let (mut outline, graph) = Outline::read(&Bytes::from_owner(Held(bytes.clone())))?;
+        let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())))?;
         let most = MAX_MODEL_BYTES.saturating_sub(bytes.len() as u64);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let data = data_files(folder, &outline, most)?;

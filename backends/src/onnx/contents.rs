@@ -77,12 +77,12 @@ struct Reader {
 }
 
 /// The names of the tensors of a graph and of the graphs around it.
-struct Seen<'a> {
+struct Names<'a> {
     names: BTreeSet<&'a str>,
-    outer: Option<&'a Seen<'a>>,
+    outer: Option<&'a Names<'a>>,
 }
 
-impl Seen<'_> {
+impl Names<'_> {
     fn contains(&self, name: &str) -> bool {
         self.names.contains(name) || self.outer.is_some_and(|outer| outer.contains(name))
     }
@@ -90,8 +90,8 @@ impl Seen<'_> {
 
 impl Reader {
     /// Reads a graph inside the node `within`, with the tensors of the graphs around it.
-    fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Seen<'_>>) {
-        let mut seen = Seen { names: BTreeSet::new(), outer };
+    fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Names<'_>>) {
+        let mut seen = Names { names: BTreeSet::new(), outer };
         for tensor in &graph.initializers {
             self.tensor(tensor, &tensor.name);
             seen.names.insert(&tensor.name);

@@ -9,7 +9,7 @@ use limen::unit::show_bytes;
 use std::time::{Duration, Instant};
 
 /// The most bytes of inputs and outputs for which a batch is measured.
-const MAX_TRIED: usize = 256 << 20;
+const MAX_MEASURED_BYTES: usize = 256 << 20;
 
 /// Measures the time per item alone and in a batch of `max_batch`, ns; each for about `time`.
 pub(crate) fn measure(
@@ -32,7 +32,7 @@ fn measure_batch(
 ) -> Result<u64, BackendError> {
     let bytes = |specs: &[TensorSpec]| Buffers::new(specs, 1).0.iter().map(|b| b.item_bytes).sum::<usize>();
     let bytes = (bytes(&signature.inputs) + bytes(&signature.outputs)).saturating_mul(batch);
-    if bytes > MAX_TRIED {
+    if bytes > MAX_MEASURED_BYTES {
         let why = format!("{batch} items are too large to be measured: {}", show_bytes(bytes as u64));
         return Err(BackendError::Call(why));
     }

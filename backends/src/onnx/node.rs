@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The most characters of a name in a message: a model can have one long name, which ten thousand messages would repeat.
-const MOST_NAMED: usize = 100;
+const MAX_NAME: usize = 100;
 
 /// Returns a name, without its middle if it is long.
 pub(super) fn brief(name: &str) -> Cow<'_, str> {
-    let half = MOST_NAMED / 2;
+    let half = MAX_NAME / 2;
     let cut = |name: &mut std::str::CharIndices<'_>| name.nth(half).map(|(at, _)| at);
-    if name.len() <= MOST_NAMED {
+    if name.len() <= MAX_NAME {
         return Cow::Borrowed(name);
     }
     match (cut(&mut name.char_indices()), name.char_indices().rev().nth(half - 1)) {

@@ -66,7 +66,7 @@ impl Outline {
         let wire::Model { graph, opsets, functions, .. } = model;
         if let Some(first) = functions.first() {
             let why = format!(
-                "it has {} functions of its own, the first `{}`; inline them with `onnx.inliner.inline_local_functions`",
+                "it defines functions ({}), the first is `{}`; inline them with `onnx.inliner.inline_local_functions`",
                 functions.len(),
                 first.name
             );

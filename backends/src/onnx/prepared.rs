@@ -4,8 +4,8 @@ use super::artifact::Artifact;
 use super::input::{Input, Lead, Length};
 use super::loaded::Loaded;
 use super::outline::Outline;
-use super::runtime::{Call, CallInput, Runtime, whole};
-use super::session::{OnnxSession, Side, Whole, buffer};
+use super::runtime::{Call, CallInput, Runtime, batch_shape};
+use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
 use crate::cache::Compiled;
 use crate::steps::Steps;
@@ -122,7 +122,7 @@ pub struct OnnxPrepared<R: Runtime> {
     loaded: Arc<Loaded<R>>,
     shared: Arc<R::Shared>,
     call: Call,
-    outputs: Vec<Side>,
+    outputs: Vec<SessionOutput>,
     /// The input and output of each state.
     states: Vec<(usize, usize)>,
     signature: Signature,
@@ -188,7 +188,7 @@ impl<R: Runtime> OnnxPrepared<R> {
                 Ok(two) => (0..one.len())
                     .find(|at| {
                         let side = &outputs[*at];
-                        side.batch_dim.is_none() || two[*at].1 != whole(&side.item, side.batch_dim, 2)
+                        side.batch_dim.is_none() || two[*at].1 != batch_shape(&side.item, side.batch_dim, 2)
                     })
                     .map(|at| {
                         let (one, two) = (&one[at].1, &two[at].1);
@@ -257,7 +257,7 @@ fn output_sides(
     ports: &[String],
     inputs: &[CallInput],
     states: &[(usize, usize)],
-) -> Result<Vec<Side>, BackendError> {
+) -> Result<Vec<SessionOutput>, BackendError> {
     let knows_batches = inputs.iter().any(|input| input.batch_dim.is_some());
     let side = |port: &String, (dtype, shape): &(DType, Vec<usize>), state: Option<&CallInput>| {
         let batch_dim = match state {
@@ -279,10 +279,10 @@ fn output_sides(
             let why = format!("the state `{port}` is {dtype}{gives:?} as output and {as_what}{takes:?} as input");
             return Err(BackendError::Unsupported(why));
         }
-        Ok(Side { port: port.clone(), dtype: *dtype, item, batch_dim })
+        Ok(SessionOutput { port: port.clone(), dtype: *dtype, item, batch_dim })
     };
     let state_of = |at| input_of(states, at).map(|input| &inputs[input]);
-    std::iter::zip(ports, one).enumerate().map(|(at, (port, came))| side(port, came, state_of(at))).collect()
+    std::iter::zip(ports, one).enumerate().map(|(at, (port, received))| side(port, received, state_of(at))).collect()
 }
 
 /// Returns the inputs and outputs of a model that are ports.
@@ -292,7 +292,7 @@ fn output_sides(
 fn signature_of(
     in_ports: &[String],
     inputs: &[CallInput],
-    outputs: &[Side],
+    outputs: &[SessionOutput],
     states: &[(usize, usize)],
     max_batch: Option<usize>,
 ) -> Result<Signature, BackendError> {
@@ -403,7 +403,7 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
             let state = self.states.iter().position(|(state, _)| *state == at);
             let item_bytes = input.item.iter().product::<usize>() * input.elem.dtype().size();
             let room = if state.is_some() || is_padded { item_bytes * max_batch } else { 0 };
-            Whole {
+            SessionInput {
                 port: self.loaded.outline.inputs[at].port.clone(),
                 dtype: input.elem.dtype(),
                 shape: input.shape(max_batch),

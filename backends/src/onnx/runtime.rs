@@ -63,7 +63,7 @@ pub struct Call {
     pub outputs: Vec<String>,
     /// Threads inside one call, at least 1.
     pub threads: usize,
-    /// The batch sizes of calls: exactly these if the runtime compiles, otherwise any up to the largest.
+    /// The batch sizes of calls: exactly these if the runtime compiles, otherwise any.
     pub batches: Vec<usize>,
 }
 
@@ -83,12 +83,12 @@ pub struct CallInput {
 impl CallInput {
     /// Returns the shape of a batch as the model has it.
     pub fn shape(&self, batch: usize) -> Vec<usize> {
-        whole(&self.item, self.batch_dim, batch)
+        batch_shape(&self.item, self.batch_dim, batch)
     }
 }
 
 /// Returns the shape of a batch of items.
-pub(super) fn whole(item: &[usize], batch_dim: Option<usize>, batch: usize) -> Vec<usize> {
+pub(super) fn batch_shape(item: &[usize], batch_dim: Option<usize>, batch: usize) -> Vec<usize> {
     let mut shape = item.to_vec();
     if let Some(dim) = batch_dim {
         shape.insert(dim, batch);

@@ -2,7 +2,7 @@
 
 use super::lane::OnnxLane;
 use super::loaded::{Guarded, Loaded};
-use super::runtime::{Call, Runner, Runtime, whole};
+use super::runtime::{Call, Runner, Runtime, batch_shape};
 use super::shadow::Shadow;
 use crate::base::Access;
 use limen::backend::{BackendError, BatchMut, BatchRef, Session, SessionMetadata};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 /// An output with known shape.
 #[derive(Clone, Debug)]
-pub(super) struct Side {
+pub(super) struct SessionOutput {
     pub(super) port: String,
     pub(super) dtype: DType,
     pub(super) item: Vec<usize>,
     pub(super) batch_dim: Option<usize>,
 }
 
-impl Side {
+impl SessionOutput {
     pub(super) fn item_bytes(&self) -> usize {
         self.item.iter().product::<usize>() * self.dtype.size()
     }
@@ -38,7 +38,7 @@ pub(super) fn buffer(bytes: usize) -> Vec<u64> {
 
 /// An input as a session passes it to its runner.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct SessionInput {
     pub(super) port: String,
     pub(super) dtype: DType,
     /// The model's shape; the batch dim is set for each call.
@@ -51,7 +51,7 @@ pub(super) struct Whole {
     pub(super) buffer: Vec<u64>,
 }
 
-impl Whole {
+impl SessionInput {
     /// Returns its bytes in a call with `size` items.
     fn bytes(&self, size: usize) -> usize {
         self.item_bytes * if self.batch_dim.is_some() { size } else { 1 }
@@ -73,9 +73,9 @@ pub struct OnnxSession<R: Runtime> {
     /// The time of the first call, including preparation.
     pub(super) first_call: Option<Duration>,
     /// All inputs of the model, including states.
-    pub(super) inputs: Vec<Whole>,
+    pub(super) inputs: Vec<SessionInput>,
     /// All outputs of the model, with the index of the state if it is one.
-    pub(super) outputs: Vec<(Side, Option<usize>)>,
+    pub(super) outputs: Vec<(SessionOutput, Option<usize>)>,
     /// The states after a call: stored in the lanes only once the whole call has succeeded.
     pub(super) next: Vec<Vec<u64>>,
     /// The batch sizes of calls, ascending; any size if empty.
@@ -206,7 +206,7 @@ impl<R: Runtime> OnnxSession<R> {
             match input.state {
                 Some(state) => gather(input, state, size, lanes),
                 None => {
-                    let given = taken(input, given.next())?;
+                    let given = input_bytes(input, given.next())?;
                     if self.finite {
                         // The batch dim of a port comes first, so items are contiguous.
                         guard(("input", &input.port), input.dtype, (input.item_bytes, batch, batch), given)?;
@@ -226,7 +226,7 @@ impl<R: Runtime> OnnxSession<R> {
             };
             whole.push(BatchRef { dtype: input.dtype, shape: &input.shape, bytes });
         }
-        let (sides, next, finite, mut came) = (&self.outputs, &mut self.next, self.finite, 0);
+        let (sides, next, finite, mut received) = (&self.outputs, &mut self.next, self.finite, 0);
         let runner = self.runner.as_mut().ok_or_else(|| BackendError::Call("the model is not loaded".into()))?;
         runner.run(size, &whole, &mut |at, output| {
             let Some((side, state)) = sides.get(at) else { return Ok(()) };
@@ -235,7 +235,7 @@ impl<R: Runtime> OnnxSession<R> {
                 let (used, size) = if side.batch_dim.is_some() { (batch, size) } else { (1, 1) };
                 guard(("output", &side.port), side.dtype, (side.piece(), used, size), output.bytes)?;
             }
-            came += 1;
+            received += 1;
             match state {
                 Some(state) => {
                     let into: &mut [u8] = bytemuck::cast_slice_mut(&mut next[*state]);
@@ -248,8 +248,8 @@ impl<R: Runtime> OnnxSession<R> {
                 }
             }
         })?;
-        if came != sides.len() {
-            return Err(BackendError::Call(format!("the runtime returned {came} of {} outputs", sides.len())));
+        if received != sides.len() {
+            return Err(BackendError::Call(format!("the runtime returned {received} of {} outputs", sides.len())));
         }
         for input in &self.inputs {
             if let Some(state) = input.state {
@@ -264,7 +264,7 @@ impl<R: Runtime> OnnxSession<R> {
 }
 
 /// Returns the bytes of an input, if it has the planned dtype and shape: the length alone does not tell.
-fn taken<'a>(input: &Whole, given: Option<&BatchRef<'a>>) -> Result<&'a [u8], BackendError> {
+fn input_bytes<'a>(input: &SessionInput, given: Option<&BatchRef<'a>>) -> Result<&'a [u8], BackendError> {
     let item = &input.shape[usize::from(input.batch_dim.is_some())..];
     match given {
         Some(given) if given.dtype == input.dtype && given.shape == item => Ok(given.bytes),
@@ -277,7 +277,7 @@ fn taken<'a>(input: &Whole, given: Option<&BatchRef<'a>>) -> Result<&'a [u8], Ba
 }
 
 /// Checks the length of an input; if the batch is smaller than the call, copies it into the buffer and pads it with zeros.
-fn pad(input: &mut Whole, given: &[u8], batch: usize, size: usize) -> Result<(), BackendError> {
+fn pad(input: &mut SessionInput, given: &[u8], batch: usize, size: usize) -> Result<(), BackendError> {
     let (takes, total) = (input.bytes(batch), input.bytes(size));
     if given.len() != takes {
         let has = given.len();
@@ -294,7 +294,7 @@ fn pad(input: &mut Whole, given: &[u8], batch: usize, size: usize) -> Result<(),
 }
 
 /// Gathers the states of all lanes in the buffer of one input.
-fn gather(input: &mut Whole, state: usize, size: usize, lanes: &[OnnxLane]) {
+fn gather(input: &mut SessionInput, state: usize, size: usize, lanes: &[OnnxLane]) {
     let (piece, pieces) = input.strides();
     let (total, size) = (input.bytes(size), if input.batch_dim.is_some() { size } else { 1 });
     let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut input.buffer);
@@ -309,7 +309,7 @@ fn gather(input: &mut Whole, state: usize, size: usize, lanes: &[OnnxLane]) {
 }
 
 /// Scatters the output of a state to the lanes.
-fn scatter(input: &Whole, state: usize, size: usize, from: &[u8], lanes: &mut [OnnxLane]) {
+fn scatter(input: &SessionInput, state: usize, size: usize, from: &[u8], lanes: &mut [OnnxLane]) {
     let size = if input.batch_dim.is_some() { size } else { 1 };
     let (piece, _) = input.strides();
     for (lane, values) in lanes.iter_mut().enumerate() {
@@ -351,7 +351,7 @@ fn guard(
 }
 
 /// Checks that an output has the planned dtype and shape.
-fn check(side: &Side, size: usize, output: BatchRef<'_>) -> Result<(), BackendError> {
+fn check(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> Result<(), BackendError> {
     // Dim by dim: this runs in every call, and allocates only for the error.
     let (before, behind) = side.item.split_at(side.batch_dim.unwrap_or_default());
     let batch = side.batch_dim.is_some().then_some(&size);
@@ -360,21 +360,21 @@ fn check(side: &Side, size: usize, output: BatchRef<'_>) -> Result<(), BackendEr
         || !output.shape.iter().eq(before.iter().chain(batch).chain(behind))
         || output.bytes.len() != items * side.item_bytes()
     {
-        let (came, shape, planned) = (output.dtype, output.shape, whole(&side.item, side.batch_dim, size));
-        let Side { port, dtype, .. } = side;
-        let why = format!("output `{port}` is {came}{shape:?}; {dtype}{planned:?} was planned");
+        let (received, shape, planned) = (output.dtype, output.shape, batch_shape(&side.item, side.batch_dim, size));
+        let SessionOutput { port, dtype, .. } = side;
+        let why = format!("output `{port}` is {received}{shape:?}; {dtype}{planned:?} was planned");
         return Err(BackendError::Call(why));
     }
     Ok(())
 }
 
 /// Copies the items of an output without the padding.
-fn copy(side: &Side, batch: usize, output: BatchRef<'_>, into: &mut BatchMut<'_>) -> Result<(), BackendError> {
+fn copy(side: &SessionOutput, batch: usize, output: BatchRef<'_>, into: &mut BatchMut<'_>) -> Result<(), BackendError> {
     let used = if side.batch_dim.is_some() { batch } else { 1 } * side.item_bytes();
     if into.dtype != side.dtype || into.bytes.len() != used {
-        let (has, dtype, Side { port, dtype: came, .. }) = (into.bytes.len(), into.dtype, side);
+        let (has, dtype, SessionOutput { port, dtype: received, .. }) = (into.bytes.len(), into.dtype, side);
         return Err(BackendError::Call(format!(
-            "output `{port}` has {used} bytes of {came}; the buffer has {has} of {dtype}"
+            "output `{port}` has {used} bytes of {received}; the buffer has {has} of {dtype}"
         )));
     }
     into.bytes.copy_from_slice(&output.bytes[..used]);

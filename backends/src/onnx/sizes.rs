@@ -65,7 +65,7 @@ impl<'a> Scope<'a> {
                 self.constant(output, tensor);
                 continue;
             }
-            let made = Made { node, scope: &self };
+            let made = NodeShapes { node, scope: &self };
             let shape = made.same().or_else(|| made.shape().map(Rc::new));
             let numbers = made.numbers();
             if let Some(elements) =
@@ -166,12 +166,12 @@ fn broadcast<'s>(shapes: impl Iterator<Item = &'s Shape>) -> Shape {
 }
 
 /// A node, with the scope of its inputs.
-struct Made<'n, 'a> {
+struct NodeShapes<'n, 'a> {
     node: &'n wire::Node,
     scope: &'n Scope<'a>,
 }
 
-impl<'n> Made<'n, '_> {
+impl<'n> NodeShapes<'n, '_> {
     fn input(&self, at: usize) -> Option<&'n str> {
         self.node.inputs.get(at).map(String::as_str).filter(|name| !name.is_empty())
     }

@@ -3,19 +3,19 @@
 use limen::backend::BackendError;
 
 /// The most errors of a model that are reported; further ones are counted.
-const MOST_WRONG: usize = 16;
+const MAX_ERRORS: usize = 16;
 
 /// The errors of a model: the first as messages, the rest as a number.
 #[derive(Default)]
 pub(super) struct Wrong {
-    told: Vec<String>,
+    messages: Vec<String>,
     more: usize,
 }
 
 impl Wrong {
     pub(super) fn push(&mut self, why: impl FnOnce() -> String) {
-        if self.told.len() < MOST_WRONG {
-            self.told.push(why());
+        if self.messages.len() < MAX_ERRORS {
+            self.messages.push(why());
         } else {
             self.more += 1;
         }
@@ -25,8 +25,8 @@ impl Wrong {
     /// All errors, if there are any.
     pub(super) fn into_result(mut self) -> Result<(), BackendError> {
         if self.more > 0 {
-            self.told.push(format!("and {} more", self.more));
+            self.messages.push(format!("and {} more", self.more));
         }
-        if self.told.is_empty() { Ok(()) } else { Err(BackendError::Model(self.told.join("; "))) }
+        if self.messages.is_empty() { Ok(()) } else { Err(BackendError::Model(self.messages.join("; "))) }
     }
 }

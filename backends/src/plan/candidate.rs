@@ -30,7 +30,7 @@ pub(crate) struct Job<'a> {
 }
 
 /// How long a model is measured on a backend, alone and in batches.
-const CALIBRATED: Duration = Duration::from_millis(50);
+const MEASURED_FOR: Duration = Duration::from_millis(50);
 
 /// A runtime, built into this program or not.
 #[derive(Clone, Copy)]
@@ -103,7 +103,7 @@ impl Candidate {
             let reference = (built.reference)(job).ok()?;
             let max = job.config.batch.max.min(reference.signature.max_batch.unwrap_or(usize::MAX)).max(1);
             let session = (reference.session)(max).ok()?;
-            caught(|| measure(&reference.signature, session, max, CALIBRATED)).ok()?.ok()
+            caught(|| measure(&reference.signature, session, max, MEASURED_FOR)).ok()?.ok()
         })
     }
 

@@ -74,7 +74,7 @@ pub(crate) fn choose(
     if let Some(folder) = cache::folder().filter(|_| cache::is_asked()) {
         calibrate(&mut table, &verdicts, &job, &measured, &mut notes);
         if let Err(error) = table.write(folder) {
-            notes.push(format!("what was measured cannot be kept in {}: {error}", folder.display()));
+            notes.push(format!("the measured times cannot be written to {}: {error}", folder.display()));
         }
     }
     if config.backend == Choice::Auto {

@@ -64,7 +64,7 @@ impl Comparison {
 }
 
 /// Runs the recorded case on the reference too, and returns a line for the plan if the outputs match.
-pub(super) fn recorded_of(reference: &Reference, job: &Job<'_>, errors: &mut PlanErrors) -> Option<String> {
+pub(super) fn check_case_on(reference: &Reference, job: &Job<'_>, errors: &mut PlanErrors) -> Option<String> {
     let (case, tolerance) = job.case.as_ref()?;
     let file = job.config.verify.as_ref()?.case.as_ref()?;
     let (max, name) = (job.config.batch.max, reference.name);
@@ -130,7 +130,7 @@ mod tests {
         let files = ModelFiles::new(artifact, true);
         let job = Job { config: &config, candidates: &[], given: &given, model, files, case, required, steps };
         let mut errors = PlanErrors::default();
-        assert_eq!(recorded_of(&reference, &job, &mut errors), None);
+        assert_eq!(check_case_on(&reference, &job, &mut errors), None);
         let why = errors.messages().next().unwrap();
         assert!(why.starts_with("`verify.npz` on `other`: output `logits` differs from what was recorded"), "{why}");
 

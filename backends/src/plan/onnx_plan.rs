@@ -1,7 +1,7 @@
 //! Plans a node that runs an ONNX model.
 
 use super::candidate::{Job, reference};
-use super::compare::{against_reference, recorded_of};
+use super::compare::{against_reference, check_case_on};
 use super::config::Load;
 use super::infer_plan::infer_plan;
 use super::load::prepare_onnx;
@@ -68,7 +68,7 @@ fn compare_with_reference<R: Runtime>(
             Ok(reference) => {
                 lines = against_reference(prepared, &reference, tolerance, &mut wrong);
                 lines.extend(self_comparison::<R>(&reference));
-                lines.extend(recorded_of(&reference, job, &mut wrong));
+                lines.extend(check_case_on(&reference, job, &mut wrong));
             }
             Err(why) => _ = wrong.at("verify.against", why),
         }

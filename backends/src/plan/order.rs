@@ -14,9 +14,9 @@ pub(crate) fn order(verdicts: &mut [(Candidate, Verdict)], table: &Calibration, 
     let known: Vec<String> = known.map(|(name, ns)| format!("`{name}` {}", show_ns(ns))).collect();
     if known.is_empty() {
         let names: Vec<&str> = verdicts.iter().map(|(candidate, _)| candidate.name).collect();
-        return format!("`auto` goes by its usual order, {}: nothing was measured", names.join(", "));
+        return format!("`auto` tries {} in its default order: nothing was measured", names.join(", "));
     }
-    format!("`auto` goes by what was measured: {} per item", known.join(", "))
+    format!("`auto` tries the fastest first: {} per item", known.join(", "))
 }
 
 #[cfg(test)]
@@ -35,12 +35,12 @@ mod tests {
         let version =
             |name: &str| all_runtimes().into_iter().find(|candidate| candidate.name == name).unwrap().version();
         for (measured, order_of, said) in [
-            (&[][..], ["ort", "rten", "tract"], "its usual order, ort, rten, tract: nothing was measured"),
-            (&[("tract", 20)], ["tract", "ort", "rten"], "what was measured: `tract` 20 ns per item"),
+            (&[][..], ["ort", "rten", "tract"], "ort, rten, tract in its default order: nothing was measured"),
+            (&[("tract", 20)], ["tract", "ort", "rten"], "the fastest first: `tract` 20 ns per item"),
             (
                 &[("ort", 30), ("rten", 10), ("tract", 20)],
                 ["rten", "tract", "ort"],
-                "what was measured: `rten` 10 ns, `tract` 20 ns, `ort` 30 ns per item",
+                "the fastest first: `rten` 10 ns, `tract` 20 ns, `ort` 30 ns per item",
             ),
         ] {
             let mut table = Calibration::default();
@@ -48,7 +48,7 @@ mod tests {
             let mut verdicts = verdicts();
             let line = order(&mut verdicts, &table, &of);
             let names: Vec<_> = verdicts.iter().map(|(candidate, _)| candidate.name).collect();
-            assert_eq!((&names[..], line), (&order_of[..], format!("`auto` goes by {said}")));
+            assert_eq!((&names[..], line), (&order_of[..], format!("`auto` tries {said}")));
         }
     }
 }

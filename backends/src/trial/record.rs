@@ -21,7 +21,7 @@ pub(super) struct Place {
 /// Results in memory, the newest last.
 static KEPT: Mutex<Vec<(String, Record)>> = Mutex::new(Vec::new());
 /// The most results kept in memory.
-const MOST_KEPT: usize = 64;
+const MAX_KEPT: usize = 64;
 
 impl Place {
     pub(super) fn of(
@@ -69,7 +69,7 @@ impl Place {
     pub(super) fn keep(&self, record: &Record) {
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(name, _)| *name != self.name);
-        if kept.len() == MOST_KEPT {
+        if kept.len() == MAX_KEPT {
             kept.remove(0);
         }
         kept.push((self.name.clone(), record.clone()));
