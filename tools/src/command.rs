@@ -1,4 +1,4 @@
-//! The command line and what its verbs do.
+//! The command line and its verbs.
 
 pub(crate) mod arguments;
 pub(crate) mod doctor;

@@ -1,8 +1,8 @@
-//! `--histograms DIR`: everything that was measured, in files that existing tools open.
+//! `--histograms DIR`: all measurements, in files that existing tools open.
 //!
 //! `<graph>.hlog` and one `<tag>.hgrm` per histogram are HdrHistogram's own formats; `summary.json` and `summary.csv`
-//! hold the same quantiles for scripts; `run.json` says under which circumstances. Each file is written beside its
-//! place and renamed, so that a reader never sees half of one.
+//! hold the same quantiles for scripts; `run.json` describes the machine and the command line. Each file is written under a
+//! temporary name in the same folder and renamed, so that a reader never sees an incomplete one.
 
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
@@ -21,70 +21,70 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fs, io};
 
-/// What is written of one run.
+/// The data of one run that is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Dump<'a> {
     /// The run.
     pub report: &'a Report,
-    /// The same as one object.
+    /// The summary of the report.
     pub summary: &'a Summary,
-    /// The circumstances.
+    /// The machine and the command line.
     pub run: &'a RunInfo,
-    /// The interval log, where one was written while the graph ran.
+    /// The path of the interval log, if one was written while the graph ran.
     pub log: Option<&'a Path>,
 }
 
-/// The interval log of a run, written while it goes on, beside its place until it is complete.
+/// The interval log of a run, written during the run under a temporary name until it is complete.
 #[derive(Debug)]
 pub struct IntervalLog {
     log: Log<BufWriter<fs::File>>,
     part: Part,
-    place: PathBuf,
+    path: PathBuf,
 }
 
 impl IntervalLog {
-    /// Begins the log of a graph's run, which began at a time, in a folder.
+    /// Creates the log of a run of `graph` that began at `started`, in a folder.
     ///
     /// # Errors
-    /// What the system answered, with the path.
+    /// I/O errors, with the path.
     pub fn create(folder: &Path, graph: &str, started: SystemTime) -> io::Result<Self> {
-        fs::create_dir_all(folder).map_err(|e| at(folder, &e))?;
+        fs::create_dir_all(folder).map_err(|e| with_path(folder, &e))?;
         let name = format!("{}.hlog", file_name(graph));
-        let place = folder.join(&name);
+        let path = folder.join(&name);
         let begun = Target::beneath(folder, name).and_then(Target::begin);
-        let (file, part) = begun.map_err(|e| at(&place, &e))?;
-        let log = Log::new(BufWriter::new(file), started).map_err(|e| at(part.path(), &e))?;
-        Ok(IntervalLog { log, part, place })
+        let (file, part) = begun.map_err(|e| with_path(&path, &e))?;
+        let log = Log::new(BufWriter::new(file), started).map_err(|e| with_path(part.path(), &e))?;
+        Ok(IntervalLog { log, part, path })
     }
 
-    /// Writes what was recorded in some intervals.
+    /// Appends intervals.
     ///
     /// # Errors
-    /// What the system answered, with the path.
+    /// I/O errors, with the path.
     pub fn write(&mut self, intervals: &[IntervalReport]) -> io::Result<()> {
-        self.log.write(intervals).map_err(|e| at(self.part.path(), &e))
+        self.log.write(intervals).map_err(|e| with_path(self.part.path(), &e))
     }
 
-    /// Completes the log with what the report has beyond it, and puts it in its place.
+    /// Completes the log with what the report recorded after the last interval, renames it, and returns its path.
     ///
     /// # Errors
-    /// What the system answered, with the path.
+    /// I/O errors, with the path.
     pub fn finish(self, report: &Report) -> io::Result<PathBuf> {
-        let IntervalLog { log, part, place } = self;
-        log.finish(report).and_then(|mut file| file.flush()).map_err(|e| at(part.path(), &e))?;
-        part.finish().map_err(|e| at(&place, &e))?;
-        Ok(place)
+        let IntervalLog { log, part, path } = self;
+        log.finish(report).and_then(|mut file| file.flush()).map_err(|e| with_path(part.path(), &e))?;
+        part.finish().map_err(|e| with_path(&path, &e))?;
+        Ok(path)
     }
 }
 
 impl Dump<'_> {
-    /// Writes all files into a folder, which is made if it is not there. Files of earlier runs with the same names are
-    /// replaced, others left alone. Gives the paths written.
+    /// Writes all files into a folder, which is created if missing, and returns their paths. Files of earlier runs with the
+    /// same names are replaced, others stay.
     ///
     /// # Errors
-    /// What the system answered, with the path.
+    /// I/O errors, with the path.
     pub fn write(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
-        fs::create_dir_all(folder).map_err(|e| at(folder, &e))?;
+        fs::create_dir_all(folder).map_err(|e| with_path(folder, &e))?;
         let mut files: Vec<(String, Vec<u8>)> = Vec::new();
         if self.log.is_none() {
             let mut log = Vec::new();
@@ -97,7 +97,7 @@ impl Dump<'_> {
             ("run.json".into(), self.run.json().into_bytes()),
         ]);
         for one in &self.report.histograms {
-            // Behind the text, because readers expect the headings first and skip what begins with `#` at its end.
+            // At the end: readers expect the headings first, and skip trailing lines that begin with `#`.
             let text = percentile_text(&one.recorded.histogram) + &format!("# {}\n", unit(one));
             files.push((format!("{}.hgrm", file_name(&one.tag())), text.into_bytes()));
         }
@@ -111,9 +111,9 @@ fn unit(one: &limen::report::HistogramReport) -> String {
     format!("limen {}: values in {unit}", clean(&one.tag()))
 }
 
-/// A name that stays in its folder: a graph without a name is called as its file is, whatever that is.
+/// Makes a file name of a graph's name or a tag. The name may be anything: a graph without a name is called after its file.
 pub(crate) fn file_name(name: &str) -> String {
-    // A shell would take the arrow of a path for a redirection.
+    // A shell would read the arrow of a path as a redirection.
     let name: String = clean(name)
         .replace("->", "--")
         .chars()
@@ -121,28 +121,28 @@ pub(crate) fn file_name(name: &str) -> String {
         .collect();
     match name.trim_start_matches('.') {
         "" => "graph".into(),
-        // An ending follows.
+        // The callers append an extension.
         name => files::shortened(name.as_ref(), LONGEST).to_string_lossy().into_owned(),
     }
 }
 
-/// Longer names are cut, so that a file can have them.
+/// Longer names are cut, because file systems limit the length.
 const LONGEST: usize = 200;
 
-/// Whether the dump of a graph's run may write a file of that name: which histograms there are is known at its end.
+/// Whether the dump of a run of `graph` may write a file of that name. The tags of its histograms are known only after the run.
 pub(crate) fn is_dumped(graph: &str, name: &str) -> bool {
     let is_fixed = matches!(name, "summary.json" | "summary.csv" | "run.json");
     is_fixed || name.ends_with(".hgrm") || name.strip_suffix(".hlog") == Some(file_name(graph).as_str())
 }
 
-/// Writes a file beside its place and renames it.
+/// Writes a file under a temporary name and renames it.
 fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let path = folder.join(name);
-    files::replace(folder, name, bytes).map_err(|e| at(&path, &e))?;
+    files::replace(folder, name, bytes).map_err(|e| with_path(&path, &e))?;
     Ok(path)
 }
 
-fn at(path: &Path, error: &io::Error) -> io::Error {
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
@@ -152,7 +152,7 @@ mod tests {
     use crate::report::made_up;
     use run_info::GraphFile;
 
-    /// A folder of its own for one test, gone when it ends.
+    /// A temporary folder for one test.
     struct Folder(PathBuf);
 
     impl Drop for Folder {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_is_complete_and_leaves_nothing_else() {
+    fn a_dump_writes_all_files_and_leaves_no_temporary_ones() {
         let folder = folder("complete");
         let report = made_up::report();
         let summary = Summary::new(&report, &[]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leaves_the_folder() {
+    fn file_names_stay_in_their_folder() {
         assert_eq!(file_name(&"a".repeat(300)).len(), LONGEST);
         for (name, file) in [("../../etc/x", "_.._etc_x"), ("..", "graph"), ("", "graph"), ("a b", "a_b")] {
             assert_eq!(file_name(name), file);

@@ -1,7 +1,7 @@
-//! What `limen-run` is made of: the standard registry, the command line, and the writers of plans, reports and
+//! The parts of `limen-run`: the standard registry, the command line, and the writers of plans, reports and
 //! histograms.
 //!
-//! A program with nodes of its own has the same command line by adding them to the registry:
+//! A program with nodes of its own gets the same command line by adding them to the registry:
 //!
 //! ```no_run
 //! fn acme_lidar(registry: limen::Registry) -> limen::Registry {
@@ -13,21 +13,21 @@
 //! }
 //! ```
 //!
-//! A program that embeds the engine has everything else piece by piece: [`show_plan`], [`show_report`],
-//! [`Summary`] (the object of `--json`), [`Gate`] (`--fail-on`), and [`Dump`] (`--histograms`), which is made of
+//! A program that embeds the engine can use the parts one by one: [`show_plan`], [`show_report`],
+//! [`Summary`] (the object of `--json`), [`Gate`] (`--fail-on`), and [`Dump`] (`--histograms`), which combines
 //! [`write_hlog`], [`percentile_text`], [`Summary::csv`] and [`RunInfo`].
 //!
-//! This crate reads a finished [`limen::Report`]; it takes no measurement of its own and is not on any message's path.
+//! This crate reads a finished [`limen::Report`]; it measures nothing itself and is not on the message path.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 
-/// The page on embedding, whose every example runs.
+/// The page on embedding; every example in it runs as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/embedding.md")]
 mod embedding {}
 
-/// The recipes for nodes and backends, which are followed.
+/// The recipes for nodes and backends; they run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../CONTRIBUTING.md")]
 mod contributing {}
@@ -63,7 +63,7 @@ pub use report::summary::{
 };
 pub use terminal::interrupt::Interrupt;
 
-/// The standard registry: the stock nodes and the backends this program was built with.
+/// Returns the standard registry: the stock nodes and the backends that this program was built with.
 ///
 /// ```
 /// assert!(limen_run::registry().kinds().any(|kind| kind.name == "infer"));

@@ -1,4 +1,4 @@
-//! What a finished run is reported as: text for people, one object for programs, gates that judge it, the exit code.
+//! Reports of a finished run: printed text, one JSON object, gates, the exit code.
 
 pub(crate) mod exit_code;
 pub(crate) mod gate;

@@ -1,4 +1,4 @@
-//! What the process has: stdout and stderr, the line that says how far a run is, signals.
+//! The terminal and the process: stdout, stderr, the progress line, signals.
 
 pub(crate) mod events;
 pub(crate) mod interrupt;

@@ -1,4 +1,4 @@
-//! How text is set: tables and paragraphs for a terminal, what a terminal must not obey, numbers.
+//! Text formatting: tables and paragraphs for a terminal, escaping of control characters, numbers.
 
 pub(crate) mod escape;
 pub(crate) mod number;

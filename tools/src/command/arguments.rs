@@ -1,7 +1,7 @@
-//! The command line: what may be typed, what it means, and what `--help` says of it.
+//! The definition of the command line: verbs, options, and the texts of `--help`.
 //!
-//! `limen-run GRAPH` is `limen-run run GRAPH`; a word that is neither a verb nor looks like a graph file is refused
-//! rather than looked for on the disk. Every option can be given as an environment variable; the command line wins.
+//! `limen-run GRAPH` is short for `limen-run run GRAPH`. A first word that is neither a verb nor looks like a graph file is
+//! refused without looking on the disk. Every option can be set as an environment variable; the command line wins.
 
 use super::option_values::{CpuList, ModelLimits, Shadow};
 use crate::report::gate::Gate;
@@ -22,49 +22,49 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   limen-run graph.yaml             run until the sources end, print the report
-  limen-run check graph.yaml       every problem of the graph; start nothing
-  limen-run plan graph.yaml        threads, edges, pools, memory; start nothing
+  limen-run check graph.yaml       print every problem of the graph, run nothing
+  limen-run plan graph.yaml        print threads, edges, pools, memory, run nothing
   limen-run graph.yaml --set nodes.camera.config.rate=10Hz
-                                   change one value; --profile, --overlay: many
+                                   override one value; --profile, --overlay: many
   limen-run graph.yaml --duration 30s --warmup 2s
                                    measure 28 of 30 seconds
   limen-run graph.yaml --histograms out/
                                    HdrHistogram files, summary.json, run.json
   limen-run graph.yaml --fail-on 'p99(e2e) > 20ms' --fail-on 'lost > 0'
-                                   exit with 3 where it was slow or lossy
+                                   exit with 3 if the run was slow or lossy
 
 Figures for --fail-on (compared with < <= > >= == !=):
-  lost, thinned               messages lost, messages let go on purpose
+  lost, thinned               messages lost, messages discarded on purpose
   lost.overrun                messages lost for one reason
   left, failed                messages left in edges, failed calls
-  accuracy, score.accuracy    what a node reports, by its name or with the
-                              node's in front
-  p50|p90|p99|p99.9|max(e2e)  end to end, the worst path; compared with a time
-                              (20ms) or nanoseconds
-  p99(camera->labels)         end to end, one path
+  accuracy, score.accuracy    a metric of a node; the node's name in front is
+                              needed only if several nodes have the metric
+  p50|p90|p99|p99.9|max(e2e)  end-to-end latency of the worst path, compared
+                              with a time (20ms) or a number of nanoseconds
+  p99(camera->labels)         end-to-end latency of one path
   p99(digit.compute)          a node's source, queue, hold, blocked, compute,
                               emit, closure, batch or skew
-  What cannot be judged (an unknown figure, too few samples) trips the gate.
+  A gate that cannot be judged (unknown figure, too few samples) trips.
 
 Exit status:
   0   finished, stopped by a signal, or --duration reached
   1   a node failed, or could not be built
   2   bad arguments, or the graph was refused
-  3   a gate tripped, or limen broke its own laws
+  3   a gate tripped, or the run broke one of limen's laws (a bug of limen)
   70  the graph did not stop in time
   130 a second SIGINT or SIGTERM
 
-The first SIGINT or SIGTERM stops the sources, lets what is on its way arrive
-and prints everything. Reports go to stdout, problems, events and progress to
-stderr. Every option can be set as LIMEN_NAME (LIMEN_FAIL_ON=...); with several
---fail-on in LIMEN_FAIL_ON, separate them by `;`.";
+The first SIGINT or SIGTERM stops the sources, drains the messages in flight
+and prints the report. Reports go to stdout; problems, events and progress go
+to stderr. Every option can be set as LIMEN_NAME (LIMEN_FAIL_ON=...); separate
+several expressions in LIMEN_FAIL_ON by `;`.";
 
 /// Checks, plans, runs and measures limen graphs.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "limen-run",
     version,
-    about = "Runs a graph of nodes from a YAML file and says where every microsecond and every message went.",
+    about = "Runs a graph of nodes from a YAML file and reports where every microsecond and every message went.",
     after_help = EXAMPLES,
     term_width = 80,
     args_conflicts_with_subcommands = true,
@@ -72,84 +72,84 @@ stderr. Every option can be set as LIMEN_NAME (LIMEN_FAIL_ON=...); with several
     disable_help_subcommand = true
 )]
 pub struct Arguments {
-    /// Running is what happens without a verb.
+    /// The arguments of a run, used when there is no verb.
     #[command(flatten)]
     pub run: RunArguments,
-    /// What to do instead.
+    /// The verb, if there is one.
     #[command(subcommand)]
     pub verb: Option<Verb>,
 }
 
-/// What `limen-run` does.
+/// A verb of `limen-run`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
-    /// Run a graph, whatever its file is called; `limen-run GRAPH` is short for it
+    /// Run a graph from a file of any name; `limen-run GRAPH` is short for it
     #[command(after_help = EXAMPLES)]
     Run(Box<RunArguments>),
-    /// Check a graph and print every problem; start nothing
+    /// Check a graph and print every problem; run nothing
     Check(Box<RunArguments>),
-    /// Print what a graph means on this machine: threads, edges, pools, memory, backends; start nothing
+    /// Print the plan of a graph for this machine: threads, edges, pools, memory, backends; run nothing
     Plan(Box<RunArguments>),
-    /// Compare each model of a graph with another backend: how far apart they are, how fast each is
+    /// Compare each model of a graph on its backend and on another: difference of outputs, speed
     #[command(
-        after_help = "Both get 32 inputs that are the same every time. Exits with 2 where they are further apart than the node's \
-                            `verify:` allows (atol 1e-4, rtol 1e-3 by default)."
+        after_help = "Both run the same 32 fixed inputs. Exits with 2 if their outputs differ by more than the node's `verify:` \
+                            allows (atol 1e-4, rtol 1e-3 by default)."
     )]
     VerifyBackend {
         /// The other backend: rten, tract or ort
         #[arg(long, value_name = "BACKEND", value_parser = ["rten", "tract", "ort"])]
         against: String,
-        /// The graph, and what is laid over it
+        /// The graph and its overrides
         #[command(flatten)]
         run: Box<RunArguments>,
     },
-    /// Print what a model or file of weights says of itself, and what each backend makes of it
+    /// Print the inputs, outputs, operators or tensors of a model or weights file, and which operators each backend supports
     Inspect {
         /// An ONNX model, or a `.safetensors`, `.npy` or `.npz` file
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Print one JSON object: what `manifest:` of a node takes
+        /// Print one JSON object, in the format of a node's `manifest:`
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
         json: bool,
-        /// What reading it may use: memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process
+        /// Limits for reading it: memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process, without limits
         #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
         model_limits: Option<ModelLimits>,
     },
-    /// Measure every backend on the models of a graph, for `backend: auto` to go by; needs --cache
+    /// Measure every backend on the models of a graph, for `backend: auto` to choose by; needs --cache
     Calibrate(Box<RunArguments>),
     /// Compile the models of a graph ahead of time; needs --cache
     Compile(Box<RunArguments>),
-    /// Print a graph as Graphviz draws it: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
+    /// Print a graph in Graphviz format: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
     Dot(Box<RunArguments>),
-    /// Print the flat graph, each value with where it comes from; ${NAME} stays unless --env lists it
+    /// Print the flat graph, each value with its origin; ${NAME} stays unexpanded unless --env lists it
     Expand(Box<RunArguments>),
     /// Print the JSON Schema of graph files, for editors
     Schema,
-    /// Print completions for a shell: `limen-run completions bash > /etc/bash_completion.d/limen-run`
+    /// Print shell completions: `limen-run completions bash > /etc/bash_completion.d/limen-run`
     Completions {
         /// The shell
         #[arg(value_name = "SHELL")]
         shell: clap_complete::Shell,
     },
-    /// Write a graph to begin with into a new folder
+    /// Write a starter graph into a new folder
     New {
         /// The folder, which must not exist yet
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
-    /// Say what this host lacks for low latency, and what mends it
+    /// Check this host's settings for low latency, and print how to fix them
     Doctor {
         /// Print one JSON object
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
         json: bool,
     },
-    /// Say what a problem's code means (`explain E0122`), or what a kind of node takes (`explain resize`)
+    /// Explain a problem's code (`explain E0122`), or a kind of node and its config (`explain resize`)
     Explain {
         /// A code, or a kind
         #[arg(value_name = "CODE|KIND")]
         what: String,
     },
-    /// List the kinds of nodes this program knows, with what each does
+    /// List the kinds of node that this program knows, each with a summary
     Kinds {
         /// Print one JSON object with the JSON schema of each kind's config
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
@@ -157,10 +157,10 @@ pub enum Verb {
     },
 }
 
-/// Everything about one run.
+/// The arguments of one run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArguments {
-    /// Print the graph as Graphviz draws it.
+    /// Print the graph in Graphviz format.
     #[arg(skip)]
     pub dot: bool,
 
@@ -172,144 +172,144 @@ pub struct RunArguments {
     #[arg(value_name = "GRAPH", required = true)]
     pub graph: Option<PathBuf>,
 
-    /// Lay one of the graph's `profiles` over it
+    /// Apply one of the graph's `profiles`
     #[arg(long, env = "LIMEN_PROFILE", value_name = "NAME")]
-    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    #[arg(hide_env = true, help_heading = "Overrides")]
     pub profile: Option<String>,
 
-    /// Lay the keys of this file over the graph's, after the profile; may be repeated
+    /// Apply the keys of this file to the graph, after the profile; may be repeated
     #[arg(long, env = "LIMEN_OVERLAY", value_name = "FILE")]
-    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    #[arg(hide_env = true, help_heading = "Overrides")]
     pub overlay: Vec<PathBuf>,
 
-    /// Repeat every n-th call of each model on another backend and report how far apart they were: ort, ort:10
+    /// Repeat every n-th call of each model on another backend and report how far the outputs differ: ort, ort:10
     #[arg(long, env = "LIMEN_SHADOW", value_name = "BACKEND[:N]")]
-    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    #[arg(hide_env = true, help_heading = "Overrides")]
     pub shadow: Option<Shadow>,
 
-    /// Set one value, such as nodes.camera.config.rate=30Hz, over everything else; may be repeated
+    /// Set one value, such as nodes.camera.config.rate=30Hz, after all other overrides; may be repeated
     #[arg(long, env = "LIMEN_SET", value_name = "PATH=VALUE", value_delimiter = ';')]
-    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    #[arg(hide_env = true, help_heading = "Overrides")]
     pub set: Vec<String>,
 
-    /// Let the graph read this environment variable as ${NAME}, as it may LIMEN_*; may be repeated
+    /// Let the graph read this environment variable as ${NAME}; LIMEN_* are always allowed; may be repeated
     #[arg(long, env = "LIMEN_ENV", value_name = "NAME")]
-    #[arg(hide_env = true, help_heading = "What is laid over the graph")]
+    #[arg(hide_env = true, help_heading = "Overrides")]
     pub env: Vec<String>,
 
-    /// Check the graph, print every problem, start nothing
+    /// Check the graph, print every problem, run nothing
     #[arg(long, env = "LIMEN_CHECK", value_parser = BoolishValueParser::new(), conflicts_with = "plan")]
-    #[arg(hide_env = true, help_heading = "Look, do not run")]
+    #[arg(hide_env = true, help_heading = "Dry run")]
     pub check: bool,
 
-    /// Print the plan (threads, edges, pools, memory, backends), start nothing
+    /// Print the plan (threads, edges, pools, memory, backends), run nothing
     #[arg(long, env = "LIMEN_PLAN", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "Look, do not run")]
+    #[arg(hide_env = true, help_heading = "Dry run")]
     pub plan: bool,
 
-    /// With `plan`: why each node is where it is, and edges and pools are as large as they are
+    /// With `plan`: print why each node is on its thread, and why edges and pools have their sizes
     #[arg(long, env = "LIMEN_WHY", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "Look, do not run")]
+    #[arg(hide_env = true, help_heading = "Dry run")]
     pub why: bool,
 
-    /// Stop after this time, for example 5s or 1m30s; it counts as done
+    /// Stop after this time, for example 5s or 1m30s, with exit code 0
     #[arg(long, env = "LIMEN_DURATION", value_name = "TIME")]
-    #[arg(hide_env = true, help_heading = "Bound the run")]
+    #[arg(hide_env = true, help_heading = "Length of the run")]
     pub duration: Option<Span>,
 
     /// Call each source at most this often
     #[arg(long, env = "LIMEN_FRAMES", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    #[arg(hide_env = true, help_heading = "Bound the run")]
+    #[arg(hide_env = true, help_heading = "Length of the run")]
     pub frames: Option<u64>,
 
-    /// Leave the first part of the run out of the histograms; messages are counted all the same
+    /// Leave this first part of the run out of the histograms; counts still include it
     #[arg(long, env = "LIMEN_WARMUP", value_name = "TIME")]
-    #[arg(hide_env = true, help_heading = "Bound the run")]
+    #[arg(hide_env = true, help_heading = "Length of the run")]
     pub warmup: Option<Span>,
 
     /// CPUs by the kernel's numbers, such as 2,3 or 2-5; a graph's `core: 0` is the first of them
     #[arg(long, env = "LIMEN_CORES", value_name = "LIST")]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub cores: Option<CpuList>,
 
-    /// Write the graph's output files here instead of into its own folder; made if it is not there
+    /// Write the graph's output files here instead of into its own folder; created if missing
     #[arg(long, env = "LIMEN_OUT", value_name = "DIR")]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub out: Option<PathBuf>,
 
-    /// Let the graph read and write in this folder too; may be repeated
+    /// Also let the graph read and write in this folder; may be repeated
     #[arg(long, env = "LIMEN_ALLOW_PATH", value_name = "DIR")]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_path: Vec<PathBuf>,
 
-    /// ONNX Runtime's library, for `backend: ort`; else the one in ORT_DYLIB_PATH, else where the system looks
+    /// Path of ONNX Runtime's library, for `backend: ort`; default: ORT_DYLIB_PATH, then the system's search path
     #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE")]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime: Option<PathBuf>,
 
-    /// Keep compiled models, and what trying models out found, in this folder: the next start does neither
+    /// Cache compiled models and the results of model trials in this folder, so that the next start skips both
     #[arg(long, env = "LIMEN_CACHE", value_name = "DIR")]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub cache: Option<PathBuf>,
 
-    /// What trying a model out may use: memory=4GiB,cpu=30s,wall=1m, or some of them; none: tried in this process
+    /// Limits of a model trial: memory=4GiB,cpu=30s,wall=1m, or some of them; none: try models in this process, without limits
     #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS")]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub model_limits: Option<ModelLimits>,
 
-    /// Do not run where the system refuses something, such as pinning
+    /// Do not run if the system refuses something, such as pinning
     #[arg(long, env = "LIMEN_STRICT", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub strict: bool,
 
     /// Let the graph ask the kernel for real-time threads (`cores: { 1: { rt: { priority: 40 } } }`)
     #[arg(long, env = "LIMEN_ALLOW_RT", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_rt: bool,
 
-    /// Let the graph listen where other machines reach it (`listen: '0.0.0.0:9000'`)
+    /// Let the graph listen on addresses that other machines can reach (`listen: '0.0.0.0:9000'`)
     #[arg(long, env = "LIMEN_ALLOW_PUBLIC", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_public: bool,
 
-    /// Latencies of which messages: full, auto (1 burst in 16 under load), sampled (1 in 16), off
+    /// Messages whose latency is recorded: full, auto (1 burst in 16 under load), sampled (1 in 16), off
     #[arg(long, env = "LIMEN_TELEMETRY", value_name = "HOW", value_parser = telemetry())]
-    #[arg(hide_env = true, hide_possible_values = true, help_heading = "Where and how it runs")]
+    #[arg(hide_env = true, hide_possible_values = true, help_heading = "Execution")]
     pub telemetry: Option<Telemetry>,
 
     /// Write HdrHistogram files (.hlog, .hgrm), summary.json, .csv and run.json into this folder
     #[arg(long, env = "LIMEN_HISTOGRAMS", value_name = "DIR")]
-    #[arg(hide_env = true, help_heading = "What comes out")]
+    #[arg(hide_env = true, help_heading = "Output")]
     pub histograms: Option<PathBuf>,
 
-    /// Length of an interval in the .hlog, from 1s, which is the default; 0s for one over the whole run
+    /// Length of an interval in the .hlog, at least 1s (the default); 0s for one interval over the whole run
     #[arg(long, env = "LIMEN_INTERVAL", value_name = "TIME")]
-    #[arg(hide_env = true, help_heading = "What comes out")]
+    #[arg(hide_env = true, help_heading = "Output")]
     pub interval: Option<Span>,
 
-    /// Exit with 3 if this holds at the end, such as 'p99(e2e) > 20ms'; see below; may be repeated
+    /// Exit with 3 if this condition holds at the end, such as 'p99(e2e) > 20ms'; see below; may be repeated
     #[arg(long, env = "LIMEN_FAIL_ON", value_name = "EXPR", value_delimiter = ';')]
-    #[arg(hide_env = true, help_heading = "What comes out")]
+    #[arg(hide_env = true, help_heading = "Output")]
     pub fail_on: Vec<Gate>,
 
     /// Print the report, or with `check` and `plan` the plan, as exactly one JSON object
     #[arg(long, env = "LIMEN_JSON", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "What comes out")]
+    #[arg(hide_env = true, help_heading = "Output")]
     pub json: bool,
 
-    /// How problems and events are written on stderr: json is one object a line
+    /// Format of problems and events on stderr: json is one object per line
     #[arg(long, env = "LIMEN_LOG_FORMAT", value_name = "HOW", default_value = "text")]
-    #[arg(hide_env = true, help_heading = "What comes out")]
+    #[arg(hide_env = true, help_heading = "Output")]
     pub log_format: LogFormat,
 
-    /// Print every edge, thread and histogram too
+    /// Also print every edge, thread and histogram
     #[arg(short, long, env = "LIMEN_VERBOSE", value_parser = BoolishValueParser::new(), conflicts_with = "quiet")]
-    #[arg(hide_env = true, help_heading = "What comes out", action = ArgAction::SetTrue)]
+    #[arg(hide_env = true, help_heading = "Output", action = ArgAction::SetTrue)]
     pub verbose: bool,
 
     /// Print only what went wrong
     #[arg(short, long, env = "LIMEN_QUIET", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "What comes out", action = ArgAction::SetTrue)]
+    #[arg(hide_env = true, help_heading = "Output", action = ArgAction::SetTrue)]
     pub quiet: bool,
 }
 
@@ -323,10 +323,10 @@ fn telemetry() -> impl TypedValueParser<Value = Telemetry> {
 }
 
 impl Arguments {
-    /// Reads a command line, its first word being the program's name.
+    /// Parses a command line; its first word is the program's name.
     ///
     /// # Errors
-    /// What is wrong with it, or the text of `--help` and `--version`; [`clap::Error::exit_code`] tells them apart.
+    /// When the command line is wrong, and for `--help` and `--version`; [`clap::Error::exit_code`] tells them apart.
     pub fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments = Arguments::try_parse_from(words)?;
         match &arguments.run.graph {
@@ -338,7 +338,7 @@ impl Arguments {
     }
 }
 
-/// What is said of a word that is no verb, and no graph's file by its name.
+/// The message for a first word that is neither a verb nor the name of a graph file.
 pub(crate) fn no_verb(word: &str) -> String {
     let command = Arguments::command();
     let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
@@ -347,14 +347,14 @@ pub(crate) fn no_verb(word: &str) -> String {
         Some(near) => format!("there is no verb `{shown}`; did you mean `{near}`?"),
         None => {
             let mut text =
-                format!("there is no verb `{shown}`, and files of graphs end in .yaml or .yml or contain `/`\n");
+                format!("there is no verb `{shown}`, and the path of a graph ends in .yaml or .yml or contains `/`\n");
             paragraph(&mut text, "the verbs: ", &verbs.join(", "));
-            text + &format!("`limen-run run {shown}` runs any file")
+            text + &format!("`limen-run run {shown}` runs a graph file of any name")
         }
     }
 }
 
-/// The verbs, a line each, for who types nothing.
+/// The verbs, a line each: printed when there are no arguments.
 pub(crate) fn verbs() -> String {
     let mut text = String::from("Usage: limen-run <GRAPH>\n       limen-run <VERB> ..\n\n");
     let command = Arguments::command();
@@ -363,18 +363,18 @@ pub(crate) fn verbs() -> String {
         let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
         paragraph(&mut text, &format!("  {:widest$}  ", verb.get_name()), &about);
     }
-    text.push_str("\n`limen-run --help` has the options; `limen-run new FOLDER` begins a graph.\n");
+    text.push_str("\n`limen-run --help` lists the options; `limen-run new FOLDER` writes a starter graph.\n");
     text
 }
 
-/// Whether a word is a graph's file by its name.
+/// Whether a word is the name of a graph file.
 pub(crate) fn looks_like_graph(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
     bytes.ends_with(b".yaml") || bytes.ends_with(b".yml") || bytes.contains(&b'/')
 }
 
 impl RunArguments {
-    /// What planning is told.
+    /// Returns the options for planning.
     pub fn options(&self) -> Options {
         Options {
             cpus: self.cores.as_ref().map(|list| list.0.clone()),
@@ -389,7 +389,7 @@ impl RunArguments {
         }
     }
 
-    /// What is laid over the graph.
+    /// Returns the overrides of the graph.
     pub fn layers(&self) -> Layers {
         Layers {
             profile: self.profile.clone(),
@@ -401,7 +401,7 @@ impl RunArguments {
         }
     }
 
-    /// How much of the report is printed.
+    /// Returns how much of the report is printed.
     pub fn detail(&self) -> Detail {
         match (self.quiet, self.verbose) {
             (true, _) => Detail::Problems,
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_clap_definition_is_valid() {
         Arguments::command().debug_assert();
     }
 
@@ -444,11 +444,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_ends_with_2() {
+    fn a_wrong_command_line_exits_with_2() {
         for (words, expected) in [
             ("", "<GRAPH>"),
             ("kidns", "there is no verb `kidns`; did you mean `kinds`?"),
-            ("camera", "there is no verb `camera`, and files of graphs end in .yaml"),
+            ("camera", "there is no verb `camera`, and the path of a graph ends in .yaml"),
             ("camera", "the verbs: run, check, plan, "),
             ("g.yaml h.yaml", "'h.yaml' cannot be used with '<GRAPH>'"),
             ("g.yaml --duration 5", "`5` is not a time with its unit"),
@@ -461,7 +461,7 @@ mod tests {
             ("g.yaml --telemetry all", "invalid value 'all'"),
             ("g.yaml --model-limits memory", "is not a size"),
             ("g.yaml --model-limits cpu=3", "`3` is not a time with its unit"),
-            ("g.yaml --model-limits wall=0s", "no time is too short"),
+            ("g.yaml --model-limits wall=0s", "0s is too short"),
             ("g.yaml --model-limits disk=3GiB", "`disk` is not a limit: write `memory=4GiB,cpu=30s,wall=1m`"),
             ("g.yaml --check --plan", "cannot be used with"),
             ("g.yaml -q -v", "cannot be used with"),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_no_error() {
+    fn help_exits_with_0_and_fits_80_columns() {
         for words in ["--help", "-h", "run --help", "kinds -h", "--version"] {
             assert_eq!(read(words).unwrap_err().exit_code(), 0, "{words}");
         }

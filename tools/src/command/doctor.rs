@@ -1,36 +1,36 @@
-//! `limen-run doctor`: what this host lacks for low latency, and what mends it.
+//! `limen-run doctor`: checks this host's settings for low latency, and names the fixes.
 
 use crate::text::paragraph::paragraph;
 use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// One thing about the host.
+/// One setting of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The setting.
     pub what: &'static str,
-    /// How it stands.
+    /// Whether it is good.
     pub state: Health,
-    /// What was found.
+    /// Its value.
     pub found: String,
-    /// What would be better, and how to get it.
+    /// A better value, and how to get it.
     pub remedy: Option<String>,
 }
 
-/// How something stands.
+/// Whether a setting is good for low latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// As it should be.
+    /// It is as it should be.
     Good,
     /// It costs latency, or allows outliers.
     Poor,
-    /// The host does not say.
+    /// The host does not report it.
     Unknown,
 }
 
-/// Where the kernel says things; a test puts another folder in its place.
+/// The root of `/proc` and `/sys`; tests use a folder of their own.
 pub(crate) struct Host<'a> {
     pub(crate) root: &'a str,
 }
@@ -55,7 +55,7 @@ impl Host<'_> {
                 Resource::RLIMIT_RTPRIO,
                 CAP_SYS_NICE,
                 |soft| soft >= 50,
-                "`rt:` in a graph is refused below its priority: `ulimit -r 99`, `@realtime - rtprio 99` in /etc/security/limits.d, \
+                "a graph's `rt:` is refused if its priority is above this limit: `ulimit -r 99`, `@realtime - rtprio 99` in /etc/security/limits.d, \
                  LimitRTPRIO=99 in a service, or `--ulimit rtprio=99 --cap-add SYS_NICE` for a container",
             ),
             limit(
@@ -63,7 +63,7 @@ impl Host<'_> {
                 Resource::RLIMIT_MEMLOCK,
                 CAP_IPC_LOCK,
                 |soft| soft >= 1 << 32,
-                "`mlock: true` is refused below what the process takes: `ulimit -l unlimited`, `@realtime - memlock unlimited` in \
+                "`mlock: true` is refused if the process needs more than this: `ulimit -l unlimited`, `@realtime - memlock unlimited` in \
                  /etc/security/limits.d, LimitMEMLOCK=infinity in a service",
             ),
         ]
@@ -72,11 +72,11 @@ impl Host<'_> {
     fn cores(&self) -> Finding {
         let allowed = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let online = self.read("/sys/devices/system/cpu/online");
-        let found = format!("{allowed} may be used, {} are online", online.as_deref().unwrap_or("an unknown number"));
+        let found = format!("{allowed} usable, online: {}", online.as_deref().unwrap_or("unknown"));
         if allowed > 1 {
             return Finding { what: "cores", state: Health::Good, found, remedy: None };
         }
-        let remedy = "one core runs every node in turn: a graph with a model wants two or more (`taskset`, `--cpus` of a container)";
+        let remedy = "one core runs every node in turn: a graph with a model needs two or more (`taskset`, `--cpus` of a container)";
         Finding { what: "cores", state: Health::Poor, found, remedy: Some(remedy.into()) }
     }
 
@@ -85,7 +85,7 @@ impl Host<'_> {
         match self.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
             Some(found) if found == "performance" => Finding { what, state: Health::Good, found, remedy: None },
             Some(found) => {
-                let remedy = "a core that was idle begins slow: `sudo cpupower frequency-set -g performance`";
+                let remedy = "an idle core wakes at a low frequency: `sudo cpupower frequency-set -g performance`";
                 Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }
             }
             None => unknown(what, "not visible here, as in most virtual machines"),
@@ -95,7 +95,7 @@ impl Host<'_> {
     fn isolated(&self) -> Finding {
         let what = "isolated cores";
         match self.read("/sys/devices/system/cpu/isolated") {
-            None => unknown(what, "the kernel does not say"),
+            None => unknown(what, "the kernel does not report it"),
             Some(found) if found.is_empty() => Finding {
                 what,
                 state: Health::Poor,
@@ -113,18 +113,18 @@ impl Host<'_> {
     fn smt(&self) -> Finding {
         let what = "hyper-threading";
         match self.read("/sys/devices/system/cpu/smt/active").as_deref() {
-            Some("0") => Finding { what, state: Health::Good, found: "off, or there is none".into(), remedy: None },
+            Some("0") => Finding { what, state: Health::Good, found: "off, or not available".into(), remedy: None },
             Some(_) => Finding {
                 what,
                 state: Health::Poor,
                 found: "on".into(),
                 remedy: Some(
-                    "two workers on one physical core halve each other: name one CPU of each pair in `--cores` \
-                     (/sys/devices/system/cpu/cpu0/topology/thread_siblings_list), or switch it off with `nosmt`"
+                    "two workers on one physical core halve each other's speed: name one CPU of each pair in `--cores` \
+                     (/sys/devices/system/cpu/cpu0/topology/thread_siblings_list), or turn it off with `nosmt`"
                         .into(),
                 ),
             },
-            None => unknown(what, "the kernel does not say"),
+            None => unknown(what, "the kernel does not report it"),
         }
     }
 
@@ -135,11 +135,11 @@ impl Host<'_> {
                 Finding { what, state: Health::Good, found, remedy: None }
             }
             Some(found) => {
-                let remedy = "reading the time costs more than the processor's own counter: boot with `clocksource=tsc tsc=reliable` if \
+                let remedy = "reading this clock is slower than reading the processor's counter: boot with `clocksource=tsc tsc=reliable` if \
                               the counter is constant (`constant_tsc` and `nonstop_tsc` in /proc/cpuinfo)";
                 Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }
             }
-            None => unknown(what, "the kernel does not say"),
+            None => unknown(what, "the kernel does not report it"),
         }
     }
 
@@ -149,8 +149,8 @@ impl Host<'_> {
         let (state, remedy) = if is_real_time {
             (Health::Good, None)
         } else {
-            let remedy = "not a PREEMPT_RT kernel: fine for tens of microseconds, not for a bound on the worst case; distributions offer \
-                          one as `linux-image-rt` or `linux-realtime`";
+            let remedy = "not a PREEMPT_RT kernel: latencies of tens of microseconds are usual, but the worst case has no bound; \
+                          distributions package one as `linux-image-rt` or `linux-realtime`";
             (Health::Poor, Some(remedy.to_string()))
         };
         let found = if is_real_time { format!("{version}, real-time") } else { version };
@@ -165,9 +165,12 @@ impl Host<'_> {
                 what,
                 state: Health::Poor,
                 found: format!("{n} in use"),
-                remedy: Some("memory that was swapped out costs milliseconds to touch: `run: { mlock: true }`, or `sudo swapoff -a`".into()),
+                remedy: Some(
+                    "touching a swapped-out page takes milliseconds: `run: { mlock: true }`, or `sudo swapoff -a`"
+                        .into(),
+                ),
             },
-            None => unknown(what, "the kernel does not say"),
+            None => unknown(what, "the kernel does not report it"),
         }
     }
 }
@@ -176,12 +179,12 @@ fn unknown(what: &'static str, found: &str) -> Finding {
     Finding { what, state: Health::Unknown, found: found.into(), remedy: None }
 }
 
-/// The numbers of two of the kernel's capabilities.
+/// Bit numbers of two Linux capabilities.
 const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_NICE: u32 = 23;
 
-/// Whether this process may do what a capability allows; a container's root may lack it.
-fn may(capability: u32) -> bool {
+/// Whether this process has a capability; root in a container may lack it.
+fn has_capability(capability: u32) -> bool {
     let status = limen::files::system_text("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
     effective.is_some_and(|bits| bits >> capability & 1 == 1)
@@ -195,11 +198,11 @@ fn limit(
     remedy: &str,
 ) -> Finding {
     match getrlimit(resource) {
-        Ok(_) if may(capability) => {
-            Finding { what, state: Health::Good, found: "without limit, by a capability".into(), remedy: None }
+        Ok(_) if has_capability(capability) => {
+            Finding { what, state: Health::Good, found: "unlimited, by a capability".into(), remedy: None }
         }
         Ok((soft, _)) if is_enough(soft) => {
-            let found = if soft == u64::MAX { "without limit".into() } else { format!("up to {soft}") };
+            let found = if soft == u64::MAX { "unlimited".into() } else { format!("up to {soft}") };
             Finding { what, state: Health::Good, found, remedy: None }
         }
         Ok((soft, _)) => {
@@ -209,12 +212,12 @@ fn limit(
     }
 }
 
-/// Looks at this host.
+/// Checks this host.
 pub fn examine() -> Vec<Finding> {
     Host { root: "" }.findings()
 }
 
-/// What was found, as text.
+/// Formats findings as text.
 pub fn show_findings(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
@@ -230,8 +233,8 @@ pub fn show_findings(findings: &[Finding]) -> String {
     }
     let poor = findings.iter().filter(|finding| finding.state == Health::Poor).count();
     let _ = match poor {
-        0 => writeln!(text, "\nnothing to mend"),
-        n => writeln!(text, "\n{n} of {} could be better; graphs run all the same", findings.len()),
+        0 => writeln!(text, "\nnothing to fix"),
+        n => writeln!(text, "\n{n} of {} could be better; graphs run without these fixes too", findings.len()),
     };
     text
 }
@@ -241,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_host_says_is_judged() {
+    fn settings_of_a_host_are_rated() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = folder.path().join(path.trim_start_matches('/'));
@@ -250,7 +253,7 @@ mod tests {
         };
         let host = Host { root: folder.path().to_str().unwrap() };
         let state = |what: &str| host.findings().into_iter().find(|finding| finding.what == what).unwrap();
-        // A host that says nothing is not judged.
+        // Without files, every setting is unknown.
         for what in ["frequency governor", "isolated cores", "hyper-threading", "clock source", "swap"] {
             assert_eq!((state(what).state, state(what).remedy), (Health::Unknown, None), "{what}");
         }

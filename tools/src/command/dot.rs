@@ -1,4 +1,4 @@
-//! `limen-run dot`: a planned graph as Graphviz draws it.
+//! `limen-run dot`: a planned graph in Graphviz format.
 
 use limen::Plan;
 use limen::plan::Role;
@@ -6,7 +6,7 @@ use limen::policy::WhenFull;
 use limen::text::is_terminal_control;
 use std::fmt::Write;
 
-/// The plan in the DOT language: threads as boxes around their nodes, what travels on the edges.
+/// Formats a plan in the DOT language: threads as boxes around their nodes, payload types on the edges.
 pub fn show_dot(plan: &Plan) -> String {
     let mut text = format!(
         "digraph {} {{\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n  edge [fontname=\"sans-serif\", fontsize=10];\n",
@@ -37,7 +37,7 @@ pub fn show_dot(plan: &Plan) -> String {
         if edge.when_full() != WhenFull::Block {
             let _ = write!(label, "\n{}", edge.when_full().name());
         }
-        // What crosses threads is drawn bold, what may be lost dashed.
+        // Edges that cross threads are bold, lossy ones dashed.
         let style = match (edge.crossing, edge.when_full().is_lossy()) {
             (true, true) => ", style=\"bold,dashed\"",
             (true, false) => ", style=bold",
@@ -51,7 +51,7 @@ pub fn show_dot(plan: &Plan) -> String {
     text
 }
 
-/// A string of the DOT language.
+/// Quotes a string for the DOT language.
 fn quoted(text: &str) -> String {
     let text: String = text.chars().filter(|c| *c == '\n' || !is_terminal_control(*c)).collect();
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))

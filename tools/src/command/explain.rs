@@ -1,4 +1,4 @@
-//! `limen-run explain`: what a problem's code means, and what a kind of node is and takes.
+//! `limen-run explain`: the meaning of a problem's code; the summary and config of a kind of node.
 
 pub(crate) mod codes;
 
@@ -9,7 +9,7 @@ use limen::Registry;
 use limen::plan::{Kind, Role};
 use std::fmt::Write;
 
-/// The text of `limen-run explain WHAT`, for a code or a kind; `None` for what is neither.
+/// Returns the text of `limen-run explain WHAT` for a code or a kind; `None` if `what` is neither.
 ///
 /// ```
 /// let text = limen_run::explain("E0122", &limen_run::registry()).unwrap();
@@ -32,7 +32,7 @@ fn explain_code(code: &Code) -> String {
     text.push('\n');
     paragraph(&mut text, "What to do: ", code.remedy);
     if let Some(example) = code.example {
-        text.push_str("\nA graph that has it:\n\n");
+        text.push_str("\nA graph with this problem:\n\n");
         for line in example.lines() {
             let _ = writeln!(text, "    {line}");
         }
@@ -47,9 +47,9 @@ fn explain_kind(kind: &Kind) -> String {
         text.push('\n');
     }
     let ports = match kind.role {
-        Role::Transform => "Where nothing else is said, its input is called `in` and its output `out`.",
-        Role::Sink => "Where nothing else is said, its input is called `in`.",
-        // These name their outputs, or take names from the model.
+        Role::Transform => "Unless the text above says otherwise, its input is called `in` and its output `out`.",
+        Role::Sink => "Unless the text above says otherwise, its input is called `in`.",
+        // A source names its outputs; a model names its inputs and outputs.
         Role::Source | Role::Infer => "",
     };
     if !ports.is_empty() {
@@ -79,7 +79,7 @@ fn explain_kind(kind: &Kind) -> String {
     text
 }
 
-/// What a setting takes, in a few words.
+/// The type of a setting in a few words, from its JSON Schema.
 fn takes(setting: &serde_json::Value, definitions: &serde_json::Value) -> String {
     if let Some(name) = setting.get("$ref").and_then(|name| name.as_str()) {
         let name = name.rsplit('/').next().unwrap_or(name);
@@ -143,7 +143,7 @@ fn takes(setting: &serde_json::Value, definitions: &serde_json::Value) -> String
     }
 }
 
-/// How the engine's quantities are written.
+/// The type of a setting that holds one of the engine's quantities.
 fn unit(name: &str) -> Option<&'static str> {
     match name {
         "Span" => Some("a time, such as `10ms`"),

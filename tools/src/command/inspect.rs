@@ -1,4 +1,4 @@
-//! What a model or a file of weights says of itself, for people and as the manifest that a graph names.
+//! `limen-run inspect`: describes a model or a weights file, as text and as the manifest that a graph names.
 
 use crate::text::escape::one_line;
 use crate::text::table::Table;
@@ -8,10 +8,10 @@ use limen_backends::{Dispatch, trial};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Shows a file.
+/// Describes a file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When the file cannot be read or is malformed.
 pub(crate) fn show_inspection(path: &Path, json: bool, trials: &Trials) -> Result<String, BackendError> {
     let found = trial::inspect(path, trials)?;
     if json {
@@ -20,7 +20,7 @@ pub(crate) fn show_inspection(path: &Path, json: bool, trials: &Trials) -> Resul
     let mut text = String::new();
     let name = one_line(&path.file_name().unwrap_or_default().to_string_lossy());
     let opset = found.opset.map(|opset| format!(", opset {opset}")).unwrap_or_default();
-    // A string takes whatever is written to it.
+    // Writing to a string cannot fail.
     let _ =
         writeln!(text, "{name}: {}{opset}, {} parameters, SHA-256 {}", found.format, found.parameters(), found.sha256);
     let mut ports = Table::new(["<", "<port", "<in the model", "<type"]);
@@ -33,8 +33,8 @@ pub(crate) fn show_inspection(path: &Path, json: bool, trials: &Trials) -> Resul
     let dispatch = found.dispatch();
     let mut operators = Table::new(["<operator", "count"].into_iter().chain(dispatch.iter().map(|(name, _)| *name)));
     for (operator, n) in &found.operators {
-        let made = dispatch.iter().map(|(_, dispatch)| how(dispatch, operator));
-        operators.row([operator.clone(), n.to_string()].into_iter().chain(made));
+        let support = dispatch.iter().map(|(_, dispatch)| support(dispatch, operator));
+        operators.row([operator.clone(), n.to_string()].into_iter().chain(support));
     }
     let mut tensors = Table::new(["<tensor", "<type", "<shape", "<in"]);
     for stored in &found.tensors {
@@ -54,8 +54,8 @@ pub(crate) fn show_inspection(path: &Path, json: bool, trials: &Trials) -> Resul
     Ok(text)
 }
 
-/// What a backend makes of an operator, in a word.
-fn how(dispatch: &Dispatch, operator: &String) -> String {
+/// How a backend runs an operator, in a word.
+fn support(dispatch: &Dispatch, operator: &String) -> String {
     match dispatch {
         Dispatch::NotThere(_) => "-",
         Dispatch::Unsaid => "?",

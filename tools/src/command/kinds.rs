@@ -1,4 +1,4 @@
-//! `limen-run kinds`: which kinds of node this program knows.
+//! `limen-run kinds`: the kinds of node that this program knows.
 
 use crate::text::escape::one_line;
 use crate::text::paragraph::paragraph;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The first sentence of a kind's documentation.
 fn about(kind: &Kind) -> String {
     let about = kind.about();
-    // Documentation is broken into lines; a blank one ends its first paragraph.
+    // Line breaks within the first paragraph are not significant.
     let paragraph = about.split("\n\n").next().unwrap_or_default().replace('\n', " ");
     match paragraph.split_once(". ") {
         Some((sentence, _)) => format!("{sentence}."),
@@ -17,7 +17,7 @@ fn about(kind: &Kind) -> String {
     }
 }
 
-/// A table of all kinds: name, role, and what each is in one sentence.
+/// Formats a table of all kinds: name, role, and a one-sentence summary.
 pub fn show_kinds(registry: &Registry) -> String {
     let widest = registry.kinds().map(|kind| kind.name.chars().count()).max().unwrap_or(0).max("kind".len());
     let lead = |kind: &str, role: &str| format!("{kind:widest$}  {role:9}  ");
@@ -28,7 +28,7 @@ pub fn show_kinds(registry: &Registry) -> String {
     text
 }
 
-/// The same as one object, `{"kinds": [..]}`, with the JSON schema of each kind's `config:`.
+/// Formats all kinds as one JSON object, `{"kinds": [..]}`, with the JSON Schema of each kind's `config:`.
 pub fn kinds_json(registry: &Registry) -> String {
     let kinds: Vec<Value> = registry
         .kinds()

@@ -1,15 +1,15 @@
-//! What is written behind options of the command line, where it is more than a word or a number.
+//! Values of command-line options that are more than a word or a number.
 
 use limen::policy::Trials;
 use limen::unit::{Bytes, Span};
 use std::str::FromStr;
 
-/// Another backend that repeats calls, and of how many one: `ort:10`; of a hundred where it is not said.
+/// The value of `--shadow`: a backend that repeats one call in `every`: `ort:10`; 100 by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shadow {
     /// The backend: rten, tract or ort.
     pub backend: String,
-    /// Of so many calls one is repeated.
+    /// One call in this many is repeated.
     pub every: u64,
 }
 
@@ -19,7 +19,7 @@ impl FromStr for Shadow {
     fn from_str(text: &str) -> Result<Self, String> {
         let (backend, every) = text.split_once(':').unwrap_or((text, "100"));
         if !["rten", "tract", "ort"].contains(&backend) {
-            return Err(format!("`{backend}` is not a backend to compare with: rten, tract or ort"));
+            return Err(format!("`{backend}` is not a backend to compare with: expected rten, tract or ort"));
         }
         match every.parse() {
             Ok(every) if every > 0 => Ok(Shadow { backend: backend.to_string(), every }),
@@ -28,8 +28,8 @@ impl FromStr for Shadow {
     }
 }
 
-/// What the process may use in which a model is tried: `memory=4GiB,cpu=30s,wall=1m`, or some of these, what is not named following from
-/// the model's size; or `none`, which tries models in this process, without limits.
+/// The value of `--model-limits`, which bounds the process of a model trial: `memory=4GiB,cpu=30s,wall=1m` or some of these (the others
+/// follow from the model's size); or `none`, which tries models in this process, without limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelLimits(pub Trials);
 
@@ -42,7 +42,7 @@ impl FromStr for ModelLimits {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let time = || match value.trim().parse::<Span>() {
                 Ok(span) if !span.0.is_zero() => Ok(Some(span.0)),
-                Ok(_) => Err("no time is too short for any model".to_string()),
+                Ok(_) => Err("0s is too short for any model".to_string()),
                 Err(error) => Err(error),
             };
             match name.trim() {
@@ -60,11 +60,11 @@ impl FromStr for ModelLimits {
     }
 }
 
-/// CPUs by the kernel's numbers, written as the kernel does: `2,3`, `0-3,6`. The order is kept.
+/// The value of `--cores`: CPUs by the kernel's numbers, in the kernel's notation: `2,3`, `0-3,6`. The order is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
 
-/// The kernel's own bound on CPU numbers for the calls used.
+/// The highest CPU number that fits in the kernel's `cpu_set_t`.
 const MAX_CPU: usize = 1023;
 
 impl FromStr for CpuList {

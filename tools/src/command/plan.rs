@@ -1,4 +1,4 @@
-//! `--plan`: what a graph will be, before anything of it is.
+//! `--plan`: the plan of a graph, as text and as JSON.
 
 use crate::text::escape::one_line;
 use crate::text::number::count;
@@ -13,7 +13,7 @@ use limen::unit::{show_bytes, show_ns};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// The plan as text: threads and their nodes, edges, pools, memory, paths, notes.
+/// Formats a plan as text: threads and their nodes, edges, pools, memory, paths, notes.
 pub fn show_plan(plan: &Plan) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -33,7 +33,7 @@ pub fn show_plan(plan: &Plan) -> String {
     text
 }
 
-/// Why the plan is as it is: each node's thread, each edge's capacity, each pool's slots.
+/// Explains a plan: each node's thread, each edge's capacity, each pool's slots.
 pub fn show_why(plan: &Plan) -> String {
     let mut text = String::new();
     for node in plan.nodes() {
@@ -41,27 +41,27 @@ pub fn show_why(plan: &Plan) -> String {
         let on = match (worker.is_helper(), worker.cpu()) {
             (false, Some(cpu)) => format!("on CPU {cpu}"),
             (true, Some(cpu)) => format!("on a helper thread on CPU {cpu}"),
-            (_, None) => "on a helper thread that floats".into(),
+            (_, None) => "on a helper thread that is not pinned".into(),
         };
         paragraph(&mut text, &format!("{}: ", one_line(&node.name)), &format!("{on}: {}", why(plan, node)));
     }
     let mut edges = Reasons::default();
     for edge in plan.edges() {
         let why = if edge.is_capacity_written() {
-            "as written"
+            "as the graph says"
         } else if edge.when_full() == WhenFull::Latest {
-            "the latest message is one message"
+            "`latest` keeps one message"
         } else if edge.crossing {
-            "four bursts where threads meet, less where messages are large (16 MiB in all)"
+            "four bursts between threads, fewer if messages are large (16 MiB in total)"
         } else {
-            "a burst within a thread, less where messages are large (4 MiB in all)"
+            "one burst within a thread, fewer if messages are large (4 MiB in total)"
         };
         let name = format!("{} -> {}", one_line(&edge.from_name), one_line(&edge.to_name));
         edges.add(why, format!("{name}: holds {}", count(edge.capacity, "message")));
     }
     edges.write(&mut text);
     let mut pools = Reasons::default();
-    let why = "as many as the edges and nodes behind it can hold at once, and those it is filling: it never runs out, and never grows";
+    let why = "as many as the edges and nodes downstream can hold at once, and those being filled: the pool never runs out and never grows";
     for node in plan.nodes() {
         for out in node.outputs.iter().filter(|out| out.slots > 0) {
             pools.add(why, format!("{}/{}: {}", one_line(&node.name), one_line(&out.name), count(out.slots, "slot")));
@@ -75,25 +75,31 @@ pub fn show_why(plan: &Plan) -> String {
 fn why(plan: &Plan, node: &NodePlan) -> String {
     let name = |at: usize| one_line(&plan.nodes()[at].name);
     match node.why {
-        Placement::Cpu => "its `cpu` says so".into(),
-        Placement::Core => "its `core` says so, counted along the CPUs of this run".into(),
+        Placement::Cpu => "its `cpu:` names it".into(),
+        Placement::Core => "its `core:` is an index into the CPUs of this run".into(),
         Placement::Helper => {
-            "it may wait in the kernel, which would hold up whatever shares its core; `core` pins its thread".into()
+            "it may block in the kernel, which would delay every node on the same core; `core:` pins its thread".into()
         }
         Placement::Heavy => format!(
-            "{}, and heavy nodes are spread over the cores in the order of the graph; `core` or `budget` changes that",
-            if node.cost == Cost::Infer { "it runs a model" } else { "a call of it takes more than 50 µs" }
+            "{}, and heavy nodes are spread over the cores in the order of the graph; `core:` or `budget:` changes that",
+            if node.cost == Cost::Infer { "it runs a model" } else { "its calls take more than 50 µs" }
         ),
-        Placement::Feeds(to) => format!("it is not heavy and joins `{}`, which it feeds", name(to)),
-        Placement::Takes(from) => format!("it is not heavy and joins `{}`, from which it takes", name(from)),
-        Placement::Apart(to) => {
-            format!("`{}` may be slow, and its edge supersedes only what comes from another core", name(to))
+        Placement::Feeds(to) => format!("it is not heavy and shares the core of `{}`, which it feeds", name(to)),
+        Placement::Takes(from) => {
+            format!("it is not heavy and shares the core of `{}`, from which it takes", name(from))
         }
-        Placement::First => "nothing near it has a core, so it goes to the first".into(),
+        Placement::Apart(to) => {
+            format!(
+                "`{}`, which it feeds, may be slow, and the lossy edge to it drops messages only between cores",
+                name(to)
+            )
+        }
+        Placement::First => "no neighbour has a core, so it runs on the first one".into(),
     }
 }
 
-/// The plan as one object: `graph`, `threads[]`, `nodes[]`, `edges[]`, `memory` (bytes), `paths[]`, `notes[]`. Times are nanoseconds.
+/// Returns the plan as one JSON object: `graph`, `threads[]`, `nodes[]`, `edges[]`, `memory` (bytes), `paths[]`, `notes[]`. Times are
+/// in nanoseconds.
 pub fn plan_json(plan: &Plan) -> Value {
     let name = |at: usize| plan.nodes()[at].name.clone();
     let thread = |worker: &WorkerPlan| {
@@ -168,7 +174,7 @@ fn workers(text: &mut String, plan: &Plan) {
         let cpu = worker.cpu().map_or_else(|| "any".into(), |cpu| cpu.to_string());
         let mut thread = [worker.name.clone(), cpu, worker.wait().name().into(), schedule(worker)];
         for node in worker.nodes.iter().map(|i| &plan.nodes()[*i]) {
-            // The thread is named once, in front of its first node.
+            // The thread is named once, beside its first node.
             let [name, cpu, wait, schedule] = std::mem::take(&mut thread);
             table.row([
                 name,
@@ -187,7 +193,7 @@ fn workers(text: &mut String, plan: &Plan) {
     floating(text, plan.workers().iter().map(|worker| (worker.name.as_str(), worker.floats())));
 }
 
-/// The order of turns, and what the kernel is asked for; nothing for what every thread has where nothing else is said.
+/// The schedule and the real-time policy of a worker; empty for the defaults.
 fn schedule(worker: &WorkerPlan) -> String {
     match worker.real_time() {
         Some(real_time) => format!("{}, {real_time}", worker.schedule.name()),
@@ -237,7 +243,7 @@ fn memory(text: &mut String, plan: &Plan) {
     let memory = plan.memory();
     let bytes = |n: usize| show_bytes(n as u64);
     let sum = format!(
-        "{} of the {} allowed: pools {}, edges {}, nodes {}, histograms {}, copies of them {}, events {}",
+        "{} of the {} allowed: pools {}, edges {}, nodes {}, histograms {}, copies of histograms {}, events {}",
         bytes(memory.total()),
         bytes(memory.limit),
         bytes(memory.pools),
@@ -258,7 +264,7 @@ fn paths(text: &mut String, plan: &Plan) {
     }
 }
 
-/// What nodes say of themselves (backends and why, copies), then what the planner has to say.
+/// Notes of the nodes (backends and why, copies), then those of the planner.
 fn notes(text: &mut String, plan: &Plan) {
     for node in plan.nodes() {
         node.notes.iter().for_each(|note| paragraph(text, &format!("{}: ", one_line(&node.name)), note));

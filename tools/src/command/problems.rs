@@ -1,4 +1,4 @@
-//! Problems of a graph as people read them: each with the line it is about and a mark below the words.
+//! Problems of a graph as text: each with the line that it is about and a mark below the word.
 
 use crate::text::escape::one_line;
 use annotate_snippets::renderer::DecorStyle;
@@ -9,14 +9,14 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// So many problems are shown with their lines; further ones take a line each.
+/// The number of problems that are shown with their source lines; further ones take a line each.
 const EXCERPTS: usize = 50;
-/// Longer lines are not shown.
+/// Longer source lines are not shown, in bytes.
 const MAX_LINE: usize = 400;
-/// Longer files than graphs may be are not read again.
+/// Larger files are not read again; no graph file is as large.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// All problems, with colours where a terminal shows them.
+/// Formats problems as text, with terminal colours if `colours`.
 ///
 /// ```
 /// let problems = limen::Spec::from_text("version: 1\nspeed: 3", "no-such-file.yaml").unwrap_err();
@@ -57,13 +57,13 @@ fn group(problem: &Problem, sources: &mut Sources) -> Group<'static> {
     }
 }
 
-/// The byte at which a column begins.
+/// The byte offset at which a column begins.
 fn byte_of(line: &str, column: u64) -> usize {
     let column = usize::try_from(column.saturating_sub(1)).unwrap_or(usize::MAX);
     line.char_indices().nth(column).map_or(line.len(), |(at, _)| at)
 }
 
-/// Where the word that begins at a byte ends.
+/// The end of the word that begins at a byte offset.
 fn end_of(line: &str, start: usize) -> usize {
     let rest = &line[start..];
     let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''));
@@ -71,13 +71,13 @@ fn end_of(line: &str, start: usize) -> usize {
         Some(quote) => rest[1..].find(quote).map(|at| at + 2),
         None => rest.find(|c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']' | '{' | '[')),
     };
-    // A colon ends a key, and is part of no other word's end.
+    // A colon ends a key; no other word ends with one.
     let word = &rest[..length.unwrap_or(rest.len())];
     let word = word.strip_suffix(':').unwrap_or(word);
     start + word.len().max(rest.chars().next().map_or(0, char::len_utf8))
 }
 
-/// The lines of the files that problems are about, read again when they are shown.
+/// The files that problems are about, read again when their lines are shown.
 #[derive(Default)]
 struct Sources(HashMap<Arc<str>, Option<String>>);
 
@@ -86,13 +86,13 @@ impl Sources {
         let text = self.0.entry(place.file.clone()).or_insert_with(|| read(&place.file));
         let at = usize::try_from(place.line).ok()?.checked_sub(1)?;
         let line = text.as_ref()?.lines().nth(at)?;
-        // As many characters as there are, so that the mark stays below its word.
+        // One character for each, so that the mark stays below its word.
         let shown = |c| if c != '\t' && is_terminal_control(c) { char::REPLACEMENT_CHARACTER } else { c };
         (line.len() <= MAX_LINE).then(|| line.chars().map(shown).collect())
     }
 }
 
-/// The text of a graph file; `None` for what was none.
+/// The text of a graph file; `None` if it cannot be read or is not UTF-8.
 fn read(file: &str) -> Option<String> {
     String::from_utf8(limen::files::read(file, MAX_BYTES).ok()?).ok()
 }

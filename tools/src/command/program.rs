@@ -1,6 +1,6 @@
-//! `limen-run` as a program: what its verbs are answered with, and what belongs to the process alone.
+//! The program `limen-run`: dispatches its verbs, and sets up the process (panic hook, signals, limits).
 //!
-//! Reports go to stdout and nothing else does; a stdout or stderr that was closed early is not an error.
+//! Only reports go to stdout. A stdout or stderr that was closed early is not an error.
 
 use super::arguments::{Arguments, RunArguments, Verb, looks_like_graph, no_verb, verbs};
 use super::doctor::{examine, show_findings};
@@ -11,7 +11,7 @@ use super::run::Run;
 use super::schema::schema;
 use super::starter::begin;
 use crate::report::exit_code::REFUSED;
-use crate::terminal::log::complain;
+use crate::terminal::log::print_error;
 use crate::terminal::stdout::Stdout;
 use crate::text::escape::one_line;
 use clap::CommandFactory;
@@ -21,9 +21,9 @@ use limen::text::nearest;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The whole of `limen-run`, with the kinds of a registry.
+/// Runs `limen-run` with the kinds of a registry, and returns its exit code.
 ///
-/// Installs a panic hook and a signal handler: call it from `main` and do nothing else there.
+/// Installs a panic hook and a signal handler. Call it from `main`, and do nothing else there.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {
@@ -33,24 +33,24 @@ use std::process::ExitCode;
 pub fn main(registry: Registry) -> ExitCode {
     limen_backends::trial::serve();
     std::panic::set_hook(Box::new(limen::panic_hook));
-    // Before there are other threads, which inherit it.
+    // Before other threads exist: they inherit it.
     limen::files::outlive_size_limit();
     let arguments = match Arguments::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => {
             if std::env::args_os().len() <= 1 {
-                complain(verbs().trim_end());
+                print_error(verbs().trim_end());
                 return ExitCode::from(REFUSED);
             }
             if let Some(text) = unknown_verb(error.kind(), std::env::args_os().nth(1)) {
-                complain(&text);
+                print_error(&text);
                 return ExitCode::from(REFUSED);
             }
             let text = error.render().to_string();
             if text.contains(|c: char| !matches!(c, '\n' | '\t') && limen::text::is_terminal_control(c)) {
-                complain(text.trim_end());
+                print_error(text.trim_end());
             } else {
-                // Help that nobody reads any more is no failure.
+                // A closed stdout is not a failure.
                 let _ = error.print();
             }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(REFUSED));
@@ -71,7 +71,7 @@ pub fn main(registry: Registry) -> ExitCode {
                 Ok(text) => Stdout::default().print(&text, 0),
                 Err(error) => {
                     let text = format!("{}: {error}", file.to_string_lossy());
-                    complain(&format!("limen-run: {}", one_line(&text)));
+                    print_error(&format!("limen-run: {}", one_line(&text)));
                     REFUSED
                 }
             }
@@ -95,7 +95,7 @@ pub fn main(registry: Registry) -> ExitCode {
                 Stdout::default().print(&format!("{path}\n\nlimen-run {path}\nlimen-run {path} --plan\n"), 0)
             }
             Err(error) => {
-                complain(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
+                print_error(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
                 REFUSED
             }
         },
@@ -117,7 +117,7 @@ pub fn main(registry: Registry) -> ExitCode {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "`limen-run kinds` lists the kinds".into(),
                 };
-                complain(&format!("`{what}` is neither a code such as E0122 nor a kind; {help}"));
+                print_error(&format!("limen-run: `{what}` is neither a code such as E0122 nor a kind of node; {help}"));
                 REFUSED
             }
         },
@@ -127,11 +127,12 @@ pub fn main(registry: Registry) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// A first word that is no verb and no graph's file was taken for a file; what it could not be understood with is beside the point.
+/// The message for a first word that is neither a verb nor a graph file. clap takes it for a file and complains about the words after it,
+/// which would mislead.
 fn unknown_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
     let word = word?.into_string().ok()?;
-    let is_beside_it =
+    let may_mislead =
         matches!(error, ErrorKind::ArgumentConflict | ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
     let is_verb = Arguments::command().find_subcommand(&word).is_some();
-    (is_beside_it && !is_verb && !word.starts_with('-') && !looks_like_graph(word.as_ref())).then(|| no_verb(&word))
+    (may_mislead && !is_verb && !word.starts_with('-') && !looks_like_graph(word.as_ref())).then(|| no_verb(&word))
 }

@@ -1,7 +1,6 @@
-//! The verb `run`: plan a graph, run it, print, dump and judge what came of it.
+//! The verb `run`: plans a graph, runs it, prints and dumps the report, and applies the gates.
 //!
-//! Everything it prints is made by the crate's public functions; here is only their order, and which exit code follows
-//! from what.
+//! The crate's public functions make everything it prints; this file decides their order and the exit code.
 
 use super::arguments::RunArguments;
 use super::dot::show_dot;
@@ -15,7 +14,7 @@ use crate::report::exit_code::{FAILED, REFUSED};
 use crate::report::gate::Verdict;
 use crate::report::printed::show_report;
 use crate::report::summary::Summary;
-use crate::terminal::log::{self, complain, tell};
+use crate::terminal::log::{self, print_error, print_info};
 use crate::terminal::stdout::Stdout;
 use crate::text::escape::one_line;
 use crate::text::number::count;
@@ -28,32 +27,32 @@ use std::fs;
 use std::io::{self, IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
-/// Problems of a graph on stderr.
-fn complain_of(problems: &Problems) {
+/// Prints the problems of a graph on stderr.
+fn print_problems(problems: &Problems) {
     if log::is_json() {
-        problems.0.iter().for_each(log::complain_of);
+        problems.0.iter().for_each(log::print_problem);
         return;
     }
-    log::show(&show_problems(problems, stderr().is_terminal()));
-    complain(&format!("\n{}; nothing was started", count(problems.0.len(), "problem")));
+    log::print_as_is(&show_problems(problems, stderr().is_terminal()));
+    print_error(&format!("\n{}; nothing was started", count(problems.0.len(), "problem")));
 }
 
-/// Why a setting could not be laid over the nodes that run models.
-enum NotLaid {
+/// Why a setting could not be applied to the nodes that run models.
+enum NotApplied {
     Refused(Problems),
     Because(String),
 }
 
-/// An option that names a folder, the folder, and which names of files are written there.
-type WritesTo<'a> = (&'a str, &'a Option<PathBuf>, &'a dyn Fn(&str) -> bool);
+/// An option that names an output folder, the folder, and a predicate for the names of files that may be written there.
+type OutputFolder<'a> = (&'a str, &'a Option<PathBuf>, &'a dyn Fn(&str) -> bool);
 
-/// Whether a name is one of those under which compiled models, and what was found out about models, are kept: a checksum and an ending.
-fn is_kept(name: &str) -> bool {
+/// Whether a name is that of a file in the model cache: a SHA-256 and an extension.
+fn is_cached(name: &str) -> bool {
     let sum = name.split('.').next().unwrap_or_default();
     sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()) && name.len() > 64
 }
 
-/// One `limen-run GRAPH`.
+/// One run of `limen-run GRAPH`.
 pub(crate) struct Run<'a> {
     arguments: &'a RunArguments,
     stdout: Stdout,
@@ -61,12 +60,12 @@ pub(crate) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(crate) fn new(arguments: &'a RunArguments) -> Self {
-        log::choose(arguments.log_format);
+        log::set_format(arguments.log_format);
         let stdout = if arguments.json { Stdout::alone() } else { Stdout::default() };
         Run { arguments, stdout }
     }
 
-    /// Does what the arguments ask for and gives the exit code.
+    /// Does what the arguments ask for, and returns the exit code.
     pub(crate) fn go(mut self, registry: &Registry) -> u8 {
         let arguments = self.arguments;
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
@@ -84,17 +83,17 @@ impl<'a> Run<'a> {
         let mut layers = arguments.layers();
         if let Some(Shadow { backend, every }) = &arguments.shadow {
             let setting = format!("shadow={{ backend: {backend}, every: {every} }}");
-            match self.lay_over_models(&mut layers, registry, &setting) {
+            match self.set_for_models(&mut layers, registry, &setting) {
                 Ok(_) => {}
-                Err(NotLaid::Refused(problems)) => return self.refused(&name, &problems),
-                Err(NotLaid::Because(why)) => return self.not_started(&name, &why, REFUSED),
+                Err(NotApplied::Refused(problems)) => return self.refused(&name, &problems),
+                Err(NotApplied::Because(why)) => return self.not_started(&name, &why, REFUSED),
             }
         }
         let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
             Ok(plan) => plan,
             Err(problems) => return self.refused(&name, &problems),
         };
-        if let Some(code) = self.stdout_in_the_way(&plan) {
+        if let Some(code) = self.refuse_stdout_conflict(&plan) {
             return code;
         }
         let name = plan.graph().to_string();
@@ -103,7 +102,7 @@ impl<'a> Run<'a> {
         {
             return self.not_started(&name, &format!("--fail-on '{gate}': {error}"), REFUSED);
         }
-        if let Some(why) = self.in_the_way(&plan) {
+        if let Some(why) = self.overwritten_file(&plan) {
             return self.not_started(&name, &why, REFUSED);
         }
         if arguments.check {
@@ -120,7 +119,7 @@ impl<'a> Run<'a> {
             };
             return self.stdout.print(&text, 0);
         }
-        // Found out now, not after an hour of measuring.
+        // Fails now, not after an hour of measuring.
         for (option, folder) in [("--out", &arguments.out), ("--histograms", &arguments.histograms)] {
             if let Some(folder) = folder
                 && let Err(error) = fs::create_dir_all(folder)
@@ -138,28 +137,32 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Says so, and gives the exit code, where the graph reads or writes the file that stdout is. Nothing may be said there before.
-    fn stdout_in_the_way(&self, plan: &Plan) -> Option<u8> {
-        let why = self.stdout.in_the_way(plan)?;
-        complain(&format!("limen-run: {}; nothing has run", one_line(&why)));
+    /// Complains and returns the exit code if stdout is a file that the graph reads or writes. Must come before any output.
+    fn refuse_stdout_conflict(&self, plan: &Plan) -> Option<u8> {
+        let why = self.stdout.conflict(plan)?;
+        print_error(&format!("limen-run: {}; nothing has run", one_line(&why)));
         Some(REFUSED)
     }
 
-    /// A file of the graph that an option of the command line would have written over: what it reads, or what one of its nodes writes.
-    fn in_the_way(&self, plan: &Plan) -> Option<String> {
+    /// The message for a file of the graph, read or written by it, that an option of the command line would overwrite.
+    fn overwritten_file(&self, plan: &Plan) -> Option<String> {
         let is_dumped = |name: &str| is_dumped(plan.graph(), name);
-        let options: [WritesTo<'_>; 2] =
-            [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &self.arguments.cache, &is_kept)];
+        let options: [OutputFolder<'_>; 2] =
+            [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &self.arguments.cache, &is_cached)];
         options.into_iter().find_map(|(option, folder, is_written)| {
             let folder = folder.as_ref()?;
             let about = |name: &OsStr, what: String| {
                 let path = folder.join(name);
-                format!("{option} {}: it writes `{}`, {what}; name another folder", folder.display(), path.display())
+                format!(
+                    "{option} {}: would overwrite `{}`, {what}; name another folder",
+                    folder.display(),
+                    path.display()
+                )
             };
             let is_written = |name: &OsStr| name.to_str().is_some_and(is_written);
-            // A folder that is not there yet holds nothing.
-            let there = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.file_name()));
-            let read = there.filter(|name| is_written(name)).find_map(|name| {
+            // A folder that does not exist yet is empty.
+            let present = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.file_name()));
+            let read = present.filter(|name| is_written(name)).find_map(|name| {
                 let read = plan.reads(&folder.join(&name))?;
                 Some(about(&name, format!("which the graph reads as `{}`", read.display())))
             });
@@ -168,12 +171,12 @@ impl<'a> Run<'a> {
                 let here = plan.writes().filter(|(_, path)| path.parent() == Some(real.as_path()));
                 here.filter_map(|(node, path)| Some((node, path.file_name()?)))
                     .find(|(_, name)| is_written(name))
-                    .map(|(node, name)| about(name, format!("and so does `{node}`")))
+                    .map(|(node, name)| about(name, format!("which the node `{node}` writes")))
             })
         })
     }
 
-    /// Says where native libraries and compiled models are, as far as the arguments do.
+    /// Sets the model cache and the path of ONNX Runtime, if the arguments give them.
     fn find_libraries(&self) {
         if let Some(folder) = &self.arguments.cache {
             limen_backends::cache_in(folder);
@@ -185,33 +188,35 @@ impl<'a> Run<'a> {
         #[cfg(not(feature = "ort"))]
         if let Some(library) = &self.arguments.onnxruntime {
             let library = one_line(&library.display().to_string());
-            complain(&format!(
-                "limen-run: --onnxruntime {library} is not looked at: this program was built without the backend `ort` (cargo feature `ort`)"
+            print_error(&format!(
+                "limen-run: --onnxruntime {library} is ignored: this program was built without the backend `ort` (cargo feature `ort`)"
             ));
         }
     }
 
-    /// Plans the graph, which compiles or measures its models and keeps what came of it, and prints that.
+    /// Plans the graph, which compiles or measures its models and caches the results, and prints the notes of the models.
     pub(crate) fn prepare_models(self, registry: &Registry) -> u8 {
         if self.arguments.cache.is_none() {
             let name = self.arguments.graph.as_deref().unwrap_or(Path::new("")).display().to_string();
-            return self.not_started(&name, "what comes of it needs a folder: add `--cache DIR`", REFUSED);
+            return self.not_started(&name, "there is no folder for the results: add `--cache DIR`", REFUSED);
         }
         self.find_libraries();
         let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match Plan::from_file(path, &self.arguments.layers(), registry, &self.arguments.options()) {
-            Ok(plan) => match self.in_the_way(&plan) {
-                Some(why) => self.stdout_in_the_way(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED)),
-                None => self.models(&plan, |node| node.kind == "infer"),
+            Ok(plan) => match self.overwritten_file(&plan) {
+                Some(why) => {
+                    self.refuse_stdout_conflict(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED))
+                }
+                None => self.print_notes(&plan, |node| node.kind == "infer"),
             },
             Err(problems) => self.refused(&name, &problems),
         }
     }
 
-    /// Prints what the nodes that run models say of themselves.
-    fn models(mut self, plan: &Plan, is_shown: impl Fn(&NodePlan) -> bool) -> u8 {
-        if let Some(code) = self.stdout_in_the_way(plan) {
+    /// Prints the notes of some nodes.
+    fn print_notes(mut self, plan: &Plan, is_shown: impl Fn(&NodePlan) -> bool) -> u8 {
+        if let Some(code) = self.refuse_stdout_conflict(plan) {
             return code;
         }
         let mut text = String::new();
@@ -222,45 +227,51 @@ impl<'a> Run<'a> {
         self.stdout.print(&text, 0)
     }
 
-    /// Plans the graph with every model compared with another backend, and prints what was found.
+    /// Plans the graph with every model compared with another backend, and prints the differences.
     pub(crate) fn verify_backend(self, registry: &Registry, against: &str) -> u8 {
         self.find_libraries();
         let arguments = self.arguments;
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let mut layers = arguments.layers();
-        let models = match self.lay_over_models(&mut layers, registry, &format!("verify.against={against}")) {
+        let models = match self.set_for_models(&mut layers, registry, &format!("verify.against={against}")) {
             Ok(models) => models,
-            Err(NotLaid::Refused(problems)) => return self.refused(&name, &problems),
-            Err(NotLaid::Because(why)) => return self.not_started(&name, &why, REFUSED),
+            Err(NotApplied::Refused(problems)) => return self.refused(&name, &problems),
+            Err(NotApplied::Because(why)) => return self.not_started(&name, &why, REFUSED),
         };
         let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
             Ok(plan) => plan,
             Err(problems) => return self.refused(&name, &problems),
         };
-        self.models(&plan, |node| models.contains(&node.name))
+        self.print_notes(&plan, |node| models.contains(&node.name))
     }
 
-    /// Sets a key of every node that runs a model, and says which they are.
-    fn lay_over_models(&self, layers: &mut Layers, registry: &Registry, setting: &str) -> Result<Vec<String>, NotLaid> {
+    /// Sets a key of every node that runs a model, and returns the names of those nodes.
+    fn set_for_models(
+        &self,
+        layers: &mut Layers,
+        registry: &Registry,
+        setting: &str,
+    ) -> Result<Vec<String>, NotApplied> {
         let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
-        let plan = Plan::from_file(path, layers, registry, &self.arguments.options()).map_err(NotLaid::Refused)?;
+        let plan = Plan::from_file(path, layers, registry, &self.arguments.options()).map_err(NotApplied::Refused)?;
         let is_model = |node: &&NodePlan| node.kind == "infer" && !node.notes.iter().any(|note| note == "backend mock");
         let models: Vec<String> = plan.nodes().iter().filter(is_model).map(|node| node.name.clone()).collect();
         if models.is_empty() {
-            return Err(NotLaid::Because("no node of this graph runs a model that could be compared".into()));
+            return Err(NotApplied::Because("no node of this graph runs a model that can be compared".into()));
         }
         if let Some(inner) = models.iter().find(|model| model.contains('.')) {
-            let why =
-                format!("`{inner}` is inside a subgraph, out of reach from here; write `{setting}` in its `config`");
-            return Err(NotLaid::Because(why));
+            let why = format!(
+                "`{inner}` is inside a subgraph, where an option cannot reach it; write `{setting}` in its `config`"
+            );
+            return Err(NotApplied::Because(why));
         }
         layers.set.extend(models.iter().map(|model| format!("nodes.{model}.config.{setting}")));
         Ok(models)
     }
 
     fn refused(mut self, name: &str, problems: &Problems) -> u8 {
-        complain_of(problems);
+        print_problems(problems);
         if !self.arguments.json {
             return REFUSED;
         }
@@ -268,7 +279,7 @@ impl<'a> Run<'a> {
     }
 
     fn not_started(mut self, name: &str, error: &str, code: u8) -> u8 {
-        complain(&format!("limen-run: {}; nothing has run", one_line(error)));
+        print_error(&format!("limen-run: {}; nothing has run", one_line(error)));
         if !self.arguments.json {
             return code;
         }
@@ -289,7 +300,7 @@ impl<'a> Run<'a> {
         self.stdout.print(&text, 0)
     }
 
-    /// Prints, dumps and judges a report.
+    /// Applies the gates to a report, prints it and dumps it.
     fn finish(mut self, report: &Report, graph: &GraphFile, log: Option<io::Result<PathBuf>>) -> u8 {
         let arguments = self.arguments;
         let verdicts: Vec<Verdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
@@ -297,7 +308,7 @@ impl<'a> Run<'a> {
         let text = if arguments.json { summary.json() } else { show_report(report, arguments.detail()) };
         let mut code = self.stdout.print(&text, summary.exit_code);
         for verdict in verdicts.iter().filter(|v| v.tripped || arguments.verbose) {
-            complain(&format!("gate: {}", one_line(&verdict.text)));
+            print_error(&format!("gate: {}", one_line(&verdict.text)));
         }
         if let Some(folder) = &arguments.histograms {
             let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
@@ -308,11 +319,11 @@ impl<'a> Run<'a> {
             match files {
                 Ok(files) if !arguments.quiet => {
                     let folder = one_line(&folder.display().to_string());
-                    tell(&format!("limen-run: {} in {folder}", count(files.len(), "file")));
+                    print_info(&format!("limen-run: {} in {folder}", count(files.len(), "file")));
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    complain(&format!("limen-run: --histograms: {}", one_line(&error.to_string())));
+                    print_error(&format!("limen-run: --histograms: {}", one_line(&error.to_string())));
                     code = code.max(FAILED);
                 }
             }

@@ -1,4 +1,4 @@
-//! `limen-run schema`: a graph file's JSON Schema, so that an editor completes keys, kinds and their config.
+//! `limen-run schema`: the JSON Schema of graph files, with which editors complete keys, kinds and their config.
 
 use limen::Registry;
 use limen::plan::Role;
@@ -6,16 +6,16 @@ use serde_json::{Map, Value, json};
 
 /// Names of graphs, nodes and ports.
 const NAME: &str = "^[a-z][a-z0-9_-]{0,63}$";
-/// Names of nodes: those of a subgraph have dots in them.
+/// Names of nodes; a node of a subgraph has dots in its name.
 const NODE: &str = r"^[a-z][a-z0-9_-]{0,63}(\.[a-z][a-z0-9_-]{0,63})*$";
 /// `node` or `node/port`.
 const PORT: &str = r"^[a-z][a-z0-9_-]{0,63}(\.[a-z][a-z0-9_-]{0,63})*(/[a-z][a-z0-9_-]{0,63})?$";
-/// What begins as a variable may stand wherever a number, a word or a quantity may.
+/// A value that contains a variable, which may replace any number, word or quantity.
 const VARIABLE: &str = r"\$\{";
 const SPAN: &str = r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$";
 const BYTES: &str = r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$";
 
-/// The schema of a graph whose kinds are those of a registry.
+/// Returns the JSON Schema of a graph file with the kinds of a registry.
 ///
 /// ```
 /// let schema = limen_run::schema(&limen_run::registry());
@@ -37,7 +37,7 @@ pub fn schema(registry: &Registry) -> Value {
         "additionalProperties": false,
         "properties": {
             "version": { "const": 1 },
-            "graph": { "type": "string", "pattern": NAME, "description": "The graph's name; the file's stem without it." },
+            "graph": { "type": "string", "pattern": NAME, "description": "The graph's name; by default the file's name without its extension." },
             "nodes": {
                 "type": "object", "minProperties": 1, "propertyNames": { "pattern": NODE },
                 "additionalProperties": { "$ref": "#/$defs/node" },
@@ -48,7 +48,7 @@ pub fn schema(registry: &Registry) -> Value {
                 "additionalProperties": { "$ref": "#/$defs/core" },
             },
             "run": { "$ref": "#/$defs/run" },
-            "include": { "type": "array", "items": { "type": "string" }, "description": "Files whose keys stand below these." },
+            "include": { "type": "array", "items": { "type": "string" }, "description": "Files to include; keys of this file override theirs." },
             "defaults": { "$ref": "#/$defs/defaults" },
             "subgraphs": {
                 "type": "object", "propertyNames": { "pattern": NAME },
@@ -57,14 +57,14 @@ pub fn schema(registry: &Registry) -> Value {
             "profiles": {
                 "type": "object", "propertyNames": { "pattern": NAME },
                 "additionalProperties": { "$ref": "#/$defs/overlay" },
-                "description": "What `--profile NAME` lays over the graph.",
+                "description": "Overrides that `--profile NAME` applies to the graph.",
             },
         },
         "$defs": definitions,
     })
 }
 
-/// What may be laid over a graph: its keys, none of them required, and inside of them whatever changes.
+/// The schema of overrides: the keys of a graph, none required, with any content.
 fn overlay() -> Value {
     let any = json!({ "type": "object" });
     keys(
@@ -78,11 +78,11 @@ fn any_version() -> Value {
     json!({ "const": 1 })
 }
 
-/// Lets variables stand where words, numbers and quantities do.
+/// Allows variables in place of words, numbers and quantities.
 fn allow_variables(schema: &mut Value) {
     if let Value::Object(object) = schema {
         let scalar = matches!(object.get("type").and_then(Value::as_str), Some("integer" | "number" | "boolean"))
-            // A config may have a key of that name, which is no pattern.
+            // A config may have a key of that name, which is not a pattern.
             || object.get("pattern").is_some_and(Value::is_string)
             || object.get("enum").is_some_and(Value::is_array);
         let name = object.get("pattern").and_then(Value::as_str) == Some(NAME);
@@ -94,7 +94,7 @@ fn allow_variables(schema: &mut Value) {
     }
     match schema {
         Value::Object(object) => {
-            // What names are made of is no value.
+            // Patterns of names are not values.
             object.iter_mut().filter(|(key, _)| !matches!(key.as_str(), "propertyNames" | "if")).for_each(
                 |(_, inner)| {
                     allow_variables(inner);
@@ -106,7 +106,7 @@ fn allow_variables(schema: &mut Value) {
     }
 }
 
-/// An object that has these keys and no other.
+/// An object with these keys and no others.
 fn keys(required: &[&str], properties: Value) -> Value {
     json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties })
 }
@@ -127,25 +127,25 @@ fn parts() -> Vec<(&'static str, Value)> {
             "from": text(PORT, "`node` or `node/port`."),
             "capacity": count(
                 1,
-                "Messages it holds; by default 64 within a core and 256 between two, fewer large ones, and at least 4.",
+                "Messages it holds; by default 64 within a core and 256 between two, fewer if they are large, and at least 4.",
             ),
             "when_full": when_full,
-            "soft_capacity": count(1, "Messages from which it is under pressure."),
+            "soft_capacity": count(1, "Soft watermark: the number of messages from which the edge is under pressure."),
             "max_bytes": bytes("Bytes it holds."),
-            "soft_bytes": bytes("Bytes from which it is under pressure."),
-            "soft_evict": { "type": "boolean", "description": "`drop_oldest` evicts from the soft mark on." },
-            "urgent_capacity": count(1, "Messages in a lane of their own for what is urgent."),
+            "soft_bytes": bytes("Soft watermark: the number of bytes from which the edge is under pressure."),
+            "soft_evict": { "type": "boolean", "description": "`drop_oldest` evicts from the soft watermark on." },
+            "urgent_capacity": count(1, "Messages in a separate lane for urgent ones."),
             "max_age": span("A message that began longer ago is lost."),
-            "expect_every": span("The longest silence that is all right."),
-            "on_gap": one_of(&["count", "reset", "stop"], "What follows a longer one."),
+            "expect_every": span("The longest gap between messages that is not an error."),
+            "on_gap": one_of(&["count", "reset", "stop"], "What happens after a longer gap."),
         }),
     );
     let restart = keys(
         &[],
         json!({
-            "max": count(1, "How often; 3 by default."),
-            "backoff": span("How long after the first failure; twice as long after each further one. 100ms by default."),
-            "within": span("Failures longer ago are forgotten."),
+            "max": count(1, "The most restarts; 3 by default."),
+            "backoff": span("The delay after the first failure; it doubles with each further one. 100ms by default."),
+            "within": span("Failures longer ago are not counted."),
         }),
     );
     let defaults = |config: bool| {
@@ -154,7 +154,7 @@ fn parts() -> Vec<(&'static str, Value)> {
             "cpu": { "type": "integer", "minimum": 0, "maximum": 1023 },
             "on_error": { "$ref": "#/$defs/on_error" },
             "join": { "$ref": "#/$defs/join" },
-            "budget": span("How long a call may take."),
+            "budget": span("The longest time a call should take."),
             "fault": { "$ref": "#/$defs/fault" },
         });
         if config {
@@ -162,7 +162,8 @@ fn parts() -> Vec<(&'static str, Value)> {
         }
         keys(&[], may)
     };
-    let port = json!({ "type": ["string", "null"], "description": "What it carries, such as `u8[480,640,3]`; `any`." });
+    let port =
+        json!({ "type": ["string", "null"], "description": "The type it carries, such as `u8[480,640,3]`, or `any`." });
     let named =
         |value: Value| json!({ "type": "object", "propertyNames": { "pattern": NAME }, "additionalProperties": value });
     vec![
@@ -183,11 +184,11 @@ fn parts() -> Vec<(&'static str, Value)> {
                 &["nodes"],
                 json!({
                     "parameters": { "type": "object", "propertyNames": { "pattern": "^[a-z][a-z0-9_]{0,63}$" },
-                        "description": "Names and defaults; `~` for what has to be given. Inner nodes write `${name}`." },
+                        "description": "Names and defaults; `~` for a required one. Inner nodes write `${name}`." },
                     "inputs": named(port.clone()),
                     "outputs": named(json!({ "oneOf": [
-                        text(PORT, "`node` or `node/port` within."),
-                        keys(&["from"], json!({ "from": text(PORT, "`node` or `node/port` within."), "spec": port })),
+                        text(PORT, "`node` or `node/port` inside the subgraph."),
+                        keys(&["from"], json!({ "from": text(PORT, "`node` or `node/port` inside the subgraph."), "spec": port })),
                     ] })),
                     "nodes": {
                         "type": "object", "propertyNames": { "pattern": NAME },
@@ -212,17 +213,17 @@ fn parts() -> Vec<(&'static str, Value)> {
                 json!({
                     "policy": one_of(
                         &["zip", "by_time", "sample", "in_turn", "oldest_first", "priority"],
-                        "Which messages of several inputs are taken together, or which next; `zip` by default.",
+                        "Which messages of several inputs are combined, or which is taken next; `zip` by default.",
                     ),
                     "patience": count(0, "Unmatched messages after which a partner counts as lost."),
-                    "within": span("By time: how far from the moment a message may have begun."),
-                    "hold": span("By time: how long a message is held back, so that late ones can be sorted in."),
-                    "trigger": text(NAME, "Of `sample`: the input each of whose messages is taken."),
+                    "within": span("By time: how far from the reference time a message may have begun."),
+                    "hold": span("By time: how long a message is held, so that late ones can be put in order."),
+                    "trigger": text(NAME, "With `sample`: the input whose every message triggers a call."),
                     "pick": one_of(
                         &["nearest", "oldest", "newest", "interpolate"],
-                        "By time: which message of an input is taken for a moment; `nearest` by default.",
+                        "By time: which message of an input is taken for a reference time; `nearest` by default.",
                     ),
-                    "anchor": text(NAME, "By time: the input whose messages set the moments; the newest head by default."),
+                    "anchor": text(NAME, "By time: the input whose messages set the reference times; the newest head by default."),
                 }),
             ),
         ),
@@ -233,13 +234,13 @@ fn parts() -> Vec<(&'static str, Value)> {
                 json!({
                     "panic_at": count(1, "This call panics."),
                     "error_at": count(1, "This call returns an error."),
-                    "error_every": count(1, "Every so-many-th call returns an error."),
+                    "error_every": count(1, "Every n-th call returns an error."),
                     "hang_at": count(1, "This call never returns."),
-                    "delay": span("Every call takes so much longer."),
-                    "delay_to": span("Every call takes longer by a time from `delay` to this."),
-                    "drop": { "type": "number", "minimum": 0, "maximum": 1, "description": "The part of messages that is lost." },
-                    "duplicate": { "type": "number", "minimum": 0, "maximum": 1, "description": "The part of calls that send twice." },
-                    "seed": count(0, "What is drawn is drawn from it."),
+                    "delay": span("Every call takes this much longer."),
+                    "delay_to": span("Every call takes longer by a random time from `delay` to this."),
+                    "drop": { "type": "number", "minimum": 0, "maximum": 1, "description": "The fraction of messages that is lost." },
+                    "duplicate": { "type": "number", "minimum": 0, "maximum": 1, "description": "The fraction of calls that send twice." },
+                    "seed": count(0, "The seed of the random numbers."),
                 }),
             ),
         ),
@@ -250,8 +251,8 @@ fn parts() -> Vec<(&'static str, Value)> {
                 json!({
                     "from": text(NODE, "A source."),
                     "to": text(NODE, "A sink that its messages reach."),
-                    "deadline": span("How long after it began a message is still in time."),
-                    "on_miss": one_of(&["count", "drop", "skip_to_latest", "stop"], "What becomes of one that is not; `count` by default."),
+                    "deadline": span("A message that arrives later than this after it began is late."),
+                    "on_miss": one_of(&["count", "drop", "skip_to_latest", "stop"], "What happens to late messages; `count` by default."),
                 }),
             ),
         ),
@@ -261,7 +262,7 @@ fn parts() -> Vec<(&'static str, Value)> {
                 &[],
                 json!({
                     "wait": one_of(&["adaptive", "spin", "park"], "How an idle worker waits."),
-                    "schedule": one_of(&["round_robin", "deadline", "throughput"], "Which of its nodes is turned next."),
+                    "schedule": one_of(&["round_robin", "deadline", "throughput"], "Which of its nodes takes its turn next."),
                     "rt": keys(
                         &["priority"],
                         json!({
@@ -279,12 +280,12 @@ fn parts() -> Vec<(&'static str, Value)> {
                 json!({
                     "stop": span("How long a stop may take; 2s by default."),
                     "start": span("How long it may take to build all nodes; 5min by default."),
-                    "watchdog": span("A turn that takes longer is named; 1s by default."),
+                    "watchdog": span("A turn that takes longer is reported; 1s by default."),
                     "drops_above": {
                         "type": "number",
                         "minimum": 0,
                         "maximum": 1,
-                        "description": "An edge that loses a larger part of a second's messages is named; 0.01 by default.",
+                        "description": "An edge that loses a larger fraction of a second's messages is reported; 0.01 by default.",
                     },
                     "strict": { "type": "boolean", "description": "A refusal by the system ends the run." },
                     "mlock": { "type": "boolean", "description": "Keep all memory of the process in RAM." },
@@ -307,7 +308,7 @@ fn node(registry: &Registry) -> Value {
         for kind in &kinds {
             let mut config = kind.schema().to_value();
             close(&mut config);
-            // What a config's own definitions are called may be called so by another too.
+            // Definitions of two configs may have the same name.
             inline(&mut config);
             let when = json!({ "kind": { "const": name } });
             if kinds.len() > 1 {
@@ -333,7 +334,7 @@ fn node(registry: &Registry) -> Value {
             "config": { "type": "object", "description": "Its parameters." },
             "from": { "$ref": "#/$defs/connection" },
             "inputs": { "type": "object", "additionalProperties": { "$ref": "#/$defs/connection" } },
-            "nodes": { "type": "object", "description": "What is laid over its nodes." },
+            "nodes": { "type": "object", "description": "Overrides of its nodes." },
             "core": { "type": "integer", "minimum": 0, "maximum": 1023 },
             "on_error": { "$ref": "#/$defs/on_error" },
         }),
@@ -343,7 +344,7 @@ fn node(registry: &Registry) -> Value {
         "required": ["kind"],
         "additionalProperties": false,
         "properties": {
-            // YAML reads the bare word as nothing; as a kind it names the sink.
+            // YAML reads a bare `null` as no value; as a kind it names the sink.
             "kind": { "enum": names.iter().map(|name| json!(name)).chain([Value::Null]).collect::<Vec<_>>() },
             "config": true,
             "from": { "$ref": "#/$defs/connection" },
@@ -355,7 +356,7 @@ fn node(registry: &Registry) -> Value {
             "cpu": { "type": "integer", "minimum": 0, "maximum": 1023 },
             "on_error": { "$ref": "#/$defs/on_error" },
             "join": { "$ref": "#/$defs/join" },
-            "budget": { "type": "string", "pattern": SPAN, "description": "How long a call may take." },
+            "budget": { "type": "string", "pattern": SPAN, "description": "The longest time a call should take." },
             "fault": { "$ref": "#/$defs/fault" },
             "qos": { "enum": ["normal", "urgent", "background"] },
             "clock": keys(&["offset"], json!({ "offset": { "type": "string" } })),
@@ -365,7 +366,7 @@ fn node(registry: &Registry) -> Value {
     json!({ "if": { "required": ["subgraph"] }, "then": made, "else": plain })
 }
 
-/// Unknown keys are errors, at every level.
+/// Makes unknown keys errors, at every level.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -379,13 +380,13 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Puts definitions where they are referred to.
+/// Replaces references by their definitions.
 fn inline(schema: &mut Value) {
     let definitions = schema.as_object_mut().and_then(|object| object.remove("$defs")).unwrap_or(Value::Null);
     if let Some(object) = schema.as_object_mut() {
         object.remove("$schema");
     }
-    // Definitions do not refer to themselves; a few levels are more than any config has.
+    // Definitions are not recursive, and no config nests them as deep.
     for _ in 0..8 {
         replace(schema, &definitions);
     }

@@ -1,16 +1,16 @@
-//! `limen-run new NAME`: a graph to begin with.
+//! `limen-run new FOLDER`: writes a starter graph.
 
 use limen::files;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A graph that runs as it stands, with what can be changed beside it.
+/// A graph that runs as it is, with comments on what to change.
 const STARTER: &str = include_str!("starter.yaml");
 
-/// Writes a graph to begin with into a new folder of that name, and says where.
+/// Writes a starter graph into a new folder, and returns the path of its file.
 ///
 /// # Errors
-/// When the folder exists already, or cannot be made.
+/// When the folder exists already, or cannot be created.
 pub fn begin(folder: &Path) -> io::Result<PathBuf> {
     let name = folder.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
     let name: String =

@@ -1,10 +1,10 @@
-//! Beside a run: what it says goes to the terminal, what its intervals recorded into the log, and it ends when it is to.
+//! Watches a run: prints its events, writes its intervals to the log, and stops it at its end time.
 
 use super::arguments::RunArguments;
 use crate::dump::IntervalLog;
-use crate::terminal::events::Teller;
+use crate::terminal::events::RateLimiter;
 use crate::terminal::interrupt::{Interrupt, name_unfinished};
-use crate::terminal::log::{self, complain, tell};
+use crate::terminal::log::{self, print_error, print_info};
 use crate::terminal::progress::Progress;
 use crate::text::escape::one_line;
 use limen::{Events, Plan, Report, RunError, Running};
@@ -12,18 +12,18 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Runs a plan to its end, its `--duration`, or a signal. Says where the interval log is, where one was asked for.
+/// Runs a plan to its end, its `--duration`, or a signal. Returns the report, and the path of the interval log if one was asked for.
 pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, Option<io::Result<PathBuf>>), RunError> {
-    // Nobody who runs a graph is to miss these: `--quiet` does not leave them out.
+    // Printed even with `--quiet`.
     for node in plan.nodes() {
-        node.notices.iter().for_each(|notice| complain(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
+        node.notices.iter().for_each(|notice| print_error(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
     }
     if let (None, None, false) = (arguments.duration, arguments.frames, arguments.quiet)
         && let Some(node) = plan.nodes().iter().find(|node| node.endless)
     {
         let name = one_line(&node.name);
-        tell(&format!(
-            "limen-run: `{name}` does not end by itself: Ctrl-C ends the run, as do --duration and --frames"
+        print_info(&format!(
+            "limen-run: `{name}` does not end by itself: stop the run with Ctrl-C, --duration or --frames"
         ));
     }
     let interrupt = Interrupt::install();
@@ -36,8 +36,8 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, O
     let folder = arguments.histograms.as_ref().filter(|_| !every.is_zero());
     let log = folder.map(|folder| IntervalLog::create(folder, &name, running.started()));
     let intervals = Intervals { log, every, last: Instant::now() };
-    let mut watch = Watch { events: running.events(), teller: Teller::default(), progress, intervals };
-    watch.intervals.look(&running, true);
+    let mut watch = Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals };
+    watch.intervals.write(&running, true);
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
     if !watch.until(&mut running, end) {
         running.stopper().stop();
@@ -45,28 +45,28 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, O
         watch.until(&mut running, None);
     }
     let report = running.wait();
-    watch.tell(true);
+    watch.print_events(true);
     watch.progress.clear();
     let log = watch.intervals.log.map(|log| log?.finish(&report));
-    // A node that hangs has not completed its file, and never will.
+    // A node that hangs will never complete its file.
     name_unfinished();
     Ok((report, log))
 }
 
-/// What was recorded in each interval, on its way into the log.
+/// Writes the histograms of each interval to the log.
 struct Intervals {
     log: Option<io::Result<IntervalLog>>,
     every: Duration,
-    /// When something was written last.
+    /// The last write.
     last: Instant,
 }
 
 impl Intervals {
-    /// Writes what has come, where it is time. After an error, which is told at the end, nothing more.
-    fn look(&mut self, running: &Running, at_once: bool) {
+    /// Writes the intervals that have ended, if one is due. After an error, which is reported at the end, writes nothing more.
+    fn write(&mut self, running: &Running, at_once: bool) {
         let Some(Ok(log)) = &mut self.log else { return };
-        // Some come a moment later than they were asked for.
-        if !at_once && self.last.elapsed() + LOOK < self.every {
+        // Some intervals arrive a little after they are due.
+        if !at_once && self.last.elapsed() + POLL < self.every {
             return;
         }
         let intervals = running.intervals();
@@ -80,25 +80,25 @@ impl Intervals {
     }
 }
 
-/// How often a run is looked at: events are read, the line on the terminal is drawn.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often events are read and the progress line is drawn.
+const POLL: Duration = Duration::from_millis(100);
 
-/// Who sits beside a run and says what happens.
+/// Everything that watches a run.
 struct Watch {
     events: Events,
-    teller: Teller,
+    limiter: RateLimiter,
     progress: Progress,
     intervals: Intervals,
 }
 
 impl Watch {
-    /// Watches until the graph has ended or a time has come; true when it has ended.
+    /// Watches until the graph has ended or `end` is reached; returns whether the graph has ended.
     fn until(&mut self, running: &mut Running, end: Option<Instant>) -> bool {
         loop {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-            let has_ended = running.wait_for(left.min(LOOK));
-            self.tell(false);
-            self.intervals.look(running, false);
+            let has_ended = running.wait_for(left.min(POLL));
+            self.print_events(false);
+            self.intervals.write(running, false);
             if has_ended {
                 return true;
             }
@@ -109,19 +109,16 @@ impl Watch {
         }
     }
 
-    /// Says what has happened since; where `all`, also what was counted for less than a second.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "lines of a log are told apart by the time that stands in front of them"
-    )]
-    fn tell(&mut self, all: bool) {
+    /// Prints new events; if `all`, also those that the rate limit still withholds.
+    #[allow(clippy::disallowed_methods, reason = "lines of a log begin with the wall-clock time")]
+    fn print_events(&mut self, all: bool) {
         for event in self.events.by_ref() {
-            if let Some(told) = self.teller.hear(event) {
-                self.progress.aside(|| log::tell_of(&told));
+            if let Some(line) = self.limiter.add(event) {
+                self.progress.print_above(|| log::print_event(&line));
             }
         }
-        for told in self.teller.due(SystemTime::now(), all) {
-            self.progress.aside(|| log::tell_of(&told));
+        for line in self.limiter.due(SystemTime::now(), all) {
+            self.progress.print_above(|| log::print_event(&line));
         }
     }
 }

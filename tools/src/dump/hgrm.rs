@@ -1,17 +1,17 @@
 //! `.hgrm`: the percentile text that HdrHistogram's tools print and plot.
 //!
-//! The Rust crate has no such writer, and its own quantile iterator takes other steps: it adds tenths, which are not
-//! exact in binary, where the Java and JavaScript ports add percent, so that rows differ on ties. This writer steps as
-//! the ports do and gives their text: as many decimals as the histogram has digits, five ticks per half distance, no
-//! last column where the percentile is 100. Values are printed as they were recorded (nanoseconds, scale 1).
+//! The Rust crate has no such writer, and its quantile iterator takes other steps: it adds tenths, which are not
+//! exact in binary, while the Java and JavaScript ports add percents, so rows differ on ties. This writer takes the steps
+//! of the ports and writes the same text: as many decimals as the histogram has digits, five ticks per half distance, no
+//! last column at percentile 100. Values are printed as recorded (nanoseconds, scale 1).
 
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 
-/// Steps per halving of the distance to 100 %, as every port's default has it.
+/// Steps per halving of the distance to 100 %: the default of every port.
 const TICKS: f64 = 5.0;
 
-/// The percentile distribution of a histogram as text.
+/// Formats the percentile distribution of a histogram in the `.hgrm` format.
 ///
 /// ```
 /// let mut histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();
@@ -57,22 +57,21 @@ pub fn percentile_text(histogram: &Histogram<u64>) -> String {
     text
 }
 
-/// Rounds halves away from zero, as the ports do; Rust's formatting rounds the exact halves that percentiles are made of
-/// to even.
+/// Rounds halves away from zero, as the ports do. Rust's formatting rounds exact halves, which percentiles often are, to even.
 fn half_up(value: f64, decimals: i32) -> f64 {
     let scale = 10f64.powi(decimals);
     (value * scale).round() / scale
 }
 
-/// The percentile after this one: each halving of the distance to 100 is walked in [`TICKS`] steps.
+/// The percentile after `level`: each halving of the distance to 100 takes [`TICKS`] steps.
 fn next(level: f64) -> f64 {
     let halvings = (100.0 / (100.0 - level)).log2().floor() + 1.0;
     let next = level + 100.0 / (TICKS * halvings.exp2());
-    // So close to 100 that a step changes nothing.
+    // Close to 100 a step is lost in rounding.
     if next > level { next } else { 100.0 }
 }
 
-/// The power of two that tells values apart to so many digits; the crate keeps it to itself.
+/// The number of sub-buckets for a number of significant digits; the crate does not expose it.
 fn sub_buckets(digits: u8) -> u64 {
     (2 * 10u64.pow(digits.into())).next_power_of_two()
 }
@@ -81,10 +80,10 @@ fn sub_buckets(digits: u8) -> u64 {
 mod tests {
     use super::*;
 
-    /// The JavaScript port printed this for the same values, but for the maximum, which it gives as it was recorded; the
-    /// Java port gives, as here, the highest value that the histogram cannot tell from it.
+    /// The JavaScript port printed this for the same values, except for the maximum, which it prints as recorded; the
+    /// Java port prints, as here, the highest equivalent value.
     #[test]
-    fn the_text_is_that_of_the_other_ports() {
+    fn the_text_equals_that_of_the_other_ports() {
         let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 2).unwrap();
         for value in [1, 2, 3, 1000] {
             histogram.record(value).unwrap();
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_hundred_percent_comes_once() {
+    fn one_hundred_percent_is_printed_once() {
         let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
         for value in 1..=10_000u64 {
             histogram.record_n(value * 97, value % 7 + 1).unwrap();

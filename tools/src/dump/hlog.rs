@@ -1,8 +1,8 @@
 //! `.hlog`: the interval log that HdrHistogram's tools read, V2 encoding, deflated.
 //!
-//! A line is what one histogram recorded in one interval, a second as a rule; histograms are told apart by their tags: `node.term`,
-//! or `from->to.e2e` for a path. Lines are written while the graph runs, so that a log of any length takes no memory; the
-//! intervals of a tag add up to the report's histogram.
+//! A line holds one histogram for one interval, usually a second. Its tag is `node.term`, or `from->to.e2e` for a path. Lines are
+//! written while the graph runs, so that a log of any length takes no memory. The intervals of a tag add up to the report's
+//! histogram.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
@@ -15,29 +15,29 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};
 
-/// A log that is being written.
+/// An interval log under construction.
 #[derive(Debug)]
 pub(crate) struct Log<W> {
     to: W,
     started: SystemTime,
-    /// By tag: what has been written, and when the next interval begins.
+    /// By tag: the sum of the intervals written, and the begin of the next one.
     written: BTreeMap<String, (Histogram<u64>, Duration)>,
 }
 
 impl<W: io::Write> Log<W> {
-    /// Begins a log of a run that began at a time.
+    /// Begins the log of a run that began at `started`.
     ///
     /// # Errors
-    /// What writing answered.
+    /// Those of the writer.
     pub(crate) fn new(mut to: W, started: SystemTime) -> io::Result<Self> {
         to.write_all(&lines(started, std::iter::empty())?)?;
         Ok(Log { to, started, written: BTreeMap::new() })
     }
 
-    /// Writes what was recorded in some intervals.
+    /// Appends intervals.
     ///
     /// # Errors
-    /// What writing answered.
+    /// Those of the writer.
     pub(crate) fn write(&mut self, intervals: &[IntervalReport]) -> io::Result<()> {
         intervals.iter().try_for_each(|one| self.interval(&one.histogram, one.begin, one.length))
     }
@@ -55,10 +55,10 @@ impl<W: io::Write> Log<W> {
         Ok(())
     }
 
-    /// Writes what the report has beyond the intervals, and gives back what was written to.
+    /// Writes what the report recorded after the last intervals, and returns the writer.
     ///
     /// # Errors
-    /// What writing answered.
+    /// Those of the writer.
     pub(crate) fn finish(mut self, report: &Report) -> io::Result<W> {
         for one in &report.histograms {
             let mut rest = one.recorded.histogram.clone();
@@ -83,7 +83,7 @@ impl<W: io::Write> Log<W> {
         length: Duration,
     ) -> io::Result<()> {
         let text = lines(self.started, std::iter::once((clean(&one.tag()), histogram, begin, length)))?;
-        // The headings are there already.
+        // The headings were written by `new`.
         let is_heading = |line: &&[u8]| line.starts_with(b"#") || line.starts_with(b"\"");
         text.split_inclusive(|byte| *byte == b'\n')
             .filter(|line| !is_heading(line))
@@ -94,12 +94,12 @@ impl<W: io::Write> Log<W> {
 /// Writes every histogram of a report as one interval.
 ///
 /// # Errors
-/// What writing answered.
+/// Those of the writer.
 pub fn write_hlog(to: &mut impl io::Write, report: &Report) -> io::Result<()> {
     Log::new(to, report.started)?.finish(report).map(|_| ())
 }
 
-/// Headings, and a line for each histogram.
+/// The headings, and a line for each histogram.
 fn lines<'a>(
     started: SystemTime,
     histograms: impl Iterator<Item = (String, &'a Histogram<u64>, Duration, Duration)>,
@@ -118,7 +118,7 @@ fn lines<'a>(
     Ok(text)
 }
 
-/// A tag without the characters that would end it.
+/// Replaces the characters that would end a tag.
 pub(crate) fn clean(tag: &str) -> String {
     tag.replace(|c| matches!(c, ',' | ' ') || is_terminal_control(c), "_")
 }
@@ -139,7 +139,7 @@ mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn a_log_reads_back_as_written() {
         let report = made_up::report();
         let bytes = Log::new(Vec::new(), report.started).unwrap().finish(&report).unwrap();
         let mut read = Vec::new();
@@ -161,7 +161,7 @@ mod tests {
     fn intervals_of_a_tag_add_up_to_its_histogram() {
         let report = made_up::report();
         let mut log = Log::new(Vec::new(), report.started).unwrap();
-        // A tenth of each in a first interval, and as much in a second.
+        // A tenth of the values in each of two intervals.
         for at in 0..2 {
             for one in &report.histograms {
                 let mut part = one.clone();
@@ -187,12 +187,12 @@ mod tests {
         for one in &report.histograms {
             assert!(sums[&one.tag()] == one.recorded.histogram, "{}", one.tag());
         }
-        // Headings once.
+        // The headings come once.
         assert_eq!(String::from_utf8(bytes).unwrap().matches("#[StartTime").count(), 1);
     }
 
     #[test]
-    fn a_tag_keeps_the_line_in_one_piece() {
+    fn a_tag_cannot_break_its_line() {
         assert_eq!(clean("a b,c\r\nd->e.e2e"), "a_b_c__d->e.e2e");
     }
 

@@ -1,7 +1,6 @@
-//! `run.json`: under which circumstances a run was measured, so that two dumps can be compared with open eyes.
+//! `run.json`: the machine, the command line and the graph file of a run, so that a reader can tell whether two dumps are comparable.
 //!
-//! Everything about the machine is read from `/proc` and `/sys` when the run has ended; what is not there to be read is
-//! null. Nothing is changed.
+//! The machine's properties are read from `/proc` and `/sys` after the run; a property that cannot be read is null.
 
 use crate::text::escape::plain_json;
 use crate::text::number::seconds;
@@ -10,15 +9,15 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-/// Larger files are no graphs.
+/// The maximum size of a graph file.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The graph file of a run, as far as a dump names it.
+/// The graph file of a run, as named in a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphFile {
-    /// Where it was.
+    /// Its path.
     pub path: PathBuf,
-    /// FNV-1a, 64 bits, of its bytes; `None` where it could not be read.
+    /// The 64-bit FNV-1a hash of its bytes; `None` if it could not be read.
     pub hash: Option<u64>,
 }
 
@@ -31,12 +30,12 @@ impl GraphFile {
     }
 }
 
-/// Not for security: it tells versions of a file apart, and anybody can compute it in a line.
+/// Tells versions of a file apart; not for security.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// What `run.json` holds.
+/// The content of `run.json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunInfo {
     /// The graph's name.
@@ -45,7 +44,7 @@ pub struct RunInfo {
     pub file: String,
     /// FNV-1a 64 of the file's bytes, hexadecimal.
     pub graph_fnv1a64: Option<String>,
-    /// The command line, or whatever stands for it in an embedding program.
+    /// The command line, or its equivalent in an embedding program.
     pub arguments: Vec<String>,
     /// Version of limen.
     pub limen: &'static str,
@@ -65,7 +64,7 @@ pub struct RunInfo {
     pub cpus_online: Option<String>,
     /// The clock that stamps come from.
     pub clock: &'static str,
-    /// What the kernel makes that clock of.
+    /// The kernel's clock source behind that clock.
     pub clock_source: Option<String>,
 }
 
@@ -74,22 +73,22 @@ pub struct RunInfo {
 pub struct WorkerInfo {
     /// Its name.
     pub name: String,
-    /// The CPU it was to run on; null for any.
+    /// The CPU it was pinned to by the plan; null for any.
     pub cpu_asked: Option<usize>,
-    /// Those the kernel let it run on.
+    /// The CPUs the kernel let it run on.
     pub cpus_got: Vec<usize>,
-    /// Why that is not what was asked for.
+    /// Why these are not the CPUs asked for.
     pub refused: Option<String>,
     /// How it waits.
     pub wait: &'static str,
-    /// The kernel's real-time policy and priority; null where it ran as any other thread.
+    /// The kernel's real-time policy and priority; null for a normal thread.
     pub real_time: Option<String>,
     /// Frequency governor of its CPU.
     pub governor: Option<String>,
 }
 
 impl RunInfo {
-    /// The circumstances of a run that has just ended on this machine.
+    /// Collects the information about a run that has just ended on this machine.
     pub fn new(report: &Report, graph: &GraphFile, arguments: impl IntoIterator<Item = String>) -> Self {
         RunInfo {
             graph: report.graph.clone(),
@@ -123,19 +122,19 @@ impl RunInfo {
         }
     }
 
-    /// The object as text, with a line end.
+    /// Returns the object as JSON text with a final newline.
     pub fn json(&self) -> String {
-        // Text, numbers and lists of those: this cannot fail.
+        // Only text, numbers and lists of those: this cannot fail.
         plain_json(serde_json::to_string_pretty(self).unwrap_or_default() + "\n")
     }
 }
 
-/// A small file's text without the line end.
+/// The trimmed text of a small file.
 fn read(path: &str) -> Option<String> {
     files::system_text(path).ok().map(|text| text.trim().to_string()).filter(|text| !text.is_empty())
 }
 
-/// The policy, field 41 of `/proc/self/stat`; workers inherit it, and limen does not change it.
+/// The scheduling policy of the process: field 41 of `/proc/self/stat`.
 fn scheduling(stat: &str) -> Option<&'static str> {
     // The second field, the program's name, may hold spaces and parentheses; the rest begins after the last one.
     let policy = stat.rsplit_once(')')?.1.split_whitespace().nth(38)?;
@@ -150,7 +149,7 @@ fn scheduling(stat: &str) -> Option<&'static str> {
     })
 }
 
-/// x86 calls it `model name`; of ARM the kernel tells numbers, of which the part is the most telling.
+/// The CPU's model: `model name` on x86; on ARM, where the kernel prints only numbers, the part number.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
@@ -166,13 +165,13 @@ mod tests {
 
     #[test]
     fn the_hash_is_fnv1a() {
-        // Values of the reference implementation.
+        // Test vectors of the reference implementation.
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]
-    fn the_machine_is_read_as_the_kernel_tells_it() {
+    fn the_kernels_files_are_parsed() {
         let stat = format!("17 (a b) c) S {}0 0", "1 ".repeat(37));
         assert_eq!(scheduling(&stat), Some("SCHED_OTHER"));
         assert_eq!(scheduling("nonsense"), None);
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_has_no_hash() {
+    fn a_missing_file_has_no_hash() {
         let info = RunInfo::new(&made_up::report(), &GraphFile::read("/nowhere/g.yaml"), ["x".to_string()]);
         let json: serde_json::Value = serde_json::from_str(&info.json()).unwrap();
         assert_eq!(json["graph_fnv1a64"], serde_json::Value::Null);

@@ -1,4 +1,4 @@
-//! What `limen-run` exits with.
+//! Exit codes of `limen-run`.
 
 use super::gate::Verdict;
 use limen::Report;
@@ -10,7 +10,7 @@ pub(crate) const REFUSED: u8 = 2;
 /// A gate tripped.
 const GATE: u8 = 3;
 
-/// The exit code of a run and its gates: the report's own where it is not 0, else 3 where a gate tripped.
+/// Returns the exit code of a run and its gates: the report's own if it is not 0, else 3 if a gate tripped.
 pub fn exit_code(report: &Report, verdicts: &[Verdict]) -> u8 {
     match report.exit_code() {
         0 if verdicts.iter().any(|v| v.tripped) => GATE,

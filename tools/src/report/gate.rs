@@ -1,8 +1,8 @@
-//! `--fail-on`: a condition on a report that turns a run into a failed one.
+//! `--fail-on`: a condition on the report that fails the run.
 //!
-//! An expression is `FIGURE OP VALUE`. It is read before the run, so that a typing error costs nothing, and judged
-//! after it. What cannot be judged (an unknown figure, one that is not a number, too few samples for a quantile) trips
-//! the gate: a check that silently checks nothing is worse than none.
+//! An expression is `FIGURE OP VALUE`. It is parsed before the run, so that a typo costs nothing, and judged after it. A
+//! gate that cannot be judged (an unknown figure, one that is not a number, too few samples for a quantile) trips: a check
+//! that silently checks nothing is worse than none.
 
 mod expression;
 
@@ -47,24 +47,24 @@ impl FromStr for Gate {
     }
 }
 
-/// What became of a gate.
+/// The result of a gate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// The expression.
     pub gate: String,
-    /// Whether it failed the run.
+    /// Whether the gate fails the run.
     pub tripped: bool,
-    /// The figure it looked at, where there was one.
+    /// The value of the figure, if it is known.
     pub value: Option<f64>,
-    /// The verdict in words: `accuracy < 0.97 holds (accuracy is 0.95)`.
+    /// The result in words: `accuracy < 0.97 holds (accuracy is 0.95)`.
     pub text: String,
 }
 
 impl Gate {
-    /// Whether the graph has the nodes that the expression names.
+    /// Checks that the graph has the nodes that the expression names.
     ///
     /// # Errors
-    /// [`GateError::NoNode`] where it has not.
+    /// [`GateError::NoNode`] if it has not.
     pub fn check(&self, plan: &Plan) -> Result<(), GateError> {
         let Figure::Recorded { of, .. } = &self.figure else { return Ok(()) };
         let named: Vec<&String> = match of {
@@ -81,7 +81,7 @@ impl Gate {
         }
     }
 
-    /// Compares the expression with what a run came to.
+    /// Evaluates the expression on the report of a run.
     pub fn judge(&self, report: &Report) -> Verdict {
         let verdict = |tripped, value, text: String| Verdict { gate: self.text.clone(), tripped, value, text };
         match self.look_up(report) {
@@ -125,12 +125,12 @@ impl Gate {
         let recorded = || report.histograms.iter().map(|h| one_line(&h.tag())).collect::<Vec<_>>().join(", ");
         worst.map(|value| value as f64).ok_or_else(|| match recorded().as_str() {
             "" => "nothing was recorded".into(),
-            all => format!("nothing was recorded of it; there are: {all}"),
+            all => format!("it was not recorded; there are: {all}"),
         })
     }
 }
 
-/// A figure that is not there, and those that are.
+/// The message for an unknown or ambiguous figure, with the known ones.
 fn unknown(name: &str, report: &Report) -> String {
     let metrics = report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(metric, _)| format!("{}.{metric}", n.name)));
     let lost = report.losses().into_keys().map(|reason| format!("lost.{reason}"));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_are_read() {
+    fn valid_expressions_are_parsed() {
         let metric = |name: &str| Figure::Metric(name.into());
         let of = |stat, of| Figure::Recorded { stat, of };
         let p99 = Stat::Quantile(0.99);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_says_what_was_expected() {
+    fn a_wrong_expression_names_what_was_expected() {
         for (text, expected) in [
             ("", "expected a figure"),
             ("< 3", "expected a figure"),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_say_what_was_seen() {
+    fn verdicts_name_the_figure_and_its_value() {
         let report = made_up::report();
         for (text, tripped, words) in [
             ("accuracy < 0.999", true, "accuracy < 0.999 holds (accuracy is 0.998)"),
@@ -219,7 +219,7 @@ mod tests {
             ("p50(e2e) > 10ms", false, "does not hold (p50(e2e) is 2.5"),
             ("max(camera->labels) > 4ms", true, "holds (max(camera->labels) is 5.00 ms)"),
             ("p99(digit.compute) > 1ms", true, "cannot be judged: 100 samples were recorded, and p99 needs 1000"),
-            ("max(digit.hold) > 1ms", true, "nothing was recorded of it; there are: digit.queue, digit.compute, "),
+            ("max(digit.hold) > 1ms", true, "it was not recorded; there are: digit.queue, digit.compute, "),
             (
                 "speed < 1",
                 true,
@@ -233,9 +233,9 @@ mod tests {
         }
     }
 
-    /// What nodes lose is part of what is lost, and has a figure for each reason.
+    /// `lost` includes the losses of nodes, and there is a figure for each reason.
     #[test]
-    fn losses_are_judged_together_and_by_reason() {
+    fn losses_have_a_total_and_a_figure_for_each_reason() {
         let mut report = made_up::report();
         report.nodes[0].metrics.lost("overrun", 7);
         report.nodes[3].metrics.lost("unwritten", 2);
@@ -248,7 +248,7 @@ mod tests {
             ("lost.unwritten > 5", false, "does not hold (lost.unwritten is 5)"),
             ("lost.full_newest > 0", true, "holds (lost.full_newest is 1)"),
             ("lost.full > 0", false, "does not hold (lost.full is 0)"),
-            // What an edge may lose by is known, and so is what was thinned out.
+            // Every reason of an edge is known, lost or thinned.
             ("lost.expired > 0", false, "does not hold (lost.expired is 0)"),
             ("lost.superseded > 0", false, "does not hold (lost.superseded is 0)"),
             (
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn over_all_paths_the_worst_counts() {
+    fn e2e_is_that_of_the_worst_path() {
         let mut report = made_up::report();
         let mut second = report.histograms.iter().find(|h| h.to.is_some()).cloned().unwrap();
         second.to = Some("alarm".into());

@@ -1,6 +1,6 @@
-//! The report of a run as people read it: one headline, then tables.
+//! The printed report of a run: one headline, then tables.
 //!
-//! Quantiles that too few samples support are printed as `–`; a term that a node does not have is left blank.
+//! Quantiles with too few samples are printed as `–`; a term that a node does not have is left blank.
 
 mod full;
 mod latency;
@@ -16,10 +16,10 @@ use limen::report::{HandleKind, NodeReport, Outcome, Reason};
 use limen::unit::{show_bytes, show_ns};
 use std::fmt::Write;
 
-/// How much is printed.
+/// How much of a report is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// Only what went wrong; nothing for a good run.
+    /// Only problems; nothing for a good run.
     Problems,
     /// The headline, latencies, losses, figures.
     #[default]
@@ -28,10 +28,10 @@ pub enum Detail {
     Full,
 }
 
-/// Failures that are printed word for word, unless everything is: later ones are rarely of another kind.
+/// The most failures that are printed, unless `-v` asks for all: later ones are rarely different.
 const FAILURES: usize = 5;
 
-/// The report as text.
+/// Formats a report as text.
 pub fn show_report(report: &Report, detail: Detail) -> String {
     let mut text = String::new();
     let bad = report.exit_code() != 0 || report.is_degraded();
@@ -63,8 +63,8 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
     text
 }
 
-/// Messages a source began. Its ports carry parts of the same messages, so that the busiest one tells.
-fn began(report: &Report, source: &NodeReport) -> u64 {
+/// The number of messages that a source began. Its ports carry parts of the same messages, so this is the count of the busiest one.
+fn begun_by(report: &Report, source: &NodeReport) -> u64 {
     let edges = report.edges.iter().filter(|e| node_of(&e.from) == source.name);
     edges.map(|e| e.sent).max().unwrap_or(source.done)
 }
@@ -74,10 +74,10 @@ fn headline(text: &mut String, report: &Report) {
         Outcome::Finished => "finished in",
         Outcome::Stopped => "stopped after",
         Outcome::Failed => "failed after",
-        Outcome::DeadlinePassed => "did not stop in time, given up after",
+        Outcome::DeadlinePassed => "did not stop in time, abandoned after",
     };
     let wall = show_ns(u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX));
-    let messages: u64 = sources(report).map(|s| began(report, s)).sum();
+    let messages: u64 = sources(report).map(|s| begun_by(report, s)).sum();
     let _ = write!(
         text,
         "{}: {ended} {wall}, {} from {}, {} lost",
@@ -100,7 +100,7 @@ fn headline(text: &mut String, report: &Report) {
     text.push_str(if degraded { " (degraded)\n" } else { "\n" });
 }
 
-/// What the totals of the headline are made of: what was lost, and what was thinned out on purpose.
+/// The parts of the headline's totals: messages lost, and messages thinned on purpose.
 fn losses(text: &mut String, report: &Report) {
     let mut table = Table::new(["<lost or thinned", "<reason", "lost", "thinned", "of those sent"]);
     for edge in &report.edges {
@@ -141,7 +141,7 @@ fn losses(text: &mut String, report: &Report) {
     }
 }
 
-/// What moved between the graph and the program around it.
+/// Messages between the graph and the embedding program.
 fn handles(text: &mut String, report: &Report) {
     let mut table = Table::new(["<to and from the program", "<by", "sent", "received", "lost", "thinned", "left"]);
     for handle in &report.handles {
@@ -161,7 +161,7 @@ fn handles(text: &mut String, report: &Report) {
     }
 }
 
-/// How each backend stood at the end.
+/// The status of each backend at the end.
 fn backends(text: &mut String, report: &Report) {
     let backends = report.nodes.iter().filter_map(|node| node.backend.as_ref().map(|backend| (&node.name, backend)));
     for (at, (node, status)) in backends.enumerate() {
@@ -174,7 +174,7 @@ fn backends(text: &mut String, report: &Report) {
         let mut line =
             format!("{backend} on {device}, {ready}, {threads}, {}, {calls}, {failed} failed", show_bytes(*memory));
         if let Some(error) = &status.last_error {
-            line.push_str(&format!("; the last one: {}", one_line(error)));
+            line.push_str(&format!("; last error: {}", one_line(error)));
         }
         paragraph(text, &format!("{}: ", one_line(node)), &line);
     }
@@ -229,7 +229,7 @@ mod tests {
     use limen::report::FailureReport;
 
     #[test]
-    fn a_good_run() {
+    fn a_good_run_is_printed_in_full() {
         let text = show_report(&made_up::report(), Detail::Usual);
         let expected = "\
 digits: finished in 1.62 s, 140 messages from 1 source, 0 lost, 40 thinned
@@ -250,7 +250,8 @@ camera -> score    4.00 ms  none judged
 
 –: fewer than ten samples lie beyond it
 
-latencies were recorded of 50.0 % of the messages; counts and losses are of all
+latencies were recorded of 50.0 % of the messages; counts and losses include all
+messages
 
 lost or thinned           reason      thinned  of those sent
 camera/image -> digit/in  superseded       40         28.6 %
@@ -269,7 +270,7 @@ laws: hold on 3 edges and 4 nodes
     }
 
     #[test]
-    fn what_is_lost_and_what_is_thinned_are_two_columns_and_two_totals() {
+    fn lost_and_thinned_messages_have_separate_columns_and_totals() {
         let mut report = made_up::report();
         report.edges[0].lost.push((Reason::Unmatched, 10));
         report.nodes[3].metrics.lost("unwritten", 3);
@@ -294,14 +295,14 @@ laws: hold on 3 edges and 4 nodes
             assert!(text.contains(&expected), "{expected}in:\n{text}");
             assert!(text.contains("labels: partial 0, stopped 50, unwritten 3\n"), "{text}");
         }
-        // What a stop cuts off is lost, and nothing failed.
+        // Messages cut off by a stop are lost, but that is not a failure.
         let mut report = made_up::report();
         report.nodes[0].metrics.lost("stopped", 2);
         assert_eq!((report.lost_total(), report.is_degraded()), (2, false));
     }
 
     #[test]
-    fn what_went_wrong_is_always_printed() {
+    fn problems_are_always_printed() {
         let mut report = made_up::report();
         report.outcome = Outcome::Failed;
         report.failed_calls = 3;
@@ -328,7 +329,7 @@ laws: hold on 3 edges and 4 nodes
     }
 
     #[test]
-    fn everything_fits_the_screen() {
+    fn no_line_exceeds_the_width() {
         let mut report = made_up::report();
         report.nodes[1].name = "n".repeat(64);
         report.edges[0].to = format!("{}/in", "n".repeat(64));

@@ -1,30 +1,30 @@
-//! A report as one JSON object: what `--json` prints and `summary.json` holds.
+//! A report as one JSON object: the output of `--json` and the content of `summary.json`.
 //!
 //! ```text
 //! graph        name of the graph
 //! outcome      "finished" | "stopped" | "failed" | "deadline passed" | "refused" | "not started"
-//! exit_code    what limen-run ends with; gates are part of it
-//! degraded     calls failed or nodes were given up, and the run went on
-//! started      seconds since 1970, or null where nothing was started
+//! exit_code    of limen-run, gates included
+//! degraded     calls failed, messages were lost or nodes were abandoned, and the run went on
+//! started      seconds since 1970, or null if nothing was started
 //! wall_s       seconds
 //! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
 //!              lost {reason: n}, thinned {reason: n}, backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
-//! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, thinned (how many of `lost` were meant to go), left, counted
-//! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as of edges), left, counted
-//! workers[]    name, cpu (null: any), floats (null, or why it is pinned to no CPU), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
-//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were measured), late and judged (or null), untold_behind (a node, or null), p50 .. max in ns, closure_p99
+//! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, thinned (how many of `lost` were discarded on purpose), left, counted
+//! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as for edges), left, counted
+//! workers[]    name, cpu (null: any), floats (null, or why it is not pinned), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), untold_behind (a node, or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, lost.reason, thinned, left, failed, and each node's as node.name
-//! failures[]   node, call, number, text, panicked; the first ones
-//! failed_calls all of them
+//! failures[]   of the first failed calls: node, call, number, text, panicked
+//! failed_calls the number of all failed calls
 //! notes[]      sentences
-//! bugs[]       sentences; broken laws and other faults of the engine
+//! bugs[]       sentences; broken laws and other bugs of the engine
 //! gates[]      gate, tripped, value (or null), text
-//! problems[]   of a graph that was refused: code, file, line, column, message, help (or null)
+//! problems[]   of a refused graph: code, file, line, column, message, help (or null)
 //! error        why a planned graph did not start, or null
 //! ```
 //!
-//! A quantile that fewer than ten samples lie beyond is null. Keys are only ever added.
+//! A quantile with fewer than ten samples beyond it is null. Keys may be added, but are never removed.
 
 mod gather;
 
@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
-/// One run, or why there was none.
+/// The summary of one run, or why there was none.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs, reason = "the module's table says what each field holds")]
 pub struct Summary {
@@ -222,7 +222,7 @@ pub struct ProblemSummary {
 }
 
 impl Summary {
-    /// What a run came to. `paths` are those of the plan; `verdicts` decide the exit code with the report.
+    /// Summarizes a run. The exit code follows from the report and the verdicts.
     pub fn new(report: &Report, verdicts: &[Verdict]) -> Self {
         Summary {
             graph: report.graph.clone(),
@@ -248,7 +248,7 @@ impl Summary {
         }
     }
 
-    /// A graph that was refused.
+    /// Summarizes a refused graph.
     pub fn refused(graph: &str, problems: &Problems) -> Self {
         Summary {
             graph: graph.into(),
@@ -259,19 +259,19 @@ impl Summary {
         }
     }
 
-    /// A planned graph that did not start.
+    /// Summarizes a planned graph that did not start.
     pub fn not_started(graph: &str, error: &str, exit_code: u8) -> Self {
         let (outcome, error) = ("not started".into(), Some(error.into()));
         Summary { graph: graph.into(), outcome, exit_code, error, ..Summary::default() }
     }
 
-    /// The object as text, with a line end.
+    /// Returns the object as JSON text with a final newline.
     pub fn json(&self) -> String {
-        // Every key is text and every value a number, text, list or map of those: this cannot fail.
+        // Every key is text and every value a number, text, or a list or map of those: this cannot fail.
         plain_json(serde_json::to_string_pretty(self).unwrap_or_default() + "\n")
     }
 
-    /// A row for each histogram, with a heading. Empty where a quantile has too few samples.
+    /// Returns CSV text: a heading, and a row for each histogram. The cell of a quantile with too few samples is empty.
     pub fn csv(&self) -> String {
         let mut text = String::from("tag,unit,count,min,p50,p90,p99,p99.9,max,mean,samples\n");
         let cell = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
@@ -285,7 +285,7 @@ impl Summary {
     }
 }
 
-/// A field of a CSV file, in quotes where it needs them.
+/// A field of a CSV file, in quotes if it needs them.
 fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -299,7 +299,7 @@ mod tests {
     use crate::report::made_up;
 
     #[test]
-    fn the_object_holds_everything() {
+    fn the_object_has_all_keys() {
         let mut report = made_up::report();
         report.nodes[3].metrics.thinned("stopped", 2);
         let gate = "accuracy < 0.999".parse::<crate::Gate>().unwrap().judge(&report);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_graph_is_an_object_too() {
+    fn a_refused_graph_has_an_object_with_its_problems() {
         let problems = limen::Spec::from_text("version: 1\nnodes: {}", "g.yaml").unwrap_err();
         let json: serde_json::Value = serde_json::from_str(&Summary::refused("g", &problems).json()).unwrap();
         assert_eq!(json["problems"][0]["code"], "E0113");

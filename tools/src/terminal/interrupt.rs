@@ -1,34 +1,34 @@
-//! SIGINT, SIGTERM and SIGHUP: the first asks the graph to stop, so that what is on its way arrives and every report is
-//! written; the second leaves at once.
+//! SIGINT, SIGTERM and SIGHUP: the first asks the graph to stop, which drains the messages in flight and writes every report;
+//! the second exits at once.
 //!
-//! Only a program may install this, never the engine; a process has one such handler.
+//! Only a program may install this, never the engine: a process has one such handler.
 
-use crate::terminal::log::{complain, tell};
+use crate::terminal::log::{print_error, print_info};
 use crate::text::escape::one_line;
 use limen::Stopper;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a shell expects of a program that SIGINT ended. The handler is not told which signal came, so SIGTERM ends
-/// with it too.
+/// The exit code that shells expect of a program ended by SIGINT. The handler does not know which signal came, so SIGTERM gives
+/// the same code.
 const SECOND: i32 = 130;
 
-/// So many files are named.
+/// The most files that are named.
 const NAMED: usize = 20;
 
-/// Names the files that were begun and not completed: nobody would look for them.
+/// Names the incomplete files, which the user might not notice otherwise.
 pub(crate) fn name_unfinished() {
     let parts = limen::files::unfinished();
     for part in parts.iter().take(NAMED) {
         let part = one_line(&part.display().to_string());
-        complain(&format!("limen-run: {part} holds what was written of a file that is not complete"));
+        print_error(&format!("limen-run: {part} is the written part of an incomplete file"));
     }
     if let Some(more) = parts.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        complain(&format!("limen-run: and {more} more"));
+        print_error(&format!("limen-run: and {more} more"));
     }
 }
 
-/// The handler's half that the program holds.
+/// A signal handler that stops runs.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<Mutex<State>>);
 
@@ -39,17 +39,17 @@ struct State {
 }
 
 impl Interrupt {
-    /// Installs the handler. Where the program has one already, says so on stderr and leaves it.
+    /// Installs the handler. If the program has one already, prints an error on stderr and keeps that one.
     pub fn install() -> Self {
         let interrupt = Interrupt::default();
         let handler = interrupt.clone();
-        if let Err(error) = ctrlc::set_handler(move || handler.came()) {
-            complain(&format!("limen-run: signals are not handled: {error}"));
+        if let Err(error) = ctrlc::set_handler(move || handler.signal()) {
+            print_error(&format!("limen-run: signals are not handled: {error}"));
         }
         interrupt
     }
 
-    /// From now on a signal stops this run; it stops at once where one has come already.
+    /// Lets the next signal stop this run. Stops it at once if a signal has come already.
     pub fn stops(&self, stopper: Stopper) {
         let mut state = self.state();
         if state.asked {
@@ -58,23 +58,23 @@ impl Interrupt {
         state.stopper = Some(stopper);
     }
 
-    fn came(&self) {
+    fn signal(&self) {
         let mut state = self.state();
         if std::mem::replace(&mut state.asked, true) {
-            // What has not got its name is all that is half-written.
+            // Files are renamed when they are complete, so these are all the incomplete ones.
             name_unfinished();
             process::exit(SECOND);
         }
         match &state.stopper {
             Some(stopper) => {
                 stopper.stop();
-                tell("limen-run: stopping; what is on its way is still done (again to leave at once)");
+                print_info("limen-run: stopping; draining the messages in flight (signal again to exit at once)");
             }
-            None => tell("limen-run: stopping as soon as the graph has started (again to leave at once)"),
+            None => print_info("limen-run: stopping as soon as the graph has started (signal again to exit at once)"),
         }
     }
 
-    /// A panic while the lock was held leaves plain data behind.
+    /// A poisoned lock is no problem: the state is plain data.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! One line on a terminal that says how far a run is. Off where stderr is not a terminal, and where nodes of the graph print lines
-//! on the same one: those say how far it is.
+//! The progress line of a run. Off if stderr is not a terminal, and if nodes of the graph print lines on the same terminal: those
+//! show the progress.
 
 use crate::terminal::log;
 use crate::text::escape::one_line;
@@ -9,10 +9,10 @@ use limen::{Plan, Running};
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::{Duration, Instant};
 
-/// Often enough to see that it moves, rarely enough to cost nothing.
+/// The time between two updates.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// The line, and which nodes it counts.
+/// The line and the nodes that it counts.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -23,7 +23,7 @@ pub(crate) struct Progress {
     ends: Vec<(String, Role)>,
 }
 
-/// What the end of a run is known by.
+/// What bounds a run, if anything.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
     Time,
@@ -32,12 +32,12 @@ enum Bound {
 }
 
 impl Progress {
-    /// A bar where the end is known, else a line that moves.
+    /// A bar if the end of the run is known, else a spinner.
     pub(crate) fn new(plan: &Plan, frames: Option<u64>, duration: Option<Duration>, quiet: bool) -> Self {
-        let prints = stdout().is_terminal() && plan.nodes().iter().any(|node| is_printed(&node.kind));
+        let prints = stdout().is_terminal() && plan.nodes().iter().any(|node| prints_lines(&node.kind));
         let on = !quiet && !log::is_json() && stderr().is_terminal() && !prints;
         let target = if on { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        // What every source begins, where that is known of all.
+        // The number of messages of all sources, if it is known for each.
         let sources = plan.nodes().iter().filter(|node| node.role == Role::Source);
         let of = |total: Option<u64>| total.into_iter().chain(frames).min();
         let messages = sources.map(|source| of(source.total)).sum::<Option<u64>>();
@@ -55,12 +55,12 @@ impl Progress {
         Progress { bar, began: Instant::now(), shown: Instant::now(), bound, ends }
     }
 
-    /// Prints something else on the terminal, above the line.
-    pub(crate) fn aside(&self, print: impl FnOnce()) {
+    /// Prints something above the line.
+    pub(crate) fn print_above(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
     }
 
-    /// Writes the line anew, unless it was just written.
+    /// Updates the line, unless it was updated just now.
     pub(crate) fn show(&mut self, running: &Running) {
         if self.bar.is_hidden() || self.shown.elapsed() < EVERY {
             return;
@@ -81,14 +81,14 @@ impl Progress {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
 /// Whether nodes of a kind print lines on stdout.
-fn is_printed(kind: &str) -> bool {
+fn prints_lines(kind: &str) -> bool {
     matches!(kind, "console" | "stdout")
 }
 

@@ -1,10 +1,10 @@
-//! Where reports go: stdout, or with `--json` a stdout that nothing else can write to.
+//! The output for reports: stdout, or with `--json` a stdout that nothing else can write to.
 //!
-//! `--json` promises exactly one object. A `console` node prints on stdout too, and so may native code of a backend: for
-//! the time of the run, what they print goes to stderr.
+//! `--json` promises exactly one object. A `console` node prints on stdout too, and so may native code of a backend: during
+//! the run their output goes to stderr.
 
 use crate::report::exit_code::FAILED;
-use crate::terminal::log::complain;
+use crate::terminal::log::print_error;
 use crate::text::escape::plain;
 use limen::Plan;
 use limen::text::is_terminal_control;
@@ -13,15 +13,15 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-/// The end that reports are written to.
+/// The output for reports.
 #[derive(Debug, Default)]
 pub(crate) struct Stdout {
-    /// The stdout that the program was started with, where descriptor 1 is stderr now.
+    /// The original stdout, if file descriptor 1 is a copy of stderr now.
     aside: Option<File>,
 }
 
 impl Stdout {
-    /// Leaves stdout to this value alone. Where the system refuses, says so and shares it.
+    /// Takes stdout for this value alone. If the system refuses, prints an error and shares it.
     pub(crate) fn alone() -> Self {
         let moved = io::stdout().as_fd().try_clone_to_owned().and_then(|aside| {
             nix::unistd::dup2_stdout(io::stderr())?;
@@ -30,47 +30,47 @@ impl Stdout {
         match moved {
             Ok(aside) => Stdout { aside: Some(aside) },
             Err(error) => {
-                complain(&format!("limen-run: stdout cannot be kept for --json alone: {error}"));
+                print_error(&format!("limen-run: stdout cannot be kept for --json alone: {error}"));
                 Stdout::default()
             }
         }
     }
 
-    /// Why nothing can be printed beside the run of a graph: what it reads or writes is the file that stdout is.
-    pub(crate) fn in_the_way(&self, plan: &Plan) -> Option<String> {
+    /// Why nothing can be printed for a graph: stdout is a file that the graph reads or writes.
+    pub(crate) fn conflict(&self, plan: &Plan) -> Option<String> {
         let own = match &self.aside {
             Some(file) => file.as_fd().try_clone_to_owned(),
             None => io::stdout().as_fd().try_clone_to_owned(),
         };
         let own = File::from(own.ok()?);
         if let Some(read) = plan.reads_open(&own) {
-            return Some(format!("stdout is `{}`, which the graph reads; send it elsewhere", read.display()));
+            return Some(format!("stdout is `{}`, which the graph reads; redirect it elsewhere", read.display()));
         }
         let id = |about: Metadata| about.is_file().then(|| (about.dev(), about.ino()));
         let stdout = own.metadata().ok().and_then(id)?;
         let mut writes = plan.writes();
         let (node, path) = writes.find(|(_, path)| path.metadata().ok().and_then(id) == Some(stdout))?;
-        Some(format!("stdout is `{}`, which `{node}` writes; send it elsewhere", path.display()))
+        Some(format!("stdout is `{}`, which the node `{node}` writes; redirect it elsewhere", path.display()))
     }
 
-    /// Prints a graph file. Where no terminal shows it, it is another file, and keeps what only turns the direction of text: YAML has it in
-    /// names and values as it is.
+    /// Prints a graph file. Unless stdout is a terminal, keeps bidirectional control characters as they are: the output is a YAML file
+    /// whose names and values may contain them.
     pub(crate) fn print_file(&mut self, text: &str) -> u8 {
         if io::stdout().is_terminal() {
             return self.print(text, 0);
         }
-        let turns = |c: char| is_terminal_control(c) && !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}');
+        let is_bidi = |c: char| is_terminal_control(c) && !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}');
         let kept: String = text
-            .split_inclusive(turns)
+            .split_inclusive(is_bidi)
             .flat_map(|part| match part.char_indices().next_back() {
-                Some((at, last)) if turns(last) => [plain(&part[..at]).to_string(), last.to_string()],
+                Some((at, last)) if is_bidi(last) => [plain(&part[..at]).to_string(), last.to_string()],
                 _ => [plain(part).to_string(), String::new()],
             })
             .collect();
         self.write(&kept, 0)
     }
 
-    /// Prints, and gives the exit code on, unless this cannot be written to.
+    /// Prints text, and returns `code`, or [`FAILED`] if it is higher and stdout cannot be written.
     pub(crate) fn print(&mut self, text: &str, code: u8) -> u8 {
         self.write(&plain(text), code)
     }
@@ -85,10 +85,10 @@ impl Stdout {
         };
         match written {
             Ok(()) => code,
-            // `limen-run .. | head` has what it wanted.
+            // `limen-run .. | head` has read enough.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => code,
             Err(error) => {
-                complain(&format!("limen-run: stdout: {error}"));
+                print_error(&format!("limen-run: stdout: {error}"));
                 code.max(FAILED)
             }
         }

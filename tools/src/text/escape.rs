@@ -1,16 +1,16 @@
-//! Text from files, models and libraries: a terminal shows it and does not obey it.
+//! Escaping of text from files, models and libraries, so that it cannot control the terminal.
 
 use limen::text::{Escaped, is_terminal_control};
 use std::fmt::Write;
 
-/// Text from a file as one line that a terminal shows and does not obey.
+/// Escapes control characters, and joins lines into one.
 pub(crate) fn one_line(text: &str) -> String {
     Escaped(text).to_string().replace(['\n', '\t'], " ")
 }
 
-/// JSON in which no character stands as it is that a terminal obeys: every reader takes `\u202e` for the same.
+/// Escapes control characters in JSON text as `\u202e`, which means the same to every parser.
 pub(crate) fn plain_json(text: String) -> String {
-    // Outside of text there are none but the ends of lines.
+    // Outside of strings there are none but line ends.
     if !text.contains(|c: char| c != '\n' && is_terminal_control(c)) {
         return text;
     }
@@ -25,8 +25,8 @@ pub(crate) fn plain_json(text: String) -> String {
     plain
 }
 
-/// What is printed, whatever it is made of: a terminal shows it and does not obey it.
+/// Escapes control characters in text or JSON.
 pub(crate) fn plain(text: &str) -> String {
-    // Nothing for people begins like an object.
+    // Only JSON begins with a brace.
     if text.starts_with('{') { plain_json(text.to_string()) } else { Escaped(text).to_string() }
 }

@@ -7,7 +7,7 @@ pub(crate) fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A number, or nothing for none.
+/// A number; empty for 0.
 pub(crate) fn if_some(n: u64) -> String {
     if n == 0 { String::new() } else { n.to_string() }
 }
@@ -20,7 +20,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole as f64;
     match part {
         0 => "0 %".into(),
-        // Never rounded to nothing or everything: one late message in a million is what somebody looks for.
+        // Never rounded to 0 or 100 %: one late message in a million matters.
         _ if percent < 0.01 => "< 0.01 %".into(),
         _ if part == whole => "100 %".into(),
         _ if percent > 99.9 => "> 99.9 %".into(),
@@ -29,7 +29,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A figure with four significant digits; whole numbers whole.
+/// A figure with four significant digits; an integer with all of its digits.
 pub(crate) fn figure(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         return format!("{value:.0}");
@@ -40,7 +40,7 @@ pub(crate) fn figure(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
-/// Seconds, for machines.
+/// Seconds, rounded to microseconds.
 pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }

@@ -1,18 +1,18 @@
-//! Paragraphs for people, broken between words.
+//! Paragraphs for a terminal, wrapped between words.
 
 use super::escape::one_line;
 use std::fmt::Write;
 
-/// The most columns a line takes.
+/// The most columns of a line.
 pub(crate) const WIDTH: usize = 80;
 
 pub(crate) fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Writes a paragraph, broken between words; lines after the first begin below the end of `lead`.
+/// Writes a paragraph, wrapped between words; lines after the first are indented by the width of `lead`.
 pub(crate) fn paragraph(to: &mut String, lead: &str, text: &str) {
-    // What a long name leads goes on below the name.
+    // A long lead would leave too little room.
     let indent = if width(lead) > WIDTH / 3 { 8 } else { width(lead) };
     to.push_str(lead);
     let mut column = width(lead);
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_paragraph_breaks_between_words() {
+    fn a_paragraph_wraps_between_words() {
         let mut text = String::new();
         paragraph(&mut text, "note: ", &"word ".repeat(40));
         let lines: Vec<&str> = text.lines().collect();

@@ -1,9 +1,9 @@
-//! Facts that have a reason in common, which is said once.
+//! Facts grouped by their reason, which is printed once.
 
 use super::escape::one_line;
 use super::paragraph::paragraph;
 
-/// Facts by the reason they have in common.
+/// Facts grouped by their reason.
 #[derive(Default)]
 pub(crate) struct Reasons(Vec<(&'static str, Vec<String>)>);
 
@@ -24,7 +24,7 @@ impl Reasons {
     }
 }
 
-/// Threads that are pinned to no CPU, and why.
+/// Writes which threads are not pinned to a CPU, and why.
 pub(crate) fn floating<'a>(text: &mut String, threads: impl Iterator<Item = (&'a str, Option<&'static str>)>) {
     let mut reasons = Reasons::default();
     threads.for_each(|(name, why)| {

@@ -1,26 +1,26 @@
-//! Text in aligned columns for people: plans and reports.
+//! Tables with aligned columns, for plans and reports.
 //!
-//! Every cell passes through [`one_line`], because names and messages come from files. A column in which no row has
-//! anything is left out. Lines end before [`WIDTH`]: what has too many columns goes on below, under the name of each row, and a cell that
-//! is still too long is cut in its middle.
+//! Every cell passes through [`one_line`], because names and messages come from files. A column without content is left out. No
+//! line is longer than [`WIDTH`]: a table with too many columns continues below, with the name of each row repeated, and a cell
+//! that is still too long is cut in its middle.
 
 use super::escape::one_line;
 use super::paragraph::{WIDTH, width};
 use std::fmt::Write;
 
-/// Cells of text are cut to this before a table goes on below.
+/// Text cells are cut to this width before a table continues below.
 const NAME: usize = 36;
-/// No column of text is cut below this.
+/// No text column is cut below this width.
 const NARROWEST: usize = 12;
 
-/// Which side of its column a cell keeps to.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// A heading, and rows below it.
+/// Headings and rows.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
@@ -30,7 +30,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table without rows. A heading that begins with `<` is that of a column of text, all others are of numbers.
+    /// A table without rows. A heading that begins with `<` makes a left-aligned text column, any other a right-aligned one for
+    /// numbers.
     pub(crate) fn new<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = headings.into_iter().map(|heading| match heading.strip_prefix('<') {
             Some(text) => (text.to_string(), Align::Left),
@@ -39,12 +40,12 @@ impl Table {
         Table { columns: columns.collect(), name: 0, rows: Vec::new() }
     }
 
-    /// The same with rows that are named by another column than the first.
+    /// Names rows by another column than the first.
     pub(crate) fn named_by(self, name: usize) -> Self {
         Table { name, ..self }
     }
 
-    /// Adds a row; cells that are not given are empty.
+    /// Adds a row; missing cells are empty.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut row: Vec<String> = cells.into_iter().map(|cell| one_line(&cell)).collect();
         row.resize(self.columns.len(), String::new());
@@ -55,7 +56,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Width of each column; 0 for one that is left out.
+    /// The width of each column; 0 for one that is left out.
     fn widths(&self) -> Vec<usize> {
         let widest =
             |(i, (heading, _)): (usize, &(String, Align))| match self.rows.iter().map(|row| width(&row[i])).max() {
@@ -65,7 +66,7 @@ impl Table {
         self.columns.iter().enumerate().map(widest).collect()
     }
 
-    /// Columns that stand beside each other, in order; all but the first block begin with the rows' names.
+    /// Groups of columns that fit side by side, in order; each group after the first begins with the name of the row.
     fn blocks(&self, widths: &[usize]) -> Vec<Vec<usize>> {
         let shown: Vec<usize> = (0..widths.len()).filter(|i| widths[*i] > 0).collect();
         let fits = |columns: &[usize]| {
@@ -78,7 +79,7 @@ impl Table {
         let mut blocks: Vec<Vec<usize>> = vec![Vec::new()];
         let mut rest = &shown[..];
         while let Some(first) = rest.first() {
-            // A quantile stays with those it is read with.
+            // A quantile stays beside the column it belongs to.
             let also = rest[1..].iter().take_while(|i| is_quantile(&self.columns[**i].0)).count();
             let (together, later) = rest.split_at(1 + also);
             let last = blocks.last_mut().expect("there is always one");
@@ -94,7 +95,7 @@ impl Table {
         blocks
     }
 
-    /// Cuts the widest columns of text until a block fits.
+    /// Narrows the widest text columns until a group fits.
     fn cut(&self, block: &[usize], widths: &mut [usize]) {
         loop {
             let total: usize = block.iter().map(|i| widths[*i] + 2).sum();
@@ -134,7 +135,7 @@ impl Table {
     }
 }
 
-/// Whether a heading says nothing without the one before it.
+/// Whether a heading has no meaning without the one before it.
 fn is_quantile(heading: &str) -> bool {
     matches!(heading, "p50" | "p90" | "p99" | "p99.9" | "max")
 }
@@ -143,7 +144,7 @@ fn cut(text: &str, to: usize) -> String {
     if width(text) <= to {
         return text.to_string();
     }
-    // In the middle: names of one graph often begin alike, and those of ports tell how they end.
+    // In the middle: the begins of names are often alike, and the ends tell ports apart.
     let (head, tail) = (to.saturating_sub(1).div_ceil(2), to.saturating_sub(1) / 2);
     let end = text.chars().skip(width(text) - tail);
     text.chars().take(head).chain(['…']).chain(end).collect()
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_cell_gives_way_and_an_evil_one_is_escaped() {
+    fn a_long_cell_is_cut_and_control_characters_are_escaped() {
         let mut table = Table::new(["<edge", "<spec", "n"]);
         table.row([format!("{}/out", "x".repeat(150)), "\u{1b}[31mred\nline".into(), "1".into()]);
         let mut text = String::new();
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_wide_goes_on_below() {
+    fn a_table_that_is_too_wide_continues_below() {
         let mut table = Table::new(["<node", "calls", "queue p50", "p99", "compute p50", "p99", "max", "<why"]);
         for name in ["left_camera_of_the_robots_head", "right_camera_of_the_robots_head"] {
             table.row(cells([name, "1234567", "1.20 ms", "2.20 ms", "100 µs", "200 µs", "1.00 s", "it is there"]));

@@ -1,21 +1,21 @@
-//! Every code of a problem: what it means, what to do, and a graph that has it.
+//! The codes of problems: cause, remedy, and a graph that has the problem.
 
-/// A problem's code: what it means, what to do, and a graph that has it.
+/// A problem's code with its cause, its remedy, and a graph that has the problem.
 #[derive(Clone, Copy, Debug)]
 pub struct Code {
     /// As in `error[E0120]`.
     pub code: &'static str,
-    /// What is wrong, in a few words.
+    /// The problem in a few words.
     pub title: &'static str,
-    /// Why that is a problem.
+    /// Why the graph is refused.
     pub cause: &'static str,
     /// What to do.
     pub remedy: &'static str,
-    /// A graph that has it, where one file can show it.
+    /// A graph that has the problem, if one file can show it.
     pub example: Option<&'static str>,
 }
 
-/// Every code, in order.
+/// Returns all codes, in order.
 pub fn codes() -> &'static [Code] {
     CODES
 }
@@ -32,40 +32,40 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0100",
         title: "the file cannot be read",
-        cause: "There is no such file, it may not be read, it is a folder or a pipe, or it is not UTF-8.",
-        remedy: "Check the path. A graph is an ordinary text file; save it as UTF-8.",
+        cause: "There is no such file, the graph may not read it, it is a folder or a pipe, or it is not UTF-8.",
+        remedy: "Check the path. A graph is a regular text file; save it as UTF-8.",
         example: None,
     },
     Code {
         code: "E0101",
         title: "too much YAML",
-        cause: "A graph of more than 4 MiB is not read: 10,000 nodes take about one.",
+        cause: "A graph file may have 4 MiB; 10,000 nodes take about one.",
         remedy: "Split the graph.",
         example: None,
     },
     Code {
         code: "E0102",
-        title: "not readable as YAML",
-        cause: "The text breaks the rules of YAML, has a key twice in one map, several documents, is nested more than 64 levels deep, or \
-                has aliases that unfold into too much.",
-        remedy: "Look at the place that is named; a tab, a missing space after a colon and an unclosed bracket are the usual reasons.",
+        title: "malformed YAML",
+        cause: "The text is not valid YAML, has a duplicate key in a map, has several documents, is nested more than 64 levels deep, or \
+                has aliases that expand to too much.",
+        remedy: "Look at the line and column in the message; a tab, a missing space after a colon and an unclosed bracket are the usual causes.",
         example: Some("version: 1\nnodes: { a: { kind: synthetic\n"),
     },
     Code {
         code: "E0103",
         title: "an unknown key",
-        cause: "Unknown keys are never ignored: a misspelt one would silently do nothing.",
-        remedy: "Write the key that is suggested, or remove it. `limen-run explain KIND` lists the keys of a kind's config.",
+        cause: "Unknown keys are errors, because a misspelt key would silently have no effect.",
+        remedy: "Write the suggested key, or remove it. `limen-run explain KIND` lists the keys of a kind's config.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter, rat: 10Hz } }\n  b: { kind: \"null\", from: a }\n"
         )),
     },
     Code {
         code: "E0104",
-        title: "a value of the wrong kind",
-        cause: "A setting holds something else than it takes: text for a number, a bare number where a unit is needed, a word that is none \
-                of the choices, or nothing where something is required.",
-        remedy: "Write what is expected. Times, sizes and rates carry their unit: `10ms`, `4MiB`, `30Hz`.",
+        title: "a value of the wrong type",
+        cause: "A setting has a value of another type than it takes: text instead of a number, a number without its unit, a word that is not \
+                one of the choices, or no value where one is required.",
+        remedy: "Write what the message says is expected. Times, sizes and rates carry their unit: `10ms`, `4MiB`, `30Hz`.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter, rate: 10 } }\n  b: { kind: \"null\", from: a }\n"
         )),
@@ -73,24 +73,24 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0105",
         title: "the wrong shape",
-        cause: "There is a list where a map belongs, or the other way round, or text where either does.",
+        cause: "There is a list instead of a map, a map instead of a list, or text instead of either.",
         remedy: "`nodes`, `inputs`, `cores` and `run` are maps, `paths` is a list.",
         example: Some("version: 1\nnodes: [camera, model]\n"),
     },
     Code {
         code: "E0106",
         title: "a number out of range",
-        cause: "A capacity, core, CPU or priority is not a whole number, or is one that cannot be.",
-        remedy: "Write a number within the range that is named.",
+        cause: "A capacity, core, CPU or priority is not a whole number, or is outside its range.",
+        remedy: "Write a number within the range in the message.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { from: a, capacity: 0 } }\n"
         )),
     },
     Code {
         code: "E0110",
-        title: "not a name",
-        cause: "Names begin with a-z and go on with a-z, 0-9, `_` and `-`, at most 64 of them: they end up in file names and tags.",
-        remedy: "Choose such a name.",
+        title: "an invalid name",
+        cause: "A name begins with a-z, continues with a-z, 0-9, `_` and `-`, and has at most 64 characters: names become file names and tags.",
+        remedy: "Choose a valid name.",
         example: Some(graph!(
             "  Camera: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: b2 }\n  b2: { kind: synthetic, config: { pattern: counter } }\n"
         )),
@@ -98,8 +98,8 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0111",
         title: "the version is missing or unknown",
-        cause: "A graph says for which version of the format it was written, so that a later program can read it as it was meant.",
-        remedy: "Write `version: 1` at its top.",
+        cause: "A graph names the version of the format it was written for, so that later programs read it correctly.",
+        remedy: "Write `version: 1` at the top.",
         example: Some(
             "nodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\n",
         ),
@@ -108,7 +108,7 @@ pub(crate) const CODES: &[Code] = &[
         code: "E0112",
         title: "a node without a kind",
         cause: "`kind` says what a node does.",
-        remedy: "Write `kind:`; `limen-run kinds` lists what there is.",
+        remedy: "Write `kind:`; `limen-run kinds` lists the kinds.",
         example: Some(graph!(
             "  a: { config: { pattern: counter } }\n  b: { kind: synthetic, config: { pattern: counter } }\n  c: { kind: \"null\", from: b }\n"
         )),
@@ -122,8 +122,8 @@ pub(crate) const CODES: &[Code] = &[
     },
     Code {
         code: "E0114",
-        title: "a connection that names nothing",
-        cause: "What a node takes from is written `node`, `node/port`, or `{ from: node/port, .. }`.",
+        title: "a connection without a node",
+        cause: "A connection is written `node`, `node/port`, or `{ from: node/port, .. }`.",
         remedy: "Name a node of this graph.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { capacity: 4 } }\n"
@@ -132,7 +132,7 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0117",
         title: "both `core` and `cpu`",
-        cause: "`core: n` is the n-th CPU of the run, `cpu: n` the kernel's number; a node runs on one of them.",
+        cause: "`core: n` is the n-th CPU of the run, `cpu: n` the kernel's number; a node can have only one of the two.",
         remedy: "Keep one. `core` works on any machine.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter }, core: 0, cpu: 0 }\n  b: { kind: \"null\", from: a }\n"
@@ -140,8 +140,8 @@ pub(crate) const CODES: &[Code] = &[
     },
     Code {
         code: "E0118",
-        title: "a consequence without a deadline",
-        cause: "`on_miss` says what becomes of messages that miss a path's deadline, and the path has none.",
+        title: "`on_miss` without a deadline",
+        cause: "`on_miss` says what happens to messages that miss a path's deadline, but the path has no deadline.",
         remedy: "Write `deadline: 10ms`.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\npaths: [{ from: a, to: b, on_miss: drop }]\n"
@@ -151,7 +151,7 @@ pub(crate) const CODES: &[Code] = &[
         code: "E0120",
         title: "there is no such node",
         cause: "A connection or a path names a node that the graph does not have.",
-        remedy: "Write the name that is suggested, or add the node.",
+        remedy: "Write the suggested name, or add the node.",
         example: Some(graph!(
             "  camera: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: camrea }\n"
         )),
@@ -166,7 +166,7 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0122",
         title: "a cycle in which every edge blocks",
-        cause: "Once its edges are full, each node of the cycle waits for the next, for ever.",
+        cause: "Once its edges are full, each node of the cycle waits for the next: a deadlock.",
         remedy: "Give one of its edges `when_full: latest` or `drop_oldest`.",
         example: Some(graph!(
             "  s: { kind: synthetic, config: { pattern: counter } }\n  a: { kind: merge, inputs: { s: s, b: b } }\n  b: { kind: pass, from: a }\n"
@@ -175,8 +175,8 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0123",
         title: "there is no such port",
-        cause: "A connection names an input or output that the node does not have, or names none where there are several.",
-        remedy: "Write `node/port`. `limen-run explain KIND` says which ports a kind has.",
+        cause: "A connection names an input or output that the node does not have, or does not say which of several.",
+        remedy: "Write `node/port`. `limen-run explain KIND` describes the ports of a kind.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a/image }\n"
         )),
@@ -184,15 +184,15 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0124",
         title: "there is no such kind",
-        cause: "This program does not know the kind of node.",
-        remedy: "Write the kind that is suggested; `limen-run kinds` lists all. A program of your own knows the kinds you register.",
+        cause: "This program does not know this kind of node.",
+        remedy: "Write the suggested kind; `limen-run kinds` lists all. A program of your own knows the kinds that you register.",
         example: Some(graph!("  a: { kind: camera }\n  b: { kind: \"null\", from: a }\n")),
     },
     Code {
         code: "E0125",
-        title: "an input too few, or one too many",
-        cause: "A node's input is not connected, or a source was given one.",
-        remedy: "Write `from:` for a node's only input, `inputs: { port: node/port }` for several; remove them from a source.",
+        title: "a missing input, or an extra one",
+        cause: "A node's input is not connected, or a source has an input.",
+        remedy: "Write `from:` for a node with one input, `inputs: { port: node/port }` for several; remove both from a source.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: pass }\n  c: { kind: \"null\", from: a }\n"
         )),
@@ -200,24 +200,24 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0126",
         title: "an input connected twice",
-        cause: "A port takes from one place.",
-        remedy: "Put a `merge` before it, or use a kind with several inputs.",
+        cause: "An input takes from one output.",
+        remedy: "Put a `merge` before the input, or use a kind with several inputs.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: pass, from: a, inputs: { in: a } }\n  c: { kind: \"null\", from: b }\n"
         )),
     },
     Code {
         code: "E0127",
-        title: "payloads that do not fit",
-        cause: "One node gives another type of value than the other takes. All stock nodes exchange tensors; programs may add payloads of their own.",
-        remedy: "Put a node between them that turns one into the other.",
+        title: "payload types that do not match",
+        cause: "An output and the input it is connected to have different payload types. All stock nodes exchange tensors; programs may add payloads of their own.",
+        remedy: "Put a node between them that converts one into the other.",
         example: None,
     },
     Code {
         code: "E0128",
-        title: "tensors that do not fit",
-        cause: "Element type, number of dims or their lengths differ between what one node gives and the other takes.",
-        remedy: "The message names the node that would help: `to_tensor` and `resize` for images, `cast` for element types, `decode` for numbers in packets. Where none is named, no stock node makes one of the other.",
+        title: "tensors that do not match",
+        cause: "An output and the input it is connected to differ in element type, number of dims, or length of a dim.",
+        remedy: "The message names the node that converts: `to_tensor` and `resize` for images, `cast` for element types, `decode` for numbers in packets. If it names none, no stock node converts one into the other.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: ramp, width: 64, height: 64 } }\n  b: { kind: normalize, config: { mean: [0.5], std: [0.5] }, from: a/image }\n  c: { kind: \"null\", from: b }\n"
         )),
@@ -225,14 +225,14 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0129",
         title: "a size without a bound",
-        cause: "Memory is had before the run begins, so every dim needs a bound.",
-        remedy: "Write the key that is named in the node's config.",
+        cause: "All memory is allocated before the run, so every dim needs an upper bound.",
+        remedy: "Write the key that the message names in the node's config.",
         example: None,
     },
     Code {
         code: "E0130",
         title: "a config that a kind refuses",
-        cause: "The settings can be read, but what they say, or what is connected, cannot work for this kind of node.",
+        cause: "Each setting is valid by itself, but this kind of node cannot work with these settings or connections.",
         remedy: "The message says why, and names the setting.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: ramp } }\n  b: { kind: \"null\", from: a }\n"
@@ -240,25 +240,25 @@ pub(crate) const CODES: &[Code] = &[
     },
     Code {
         code: "E0131",
-        title: "a kind with more ports than its type has",
-        cause: "The kind's code declares other ports than the type it takes and gives. This is a fault of the kind, not of the graph.",
-        remedy: "Tell whoever wrote the kind.",
+        title: "a kind whose ports do not match its types",
+        cause: "The ports that the kind's code declares do not match its input and output types. This is a bug of the kind, not of the graph.",
+        remedy: "Report it to the author of the kind.",
         example: None,
     },
     Code {
         code: "E0132",
-        title: "claimed twice",
-        cause: "Two nodes want the same file to write, or the same device; or a node would write a file that the graph reads: data, a model, or a part of the graph itself.",
-        remedy: "Give one of them another.",
+        title: "a file or device used twice",
+        cause: "Two nodes write the same file or use the same device, or a node would write a file that the graph reads: data, a model, or a part of the graph itself.",
+        remedy: "Give one of them another file or device.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: csv, config: { path: out/x.csv }, inputs: { v: a } }\n  c: { kind: csv, config: { path: out/x.csv }, inputs: { v: a } }\n"
         )),
     },
     Code {
         code: "E0133",
-        title: "capacities and marks that cannot be",
-        cause: "An edge holds fewer messages than move at once (what one call emits, a batch), or its marks contradict its policy or each other.",
-        remedy: "Write at least what is named, or leave the key out.",
+        title: "impossible capacities or watermarks",
+        cause: "An edge holds fewer messages than move at once (the messages of one call, a batch), or its watermarks contradict its policy or each other.",
+        remedy: "Write at least the number in the message, or leave the key out.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { from: a, when_full: latest, capacity: 4 } }\n"
         )),
@@ -266,53 +266,53 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0134",
         title: "a join that could wait for ever",
-        cause: "A node joins its inputs, and on the way to one of them messages may be lost that come on the other: their partners would be \
-                waited for without end.",
-        remedy: "Write `join: { patience: 16 }`: after so many messages a partner counts as lost. Or let nothing be lost on the way.",
+        cause: "A node joins its inputs, and a message may be lost on the way to one input while its partner arrives at the other: the join \
+                would wait for it for ever.",
+        remedy: "Write `join: { patience: 16 }`: after that many messages a partner counts as lost. Or make every edge on the way lossless.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", inputs: { x: a, y: { from: a, when_full: drop_newest } } }\n"
         )),
     },
     Code {
         code: "E0135",
-        title: "a pool that cannot be had",
-        cause: "The messages of an output, times all the places where they can be at once, are more than can be addressed, or have too many dims.",
-        remedy: "Make them smaller, or the capacities of the edges behind.",
+        title: "a pool that is too large",
+        cause: "The size of an output's messages, times the number that can exist at once, is more than can be addressed; or they have too many dims.",
+        remedy: "Make the messages smaller, or the capacities of the edges downstream.",
         example: None,
     },
     Code {
         code: "E0136",
-        title: "more memory than may be had",
-        cause: "Pools, edges, what nodes take and histograms together are above `run.max_memory`, which is 80 % of the machine's or container's \
-                unless it is written, or above what the process has addresses for (`ulimit -v`).",
-        remedy: "Lower capacities and sizes, beginning with the pool or node that is named, or raise the limit. `--plan` shows all of them.",
+        title: "more memory than allowed",
+        cause: "Pools, edges, nodes and histograms together need more than `run.max_memory` (by default 80 % of the memory of the machine or \
+                container), or more than the process's address space (`ulimit -v`).",
+        remedy: "Lower capacities and sizes, beginning with the pool or node in the message, or raise the limit. `--plan` shows all of them.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { from: a, capacity: 100000 } }\nrun: { max_memory: 1MiB }\n"
         )),
     },
     Code {
         code: "E0137",
-        title: "not a path",
-        cause: "A path goes from a source to a sink that its messages reach.",
-        remedy: "Name such a pair.",
+        title: "an impossible path",
+        cause: "A path leads from a source to a sink that its messages reach.",
+        remedy: "Name such a source and sink.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\npaths: [{ from: b, to: a, deadline: 1ms }]\n"
         )),
     },
     Code {
         code: "E0138",
-        title: "a fault that cannot be planted",
-        cause: "What `fault` asks for makes no sense, or not at this node.",
-        remedy: "Calls count from 1, parts go from 0 to 1; see the chapter on policies.",
+        title: "a fault that cannot be injected",
+        cause: "A setting of `fault` is out of range, or does not apply to this node.",
+        remedy: "Calls count from 1, fractions go from 0 to 1; see the chapter on policies.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter }, fault: { panic_at: 0 } }\n  b: { kind: \"null\", from: a }\n"
         )),
     },
     Code {
         code: "E0139",
-        title: "a join policy that cannot be meant",
-        cause: "`join` is written for one input, or with a policy or a setting that does not go with the kind or with each other.",
-        remedy: "`zip`, `by_time` and `sample` take messages together; `in_turn`, `oldest_first` and `priority` are for `merge`.",
+        title: "a contradictory join policy",
+        cause: "The node has one input, or the policy or a setting of `join` does not fit the kind or the other settings.",
+        remedy: "`zip`, `by_time` and `sample` combine messages; `in_turn`, `oldest_first` and `priority` are for `merge`.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", inputs: { x: a, y: a }, join: { policy: by_time } }\n"
         )),
@@ -320,32 +320,32 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0140",
         title: "CPUs that this process may not use",
-        cause: "`--cores` names CPUs that do not exist, or that the container or `taskset` keeps from this process.",
-        remedy: "Choose from those that are named.",
+        cause: "`--cores` names CPUs that do not exist, or that the container or `taskset` does not let this process use.",
+        remedy: "Choose from the CPUs in the message.",
         example: None,
     },
     Code {
         code: "E0141",
         title: "a core that does not exist",
-        cause: "A node asks for more cores than the run has (under `strict`), or for a CPU that is not among them.",
-        remedy: "Write a core that exists. Without `strict`, a core that the machine has and the run has not (`--cores`) is folded onto those of the run.",
+        cause: "A node asks for a core that the run does not have (under `strict`), or for a CPU that is not one of the run's.",
+        remedy: "Write a core that exists. Without `strict`, a core of the machine that is not in the run (`--cores`) is mapped to one of the run's.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter }, cpu: 1023 }\n  b: { kind: \"null\", from: a }\n"
         )),
     },
     Code {
         code: "E0142",
-        title: "no core left to wait on",
-        cause: "A node whose calls may wait in the kernel gets a thread of its own, and so does every call of a model with `in_flight:`; \
-                the core it was given, or every core of the run, is kept busy by `wait: spin`.",
+        title: "no core for a helper thread",
+        cause: "A node whose calls may block in the kernel gets a thread of its own, and so does every call of a model with `in_flight:`; \
+                the core of that node, or every core of the run, is kept busy by `wait: spin`.",
         remedy: "Give one core `wait: adaptive` or `park`, or leave out the node's `core:`.",
         example: None,
     },
     Code {
         code: "E0143",
-        title: "real time that was not allowed, or for everybody",
-        cause: "A thread that never lets go of its CPU can lock up a machine, so real time is asked for twice: by `rt` in the graph and by \
-                `--allow-rt` on the command line. One CPU stays without.",
+        title: "real time without permission, or on every CPU",
+        cause: "A real-time thread that never yields can lock up a machine, so real time needs both `rt` in the graph and `--allow-rt` on the \
+                command line, and one CPU must stay without it.",
         remedy: "Add `--allow-rt`, remove `rt`, or leave one core without it.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter }, core: 0 }\n  b: { kind: \"null\", from: a, core: 0 }\ncores: { 0: { rt: { priority: 10 } } }\nrun: { strict: true }\n"
@@ -353,8 +353,8 @@ pub(crate) const CODES: &[Code] = &[
     },
     Code {
         code: "E0144",
-        title: "a setting of sources at another node",
-        cause: "`qos` and `clock` say what a source's messages begin with; other nodes' messages inherit it.",
+        title: "a setting for sources on another node",
+        cause: "`qos` and `clock` set properties of a source's messages; the messages of other nodes inherit them.",
         remedy: "Write it at the source.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a, qos: urgent }\n"
@@ -362,27 +362,27 @@ pub(crate) const CODES: &[Code] = &[
     },
     Code {
         code: "E0145",
-        title: "a deadline that the graph itself exceeds",
-        cause: "Nodes on the path hold every message back, or their calls take, for longer than its deadline allows: every one would miss it.",
-        remedy: "Wait for less, take a faster model, or write a later deadline.",
+        title: "an impossible deadline",
+        cause: "The nodes on the path delay each message, by holding it or by their calls, for longer than the deadline: every message would miss it.",
+        remedy: "Shorten the delays, use a faster model, or write a later deadline.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  d: { kind: delay, config: { by: 20ms }, from: a }\n  b: { kind: \"null\", from: d }\npaths: [{ from: a, to: b, deadline: 10ms }]\n"
         )),
     },
     Code {
         code: "E0146",
-        title: "parts of nothing",
-        cause: "`gather` puts together what `scatter` took apart: nothing before it did, or it makes more parts than fit, or takes apart what are \
-                parts already.",
-        remedy: "Put a `scatter` before it, with a `gather` between two; `window` makes one message of several.",
+        title: "`gather` without a matching `scatter`",
+        cause: "`gather` reassembles the parts that `scatter` made: there is no `scatter` upstream, it makes more parts than `gather` takes, or it \
+                splits messages that are parts already.",
+        remedy: "Put a `scatter` upstream, and a `gather` between two of them; `window` makes one message of several.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  g: { kind: gather, config: { max: 4 }, from: a }\n  b: { kind: \"null\", from: g }\n"
         )),
     },
     Code {
         code: "E0147",
-        title: "a restart that would begin a file anew",
-        cause: "A node that is built again opens its file again, and what it had written is gone.",
+        title: "a restart that would overwrite a file",
+        cause: "A restarted node opens its file again and would overwrite what it has written.",
         remedy: "Write `on_error: skip` or `detach`.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: csv, config: { path: out/x.csv }, inputs: { v: a }, on_error: restart }\n"
@@ -391,18 +391,17 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0148",
         title: "a file that cannot be included",
-        cause: "It is not there, lies outside of the graph's folder, is no ordinary file, includes itself, or there are more than 64 of them.",
-        remedy: "Keep what belongs to a graph in its folder, or allow another with `--allow-path`.",
+        cause: "The file does not exist, is outside the graph's folder, is not a regular file, or includes itself; or there are more than 64 files.",
+        remedy: "Keep the files of a graph in its folder, or allow another folder with `--allow-path`.",
         example: Some(
             "version: 1\ninclude: [parts/eye.yaml]\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\n",
         ),
     },
     Code {
         code: "E0149",
-        title: "two of one name",
-        cause: "Two files make a node, a subgraph or a profile of the same name, or a subgraph unfolds to a node that is there already: which \
-                of them is meant?",
-        remedy: "Rename one. To change what another file says, use a profile or `--overlay`.",
+        title: "a duplicate name",
+        cause: "Two files define a node, a subgraph or a profile of the same name, or a subgraph expands to a node that exists already.",
+        remedy: "Rename one. To override the settings of another file, use a profile or `--overlay`.",
         example: Some(
             "version: 1\nsubgraphs: { s: { nodes: { a: { kind: synthetic, config: { pattern: counter } } } } }\nnodes:\n  x: { subgraph: s }\n  x.a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: x.a }\n",
         ),
@@ -410,68 +409,67 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0150",
         title: "no such profile",
-        cause: "`--profile` names what the graph's `profiles` do not have.",
-        remedy: "Choose one that is there.",
+        cause: "`--profile` names a profile that is not one of the graph's `profiles`.",
+        remedy: "Choose one of the graph's profiles.",
         example: None,
     },
     Code {
         code: "E0151",
         title: "a variable without a value",
-        cause: "`${NAME}` is not set and has no default, is neither a `LIMEN_` variable nor allowed, or is not closed.",
-        remedy: "Set it, write `${NAME:-default}`, allow other names with `--env NAME`; `$${` is `${` itself.",
+        cause: "`${NAME}` is not set and has no default, is neither a `LIMEN_` variable nor allowed, or has no closing brace.",
+        remedy: "Set it, write `${NAME:-default}`, or allow it with `--env NAME`; `$${` is a literal `${`.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: \"${HOME}\" } }\n  b: { kind: \"null\", from: a }\n"
         )),
     },
     Code {
         code: "E0152",
-        title: "a setting that sets nothing",
-        cause: "`--set` takes `path=value`, and the path leads through what is neither a map nor a list.",
-        remedy: "Write `--set nodes.camera.config.rate=30Hz`; `limen-run expand` shows what there is.",
+        title: "a wrong `--set`",
+        cause: "`--set` takes `path=value`, and every step of the path is a key of a map or an index into a list.",
+        remedy: "Write `--set nodes.camera.config.rate=30Hz`; `limen-run expand` prints the graph with its paths.",
         example: None,
     },
     Code {
         code: "E0153",
-        title: "a subgraph that cannot be unfolded",
-        cause: "There is none of that name, it is within itself, it has no such node, or it unfolds to too many nodes.",
+        title: "a subgraph that cannot be expanded",
+        cause: "There is no subgraph of that name, it contains itself, it has no such node, or it expands to too many nodes.",
         remedy: "Write the name of one of the graph's `subgraphs`.",
         example: Some(graph!("  a: { subgraph: eye }\n  b: { kind: \"null\", from: a }\n")),
     },
     Code {
         code: "E0154",
-        title: "a subgraph's parameters",
-        cause: "A node gives its subgraph a parameter that it does not have, or leaves out one that has no default.",
-        remedy: "Give in `config` what the subgraph's `parameters` name.",
+        title: "wrong parameters of a subgraph",
+        cause: "`config` has a key that is not a parameter of the subgraph, or lacks a parameter that has no default.",
+        remedy: "Write the subgraph's `parameters` in `config`.",
         example: Some(
             "version: 1\nsubgraphs: { s: { parameters: { rate: ~ }, outputs: { out: a }, nodes: { a: { kind: synthetic, config: { pattern: counter, rate: \"${rate}\" } } } } }\nnodes:\n  x: { subgraph: s }\n  b: { kind: \"null\", from: x }\n",
         ),
     },
     Code {
         code: "E0155",
-        title: "a subgraph's ports",
-        cause: "A node connects an input that its subgraph does not have or leaves one open, or something takes from an output that is not \
-                there.",
-        remedy: "Connect what the subgraph's `inputs` and `outputs` name.",
+        title: "wrong ports of a subgraph",
+        cause: "A connection names an input or output that the subgraph does not have, or an input of the subgraph is not connected.",
+        remedy: "Connect the ports in the subgraph's `inputs` and `outputs`.",
         example: Some(
             "version: 1\nsubgraphs: { s: { inputs: { in: any }, nodes: { p: { kind: pass, from: inputs/in }, z: { kind: \"null\", from: p } } } }\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  x: { subgraph: s, inputs: { image: a } }\n",
         ),
     },
     Code {
         code: "E0156",
-        title: "not what a subgraph promised",
-        cause: "A subgraph says what its ports carry, and something else is connected to it or comes out of it.",
-        remedy: "Convert it on the way, or change what the subgraph says.",
+        title: "a port of a subgraph that carries another type",
+        cause: "A subgraph declares what its ports carry, and the connected output or its own output carries something else.",
+        remedy: "Convert the messages, or change the declaration.",
         example: Some(
             "version: 1\nsubgraphs: { s: { inputs: { in: \"u8[4,4,3]\" }, nodes: { z: { kind: \"null\", from: inputs/in } } } }\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  x: { subgraph: s, from: a }\n",
         ),
     },
     Code {
         code: "E0157",
-        title: "streams of different rates, taken together by number",
-        cause: "A node takes the messages of two sources together by their numbers, and the sources begin them at different rates for ever: \
-                the faster one is held back further and further, or its messages are lost.",
-        remedy: "Write `join: { policy: by_time, within: 5ms }` for what began at the same time, `join: { policy: sample }` for the newest of each, \
-                 or give both sources one rate.",
+        title: "streams of different rates, joined by number",
+        cause: "A node joins the messages of two sources by their sequence numbers, and the sources run at different rates: the faster one is \
+                delayed further and further, or its messages are lost.",
+        remedy: "Write `join: { policy: by_time, within: 5ms }` to join messages that began at the same time, `join: { policy: sample }` for the \
+                 newest of each, or give both sources one rate.",
         example: Some(graph!(
             "  a: { kind: timer, config: { rate: 1kHz } }\n  b: { kind: timer, config: { rate: 30Hz } }\n  c: { kind: \"null\", inputs: { x: a, y: b } }\n"
         )),
@@ -479,15 +477,14 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0158",
         title: "too many sources",
-        cause: "Every message carries the number of its source, for which there are two bytes: a graph has at most 65,536 sources.",
-        remedy: "Let one source send what several do, or run several graphs.",
+        cause: "Every message carries its source's number in two bytes: a graph has at most 65,536 sources.",
+        remedy: "Let one source send the messages of several, or run several graphs.",
         example: None,
     },
     Code {
         code: "E0160",
-        title: "a restart of the program's own end",
-        cause: "An inlet or an outlet is where a program takes part in its graph. The program has the other end of it, which cannot be made \
-                anew while it runs.",
+        title: "a restart of an inlet or outlet",
+        cause: "The embedding program holds the other end of an inlet or outlet, which cannot be created again while the graph runs.",
         remedy: "Write `on_error: skip`, `detach` or `stop`.",
         example: Some(graph!(
             "  a: { kind: inlet, config: { spec: \"u8[480,640,3]\" }, on_error: restart }\n  b: { kind: \"null\", from: a }\n"
@@ -495,23 +492,22 @@ pub(crate) const CODES: &[Code] = &[
     },
     Code {
         code: "E0161",
-        title: "a port for other machines that was not allowed",
-        cause: "A node listens where other machines reach it. Nothing that it does is authenticated or encrypted, so it is asked for twice: by \
-                the address in the graph and by `--allow-public` on the command line.",
-        remedy: "Add `--allow-public`, or listen on a port of this machine alone, such as `9000`, and lead a tunnel there.",
+        title: "a public port without permission",
+        cause: "A node listens on an address that other machines can reach. Nothing is authenticated or encrypted, so this needs both the \
+                address in the graph and `--allow-public` on the command line.",
+        remedy: "Add `--allow-public`, or listen on a local port, such as `9000`, and reach it through a tunnel.",
         example: Some(graph!(
             "  a: { kind: udp, config: { listen: \"0.0.0.0:9000\" } }\n  b: { kind: \"null\", from: a }\n"
         )),
     },
     Code {
         code: "E0169",
-        title: "a graph that cannot be followed",
-        cause: "Planning follows which sources reach each node, and back from each node that joins its inputs where messages may be lost on \
-                the way. In this graph that would take minutes: there are thousands of nodes, and most depend on most of the others.",
-        remedy: "Do what the problem's help says. Where there are many joins, write `join: { patience: 16 }` at each: a node with `patience` \
-                 gives up a partner after so many messages, so it does not matter where one may be lost, and nothing is followed back from \
-                 it. Where many nodes take from many sources, have fewer of them meet, or split the graph into several that send to each \
-                 other by `udp` or `tcp`.",
+        title: "a graph that takes too long to plan",
+        cause: "Planning finds which sources reach each node, and searches back from each join for edges where messages may be lost. In this \
+                graph that would take minutes: there are thousands of nodes, and most depend on most of the others.",
+        remedy: "Do what the problem's help says. For many joins, write `join: { patience: 16 }` at each: a join with `patience` gives up a \
+                 partner after that many messages, so planning does not search back from it. If many nodes take from many sources, combine \
+                 fewer of them, or split the graph into several that send to each other by `udp` or `tcp`.",
         example: None,
     },
 ];

@@ -1,10 +1,10 @@
-//! The grammar of `--fail-on`: `FIGURE OP VALUE`, and what is said of anything else.
+//! The grammar of `--fail-on`, `FIGURE OP VALUE`, and its errors.
 
 use limen::report::Term;
 use limen::unit::Span;
 use std::fmt;
 
-/// An expression, taken apart.
+/// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Expression {
     pub(super) figure: Figure,
@@ -12,12 +12,12 @@ pub(super) struct Expression {
     pub(super) value: f64,
 }
 
-/// What is compared.
+/// The left side of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Figure {
-    /// Whatever [`Report::metric`] knows.
+    /// A figure that [`Report::metric`] knows.
     Metric(String),
-    /// A value of the histograms `of` something, in their unit.
+    /// A statistic of the histograms `of` something, in their unit.
     Recorded { stat: Stat, of: Of },
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Op {
 }
 
 const OPS: [(&str, Op); 6] = [
-    // Longer ones first: `<=` begins with `<`.
+    // `<=` before `<`, its prefix.
     ("<=", Op::LessOrEqual),
     (">=", Op::GreaterOrEqual),
     ("==", Op::Equal),
@@ -74,42 +74,42 @@ const TERMS: [Term; 9] = [
     Term::Skew,
 ];
 
-/// What is wrong with a `--fail-on` expression.
+/// An error in a `--fail-on` expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GateError {
     /// There is no figure before the operator.
     NoFigure,
-    /// What stands after the figure is not an operator.
+    /// There is no operator after the figure.
     NoOperator {
-        /// What stands there.
+        /// The text found there.
         found: String,
     },
-    /// What stands after the operator is not a value.
+    /// There is no value after the operator.
     NoValue {
-        /// What stands there.
+        /// The text found there.
         found: String,
     },
-    /// A time is compared with something that has no unit.
+    /// A figure without a unit is compared with a time.
     TimeForNumber {
         /// The figure.
         figure: String,
     },
     /// `name(..)` where `name` is not a statistic.
     NoStatistic {
-        /// What stands there.
+        /// The name.
         found: String,
     },
     /// `p99(..)` of something that is not recorded.
     NoSubject {
-        /// What stands in the parentheses.
+        /// The text in the parentheses.
         found: String,
     },
     /// A node that the graph does not have.
     NoNode {
         /// Its name.
         found: String,
-        /// Those it has.
+        /// The nodes of the graph.
         nodes: Vec<String>,
     },
 }
@@ -149,7 +149,7 @@ impl std::error::Error for GateError {}
 
 impl Expression {
     pub(super) fn parse(text: &str) -> Result<Self, GateError> {
-        // `->` between parentheses is no comparison, so the figure is taken off first.
+        // The `>` of `->` in parentheses is not an operator, so the figure is split off first.
         let end = match (text.find('('), text.find(')'), text.find(['<', '>', '=', '!'])) {
             (Some(open), Some(close), op) if open < close && op.is_none_or(|op| open < op) => close + 1,
             (_, _, Some(op)) => op,

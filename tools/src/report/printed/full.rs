@@ -1,4 +1,4 @@
-//! What `-v` adds to a report: every edge, every thread, every histogram.
+//! The parts of a report that only `-v` prints: every edge, every thread, every histogram.
 
 use crate::text::number::{figure, if_some};
 use crate::text::reasons::floating;
@@ -31,7 +31,7 @@ pub(super) fn threads(text: &mut String, report: &Report) {
     let headings = ["<thread", "asked", "<got CPUs", "<wait", "<node", "turns", "no free slot"];
     let mut table = Table::new(headings).named_by(4);
     for (i, worker) in report.workers.iter().enumerate() {
-        // The thread is named once, in front of its first node.
+        // The thread is named once, beside its first node.
         let asked = worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string());
         let mut thread = [worker.name.clone(), asked, cpus(&worker.pinned.got), worker.wait.name().into()];
         for node in report.nodes.iter().filter(|node| node.worker == i) {
@@ -48,7 +48,7 @@ pub(super) fn threads(text: &mut String, report: &Report) {
     floating(text, report.workers.iter().map(|worker| (worker.name.as_str(), worker.floats)));
 }
 
-/// `0-3,6`: how the kernel writes a set of CPUs.
+/// A set of CPUs in the kernel's notation: `0-3,6`.
 fn cpus(cpus: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for cpu in cpus {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_of_cpus_are_written_short() {
+    fn sets_of_cpus_are_written_as_ranges() {
         assert_eq!(cpus(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
         assert_eq!(cpus(&[]), "");
     }

@@ -1,4 +1,4 @@
-//! Latencies of a report: of nodes, sources, joins and paths, and of how many messages they were measured.
+//! Latencies of a report: of nodes, sources, joins and paths, and how many messages they were recorded of.
 
 use crate::text::number::percent;
 use crate::text::paragraph::paragraph;
@@ -7,18 +7,18 @@ use limen::Report;
 use limen::report::{DeadlineReport, NodeReport, Recorded, Term};
 use limen::unit::show_ns;
 
-/// The nodes that begin messages: those that no edge leads to.
+/// The sources: nodes without an incoming edge.
 pub(super) fn sources(report: &Report) -> impl Iterator<Item = &NodeReport> {
     let fed = |node: &NodeReport| report.edges.iter().any(|e| node_of(&e.to) == node.name);
     report.nodes.iter().filter(move |node| !fed(node))
 }
 
-/// The node of `node/port`.
+/// The node in `node/port`.
 pub(super) fn node_of(end: &str) -> &str {
     end.split_once('/').map_or(end, |(node, _)| node)
 }
 
-/// A quantile for a table; `–` where too few samples lie beyond it.
+/// A quantile for a table; `–` if too few samples lie beyond it.
 fn at(recorded: Option<&Recorded>, q: f64) -> String {
     match recorded {
         None => String::new(),
@@ -26,7 +26,7 @@ fn at(recorded: Option<&Recorded>, q: f64) -> String {
     }
 }
 
-/// What was recorded of a term, unless it never took any time: a node that can hold messages and never did is like one that
+/// The histogram of a term, unless the term was always 0: a node that can hold messages and never did is shown like one that
 /// cannot.
 fn if_any<'a>(report: &'a Report, node: &str, term: Term) -> Option<&'a Recorded> {
     report.histogram(node, term).filter(|recorded| recorded.histogram.max() > 0)
@@ -66,7 +66,7 @@ pub(super) fn latencies(text: &mut String, report: &Report) {
     }
     text.push('\n');
     table.write(text);
-    // How late a source is belongs to every latency that begins there.
+    // The lateness of a source is part of every latency that begins there.
     let mut table = Table::new(["<begun by", "source p50", "p90", "p99", "max"]);
     for source in sources(report) {
         if let Some(recorded) = if_any(report, &source.name, Term::Source) {
@@ -80,8 +80,8 @@ pub(super) fn latencies(text: &mut String, report: &Report) {
     }
 }
 
-/// How far apart the messages that joins took together began, where they did not begin together, and how long the first to
-/// come waited for the others.
+/// Of each join: how far apart the messages it combined began, and how long the first of them waited for the others. Joins whose
+/// messages always began together are left out.
 pub(super) fn joins(text: &mut String, report: &Report) {
     let mut table = Table::new(["<join", "n", "skew p50", "p99", "max", "hold p50", "p99", "max"]);
     for node in &report.nodes {
@@ -148,7 +148,7 @@ pub(super) fn path_latencies(text: &mut String, report: &Report) {
     }
 }
 
-/// How many messages missed a path's deadline, of those that were held against it.
+/// How many messages missed a path's deadline, of those judged by it.
 fn misses(path: &DeadlineReport) -> String {
     match (&path.untold_behind, path.judged, path.missed) {
         (Some(_), ..) => "not judged".into(),
@@ -158,12 +158,11 @@ fn misses(path: &DeadlineReport) -> String {
     }
 }
 
-/// Of how many messages the latencies were measured: of all, unless there was a warm-up, or bursts followed each other closely.
-/// Counted where messages end.
+/// The share of messages whose latency was recorded: all, unless there was a warm-up or sampling under load. Counted at the sinks.
 pub(super) fn coverage(text: &mut String, report: &Report) {
     let ends = |node: &&NodeReport| !report.edges.iter().any(|e| node_of(&e.from) == node.name);
     let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
-    // A ledger is closed once a message, however many paths end with it.
+    // A message closes its ledger once, however many paths end with it.
     let closed = || report.histograms.iter().filter(|one| one.term == Term::Closure).map(|one| &one.recorded);
     let measured: u64 = closed().map(|recorded| recorded.samples).sum();
     let stood_for: u64 = closed().map(|recorded| recorded.histogram.len()).sum();
@@ -173,12 +172,14 @@ pub(super) fn coverage(text: &mut String, report: &Report) {
         let share = percent(measured, arrived);
         let sampled = match stood_for > measured {
             true => {
-                "; of bursts that follow each other closely one in sixteen is recorded and counts for all, unless `--telemetry full`"
+                "; of bursts in quick succession one in sixteen is recorded and stands for all, unless `--telemetry full`"
             }
             false => "",
         };
         text.push('\n');
-        let said = format!("latencies were recorded of {share} of the messages{sampled}; counts and losses are of all");
-        paragraph(text, "", &said);
+        let line = format!(
+            "latencies were recorded of {share} of the messages{sampled}; counts and losses include all messages"
+        );
+        paragraph(text, "", &line);
     }
 }

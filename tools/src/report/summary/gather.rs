@@ -1,4 +1,4 @@
-//! Takes the parts of a [`Report`] over into the parts of a [`Summary`](super::Summary).
+//! Converts the parts of a [`Report`] to those of a [`Summary`](super::Summary).
 
 use super::{
     BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
@@ -50,7 +50,7 @@ pub(super) fn metrics(report: &Report) -> BTreeMap<String, f64> {
         .into_iter()
         .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
     let lost = report.losses().into_iter().map(|(reason, n)| (format!("lost.{reason}"), n as f64));
-    // A node of that name goes before, as it does in an expression.
+    // The metric of a node with such a name wins, as it does in an expression.
     lost.chain(of_all).chain(own).collect()
 }
 
