@@ -1,5 +1,5 @@
-//! A graph inside a program: it sends frames in, takes answers out, looks at what passes in between, changes a setting, and
-//! stops.
+//! A graph inside a program: the program sends frames, receives results, taps an output in between, changes a setting, and
+//! stops the graph.
 
 use limen::{Drain, Message, Plan, RecvError, SendError, Spec, Tensor};
 use std::thread;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut pixels = graph.tap::<Tensor>("pixels")?;
     let running = graph.start()?;
 
-    // The camera of this program, on a thread of its own: loan, write, send.
+    // A simulated camera on a thread of its own: loan, write, send.
     let camera = thread::spawn(move || {
         for n in 0.. {
             let mut frame = frames.loan(&frames.header()).expect("one is on loan at a time");
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{:8} {} calls", node.node, node.done);
     }
 
-    // A stop does what was accepted, so somebody has to go on taking; who wants no more drops the outlet.
+    // A stop drains what was accepted, so the program has to keep receiving, or drop the outlet.
     let taker = thread::spawn(move || {
         loop {
             match labels.recv() {

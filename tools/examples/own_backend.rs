@@ -1,8 +1,8 @@
-//! A backend of one's own, and a kind of node that runs its models.
+//! A custom backend, and a kind of node that runs its models.
 //!
-//! The backend is three types, `Backend → Prepared → Session`; the engine gathers batches, copies them into one dense buffer
-//! per input, and calls the session. What runs where is settled when the graph is loaded: inside the node there is no
-//! indirect call. This one's "model" is a mean.
+//! A backend is three types, `Backend → Prepared → Session`. The engine forms batches, copies each into one dense buffer
+//! per input, and calls the session. The backend is fixed when the graph is planned, and the node makes no indirect call. The
+//! "model" of this backend is a mean.
 
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
@@ -20,7 +20,7 @@ struct Mean;
 
 impl Backend for Mean {
     const NAME: &'static str = "mean";
-    /// Where a model comes from; here, how many numbers it takes.
+    /// The source of a model; here, the number of values it takes.
     type Model = usize;
     type Prepared = PreparedMean;
 
@@ -30,7 +30,7 @@ impl Backend for Mean {
 
     fn prepare(numbers: usize) -> Result<PreparedMean, BackendError> {
         if numbers == 0 {
-            return Err(BackendError::Model("the mean of nothing".into()));
+            return Err(BackendError::Model("there is no mean of 0 values".into()));
         }
         let side =
             |name: &str, length| TensorSpec { name: name.into(), dtype: DType::F32, shape: vec![Dim::Fixed(length)] };
@@ -39,7 +39,7 @@ impl Backend for Mean {
     }
 }
 
-/// Checked and loaded, shared by all nodes that run the model.
+/// A checked and loaded model, shared by all nodes that run it.
 struct PreparedMean(Signature);
 
 impl Prepared for PreparedMean {
@@ -52,7 +52,7 @@ impl Prepared for PreparedMean {
     }
 }
 
-/// On one thread, with whatever buffers it needs: nothing is allocated in a call.
+/// Runs the model on one thread. A session owns the buffers it needs: a call allocates nothing.
 struct MeanSession;
 
 impl Session for MeanSession {
@@ -76,17 +76,17 @@ impl Session for MeanSession {
     }
 }
 
-/// Means of what comes, in batches.
+/// Computes the mean of each message, in batches.
 #[derive(Deserialize, JsonSchema)]
 struct Config {
-    /// How many numbers.
+    /// Values of a message.
     numbers: usize,
-    /// How messages are put together: `{ max: 8, within: 2ms }`.
+    /// How batches are formed: `{ max: 8, within: 2ms }`.
     #[serde(default)]
     batch: Batch,
 }
 
-/// The kind: it plans which backend runs which model.
+/// The kind of node: plans which backend runs which model.
 struct Means;
 
 impl Infer for Means {
@@ -96,7 +96,7 @@ impl Infer for Means {
             Ok(prepared) => Ok(InferPlan::new::<Mean>(Arc::new(prepared), config.batch)),
             Err(error) => {
                 let mut errors = PlanErrors::default();
-                errors.at("numbers", error.to_string()).help("write how many numbers a message has");
+                errors.at("numbers", error.to_string()).help("write the number of values of a message");
                 Err(errors)
             }
         }

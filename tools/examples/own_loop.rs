@@ -1,7 +1,6 @@
-//! A graph in somebody else's loop: no threads are started, nothing happens except in `turn`.
+//! A graph driven by the program's own loop: no threads are started, and everything happens in `turn`.
 //!
-//! First by the machine's clock, between the steps of a control loop; then by a clock of the program's own, as a simulator
-//! has one.
+//! First with the machine's clock, between the steps of a control loop; then with a clock of the program, as in a simulator.
 
 use limen::{Clock, Plan, SimulatedClock, Spec, Tensor, Time, Turned};
 
@@ -31,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut speed = speeds.loan(&speeds.header())?;
         speed.as_mut_slice::<f32>()?.fill(f32::from(step) / 25.0);
         speeds.try_send(speed)?;
-        // A bounded piece of work each; how often is the loop's own business.
+        // Each turn is a bounded amount of work; the loop decides how many to take.
         while graph.turn() == Turned::Worked {}
         let alarm = alarms.try_recv()?;
         heard += usize::from(alarm.body.as_slice::<u8>()? == [1; 4]);
@@ -50,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     graph.stopper().stop();
     let report = graph.run();
-    println!("{} ticks in {:?} of the program's own time", report.nodes[1].done, report.wall);
+    println!("{} ticks in {:?} of simulated time", report.nodes[1].done, report.wall);
     assert_eq!((report.nodes[1].done, report.wall.as_secs()), (100, 1));
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! A payload of one's own: a small value that travels by value, without buffers, pools or shapes.
+//! A custom payload: a small value that is passed by value, without buffers, pools or shapes.
 //!
-//! Poses go in through an inlet, a node turns them into commands, and those come out. A payload may be up to 64 bytes; what is
-//! larger, or is looked at by stock nodes, is a tensor.
+//! Poses go in through an inlet, a node turns them into commands, and an outlet delivers those. A payload has at most 64
+//! bytes; larger values, and values for stock nodes, are tensors.
 
 use limen::message::Plain;
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Where the robot is.
+/// The pose of the robot.
 #[derive(Clone, Debug)]
 struct Pose {
     x: f32,
@@ -20,7 +20,7 @@ struct Pose {
 
 impl Plain for Pose {}
 
-/// How it is to move.
+/// A motion command.
 #[derive(Clone, Debug)]
 struct Command {
     speed: f32,
@@ -32,7 +32,7 @@ impl Plain for Command {}
 /// Steers towards the origin.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 struct Config {
-    /// Speed for each metre that is left.
+    /// Speed per metre of distance.
     gain: f32,
 }
 
@@ -55,7 +55,7 @@ impl Transform for Steer {
     fn apply(&mut self, pose: Message<Pose>, out: &mut Emit<Command>) -> Result<(), NodeError> {
         let Pose { x, y, heading } = pose.body;
         let command = Command { speed: self.0 * x.hypot(y), turn: (-y).atan2(-x) - heading };
-        // The header goes along: latency is measured from where the pose began.
+        // The header is passed on: latency is measured from the begin of the pose.
         out.send(Message::new(*pose.header(), command));
         Ok(())
     }
