@@ -1,10 +1,10 @@
-//! What a user can get wrong: each is refused with its place and a way out, nothing is started, exit 2; and what can go
-//! wrong while a graph runs is named, counted, and ends as its policy says.
+//! User errors are refused with their place and a remedy, without starting anything, with exit code 2. Errors during a run are
+//! named, counted, and handled as the policy says.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with one good image, one corrupt, a model, and a broken one.
+/// A folder with a good image, a corrupt image, a model, and a corrupt model.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("limen-bad-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -42,7 +42,7 @@ fn run(folder: &Path, graph: &str, words: &[&str]) -> (Option<i32>, String) {
 
 /// \[H1\]
 #[test]
-fn every_wrong_graph_is_refused_with_place_and_remedy() {
+fn every_wrong_graph_is_refused_with_its_place_and_a_remedy() {
     let folder = folder("refused");
     let camera = "  camera: { kind: image_files, config: { path: images/*.png } }\n";
     let pixels = "  pixels: { kind: to_tensor, from: camera/image }\n";
@@ -143,7 +143,7 @@ fn a_corrupt_image_is_named_or_skipped_and_counted() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A disk that is full after 16 KiB: a limit on the size of files, whose signal is ignored, so that writing fails.
+/// Simulates a disk that is full after 16 KiB by a limit on the size of files, whose signal is ignored, so that writing fails.
 fn run_on_a_full_disk(folder: &Path, graph: &str, words: &str) -> (Option<i32>, String) {
     std::fs::write(folder.join("graph.yaml"), graph).unwrap();
     let limited = format!("trap '' XFSZ; ulimit -f 16; exec {} graph.yaml {words}", env!("CARGO_BIN_EXE_limen-run"));
@@ -161,7 +161,7 @@ fn a_full_disk_is_an_error_of_the_sink_that_names_the_file() {
     let (code, text) = run_on_a_full_disk(&folder, &graph.replace("POLICY", "stop"), "");
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("`full` failed") && text.contains("full.csv"), "{text}");
-    // With `detach` the other branch gets everything, and what the sink did not take is counted.
+    // With `detach` the other branch receives everything, and the messages that the sink did not take are counted.
     let words = "--fail-on 'messages != 100000' --fail-on 'lost == 0'";
     let (code, text) = run_on_a_full_disk(&folder, &graph.replace("POLICY", "detach"), words);
     assert_eq!(code, Some(0), "{text}");

@@ -1,4 +1,4 @@
-//! A program with kinds of its own gets everything `limen-run` prints and writes through the public functions.
+//! A program with kinds of its own can print and write everything that `limen-run` does, through the public functions.
 
 use limen::message::Plain;
 use limen::node::{
@@ -49,7 +49,7 @@ impl Source for Count {
     }
 }
 
-/// Adds what it takes.
+/// Sums the numbers it takes.
 #[derive(Deserialize, JsonSchema)]
 struct SumConfig {}
 
@@ -96,7 +96,7 @@ fn run() -> Report {
 }
 
 #[test]
-fn a_plan_is_shown() {
+fn a_plan_is_printed() {
     let text = show_plan(&plan());
     for line in [
         "graph `adding`: 2 nodes, 1 edge, 1 thread\n",
@@ -112,7 +112,7 @@ fn a_plan_is_shown() {
 }
 
 #[test]
-fn a_run_is_shown_judged_and_dumped() {
+fn a_report_is_printed_judged_and_dumped() {
     let report = run();
     let text = show_report(&report, Detail::Usual);
     for part in ["5000 messages from 1 source, 0 lost\n", "sum: sum 12502500\n", "laws: hold on 1 edge and 2 nodes\n"] {
@@ -132,7 +132,7 @@ fn a_run_is_shown_judged_and_dumped() {
 }
 
 #[test]
-fn a_gate_knows_the_nodes_before_the_run() {
+fn a_gate_with_an_unknown_node_fails_before_the_run() {
     let plan = plan();
     assert!("p99(numbers->sum) > 1s".parse::<Gate>().unwrap().check(&plan).is_ok());
     let error = "p99(number.compute) > 1s".parse::<Gate>().unwrap().check(&plan).unwrap_err();

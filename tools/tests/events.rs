@@ -1,4 +1,4 @@
-//! A running robot speaks: what happens is on stderr while the run goes on.
+//! Events are printed on stderr during the run.
 
 use crate::program::Folder;
 use serde_json::Value;
@@ -19,7 +19,7 @@ run: { watchdog: 100ms, stop: 100ms }
 ";
 
 #[test]
-fn failures_and_hangs_are_said_while_the_run_goes_on() {
+fn failures_and_hangs_are_printed_during_the_run() {
     for format in ["text", "json"] {
         let folder = Folder::with(&format!("events-{format}"), TROUBLED);
         let mut command = folder.command(&format!("graph.yaml --log-format {format}"));
@@ -30,10 +30,10 @@ fn failures_and_hangs_are_said_while_the_run_goes_on() {
         let wanted = ["`fails` failed in `call` after 0 calls", "`hangs` has been in one turn for more than 100 ms"];
         while !(wanted.iter().all(|what| is_said(&lines, what)) && lines.iter().any(|line| stands_for(line) > 1)) {
             let mut line = String::new();
-            assert!(err.read_line(&mut line).unwrap() > 0, "it ended, and said no more than {lines:#?}");
+            assert!(err.read_line(&mut line).unwrap() > 0, "it ended after {lines:#?}");
             lines.push(line);
         }
-        // It was not said in hindsight: the node hangs, and the run goes on until it is told to stop.
+        // Not printed after the fact: the node hangs, and the run continues until it is stopped.
         assert!(child.try_wait().unwrap().is_none(), "{lines:#?}");
         let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
         assert!(sent.success());
@@ -41,7 +41,7 @@ fn failures_and_hangs_are_said_while_the_run_goes_on() {
         err.read_to_string(&mut rest).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(70), "{lines:#?} {rest}");
         lines.extend(rest.lines().map(String::from));
-        // Eighty failures are few lines, and none is forgotten.
+        // Eighty failures take few lines, and each is counted.
         let failures: Vec<&String> = lines.iter().filter(|line| line.contains("`fails` failed")).collect();
         assert_eq!(failures.iter().map(|line| stands_for(line)).sum::<u64>(), 80, "{lines:#?}");
         assert!(failures.len() <= 4, "{lines:#?}");
@@ -58,7 +58,7 @@ fn failures_and_hangs_are_said_while_the_run_goes_on() {
     }
 }
 
-/// For how many events a line stands.
+/// The number of events that a line stands for.
 fn stands_for(line: &str) -> u64 {
     if let Ok(object) = serde_json::from_str::<Value>(line) {
         return object["count"].as_u64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Every code that a problem can have is explained, and its example has it.
+//! Every code of a problem is explained, and its example has that problem.
 
 use limen::{Plan, Spec};
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ fn every_example_has_its_code() {
     for code in limen_run::codes() {
         let Some(example) = code.example else { continue };
         let problems = match Spec::from_text(example, "example.yaml").and_then(|spec| Plan::new(spec, &registry)) {
-            Ok(_) => panic!("{}: its example is no problem:\n{example}", code.code),
+            Ok(_) => panic!("{}: its example has no problem:\n{example}", code.code),
             Err(problems) => problems,
         };
         let found: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
@@ -45,7 +45,7 @@ fn every_example_has_its_code() {
 }
 
 #[test]
-fn codes_and_kinds_are_explained_in_words() {
+fn explanations_of_codes_and_kinds_are_complete_and_fit_80_columns() {
     let registry = limen_run::registry();
     for code in limen_run::codes() {
         let text = limen_run::explain(&code.code.to_lowercase(), &registry).unwrap();
@@ -55,7 +55,7 @@ fn codes_and_kinds_are_explained_in_words() {
     for kind in registry.kinds() {
         let text = limen_run::explain(&kind.name, &registry).unwrap();
         assert!(text.starts_with(&format!("{} (", kind.name)), "{text}");
-        // What a setting takes is said in words, whatever its schema looks like.
+        // The type of every setting is described, whatever its schema looks like.
         assert!(!text.contains(": a value"), "{text}");
     }
     assert!(limen_run::explain("E9999", &registry).is_none() && limen_run::explain("camera", &registry).is_none());

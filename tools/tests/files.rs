@@ -1,4 +1,4 @@
-//! Files that a graph names, as the program opens them: what they may be, where they may be, and what becomes of what was written.
+//! Files that a graph names: their types, their places, and incomplete output.
 
 use crate::program::{Folder, Ran, signal};
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
-/// A graph that reads and writes.
+/// A graph that copies a file.
 fn copying(from: &str, to: &str, exists: &str) -> String {
     format!(
         "version: 1\nnodes:\n  in: {{ kind: file, config: {{ path: {from} }} }}\n  \
@@ -14,7 +14,7 @@ fn copying(from: &str, to: &str, exists: &str) -> String {
     )
 }
 
-/// \[H3\] Nor does it overwrite itself: a graph that appends to what it reads would go on until the disk is full.
+/// \[H3\] A graph that appends to its own input would run until the disk is full.
 #[test]
 fn a_graph_writes_nothing_that_it_reads() {
     let folder = Folder::with("reads", "");
@@ -43,7 +43,7 @@ fn a_graph_writes_nothing_that_it_reads() {
             assert_eq!(fs::read_to_string(at("graph.yaml")).unwrap(), graph);
         }
     }
-    // Where the output folder is another one, the file of the same name is another one too; unless a link leads back.
+    // In another output folder a file of the same name is another file, unless a link leads back.
     fs::write(at("graph.yaml"), copying("data", "copy", "append")).unwrap();
     folder.run("graph.yaml -q --out elsewhere").expect(0, "", "");
     assert_eq!(fs::read_to_string(at("elsewhere/copy")).unwrap(), "one\ntwo\n");
@@ -51,9 +51,9 @@ fn a_graph_writes_nothing_that_it_reads() {
     folder.run("graph.yaml --out out").expect(2, "", "leaves the output folder by a link");
 }
 
-/// \[H3\] Nor does the command line have anything written over that the graph reads or writes.
+/// \[H3\]
 #[test]
-fn the_command_line_writes_nothing_that_the_graph_reads_or_writes() {
+fn options_overwrite_no_file_that_the_graph_reads_or_writes() {
     let kept = format!("{}.trial", "0a".repeat(32));
     let nothing = |path: &str| {
         format!("nodes:\n  in: {{ kind: file, config: {{ path: {path} }} }}\n  out: {{ kind: 'null', from: in }}\n")
@@ -68,8 +68,8 @@ fn the_command_line_writes_nothing_that_the_graph_reads_or_writes() {
         (nothing("in.hgrm"), "graph.yaml", "--histograms .", "`./in.hgrm`, which the graph reads as"),
         (nothing("other"), "run.json", "--histograms .", "`./run.json`, which the graph reads as `run.json`"),
         (nothing("other"), "graph.yaml", "--overlay run.json --histograms .", "which the graph reads as `run.json`"),
-        (writing("in/run.json"), "graph.yaml", "--histograms in", "`in/run.json`, and so does `out`"),
-        (writing("x.hgrm"), "graph.yaml", "--out in --histograms in", "`in/x.hgrm`, and so does `out`"),
+        (writing("in/run.json"), "graph.yaml", "--histograms in", "`in/run.json`, which the node `out` writes"),
+        (writing("x.hgrm"), "graph.yaml", "--out in --histograms in", "`in/x.hgrm`, which the node `out` writes"),
         (nothing(&kept), "graph.yaml", "--cache .", ".trial`, which the graph reads as"),
     ] {
         let folder = Folder::with("command-line", "");
@@ -98,14 +98,14 @@ fn the_command_line_writes_nothing_that_the_graph_reads_or_writes() {
     }
 }
 
-/// \[H3\] Stdout may be a file, but no other file of the graph.
+/// \[H3\] Stdout may be a file, but not one that the graph uses.
 #[test]
-fn stdout_is_no_file_that_the_graph_reads_or_writes() {
+fn stdout_cannot_be_a_file_that_the_graph_reads_or_writes() {
     let folder = Folder::with("stdout", "");
     let at = |name: &str| folder.0.join(name);
     fs::write(at("graph.yaml"), copying("data", "copy", "replace")).unwrap();
     for (name, expected) in [
-        ("data", "stdout is `./data`, which the graph reads; send it elsewhere"),
+        ("data", "stdout is `./data`, which the graph reads; redirect it elsewhere"),
         ("graph.yaml", "stdout is `graph.yaml`, which the graph reads"),
         ("copy", "/copy`, which `out` writes"),
         ("report", ""),
@@ -118,7 +118,7 @@ fn stdout_is_no_file_that_the_graph_reads_or_writes() {
             ran.expect(if expected.is_empty() { 0 } else { 2 }, "", expected);
             assert!(expected.is_empty() || fs::read(at(name)).unwrap() == before, "{name} {words}");
         }
-        // Not even what is wrong beside it.
+        // Other problems do not change that.
         for words in
             ["graph.yaml --json --fail-on nonsense>1", "compile graph.yaml --cache kept", "plan --json graph.yaml"]
         {
@@ -132,7 +132,7 @@ fn stdout_is_no_file_that_the_graph_reads_or_writes() {
     }
 }
 
-/// A name that a file may have is one that can be written, up to the last byte.
+/// Every valid file name can be written, up to the longest one.
 #[test]
 fn a_long_name_is_written_or_refused() {
     let folder = Folder::with("long", "");
@@ -149,7 +149,7 @@ fn a_long_name_is_written_or_refused() {
         let ran = folder.run("check graph.yaml");
         ran.expect(2, "", "error[E0130]").expect(2, "", "help: write a");
     }
-    // A graph without a name is called as its file is, and its log is called so too.
+    // A graph without a name is called after its file, and so is its log.
     let name = "g".repeat(250) + ".yaml";
     fs::write(folder.0.join(&name), copying("data", "copy", "replace")).unwrap();
     folder.run(&format!("{name} -q --histograms h")).expect(0, "", "");
@@ -157,7 +157,7 @@ fn a_long_name_is_written_or_refused() {
 
 /// \[H3\]
 #[test]
-fn what_is_no_file_is_refused_and_not_waited_for() {
+fn irregular_files_are_refused_without_waiting() {
     let folder = Folder::with("irregular", "");
     nix::unistd::mkfifo(&folder.0.join("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
     symlink("/dev/zero", folder.0.join("zero")).unwrap();
@@ -179,9 +179,9 @@ fn what_is_no_file_is_refused_and_not_waited_for() {
     folder.run("check graph.yaml").expect(2, "", "`new/` is a folder, expected a file");
 }
 
-/// \[H3\] Not even where the link was made to be followed.
+/// \[H3\] Not even through a link that points to a new file.
 #[test]
-fn nothing_is_written_outside_by_a_link() {
+fn outputs_do_not_leave_the_folder_through_links() {
     let folder = Folder::with("links", "");
     let at = |name: &str| folder.0.join(name);
     for name in ["graph", "graph/out", "outside"] {
@@ -200,9 +200,9 @@ fn nothing_is_written_outside_by_a_link() {
     assert_eq!(fs::read_to_string(at("outside/there")).unwrap(), "precious");
 }
 
-/// \[K2\] What was written is not where anybody would look, so it is named.
+/// \[K2\] Incomplete files have temporary names, so the program names them.
 #[test]
-fn a_second_signal_names_what_is_not_complete() {
+fn a_second_signal_names_the_incomplete_files() {
     let graph = "
 version: 1
 nodes:
@@ -231,17 +231,17 @@ run: { stop: 30s }
     out.read_to_string(&mut String::new()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let part = format!(".out.csv.{}.part", child.id());
-    assert!(said.contains(&format!("{part} holds what was written of a file that is not complete")), "{said}");
+    assert!(said.contains(&format!("{part} is the written part of an incomplete file")), "{said}");
     assert!(folder.0.join(&part).is_file());
-    // The next run says what it found, and is not held up by it; when it is complete, so is the older one's time.
+    // The next run reports the incomplete file, and removes it when its own file is complete.
     let ran = folder.run("graph.yaml --frames 1");
     ran.expect(0, "", &format!("`table` finds `./{part}`, left by an interrupted run"));
     assert!(!folder.0.join(&part).exists() && folder.0.join("out.csv").is_file());
 }
 
-/// \[S4\] A limit on the size of files is an error as any other, and no signal ends the process.
+/// \[S4\] A limit on the size of files is an error like any other; its signal does not end the process.
 #[test]
-fn a_limit_on_the_size_of_files_is_an_error_of_the_node() {
+fn a_file_size_limit_is_an_error_of_the_node() {
     let graph = "
 version: 1
 nodes:
@@ -255,7 +255,7 @@ nodes:
     let ran = Ran::from(Command::new("sh").arg("-c").arg(script).current_dir(&folder.0).output().unwrap());
     let json = ran.json();
     assert_eq!((ran.code, &json["degraded"]), (Some(0), &true.into()), "{}", ran.out);
-    // The header says what can be heard: whole frames, all that there are.
+    // The header counts all whole frames.
     let sound = fs::read(folder.0.join("out.wav")).unwrap();
     let number = |at: usize| u32::from_le_bytes(sound[at..at + 4].try_into().unwrap()) as usize;
     let data = sound.windows(4).position(|window| window == b"data").unwrap();

@@ -1,4 +1,4 @@
-//! Every graph under `graphs/` runs, and gives what is recorded beside it.
+//! Every graph under `graphs/` runs, and gives the result recorded beside it.
 
 use serde_json::Value;
 use std::net::UdpSocket;
@@ -11,7 +11,7 @@ fn graphs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs")
 }
 
-/// Every backend that is built in: models give the same on each.
+/// Every backend of this build: models give the same result on each.
 const BACKENDS: &[&str] = &[
     "rten",
     #[cfg(feature = "tract")]
@@ -20,7 +20,7 @@ const BACKENDS: &[&str] = &[
     "ort",
 ];
 
-/// Runs a graph into a folder of its own; its report and that folder.
+/// Runs a graph with its output in a new folder; returns its report and that folder.
 fn run(graph: &str, set: &[&str]) -> (Value, PathBuf) {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +53,7 @@ fn rows(path: &Path) -> Vec<Vec<String>> {
 
 /// \[L2\]
 #[test]
-fn digits_reads_what_was_written() {
+fn digits_are_recognized() {
     for backend in BACKENDS {
         let (report, out) = run("digits", &[&format!("nodes.digit.config.backend={backend}")]);
         assert_eq!(metric(&report, "score", "total"), 6400.0);
@@ -61,7 +61,7 @@ fn digits_reads_what_was_written() {
         let rows = rows(&out.join("out/labels.csv"));
         assert_eq!(rows[0], ["seq", "file", "label", "score"]);
         assert_eq!(rows.len(), 1 + 6400);
-        // Order is kept, and every row is about the file it names: the digit is the last part of the name.
+        // Rows are in order, and each matches the file it names: the digit is the last part of the name.
         let right = rows[1..].iter().enumerate().filter(|(i, row)| {
             assert_eq!(row[0], i.to_string());
             row[1].ends_with(&format!("-{}.png", row[2]))
@@ -96,7 +96,7 @@ fn classify_agrees_with_onnxruntime() {
 }
 
 #[test]
-fn scores_become_chances() {
+fn softmax_gives_probabilities() {
     let (report, out) = run("scores", &[]);
     assert_eq!(metric(&report, "saved", "items"), 50.0);
     let (found, recorded) = (rows(&out.join("out/best.csv")), rows(&graphs().join("scores/expected.csv")));
@@ -106,7 +106,7 @@ fn scores_become_chances() {
         let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
         assert!(off.abs() < 1e-6, "{found:?} is off by {off}");
     }
-    // Read back, the chances of each frame are 1 in all.
+    // The probabilities of each frame sum to 1.
     let chances = std::fs::read(out.join("out/chances.npy")).unwrap();
     let numbers: Vec<f32> = chances[256..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert_eq!(numbers.len(), 300);
@@ -115,14 +115,14 @@ fn scores_become_chances() {
 }
 
 #[test]
-fn detect_finds_what_was_drawn() {
+fn detect_finds_the_drawn_objects() {
     for backend in BACKENDS {
         let (report, out) = run("detect", &[&format!("nodes.detector.config.backend={backend}")]);
         let recorded: Value =
             serde_json::from_str(&std::fs::read_to_string(graphs().join("detect/expected.json")).unwrap()).unwrap();
         for name in ["precision", "recall"] {
             let (found, expected) = (metric(&report, "score", name), recorded[name].as_f64().unwrap());
-            // A slow machine sees fewer of the frames, so the figures are close and not equal.
+            // A slow machine processes fewer frames, so the figures are close, not equal.
             assert!(found >= 0.9 && (found - expected).abs() < 0.08, "{name}: {found}, recorded {expected}");
         }
         let lines = std::fs::read_to_string(out.join("out/objects.jsonl")).unwrap();
@@ -135,9 +135,9 @@ fn detect_finds_what_was_drawn() {
     }
 }
 
-/// The state goes from call to call, as it does where it is carried by hand.
+/// The state is passed from call to call.
 #[test]
-fn listen_hears_what_onnxruntime_hears() {
+fn listen_agrees_with_onnxruntime() {
     for backend in BACKENDS {
         let (report, out) = run("listen", &[&format!("nodes.ear.config.backend={backend}")]);
         let (found, recorded) = (rows(&out.join("out/heard.csv")), rows(&graphs().join("listen/expected.csv")));
@@ -153,10 +153,10 @@ fn listen_hears_what_onnxruntime_hears() {
     }
 }
 
-/// Each time through the sound is heard as the first was; with `on_end: keep` the state is that of the sound's end, and what
-/// is heard first is something else. That the same memory serves any length is seen from outside of the process, in `.ci/graphs`.
+/// Each repetition gives the scores of the first; with `on_end: keep` it starts with the state of the end of the sound, and the
+/// first scores differ. `.ci/graphs` checks that memory does not grow with the length.
 #[test]
-fn the_state_begins_anew_where_sound_is_repeated() {
+fn repeated_sound_resets_the_state() {
     let heard = |on_end: &str| {
         let (_, out) = run("listen", &["nodes.sound.config.repeat=20", &format!("nodes.ear.config.on_end={on_end}")]);
         let rows = rows(&out.join("out/heard.csv"));
@@ -170,15 +170,18 @@ fn the_state_begins_anew_where_sound_is_repeated() {
     }
     let rows = heard("keep");
     let score = |at: usize| rows[at][2].parse::<f64>().unwrap();
-    assert!((score(1) - score(1 + 301)).abs() > 0.1, "it began with nothing, and goes on with the end of the sound");
+    assert!(
+        (score(1) - score(1 + 301)).abs() > 0.1,
+        "the first pass starts with an empty state, the second with that of the end of the sound"
+    );
     assert!(
         (score(1 + 301) - score(1 + 2 * 301)).abs() < 1e-4,
         "two seconds of silence later that is the same each time"
     );
 }
 
-/// Two streams through one model, in batches: each is heard as it is alone. A stream that misses messages begins anew with
-/// `on_skip: reset`.
+/// Two streams through one model, in batches, give the same scores as each alone. With `on_skip: reset` a stream that misses
+/// messages starts with an empty state.
 #[test]
 fn streams_that_share_a_model_do_not_share_its_state() {
     let listen = graphs().join("listen").canonicalize().unwrap();
@@ -223,10 +226,10 @@ fn streams_that_share_a_model_do_not_share_its_state() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Each message comes after a silence that is longer than it may be, so each begins with nothing, as it does where the one
-/// before it is missing. On a clock of its own, where no scheduler hides a silence.
+/// Each message comes after a gap that is too long, so each starts with an empty state, as it does if the message before it is
+/// missing. On a simulated clock, so that scheduling does not change the gaps.
 #[test]
-fn a_silent_input_begins_its_streams_anew() {
+fn a_gap_resets_the_streams_of_an_input() {
     let listen = graphs().join("listen").canonicalize().unwrap();
     let folder = std::env::temp_dir().join(format!("limen-silence-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -262,10 +265,10 @@ fn a_silent_input_begins_its_streams_anew() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Two sensors meet in time. Here the packets of the inertial sensor come from a thread; `.ci/graphs` runs the one beside the graph
-/// and judges by the clock what a busy machine may not show.
+/// Pairs two sensors by time. Here a thread sends the packets of the inertial sensor; `.ci/graphs` runs the script beside the graph,
+/// and checks timings, which this test leaves out because the machine may be busy.
 #[test]
-fn fusion_brings_two_sensors_together() {
+fn fusion_pairs_two_sensors_by_time() {
     let (frames, within) = (60, 10_000_000);
     let actuator = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -284,7 +287,7 @@ fn fusion_brings_two_sensors_together() {
                 let mut packet = Vec::from(number.to_le_bytes());
                 packet.extend((u64::from(number) * 1000).to_le_bytes());
                 (0..6u8).for_each(|axis| packet.extend(f32::from(axis).to_le_bytes()));
-                // One in fifty is cut short on its way. Nobody may listen yet.
+                // One packet in fifty is truncated. The graph may not listen yet.
                 let length = if number % 50 == 7 { 20 } else { packet.len() };
                 let _ = sensor.send_to(&packet[..length], port);
             }
@@ -305,7 +308,7 @@ fn fusion_brings_two_sensors_together() {
     assert_eq!(output.status.code(), Some(0), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(report["bugs"].as_array().map(Vec::len), Some(0), "{text}");
-    // Every frame got its command, or no reading came in time for it, and that is counted.
+    // Every frame has a command, or is counted as one without a reading in time.
     let rows = rows(&out.join("out/log.csv"));
     let edges = report["edges"].as_array().unwrap();
     let lost = |to: &str| {
@@ -317,12 +320,12 @@ fn fusion_brings_two_sensors_together() {
     for edge in edges.iter().map(|edge| edge["to"].as_str().unwrap()).filter(|to| !to.starts_with("steer/")) {
         assert_eq!(lost(edge), 0, "{edge}: {text}");
     }
-    // What was cut short was let go and shown, and stopped nothing.
+    // Truncated packets were dropped and reported, and stopped nothing.
     assert!(metric(&report, "imu", "malformed") > 0.0);
     let notes = report["notes"].as_array().unwrap();
     let shown = |note: &Value| note.as_str().unwrap().contains("the first had 20 bytes, expected 36: ");
     assert!(notes.iter().any(shown), "{notes:?}");
-    // What went together began together, whatever the machine did meanwhile, and is held against the deadline from either end.
+    // Paired messages began together, however busy the machine was, and the deadlines of both sources apply to them.
     let histograms = report["histograms"].as_array().unwrap();
     let skew = histograms.iter().find(|found| found["tag"] == "steer.skew").unwrap();
     assert_eq!(skew["count"].as_u64(), Some(paired));
@@ -333,7 +336,7 @@ fn fusion_brings_two_sensors_together() {
         assert_eq!((path["count"].as_u64(), path["judged"].as_u64()), (Some(paired), Some(paired)), "{path}");
         assert!(path["late"].as_u64() <= Some(paired), "{path}");
     }
-    // The actuator has what the log has.
+    // The actuator received what the log contains.
     actuator.set_nonblocking(true).unwrap();
     for row in &rows[1..] {
         let mut bytes = [0; 64];

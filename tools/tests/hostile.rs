@@ -1,5 +1,5 @@
-//! Graphs that are wrong, each with everything that is said about it: `tests/hostile/NAME.yaml` and `NAME.txt`. The pairs are a page of
-//! the book too. `LIMEN_BLESS=1` writes texts and page anew; read them before they are committed.
+//! Wrong graphs with the messages for each: `tests/hostile/NAME.yaml` and `NAME.txt`. The pairs also make a page of the book.
+//! `LIMEN_BLESS=1` rewrites texts and page; read them before you commit them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn hostile() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/hostile").canonicalize().unwrap()
 }
 
-/// What `limen-run check` says of a file, without the folder.
+/// Exit code and messages of `limen-run check`, without the folder.
 fn check(file: &str) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
         .args(["check", file])
@@ -18,36 +18,36 @@ fn check(file: &str) -> (Option<i32>, String) {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    assert!(output.stdout.is_empty(), "{file} said something on stdout");
+    assert!(output.stdout.is_empty(), "{file} printed something on stdout");
     let folder = format!("{}/", hostile().parent().unwrap().parent().unwrap().display());
     (output.status.code(), String::from_utf8(output.stderr).unwrap().replace(&folder, ""))
 }
 
-/// Compares with a file, or writes it.
+/// Compares a text with a file, or writes the file.
 fn same(path: &Path, text: &str) {
     if std::env::var_os("LIMEN_BLESS").is_some() {
         std::fs::write(path, text).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == text, "{} is not what is said now:\n{text}", path.display());
+    assert!(written == text, "{} differs from the message now:\n{text}", path.display());
 }
 
 #[test]
-fn each_is_refused_in_its_words() {
+fn each_graph_is_refused_with_the_recorded_message() {
     let mut files: Vec<PathBuf> = std::fs::read_dir(hostile()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
     files.sort();
     assert!(files.len() >= 20);
     let mut page = String::from(
-        "# Wrong graphs\n\nWhat `limen-run check` says of each; `limen-run explain CODE` says more. Nothing of a wrong graph is started, and \
-         the exit code is 2.\n",
+        "# Wrong graphs\n\nThe output of `limen-run check` for each; `limen-run explain CODE` explains more. No part of a wrong graph is \
+         started, and the exit code is 2.\n",
     );
     for path in files {
         let name = path.file_name().unwrap().to_str().unwrap();
         let (code, said) = check(name);
         assert_eq!(code, Some(2), "{name}: {said}");
-        assert!(said.contains("help: "), "{name}: no way out in\n{said}");
-        assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{name}: a terminal would obey this:\n{said:?}");
+        assert!(said.contains("help: "), "{name}: no remedy in\n{said}");
+        assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{name}: control characters in:\n{said:?}");
         same(&path.with_extension("txt"), &said);
         let text = std::fs::read_to_string(&path).unwrap();
         let title = text.lines().next().unwrap().trim_start_matches("# ").trim_end_matches('.');
@@ -58,7 +58,7 @@ fn each_is_refused_in_its_words() {
 }
 
 #[test]
-fn as_an_object_too() {
+fn problems_are_printed_as_json() {
     let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
         .args(["check", "--json", "many.yaml"])
         .current_dir(hostile())

@@ -1,4 +1,4 @@
-//! The program as a user meets it: streams, exit codes, signals.
+//! The program from a user's point of view: output, exit codes, signals.
 
 use serde_json::Value;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A folder of its own for one test, with a graph in it; gone when the test ends.
+/// A temporary folder for one test, with a graph in it.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
@@ -41,7 +41,7 @@ impl Folder {
     }
 }
 
-/// What a run left.
+/// The output and exit code of a run.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -80,7 +80,7 @@ nodes:
 paths: [{ from: numbers, to: nothing, deadline: 10s }]
 ";
 
-/// A mock whose one call takes so long that a test can act before it ends.
+/// A mock whose one call lasts long enough for a test to act before it ends.
 const SLOW: &str = "
 version: 1
 nodes:
@@ -120,7 +120,7 @@ fn check_and_plan_start_nothing() {
 }
 
 #[test]
-fn a_plan_is_one_object_too() {
+fn a_plan_is_printed_as_json() {
     let folder = Folder::with("plan-json", COUNTING);
     for words in ["graph.yaml --plan --json", "plan graph.yaml --json --why", "check graph.yaml --json"] {
         let plan = folder.run(words).json();
@@ -135,9 +135,9 @@ fn a_plan_is_one_object_too() {
     }
 }
 
-/// Who types nothing is told what there is; a word that is no verb is named as one.
+/// Without arguments the verbs are listed; an unknown verb is named.
 #[test]
-fn verbs_are_said_and_unknown_ones_named() {
+fn verbs_are_listed_and_unknown_ones_named() {
     let folder = Folder::with("verbs", COUNTING);
     let bare = folder.run("");
     bare.expect(2, "", "Usage: limen-run <GRAPH>\n").expect(2, "", "\n  check           Check a graph and print every");
@@ -145,7 +145,10 @@ fn verbs_are_said_and_unknown_ones_named() {
         ("chek", "there is no verb `chek`; did you mean `check`?\n"),
         ("chek graph.yaml", "there is no verb `chek`; did you mean `check`?\n"),
         ("chek graph.yaml --json", "there is no verb `chek`; did you mean `check`?\n"),
-        ("camera graph.yaml", "there is no verb `camera`, and files of graphs end in .yaml or .yml or contain `/`\n"),
+        (
+            "camera graph.yaml",
+            "there is no verb `camera`, and the path of a graph ends in .yaml or .yml or contains `/`\n",
+        ),
         ("camera", "the verbs: run, check, plan, "),
         ("graph.yaml other.yaml", "'other.yaml' cannot be used with '<GRAPH>'"),
     ] {
@@ -153,7 +156,7 @@ fn verbs_are_said_and_unknown_ones_named() {
     }
 }
 
-/// Names as long as anybody writes them: whatever is printed fits a terminal of 80 columns.
+/// Output fits 80 columns even with long names.
 #[test]
 fn tables_fit_eighty_columns() {
     let (camera, robot) = ("left_camera_on_the_robots_second_head", "a_part_of_the_robot_that_has_a_long_name");
@@ -179,13 +182,13 @@ fn tables_fit_eighty_columns() {
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(long.is_empty(), "{words}: {long:#?}");
     }
-    // What is cut can still be told apart.
+    // Names that were cut are still distinct.
     let plan = folder.run("graph.yaml --plan").out;
     assert!(plan.contains("left_camera") && plan.contains("skip") && plan.contains("throughput"), "{plan}");
 }
 
 #[test]
-fn every_problem_is_said_and_counted() {
+fn every_problem_is_printed_and_counted() {
     let folder = Folder::with("problems", "version: 2\nnodes:\n  a: { kind: nul }\n  b: { kind: 'null', fro: a }\n");
     let ran = folder.run("graph.yaml");
     ran.expect(2, "", "error[E0111]: version 2 is not supported\n --> graph.yaml:1:10\n").expect(
@@ -217,7 +220,7 @@ fn json_is_one_object_whatever_else_prints() {
 }
 
 #[test]
-fn gates_decide_after_the_run_and_are_read_before() {
+fn gates_are_parsed_before_the_run_and_judged_after() {
     let folder = Folder::with("gates", COUNTING);
     let with = |gate: &str, more: &str| {
         Ran::from(folder.command(&format!("graph.yaml {more}")).args(["--fail-on", gate]).output().unwrap())
@@ -236,7 +239,7 @@ fn gates_decide_after_the_run_and_are_read_before() {
 }
 
 #[test]
-fn options_come_from_the_environment_too() {
+fn options_can_be_set_in_the_environment() {
     let folder = Folder::with("env", COUNTING);
     let ran = folder.command("graph.yaml").env("LIMEN_JSON", "1").env("LIMEN_FRAMES", "5").output().unwrap();
     assert_eq!(Ran::from(ran).json()["edges"][0]["sent"], 5);
@@ -247,7 +250,7 @@ fn options_come_from_the_environment_too() {
 }
 
 #[test]
-fn a_node_that_cannot_be_built_ends_with_1() {
+fn a_node_that_cannot_be_built_exits_with_1() {
     let folder = Folder::with("build", &COUNTING.replace("kind: 'null'", "kind: csv, config: { path: a/b/c.csv }"));
     let ran = folder.run("graph.yaml --json --out o");
     ran.expect(1, "", "limen-run: node `nothing` could not be built: ");
@@ -255,7 +258,7 @@ fn a_node_that_cannot_be_built_ends_with_1() {
 }
 
 #[test]
-fn a_failing_node_ends_with_1_and_is_named() {
+fn a_failing_node_exits_with_1_and_is_named() {
     let failing = SLOW.replace("latency: 800ms", "fail_at: 3");
     let folder = Folder::with("failing", &failing);
     folder.run("graph.yaml").expect(1, "failed: node `slow` failed in `infer`", "").expect(
@@ -269,14 +272,14 @@ fn a_failing_node_ends_with_1_and_is_named() {
 }
 
 #[test]
-fn a_duration_is_an_end_and_not_an_error() {
+fn a_run_that_reaches_its_duration_exits_with_0() {
     let folder = Folder::with("duration", &COUNTING.replace(", count: 2000", ", rate: 100Hz"));
     folder.run("graph.yaml --duration 200ms").expect(0, "counting: stopped after ", "");
 }
 
 /// \[K6\]
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_stdout_is_no_error() {
     let folder = Folder::with("pipe", COUNTING);
     let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
@@ -292,16 +295,16 @@ pub(crate) fn signal(child: &Child, name: &str) {
 
 /// \[K1\]
 #[test]
-fn the_first_signal_drains_and_the_second_leaves() {
+fn the_first_signal_drains_and_the_second_exits() {
     for (name, second, code) in [("INT", false, 0), ("TERM", false, 0), ("TERM", true, 130)] {
         let folder = Folder::with(&format!("signal-{name}-{second}"), SLOW);
         let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        // A number was printed: messages move, and the source has another one for the slow node at any time.
+        // A number was printed, so messages move, and the source always has another one for the slow node.
         out.read_line(&mut String::new()).unwrap();
         signal(&child, name);
-        for said in ["limen-run: `numbers` does not end by itself: Ctrl-C ends", "limen-run: stopping"] {
+        for said in ["limen-run: `numbers` does not end by itself: stop the run with Ctrl-C", "limen-run: stopping"] {
             let mut line = String::new();
             err.read_line(&mut line).unwrap();
             assert!(line.starts_with(said), "{line}");
@@ -318,13 +321,13 @@ fn the_first_signal_drains_and_the_second_leaves() {
 
 /// \[K5\]
 #[test]
-fn a_process_that_was_stopped_goes_on_and_its_books_balance() {
+fn a_process_continues_after_sigstop_and_its_counts_balance() {
     let folder = Folder::with("paused", SLOW);
     let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut String::new()).unwrap();
     signal(&child, "STOP");
-    // The kernel says when it has stopped.
+    // The kernel reports the stopped state.
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
@@ -333,7 +336,7 @@ fn a_process_that_was_stopped_goes_on_and_its_books_balance() {
         std::thread::yield_now();
     }
     signal(&child, "CONT");
-    // Another number: it goes on.
+    // Another number: it continues.
     out.read_line(&mut String::new()).unwrap();
     signal(&child, "INT");
     let mut report = String::new();
@@ -343,7 +346,7 @@ fn a_process_that_was_stopped_goes_on_and_its_books_balance() {
 }
 
 #[test]
-fn a_new_graph_runs_as_it_stands() {
+fn a_starter_graph_runs() {
     let folder = Folder::with("new", COUNTING);
     folder.run("new some/robot").expect(0, "limen-run some/robot/graph.yaml", "");
     folder.run("some/robot/graph.yaml --frames 3").expect(0, "laws: hold", "");
@@ -352,7 +355,7 @@ fn a_new_graph_runs_as_it_stands() {
 }
 
 #[test]
-fn a_graph_can_be_drawn_and_a_host_examined() {
+fn dot_doctor_and_explain_print_their_output() {
     let folder = Folder::with("dot", COUNTING);
     folder.run("dot graph.yaml").expect(0, "digraph \"counting\"", "").expect(0, "\"numbers\" -> \"nothing\"", "");
     folder.run("plan graph.yaml").expect(0, "memory:", "");
@@ -363,7 +366,7 @@ fn a_graph_can_be_drawn_and_a_host_examined() {
     folder.run("explain nonsense").expect(2, "", "neither a code");
 }
 
-/// A graph that runs the digits' model on noise, with that model beside it.
+/// A graph that runs the model of the `digits` graph on noise.
 const MODEL: &str = "
 version: 1
 nodes:
@@ -373,7 +376,7 @@ nodes:
 ";
 
 #[test]
-fn models_are_looked_at_and_compared_from_the_command_line() {
+fn models_are_inspected_and_compared_from_the_command_line() {
     let folder = Folder::with("models", MODEL);
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
@@ -389,7 +392,7 @@ fn models_are_looked_at_and_compared_from_the_command_line() {
     let report = folder.run("graph.yaml --json --shadow rten:10").json();
     let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64();
     assert_eq!((figure("shadow_compared"), figure("shadow_over")), (Some(4.0), Some(0.0)), "{}", report["nodes"][1]);
-    // What the sessions of calls that are on their way together have measured is gathered from their threads.
+    // The measurements of calls in flight at once are gathered from their threads.
     let report = folder.run("graph.yaml --json --set nodes.digit.config.in_flight=2").json();
     assert!(report["nodes"][1]["metrics"]["first_call_ms"].as_f64() > Some(0.0), "{}", report["nodes"][1]);
     folder.run("graph.yaml --shadow mock").expect(2, "", "`mock` is not a backend to compare with");
@@ -402,7 +405,7 @@ fn models_are_looked_at_and_compared_from_the_command_line() {
 }
 
 #[test]
-fn a_backend_says_how_it_stands() {
+fn the_report_has_the_status_of_each_backend() {
     let folder = Folder::with("status", MODEL);
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
@@ -414,7 +417,7 @@ fn a_backend_says_how_it_stands() {
         "{alone}"
     );
     folder.run("graph.yaml -v").expect(0, "digit: rten on cpu, ready, 1 thread, ", "");
-    // Of four calls at once the buffers are there four times, and the weights once.
+    // Four calls at once need the buffers four times, and the weights once.
     let (four, memory) = (status("--set nodes.digit.config.in_flight=4"), alone["memory"].as_u64().unwrap());
     let more = four["memory"].as_u64().unwrap() - memory;
     assert!(more > 0 && more < memory && more.is_multiple_of(4), "{alone} {four}");
@@ -439,26 +442,26 @@ fn a_backend_says_how_it_stands() {
 
 #[cfg(not(feature = "ort"))]
 #[test]
-fn a_library_that_nothing_here_loads_is_said() {
+fn an_onnxruntime_library_without_the_backend_is_reported() {
     let folder = Folder::with("library", COUNTING);
     for words in ["graph.yaml --onnxruntime lib.so", "compile graph.yaml --cache kept --onnxruntime lib.so"] {
-        folder.run(words).expect(0, "", "--onnxruntime lib.so is not looked at: this program was built without");
+        folder.run(words).expect(0, "", "--onnxruntime lib.so is ignored: this program was built without");
     }
 }
 
 #[test]
-fn what_compiles_nothing_says_so() {
+fn compile_needs_a_cache_and_reports_when_nothing_is_compiled() {
     let folder = Folder::with("compile", MODEL);
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
-    folder.run("compile graph.yaml").expect(2, "", "needs a folder: add `--cache DIR`");
+    folder.run("compile graph.yaml").expect(2, "", "no folder for the results: add `--cache DIR`");
     let ran = folder.run("compile graph.yaml --cache kept");
     ran.expect(0, "digit\n", "").expect(0, "`rten` compiles nothing, so nothing compiled is kept\n", "");
     assert_eq!(fs::read_dir(folder.0.join("kept")).unwrap().count(), 1, "what its trial found");
 }
 
 #[test]
-fn what_a_graph_requires_is_compared_before_anything_starts() {
+fn requirements_are_checked_before_anything_starts() {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     for (require, why) in [
         ("device: npu", "no device `npu`, only cpu"),
@@ -484,21 +487,21 @@ fn what_a_graph_requires_is_compared_before_anything_starts() {
 }
 
 #[test]
-fn auto_goes_by_what_was_measured() {
+fn auto_chooses_by_calibration() {
     let folder = Folder::with("calibrate", &MODEL.replace("digits.onnx", "digits.onnx, backend: auto"));
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
     folder.run("plan graph.yaml --cache kept").expect(0, "`auto` tries ort, rten, tract in its default order", "");
     folder.run("calibrate graph.yaml --cache kept").expect(0, "`rten`: ", "").expect(0, " per item alone", "");
     folder.run("plan graph.yaml --cache kept").expect(0, "`auto` tries the fastest first: ", "");
-    // It was measured with one thread, and messages one by one.
+    // The measurement was made with one thread and one message per call.
     for other in ["threads=2", "batch.max=2"] {
         let words = format!("plan graph.yaml --cache kept --set nodes.digit.config.{other}");
         folder.run(&words).expect(0, "nothing was measured", "");
     }
 }
 
-/// The counters prove it, whatever state the folder is in.
+/// Judged by the counters, in any state of the folder.
 #[cfg(feature = "ort")]
 #[test]
 fn the_second_start_compiles_nothing() {
@@ -512,7 +515,7 @@ fn the_second_start_compiles_nothing() {
     };
     let kept = || -> Vec<PathBuf> {
         let files = fs::read_dir(folder.0.join("kept")).unwrap().map(|entry| entry.unwrap().path());
-        // What the trial found is kept beside it.
+        // The result of the trial is cached beside it.
         files.filter(|path| path.extension().is_some_and(|ending| ending == "limen")).collect()
     };
     assert_eq!(counters(""), (true, false), "nothing is kept where no folder is named");
@@ -531,21 +534,21 @@ fn the_second_start_compiles_nothing() {
         fs::write(entry, damaged).unwrap();
         let said = format!("{}: {why}", entry.file_name().unwrap().to_string_lossy());
         let mut planned = folder.run("plan graph.yaml --cache kept");
-        // The plan breaks its lines where they are full.
+        // The plan wraps its lines.
         planned.out = planned.out.split_whitespace().collect::<Vec<_>>().join(" ");
         planned.expect(0, &format!("compiled again: kept/{said}"), "");
         assert_eq!(fs::read(entry).unwrap().len(), whole.len(), "what was compiled again is kept again");
         assert_eq!(counters("--cache kept"), (false, true));
     }
 
-    // A folder that cannot be one is no reason not to run, and no reason to say nothing.
+    // A folder that cannot be created is reported, and the graph runs.
     fs::write(folder.0.join("file"), "").unwrap();
     folder.run("plan graph.yaml --cache file").expect(0, "the compiled model cannot be written to ", "");
     assert_eq!(counters("--cache file"), (true, false));
 }
 
 #[test]
-fn memory_is_locked_or_the_refusal_is_said() {
+fn memory_is_locked_or_the_refusal_is_reported() {
     let folder = Folder::with("mlock", &format!("{COUNTING}run: {{ mlock: true }}\n"));
     let ran = folder.run("graph.yaml --json");
     ran.expect(0, "counting", "");
@@ -559,7 +562,7 @@ fn memory_is_locked_or_the_refusal_is_said() {
 }
 
 #[test]
-fn a_graph_is_changed_from_the_command_line() {
+fn a_graph_is_overridden_from_the_command_line() {
     let graph = format!("{COUNTING}profiles: {{ short: {{ nodes: {{ numbers: {{ config: {{ count: 20 }} }} }} }} }}\n");
     let folder = Folder::with("layers", &graph);
     fs::write(folder.0.join("over.yaml"), "nodes: { numbers: { config: { count: 30 } } }\n").unwrap();
@@ -573,7 +576,7 @@ fn a_graph_is_changed_from_the_command_line() {
 }
 
 #[test]
-fn values_of_the_environment_are_shown_only_where_listed() {
+fn environment_variables_are_expanded_only_if_listed() {
     let graph = COUNTING.replace("count: 2000", "count: \"${LIMEN_TEST_COUNT:-3}\"");
     let folder = Folder::with("variables", &graph);
     let expand = |words: &str| {
@@ -585,7 +588,7 @@ fn values_of_the_environment_are_shown_only_where_listed() {
     let mut command = folder.command("graph.yaml --json");
     let ran = Ran::from(command.env("LIMEN_TEST_COUNT", "12").output().unwrap());
     assert_eq!(ran.json()["nodes"][1]["done"], 12);
-    // Nor by way of a parameter, within a longer text.
+    // Nor through a parameter, within a longer text.
     let graph = "version: 1\nsubgraphs:\n  s: { parameters: { at: ~ }, nodes: { n: { kind: csv, config: { path: \"to-${at}.csv\" } } } }\n\
                  nodes: { x: { subgraph: s, config: { at: \"<${LIMEN_TEST_COUNT:-3}>\" } } }\n";
     let folder = Folder::with("hidden", graph);
@@ -596,7 +599,7 @@ fn values_of_the_environment_are_shown_only_where_listed() {
 }
 
 #[test]
-fn stderr_can_be_read_by_a_program() {
+fn stderr_can_be_json() {
     let folder = Folder::with("log", "version: 2\nnodes:\n  a: { kind: nul }\n");
     let ran = folder.run("graph.yaml --log-format json");
     ran.expect(2, "", "");
@@ -608,7 +611,7 @@ fn stderr_can_be_read_by_a_program() {
 }
 
 #[test]
-fn a_plan_says_why() {
+fn a_plan_explains_its_choices() {
     let folder = Folder::with("why", COUNTING);
     let ran = folder.run("plan graph.yaml --why");
     ran.expect(0, "numbers: on CPU ", "").expect(
@@ -620,16 +623,16 @@ fn a_plan_says_why() {
 }
 
 #[test]
-fn shells_complete() {
+fn completions_are_printed_for_every_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let folder = Folder::with(&format!("completions-{shell}"), COUNTING);
         folder.run(&format!("completions {shell}")).expect(0, "limen-run", "").expect(0, "profile", "");
     }
 }
 
-/// An inlet and an outlet are for programs: the plan is good, and nobody is there to send.
+/// Inlets and outlets are for embedding programs: the plan is valid, but `limen-run` has nothing to send.
 #[test]
-fn a_graph_for_a_program_is_planned_and_not_run() {
+fn a_graph_with_inlets_and_outlets_is_planned_and_not_run() {
     let graph = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: u64 } }\n  z: { kind: outlet, from: a }\n";
     let folder = Folder::with("inlet", graph);
     folder.run("check graph.yaml").expect(0, "2 nodes, 1 edge: ok", "");
@@ -641,9 +644,9 @@ fn a_graph_for_a_program_is_planned_and_not_run() {
     assert_eq!(folder.run("graph.yaml --json").json()["outcome"], "not started");
 }
 
-/// Sixteen million places are some gigabytes, which the machine may have, and this process may not.
+/// An edge of sixteen million messages takes some gigabytes, which the machine may have, but this process may not use.
 #[test]
-fn a_plan_that_the_process_has_no_addresses_for_is_refused() {
+fn a_plan_beyond_the_address_space_limit_is_refused() {
     let graph = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 10 } }\n  \
                  b: { kind: \"null\", from: { from: a, capacity: 16000000 } }\nrun: { max_memory: 64GiB }\n";
     let folder = Folder::with("addresses", graph);

@@ -1,4 +1,4 @@
-//! The reference pages of `docs/` are what the code says of itself; `LIMEN_BLESS=1` writes them anew.
+//! The reference pages of `docs/` are generated from the program; `LIMEN_BLESS=1` rewrites them.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,12 +10,12 @@ fn check(page: &str, text: &str) {
         std::fs::write(&path, text).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == text, "docs/{page} is not what it should be; LIMEN_BLESS=1 writes it anew");
+    assert!(written == text, "docs/{page} is out of date; LIMEN_BLESS=1 rewrites it");
 }
 
 #[test]
 fn codes() {
-    let mut text = String::from("# Problems by their codes\n\nWhat `limen-run explain CODE` says.\n");
+    let mut text = String::from("# Problems by their codes\n\nThe output of `limen-run explain CODE`.\n");
     for code in limen_run::codes() {
         let _ = write!(text, "\n## {}: {}\n\n{}\n\n*What to do:* {}\n", code.code, code.title, code.cause, code.remedy);
         if let Some(example) = code.example {
@@ -28,7 +28,7 @@ fn codes() {
 #[test]
 fn kinds() {
     let registry = limen_run::registry();
-    let mut text = String::from("# Kinds of node\n\nWhat `limen-run explain KIND` says.\n");
+    let mut text = String::from("# Kinds of node\n\nThe output of `limen-run explain KIND`.\n");
     let mut names: Vec<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
     names.dedup();
     for name in names {
@@ -47,14 +47,14 @@ fn command_line() {
     let mut text = String::from("# The command line\n");
     let all = help(&["-h"]);
     let verbs = all.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // What is indented further goes on with what the verb before it does.
+    // Lines with more indentation continue the verb above.
     let verbs = verbs.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
     let run = help(&["run", "-h"]);
     for verb in std::iter::once("").chain(verbs.filter_map(|line| line.split_whitespace().next())) {
         let short = help(&[verb, "-h"]);
         let about = match verb {
             "" => help(&["--help"]),
-            // What takes the same options as `run` prints only those that are its own.
+            // For a verb with the options of `run`, only its own options are printed.
             _ if verb != "run" && short.contains("--overlay") => {
                 let mut own: Vec<&str> =
                     short.lines().filter(|line| line.is_empty() || !run.lines().any(|o| o == *line)).collect();
@@ -69,7 +69,7 @@ fn command_line() {
     check("command-line.md", &text.replace("## limen-run \n", "## limen-run\n"));
 }
 
-/// Graphs in the book and parts of graphs, each with its page; not those that show what is wrong.
+/// Graphs and parts of graphs in the book, each with its page; not those that are wrong on purpose.
 fn graphs_in_the_book() -> Vec<(String, String)> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let mut graphs = Vec::new();
@@ -85,7 +85,7 @@ fn graphs_in_the_book() -> Vec<(String, String)> {
     graphs
 }
 
-/// The problems of a graph, a line each; nothing for one that can be planned.
+/// The problems of a graph, a line each; empty for a valid one.
 fn problems(text: &str, page: &str) -> String {
     let planned = limen::Spec::from_text(text, page).and_then(|spec| limen::Plan::new(spec, &limen_run::registry()));
     planned.err().map_or_else(String::new, |problems| problems.to_string())
@@ -101,7 +101,7 @@ fn whole_graphs_in_the_book_are_right() {
     assert!(whole.len() >= 2, "{}", whole.len());
 }
 
-/// What a part of a graph connects to, and the files it names, are elsewhere; its kinds, keys and values are held against what there is.
+/// Checks kinds, keys and values, but not the nodes it connects to and the files it names, which are elsewhere.
 #[test]
 fn parts_of_graphs_in_the_book_are_right() {
     let nodes = "nodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  z: { kind: \"null\", from: a }\n";
@@ -125,7 +125,7 @@ fn parts_of_graphs_in_the_book_are_right() {
     assert!(parts.len() >= 5, "{}", parts.len());
 }
 
-/// `<!-- tools/examples/own_node.rs -->` and a block below it: the page shows that file.
+/// A block below `<!-- tools/examples/own_node.rs -->` has the content of that file.
 #[test]
 fn files_in_the_book_are_the_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,4 @@
-//! The program in a pipeline, and at the end of a disk.
+//! The program in a pipeline, on a full disk, and on the network.
 
 use crate::program::{Folder, Ran};
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ nodes:
   out: { kind: stdout, from: in }
 ";
 
-/// Runs with a text on the standard input.
+/// Runs with a text on stdin.
 fn pipe(folder: &Folder, words: &str, text: &str) -> Ran {
     let mut command = folder.command(words);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -25,7 +25,7 @@ fn pipe(folder: &Folder, words: &str, text: &str) -> Ran {
 }
 
 #[test]
-fn a_graph_stands_in_a_pipeline() {
+fn a_graph_works_in_a_shell_pipeline() {
     let folder = Folder::with("echo", ECHO);
     let text: String = (0..5_000).map(|n| format!("line {n}\n")).collect();
     assert_eq!(pipe(&folder, "-q graph.yaml", &text).out, text);
@@ -34,7 +34,7 @@ fn a_graph_stands_in_a_pipeline() {
     // The report follows the last message.
     let ran = pipe(&folder, "graph.yaml", "one\ntwo\n");
     assert!(ran.expect(0, "finished in ", "").out.starts_with("one\ntwo\n"), "{}", ran.out);
-    // The standard output is for one object alone.
+    // Stdout is for one object alone.
     let ran = pipe(&folder, "graph.yaml --json", "one\ntwo\n");
     assert_eq!((ran.json()["exit_code"].as_i64(), ran.err.contains("one\ntwo\n")), (Some(0), true));
 }
@@ -52,7 +52,7 @@ fn a_line_that_is_too_long_fails_one_call() {
 }
 
 #[test]
-fn a_silent_input_delays_no_end() {
+fn a_silent_stdin_delays_no_shutdown() {
     let folder = Folder::with("silent", ECHO);
     let mut command = folder.command("graph.yaml --duration 100ms");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -63,7 +63,7 @@ fn a_silent_input_delays_no_end() {
     drop(open);
 }
 
-/// K6: nobody reads any more.
+/// K6: the reader of stdout is gone.
 #[test]
 fn a_broken_pipe_ends_the_run_without_a_panic() {
     let raw = ECHO
@@ -80,20 +80,20 @@ fn a_broken_pipe_ends_the_run_without_a_panic() {
         child.stdout.take().unwrap().read_exact(&mut some).unwrap();
         let ran = Ran::from(child.wait_with_output().unwrap());
         assert_eq!((ran.code, some), (Some(code), [0; 100]), "{policy}: {}", ran.err);
-        // It is told as any other failure, and nothing else is.
+        // It is reported like any other failure, and nothing else is.
         assert!(ran.err.contains("standard output: the reader has closed it (broken pipe)"), "{policy}: {}", ran.err);
         assert_eq!(ran.err.lines().count(), if policy == "stop" { 1 } else { 2 }, "{policy}: {}", ran.err);
     }
-    // A full disk is an error as any other.
+    // A full disk is an error like any other.
     let mut command = folder.command("graph.yaml --frames 2000");
     let full = File::options().write(true).open("/dev/full").unwrap();
     let status = command.stdin(File::open("/dev/zero").unwrap()).stdout(full).stderr(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(1));
 }
 
-/// \[S4\] What is written can be read, what is not is counted to the last message, and the other branch does not notice.
+/// \[S4\] The written part is readable, every message not written is counted, and the other branch is not affected.
 #[test]
-fn a_full_disk_costs_what_does_not_fit() {
+fn a_full_disk_loses_only_what_does_not_fit() {
     let graph = "
 version: 1
 nodes:
@@ -123,7 +123,7 @@ nodes:
         assert!(failures.contains(&format!("{path}: File too large")), "{failures}");
         assert!(failures.contains(&format!("{} bytes are written", bytes.len())), "{} of {failures}", bytes.len());
         let whole = match size {
-            // Rows have their own lengths, and the first names the columns.
+            // Rows differ in length, and the first names the columns.
             0 => bytes.iter().filter(|b| **b == b'\n').count() as u64 - 1,
             size => (bytes.len() as u64 - header) / size,
         };
@@ -137,20 +137,20 @@ nodes:
     assert!(String::from_utf8_lossy(&array[..256]).contains(&says), "{says}");
 }
 
-/// A figure, which is a number without a fraction.
+/// Reads a figure without a fraction.
 trait Whole {
     fn as_u64_or_whole(&self) -> u64;
 }
 
 impl Whole for serde_json::Value {
     fn as_u64_or_whole(&self) -> u64 {
-        self.as_f64().unwrap_or_else(|| panic!("no figure: {self}")) as u64
+        self.as_f64().unwrap_or_else(|| panic!("not a number: {self}")) as u64
     }
 }
 
-/// N5: listening elsewhere is printed at start.
+/// N5: a listener that other machines can reach is printed at start.
 #[test]
-fn who_listens_for_other_machines_says_so_first() {
+fn a_public_listener_is_printed_at_start() {
     let graph = "
 version: 1
 nodes:
@@ -168,9 +168,9 @@ nodes:
     folder.run("check graph.yaml").expect(2, "", "--allow-public");
 }
 
-/// S1: who waits, whatever for, leaves the cores to others.
+/// S1: threads that wait, for anything, leave the cores to others.
 #[test]
-fn who_waits_does_not_spin() {
+fn waiting_threads_do_not_spin() {
     let graph = "
 version: 1
 nodes:
@@ -200,14 +200,14 @@ nodes:
     let open = child.stdin.take();
     let ran = Ran::from(child.wait_with_output().unwrap());
     drop(open);
-    // The shell's own times, then those of what it ran: `0m0.012s 0m0.004s`.
+    // The shell's own times, then those of its children: `0m0.012s 0m0.004s`.
     let times = ran.out.lines().last().unwrap_or_default().to_string();
     let seconds = |text: &str| -> f64 {
         let (minutes, seconds) = text.trim_end_matches('s').split_once('m').unwrap();
         minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
     };
     let busy: f64 = times.split_whitespace().map(seconds).sum();
-    // To start takes a part of it; one thread that spins would take 2 s.
+    // The start takes some of it; one spinning thread would take 2 s.
     assert!(busy < 0.5, "{times}");
 }
 
@@ -215,9 +215,9 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A process that is stopped for 250 ms, while a sensor goes on at 1 kHz, has missed its deadlines of 50 ms, and says so.
+/// A process that is stopped for 250 ms while a sensor sends at 1 kHz misses its deadlines of 50 ms, and counts them.
 #[test]
-fn a_frozen_process_shows_what_it_missed() {
+fn a_frozen_process_counts_missed_deadlines() {
     let graph = "
 version: 1
 nodes:
@@ -237,7 +237,7 @@ paths: [{ from: imu, to: out, deadline: 50ms, on_miss: count }]
     let is_answered = || far.recv(&mut [0; 8]).is_ok();
     while !is_answered() {
         send();
-        assert!(Instant::now() < end, "nobody listens");
+        assert!(Instant::now() < end, "the graph does not listen");
     }
     while is_answered() {}
     let kill = |signal: &str| {
@@ -251,7 +251,7 @@ paths: [{ from: imu, to: out, deadline: 50ms, on_miss: count }]
     while state() != Some('T') {
         std::thread::yield_now();
     }
-    // The sensor's own pace, and 50 ms more, so that the last of them is late too.
+    // The sensor's pace, and 50 ms more, so that the last message is late too.
     for _ in 0..250 {
         send();
         std::thread::sleep(Duration::from_millis(1));
@@ -259,7 +259,7 @@ paths: [{ from: imu, to: out, deadline: 50ms, on_miss: count }]
     std::thread::sleep(Duration::from_millis(50));
     kill("-CONT");
     while !is_answered() {
-        assert!(Instant::now() < end, "it does not go on");
+        assert!(Instant::now() < end, "it does not continue");
     }
     while is_answered() {}
     kill("-TERM");
@@ -275,9 +275,9 @@ paths: [{ from: imu, to: out, deadline: 50ms, on_miss: count }]
     );
 }
 
-/// N2: with no descriptor left the listener waits for one, and takes whoever comes then.
+/// N2: without a free file descriptor the listener waits for one, and then accepts new peers.
 #[test]
-fn descriptors_run_out_and_come_back() {
+fn a_listener_recovers_from_exhausted_file_descriptors() {
     let graph = "
 version: 1
 nodes:
@@ -301,7 +301,7 @@ nodes:
     let connect = || loop {
         match TcpStream::connect(("127.0.0.1", port)) {
             Ok(stream) => return stream,
-            Err(error) if Instant::now() >= end => panic!("nobody listens: {error}"),
+            Err(error) if Instant::now() >= end => panic!("the graph does not listen: {error}"),
             Err(_) => std::thread::yield_now(),
         }
     };
@@ -309,7 +309,7 @@ nodes:
     let mut line = String::new();
     let mut first = connect();
     let many: Vec<TcpStream> = (0..60).map(|_| connect()).collect();
-    // Who was there before is served, and who comes when the others have gone.
+    // Earlier peers are served, and so are those that connect when others have gone.
     first.write_all(b"first\n").unwrap();
     out.read_line(&mut line).unwrap();
     drop(many);

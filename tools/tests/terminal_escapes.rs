@@ -1,19 +1,19 @@
-//! Text from files, models, libraries and the command line, wherever it is shown: a terminal shows it and does not obey it.
+//! Text from files, models, libraries and the command line never reaches the terminal with control characters.
 
 use crate::program::{Folder, Ran};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-/// What turns the direction of text and ends lines, as YAML and JSON take it.
+/// Bidirectional controls and line ends that YAML and JSON accept.
 const BARE: &str = "a\u{202e}\u{2066}\u{200f}\u{85}\u{2028}b";
-/// The same with what moves the cursor, as names of files may have it.
+/// The same with cursor movements, which names of files may contain.
 const NAME: &str = "a\u{202e}\u{2066}\u{200f}\u{85}\u{2028}\u{1b}[2J\r\u{7f}b";
-/// The same with what ends a text elsewhere.
+/// The same with characters that end a text in other formats.
 const EVIL: &str = "a\u{202e}\u{2066}\u{200f}\u{85}\u{2028}\u{1b}[2J\r\u{7f}\0b";
 
-/// Characters of an output that a terminal would obey.
-fn obeyed(text: &str) -> String {
+/// The control characters of an output.
+fn controls(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, '\n' | '\t') && limen::text::is_terminal_control(*c)).collect()
 }
 
@@ -24,14 +24,14 @@ fn run(folder: &Folder, words: &[&OsStr]) -> Ran {
     Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
-/// A field of a protocol buffer that has a length.
+/// A length-delimited field of a protocol buffer.
 fn field(number: u8, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let bytes = bytes.as_ref();
     let length = [bytes.len() as u8 & 127 | 128, (bytes.len() >> 7) as u8];
     [&[number << 3 | 2][..], &length, bytes].concat()
 }
 
-/// A model of one operator, with names as they are given.
+/// A model of one operator, with the given names.
 fn model(op: &str, domain: &str, node: &str, tensor: &str) -> Vec<u8> {
     let value = |name: &str| {
         let dims = [field(1, field(2, "n")), field(1, [8, 2])].concat();
@@ -47,14 +47,14 @@ const MODEL: &str = "version: 1\nnodes:\n  a: { kind: synthetic, config: { patte
                      m: { kind: infer, config: { model: MODEL }, from: a }\n  b: { kind: 'null', from: m }\n";
 const SINK: &str = "  out: { kind: 'null', from: in }\n";
 
-/// As YAML writes any character in quotes.
+/// A YAML string in quotes, with any character.
 fn quoted(text: &str) -> String {
     let plain = |c: char| if c == '"' || c == '\\' { format!("\\{c}") } else { format!("\\U{:08x}", u32::from(c)) };
     format!("\"{}\"", text.chars().map(plain).collect::<String>())
 }
 
 #[test]
-fn a_terminal_obeys_nothing_that_was_read() {
+fn no_input_controls_the_terminal() {
     let in_quotes = quoted(EVIL);
     let bare = format!("\"{BARE}\"");
     let file = |text: &str| format!("version: 1\nnodes:\n  in: {{ kind: {text} }}\n{SINK}");
@@ -114,13 +114,13 @@ fn a_terminal_obeys_nothing_that_was_read() {
     }
     let expect = |ran: Ran, what: &str| {
         let all = format!("{}{}", ran.out, ran.err);
-        // What `expand` writes into a file is that file: see below.
+        // `expand` into a file keeps some characters: see below.
         let shown = if what.starts_with("expand") {
             ran.out.replace(['\u{202e}', '\u{2066}', '\u{200f}'], "") + &ran.err
         } else {
             all.clone()
         };
-        let seen = obeyed(&shown);
+        let seen = controls(&shown);
         assert!(seen.is_empty(), "{what}: {seen:?} in {all:?}");
         assert!(ran.code.is_some_and(|code| code != 101) && !all.contains("panicked at"), "{what}: {all}");
         for noise in ["Option<", "DuplicateKeyPolicy", "untagged", "deserialize"] {
@@ -140,7 +140,7 @@ fn a_terminal_obeys_nothing_that_was_read() {
             expect(folder.run(&format!("{words} {name}")), &format!("{words} {name}"));
         }
     }
-    // Names of files, and everything else that the command line says.
+    // Names of files, and other words of the command line.
     let graph = &graphs[0];
     let name = OsString::from(format!("{NAME}.yaml"));
     for text in [graph, "version: 1\nspeed: 3\n", "version: [\n"] {
@@ -184,9 +184,9 @@ fn a_terminal_obeys_nothing_that_was_read() {
     expect(run(&folder, &["check".as_ref(), OsStr::from_bytes(b"\xff\x1b.yaml")]), "no UTF-8");
 }
 
-/// The end of a line in a name does not begin another message.
+/// A line end in a name does not begin another message.
 #[test]
-fn a_name_forges_no_message() {
+fn a_name_with_a_line_end_forges_no_message() {
     let forged = "x\nerror[E9999]: all is lost";
     let folder = Folder::with("forged", "");
     let quoted = quoted(forged);
@@ -207,9 +207,9 @@ fn a_name_forges_no_message() {
     }
 }
 
-/// What `--json` prints is what was there: escapes are JSON's own.
+/// `--json` escapes control characters as JSON does, so no character is lost.
 #[test]
-fn json_says_what_was_there() {
+fn json_output_keeps_every_character() {
     for c in EVIL.chars().filter(|c| limen::text::is_terminal_control(*c)) {
         let name = format!("a{c}b");
         let graph = format!(
@@ -227,9 +227,9 @@ fn json_says_what_was_there() {
     }
 }
 
-/// What no terminal shows is a file as any other: the same graph, to the letter.
+/// If stdout is not a terminal, `expand` writes every character of the graph as it is.
 #[test]
-fn what_expand_writes_into_a_file_is_the_same_graph() {
+fn expand_writes_the_same_graph_into_a_file() {
     let path = "a\u{202e}\u{200f}b.csv";
     let file = |path: &str| {
         format!(
@@ -242,7 +242,7 @@ fn what_expand_writes_into_a_file_is_the_same_graph() {
         assert_eq!(first.code, Some(0), "{}", first.err);
         fs::write(folder.0.join("graph.yaml"), &first.out).unwrap();
         let again = folder.run("expand graph.yaml");
-        // Without the places, which are others.
+        // Without the places, which differ.
         let bare =
             |text: &str| text.lines().map(|line| line.split(" #").next().unwrap().to_string()).collect::<Vec<_>>();
         assert_eq!(bare(&again.out), bare(&first.out), "{written}");

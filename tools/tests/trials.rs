@@ -1,4 +1,4 @@
-//! Models that take their process along are refused by the program, and cost it nothing else.
+//! Models that crash, hang or exhaust their process are refused, and do not harm the program.
 
 use crate::program::Folder;
 use limen::policy::Trials;
@@ -15,7 +15,7 @@ nodes:
   b: { kind: 'null', from: m }
 ";
 
-/// A number of a protocol buffer.
+/// A varint of a protocol buffer.
 fn varint(mut n: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while n > 127 {
@@ -66,7 +66,7 @@ fn model(parts: &[Vec<u8>]) -> Vec<u8> {
     [number(1, 8), text(7, graph), text(8, number(2, 17))].concat()
 }
 
-/// Goes round 2⁴⁰ times.
+/// A model that loops 2⁴⁰ times.
 fn endless() -> Vec<u8> {
     let body = [
         node("Identity", &["c"], &["c2"], &[]),
@@ -80,7 +80,7 @@ fn endless() -> Vec<u8> {
     model(&[node("Loop", &["turns", "yes", "x"], &["y"], &attribute), turns, weight("yes", BOOL, &[], &[1])])
 }
 
-/// Asks for 160 GB, of a length that it computes from its input.
+/// A model that allocates 160 GB: it computes the length from its input.
 fn hungry() -> Vec<u8> {
     model(&[
         node("ReduceSum", &["x"], &["s"], &integer("keepdims", 0)),
@@ -100,7 +100,7 @@ fn with(test: &str, model: &[u8]) -> Folder {
     folder
 }
 
-/// The processes that a process has started, and those that are still at work of some.
+/// The running child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
     let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| stat(*pid).is_some_and(|(_, its_parent)| its_parent == parent)).collect()
@@ -113,7 +113,7 @@ fn stat(pid: u32) -> Option<(char, u32)> {
     Some((parts.next()?.chars().next()?, parts.next()?.parse().ok()?))
 }
 
-/// Looks until something is so.
+/// Polls until a value is there, or panics.
 #[track_caller]
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(60);
@@ -133,7 +133,7 @@ fn good() -> Vec<u8> {
 }
 
 #[test]
-fn a_model_that_takes_its_process_along_is_refused() {
+fn a_model_that_crashes_its_process_is_refused() {
     for (name, model, limits, how) in [
         ("endless", endless(), "cpu=1s", "used up its 1s of CPU time while `rten` ran it on zeros"),
         ("late", endless(), "wall=300ms", "was still running after 300ms and was killed while `rten` ran it on zeros"),
@@ -152,7 +152,7 @@ fn a_model_that_takes_its_process_along_is_refused() {
 }
 
 #[test]
-fn every_verb_that_touches_a_model_has_the_limits() {
+fn every_verb_that_loads_a_model_applies_the_limits() {
     let folder = with("trial-verbs", &good());
     for words in [
         "check graph.yaml",
@@ -166,7 +166,7 @@ fn every_verb_that_touches_a_model_has_the_limits() {
     ] {
         folder.run(words).expect(0, "", "");
         folder.run(&format!("{words} --model-limits none")).expect(0, "", "");
-        // What has been tried is not tried again.
+        // A model is not tried twice.
         fs::remove_dir_all(folder.0.join("kept")).unwrap_or_default();
         let refused = folder.run(&format!("{words} --model-limits memory=1B"));
         refused.expect(2, "", "was tried in a process of its own, which needed more than its 1 B of memory");
@@ -177,10 +177,10 @@ fn every_verb_that_touches_a_model_has_the_limits() {
 }
 
 #[test]
-fn what_was_tried_is_kept() {
+fn results_of_trials_are_cached() {
     let folder = with("trial-kept", &good());
     folder.run("check graph.yaml --cache kept").expect(0, "", "");
-    // No process could try anything with this.
+    // With this limit any trial would fail.
     let cached = "plan graph.yaml --cache kept --model-limits memory=1B";
     folder.run(cached).expect(0, "tried before; the result was read from kept", "");
     let files = || fs::read_dir(folder.0.join("kept")).unwrap().map(|entry| entry.unwrap().path());
@@ -190,7 +190,7 @@ fn what_was_tried_is_kept() {
     folder.run(cached).expect(2, "", "needed more than its 1 B of memory");
     fs::write(&entry, &whole).unwrap();
     folder.run(cached).expect(0, "tried before", "");
-    // Another model is another trial, and so is another way to call it.
+    // Another model needs another trial, and so does another way to call it.
     fs::write(folder.0.join("model.onnx"), model(&[node("Neg", &["x"], &["y"], &[])])).unwrap();
     folder.run(cached).expect(2, "", "needed more than its 1 B of memory");
     fs::write(folder.0.join("model.onnx"), good()).unwrap();
@@ -199,7 +199,7 @@ fn what_was_tried_is_kept() {
 }
 
 #[test]
-fn a_program_of_ones_own_names_the_one_that_tries() {
+fn an_embedding_program_names_the_program_for_trials() {
     let plan = |folder: &Folder, trials: Trials| {
         let options = Options { trials, ..Options::default() };
         let graph = folder.0.join("graph.yaml");
@@ -224,9 +224,9 @@ fn a_program_of_ones_own_names_the_one_that_tries() {
     }
 }
 
-/// What was planned is what runs, also where its node is built again: by then its file may be gone.
+/// The planned model runs, even if its node is restarted after the file was deleted.
 #[test]
-fn a_model_that_was_planned_needs_its_file_no_more() {
+fn a_planned_model_does_not_need_its_file() {
     let folder = with("trial-planned", &good());
     let graph = folder.0.join("graph.yaml");
     let keys = "model.onnx }, fault: { error_at: 2 }, on_error: { restart: { max: 3, backoff: 1ms } }";
@@ -240,9 +240,9 @@ fn a_model_that_was_planned_needs_its_file_no_more() {
     assert_eq!((report.exit_code(), node.failed, node.restarts), (0, 1, 1), "{:?}", report.failures);
 }
 
-/// So it is with weights.
+/// The same for weights.
 #[test]
-fn weights_that_were_planned_need_their_file_no_more() {
+fn planned_weights_do_not_need_their_file() {
     let graph = GRAPH.replace("kind: infer", "kind: linear").replace("model: model.onnx", WEIGHTS);
     let folder = Folder::with("trial-weights", &graph);
     fs::write(folder.0.join("w.bin"), [0; 16]).unwrap();
@@ -260,12 +260,12 @@ fn weights_that_were_planned_need_their_file_no_more() {
 const WEIGHTS: &str = "weight: { file: w.bin, dtype: f32, shape: [2, 2] }";
 
 #[test]
-fn a_trial_does_not_outlive_who_asks() {
+fn a_trial_does_not_outlive_its_parent() {
     let folder = with("trial-orphan", &endless());
     let mut asks = folder.command("check graph.yaml --model-limits cpu=1h,wall=1h").spawn().unwrap();
     let word = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("trial\0");
     let trial = until("no trial begins", || children(asks.id()).into_iter().find(word));
-    // What it may use is set before anything is read.
+    // The limits are set before anything is read.
     let limits = || fs::read_to_string(format!("/proc/{trial}/limits")).unwrap_or_default();
     until("it has no limits", || {
         limits().lines().any(|l| l.starts_with("Max cpu time") && l.contains("3600")).then_some(())
@@ -276,12 +276,12 @@ fn a_trial_does_not_outlive_who_asks() {
 }
 
 #[test]
-fn a_backend_in_which_a_model_dies_is_passed_over() {
+fn a_backend_that_crashes_on_a_model_is_skipped() {
     let folder = with("trial-auto", &hungry());
     let ran = folder.run("plan graph.yaml --set nodes.m.config.backend=auto --model-limits memory=500MiB");
     let died =
         "`rten` cannot run it: `model.onnx` was tried in a process of its own, which needed more than its 500 MiB";
-    // Where another one is built in it may have more luck.
+    // If another backend is built in, that one may succeed.
     match ran.code {
         Some(2) => _ = ran.expect(2, "", "no backend of this program runs `model.onnx`").expect(2, "", died),
         _ => _ = ran.expect(0, "m: backend ", "").expect(0, "`rten` cannot run it", ""),

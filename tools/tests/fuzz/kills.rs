@@ -1,5 +1,5 @@
-//! \[K3\] The program is killed (SIGKILL) at a random moment while it writes every kind of file: older files stay whole, what it leaves can
-//! be read as far as it was written, and the next run works and says what it found.
+//! \[K3\] The program is killed (SIGKILL) at a random moment while it writes every kind of file: older files stay whole, incomplete
+//! files are readable as far as they were written, and the next run works and reports them.
 
 use super::program;
 use limen_tests::fuzz::{attack_in_children, pick};
@@ -17,7 +17,7 @@ struct Sink {
     file: &'static str,
     config: &'static str,
     from: &'static str,
-    /// Whether a file can be added to.
+    /// Whether it can append to a file.
     appends: bool,
 }
 
@@ -29,10 +29,10 @@ const SINKS: &[Sink] = &[
     Sink { kind: "npy", file: "array.npy", config: "", from: "s", appends: false },
 ];
 
-/// Bytes of an array's header, and of one of its items.
+/// Bytes of the header of an array, and of one item.
 const ARRAY: (usize, usize) = (256, 640);
 
-/// All sinks of one graph, each with what becomes of an older file.
+/// A graph with all sinks, each with its value of `exists:`.
 fn graph(exists: &[&str]) -> String {
     let mut text =
         "version: 1\ngraph: kills\nnodes:\n  n: { kind: synthetic, config: { pattern: counter, count: 12000 } }\n  \
@@ -46,18 +46,18 @@ fn graph(exists: &[&str]) -> String {
     text
 }
 
-/// The files of a folder, with what is in them.
+/// The files of a folder with their contents.
 fn content(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
     entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_string(), fs::read(&path).unwrap())).collect()
 }
 
-/// Where the samples of a sound begin.
+/// The offset of the first sample of a sound.
 fn samples(sound: &[u8]) -> Option<usize> {
     sound.windows(4).position(|word| word == b"data").map(|at| at + 8).filter(|at| *at <= sound.len())
 }
 
-/// Whether bytes are the beginning of a whole file, and what they say of their length is so.
+/// Checks that bytes are a prefix of the whole file, and that a length in their header is correct.
 fn is_readable(sink: &Sink, bytes: &[u8], whole: &[u8]) -> Result<(), String> {
     let is_begun = |from: usize| bytes.len() <= whole.len() && bytes.get(from..) == whole.get(from..bytes.len());
     let is_so = match sink.kind {
@@ -75,17 +75,17 @@ fn is_readable(sink: &Sink, bytes: &[u8], whole: &[u8]) -> Result<(), String> {
         }
         _ => is_begun(0),
     };
-    if is_so { Ok(()) } else { Err(format!("{}: {} bytes that are no beginning of the file", sink.file, bytes.len())) }
+    if is_so { Ok(()) } else { Err(format!("{}: {} bytes that are not a prefix of the file", sink.file, bytes.len())) }
 }
 
-/// What the next run adds to a file that it continues.
-fn added(sink: &Sink, older: &[u8], whole: &[u8]) -> Vec<u8> {
+/// The content of an older file after the next run has appended to it.
+fn appended(sink: &Sink, older: &[u8], whole: &[u8]) -> Vec<u8> {
     let header = if sink.kind == "csv" { whole.iter().position(|b| *b == b'\n').unwrap() + 1 } else { 0 };
     [older, &whole[if older.is_empty() { 0 } else { header }..]].concat()
 }
 
-/// Whether a file is what it may be after a run was killed that was to treat an older one so.
-fn is_spared(
+/// Checks a file after a run with this `exists:` was killed: the older file is whole, or the new one is readable.
+fn check_after_kill(
     sink: &Sink,
     exists: &str,
     older: Option<&Vec<u8>>,
@@ -97,18 +97,18 @@ fn is_spared(
         ("append", None) => older.is_none(),
         ("append", Some(left)) => {
             let older = older.map_or(&[][..], Vec::as_slice);
-            left.starts_with(older) && added(sink, older, whole).starts_with(left)
+            left.starts_with(older) && appended(sink, older, whole).starts_with(left)
         }
         (_, None) => true,
         (_, Some(left)) => return is_readable(sink, left, whole),
     };
     let sizes = (older.map(Vec::len), left.map(Vec::len), whole.len());
-    if is_so { Ok(()) } else { Err(format!("{}, {exists}: of {sizes:?} bytes, not whole", sink.file)) }
+    if is_so { Ok(()) } else { Err(format!("{}, {exists}: damaged, sizes {sizes:?}", sink.file)) }
 }
 
 /// \[K3\]
 #[test]
-fn a_run_that_is_killed_spoils_no_file() {
+fn a_killed_run_damages_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let (folder, out) = (folder.path(), folder.path().join("out"));
     let all = |words: &str| {
@@ -142,7 +142,7 @@ fn a_run_that_is_killed_spoils_no_file() {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| error.to_string())?;
-        // The moment is what is drawn.
+        // A random moment.
         std::thread::sleep(length.mul_f64(rng.f64() * 1.1).min(Duration::from_secs(5)));
         child.kill().map_err(|error| error.to_string())?;
         let is_killed = child.wait().map_err(|error| error.to_string())?.signal().is_some();
@@ -150,7 +150,7 @@ fn a_run_that_is_killed_spoils_no_file() {
         let left = content(&out);
         let mut parts = Vec::new();
         for (sink, exists) in SINKS.iter().zip(&exists) {
-            is_spared(sink, exists, older.get(sink.file), left.get(sink.file), &whole[sink.file])?;
+            check_after_kill(sink, exists, older.get(sink.file), left.get(sink.file), &whole[sink.file])?;
             let name = format!(".{}.{}.part", sink.file, child.id());
             if let Some(bytes) = left.get(&name) {
                 is_readable(sink, bytes, &whole[sink.file])?;
@@ -159,7 +159,7 @@ fn a_run_that_is_killed_spoils_no_file() {
         }
         let strange = left.keys().find(|name| !parts.contains(name) && !SINKS.iter().any(|sink| sink.file == *name));
         if let Some(name) = strange {
-            return Err(format!("`{name}` is left, which nobody knows"));
+            return Err(format!("an unknown file `{name}` is left"));
         }
 
         let again = program(folder, "graph.yaml --histograms hist").output().map_err(|error| error.to_string())?;
@@ -168,7 +168,7 @@ fn a_run_that_is_killed_spoils_no_file() {
         let is_there =
             SINKS.iter().zip(&exists).any(|(sink, exists)| *exists == "fail" && left.contains_key(sink.file));
         if is_there {
-            // It changes nothing, and says why.
+            // The next run is refused, and changes nothing.
             let is_refused = again.status.code() == Some(2) && said.contains("already exists") && now == left;
             return if is_refused { Ok(is_killed) } else { Err(format!("not refused ({}): {said}", again.status)) };
         }
@@ -176,11 +176,11 @@ fn a_run_that_is_killed_spoils_no_file() {
             return Err(format!("the next run: {}: {said}", again.status));
         }
         if let Some(part) = parts.iter().find(|part| !said.contains(*part)) {
-            return Err(format!("the next run does not say that it finds `{part}`: {said}"));
+            return Err(format!("the next run does not report `{part}`: {said}"));
         }
         for (sink, exists) in SINKS.iter().zip(&exists) {
             let expected = match (*exists, left.get(sink.file)) {
-                ("append", Some(left)) => added(sink, left, &whole[sink.file]),
+                ("append", Some(left)) => appended(sink, left, &whole[sink.file]),
                 _ => whole[sink.file].clone(),
             };
             if now.get(sink.file) != Some(&expected) {
@@ -189,11 +189,11 @@ fn a_run_that_is_killed_spoils_no_file() {
         }
         let figures = content(&folder.join("hist"));
         if let Some(part) = now.keys().chain(figures.keys()).find(|name| name.ends_with(".part")) {
-            return Err(format!("`{part}` is left behind a run that was complete"));
+            return Err(format!("`{part}` is left after a complete run"));
         }
         let is_json = |name: &str| serde_json::from_slice::<serde_json::Value>(&figures[name]).is_ok();
         if !["summary.json", "run.json"].into_iter().all(is_json) {
-            return Err("the figures are no JSON".into());
+            return Err("the figures are not JSON".into());
         }
         Ok(is_killed)
     });

@@ -1,4 +1,4 @@
-//! The attack on the program itself: it is killed at random moments, and given models that may take their process along.
+//! Attacks on the program itself: it is killed at random moments, and given models that may crash their process.
 //!
 //! `LIMEN_FUZZ` and `LIMEN_FUZZ_FIRST` as for the suites of `limen-tests`.
 
@@ -10,7 +10,7 @@ mod models;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The program, to be started in a folder, without what the environment says to it.
+/// A command that starts the program in a folder, without `LIMEN_*` variables.
 fn program(folder: &Path, words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_limen-run"));
     command.current_dir(folder).args(words.split_whitespace()).stdin(Stdio::null());
