@@ -1,4 +1,4 @@
-//! Files of every reader, and every framing of a stream, damaged: a source reads them or fails, and never panics. H3, S7, N1.
+//! Damaged files of every format and every framing: a source reads them or fails, and never panics. H3, S7, N1.
 
 use limen::Folders;
 use limen_backends::WeightConfig;
@@ -6,7 +6,7 @@ use limen_tests::fuzz::{attack, damage, files, pick, root};
 use std::path::Path;
 use std::time::Duration;
 
-/// An array as NumPy saves it.
+/// An `.npy` file.
 fn array() -> Vec<u8> {
     let header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (6, 4), }";
     let mut npy = [b"\x93NUMPY\x01\x00".as_slice(), &118u16.to_le_bytes(), header].concat();
@@ -16,7 +16,7 @@ fn array() -> Vec<u8> {
     npy
 }
 
-/// An archive of one file that is stored as it is.
+/// A ZIP archive of one uncompressed file.
 fn archive(name: &str, content: &[u8]) -> Vec<u8> {
     let mut sum = u32::MAX;
     for byte in content {
@@ -24,7 +24,7 @@ fn archive(name: &str, content: &[u8]) -> Vec<u8> {
         (0..8).for_each(|_| sum = (sum >> 1) ^ (0xedb8_8320 & 0u32.wrapping_sub(sum & 1)));
     }
     let size = (content.len() as u32).to_le_bytes();
-    // Version, flags, method, time, date; sum and sizes; length of the name and of what else there is.
+    // Version, flags, method, time, date; checksum and sizes; lengths of the name and of the extra field.
     let about =
         [&[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &(!sum).to_le_bytes(), &size, &size, &[name.len() as u8, 0, 0, 0]]
             .concat();
@@ -35,7 +35,7 @@ fn archive(name: &str, content: &[u8]) -> Vec<u8> {
     [file, entry, end].concat()
 }
 
-/// A reader's config, the name of the file it reads, and a file that it reads well.
+/// Config of a reader, the name of its file, and a valid file.
 fn readers() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let numbers: String = (0..40).map(|n| format!("{n},{},\"{n}.5\"\n", n * 3)).collect();
     let lines: String = (0..60).map(|n| format!("line {n}\r\n")).collect();
@@ -75,9 +75,9 @@ fn readers() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     readers
 }
 
-/// Reads a file to its end or to its first fault; whether the graph ran.
+/// Reads a file to its end or first error; returns whether a message was read.
 fn read(folder: &Path, config: &str) -> Result<bool, String> {
-    // Pictures come with their names and labels.
+    // `image_files` has several outputs.
     let from = if config.contains("image_files") { "r/image" } else { "r" };
     let text = format!(
         "version: 1\nnodes:\n  r: {{ {config} }}\n  z: {{ kind: 'null', from: {from} }}\nrun: {{ max_memory: 256MiB }}\n"
@@ -138,7 +138,7 @@ fn damaged_weights_are_read_or_refused() {
                 Err(format!("{file}: {} bytes became {} elements", bytes.len(), weights.elements()))
             }
             Ok(_) => Ok(true),
-            Err((_, why)) if why.is_empty() => Err(format!("{file}: refused without a word")),
+            Err((_, why)) if why.is_empty() => Err(format!("{file}: refused without a message")),
             Err(_) => Ok(false),
         }
     });

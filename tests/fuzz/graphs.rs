@@ -1,10 +1,10 @@
-//! Shipped graphs, changed in their structure: each is planned or refused, and nothing else. H1, H2, H6.
+//! Mutated graphs: each is planned or refused, and nothing else happens. H1, H2, H6.
 
 use limen::{Layers, Plan, Spec};
 use limen_tests::fuzz::{attack, files, pick, root};
 use std::path::Path;
 
-/// What people write in the wrong place.
+/// Values in the wrong place.
 const WORDS: &[&str] = &[
     "~",
     "0",
@@ -51,7 +51,7 @@ const WORDS: &[&str] = &[
     "all",
 ];
 
-/// Keys with something behind them, as a line of a map or within braces.
+/// Keys of graph files.
 const KEYS: &[&str] = &[
     "from",
     "when_full",
@@ -79,7 +79,7 @@ const KEYS: &[&str] = &[
     "on_miss",
 ];
 
-/// Layers to go with them: subgraphs, profiles and defaults, laid over any graph.
+/// Lines to append to any graph: subgraphs, profiles, defaults.
 const LAYERS: &[&str] = &[
     "subgraphs:\n  g: { parameters: { p: 1 }, inputs: { x: any }, outputs: { y: n }, nodes: { n: { kind: merge, inputs: { a: inputs/x } } } }\n",
     "subgraphs:\n  g: { nodes: { n: { subgraph: g } } }\n",
@@ -91,7 +91,7 @@ const LAYERS: &[&str] = &[
     "paths: [{ from: a, to: b, deadline: 1ns, on_miss: stop }]\n",
 ];
 
-/// Where a token of a line is: names and numbers are what is worth exchanging.
+/// The ranges of names and numbers in a line.
 fn tokens(line: &str) -> Vec<std::ops::Range<usize>> {
     let mut found = Vec::new();
     let mut begin = None;
@@ -109,7 +109,7 @@ fn tokens(line: &str) -> Vec<std::ops::Range<usize>> {
     found
 }
 
-/// Changes a graph's text, so that most of what comes of it is still a graph.
+/// Mutates the text of a graph; the result is usually still a graph.
 fn mutate(rng: &mut fastrand::Rng, text: &str, other: &str) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     let others: Vec<&str> = other.lines().collect();
@@ -160,15 +160,15 @@ fn mutate(rng: &mut fastrand::Rng, text: &str, other: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Whether a text is planned; what is said of one that is not names a way out and no control characters.
+/// Returns whether a text is planned. The messages of a refused one must contain no control characters.
 fn check(text: &str, folder: &Path, layers: &Layers) -> Result<bool, String> {
     let wrong = |problems: limen::Problems| {
         if problems.is_empty() {
-            return Err(format!("refused without a word:\n{text}"));
+            return Err(format!("refused without a message:\n{text}"));
         }
         let said = problems.to_string();
         match said.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
-            Some(c) => Err(format!("{c:?} in what is said:\n{said:?}")),
+            Some(c) => Err(format!("{c:?} in the message:\n{said:?}")),
             None => Ok(false),
         }
     };
@@ -176,21 +176,21 @@ fn check(text: &str, folder: &Path, layers: &Layers) -> Result<bool, String> {
         Ok(spec) => spec,
         Err(problems) => return wrong(problems),
     };
-    // One flat file says the same.
+    // The flat form means the same.
     let flat = spec.to_yaml();
     let again = Spec::from_text(&flat, "graph.yaml")
         .map_err(|problems| format!("its flat form is refused: {problems}\n{flat}"));
     if layers.variables.is_empty() && !flat.replace("${:-", "").contains("${") {
         let again = again?;
         if again != spec && !spec.name.is_empty() {
-            return Err(format!("its flat form says something else:\n{text}\n---\n{flat}"));
+            return Err(format!("its flat form differs:\n{text}\n---\n{flat}"));
         }
     }
     spec.folders.graph = folder.to_path_buf();
     let (nodes, plan) = (flat.len(), Plan::new(spec, &limen_tests::registry()));
     match plan {
         Ok(plan) if plan.memory().total() > plan.memory().limit => {
-            Err(format!("planned with more than it may take ({nodes} bytes)"))
+            Err(format!("planned with more memory than allowed ({nodes} bytes of text)"))
         }
         Ok(_) => Ok(true),
         Err(problems) => wrong(problems),
@@ -199,7 +199,7 @@ fn check(text: &str, folder: &Path, layers: &Layers) -> Result<bool, String> {
 
 /// \[H1\]
 #[test]
-fn changed_graphs_are_planned_or_refused() {
+fn mutated_graphs_are_planned_or_refused() {
     let shipped = files(&root().join("graphs"), &["yaml"]);
     let hostile = files(&root().join("tests/hostile"), &["yaml"]);
     let texts: Vec<(std::path::PathBuf, String)> = shipped
@@ -231,9 +231,9 @@ fn changed_graphs_are_planned_or_refused() {
     });
 }
 
-/// Each once made a check panic, hang or say what it should not.
+/// Each of these once caused a panic, a hang or a wrong message.
 #[test]
-fn graphs_that_were_found_are_still_refused() {
+fn graphs_that_once_failed_are_handled() {
     for path in files(&root().join("tests/fuzz/cases"), &["yaml"]) {
         let text = std::fs::read_to_string(&path).unwrap();
         let found = check(&text, &root().join("graphs/policies"), &Layers::default());

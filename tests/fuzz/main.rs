@@ -1,7 +1,7 @@
-//! The attack stays: graphs, models and files that are damaged on purpose, from seeds, a little of it in every test run.
+//! Attacks with damaged graphs, models, files and streams, from seeds; every test run does a few.
 //!
-//! `LIMEN_FUZZ=1000` does a thousand times as much, `LIMEN_FUZZ_FIRST=7` begins with another seed (`.ci/fuzz` does both, for hours).
-//! A failure names its seed; what was found once lies in `cases/` and is tried every time.
+//! `LIMEN_FUZZ=1000` runs a thousand times as many cases, `LIMEN_FUZZ_FIRST=7` begins with another seed (`.ci/fuzz` sets both).
+//! A failure names its seed; graphs that once failed are in `cases/` and run every time.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

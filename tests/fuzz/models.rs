@@ -1,19 +1,19 @@
-//! Models, damaged and made up: what is said of a file, before any runtime sees it, is found or refused. H4.
+//! Damaged and random models: the parser that runs before any runtime reads or refuses them. H4.
 //!
-//! What the runtimes make of them is tried where a process may die for it (`tools/tests/fuzz`).
+//! `tools/tests/fuzz` gives them to the runtimes, in a process that may die.
 
 use limen_backends::onnx::Artifact;
 use limen_tests::fuzz::models::made_up;
 use limen_tests::fuzz::{attack, damage, files, pick, root};
 use std::path::Path;
 
-fn look(bytes: Vec<u8>) -> bool {
+fn parses(bytes: Vec<u8>) -> bool {
     Artifact::parse(Path::new("/nowhere/model.onnx"), bytes).map_err(|error| error.to_string()).is_ok()
 }
 
 /// \[H4\]
 #[test]
-fn damaged_models_are_understood_or_refused() {
+fn damaged_models_are_parsed_or_refused() {
     let mut shipped: Vec<Vec<u8>> =
         files(&root().join("graphs"), &["onnx"]).into_iter().map(|path| std::fs::read(path).unwrap()).collect();
     shipped.retain(|bytes| bytes.len() < 1 << 20);
@@ -24,6 +24,6 @@ fn damaged_models_are_understood_or_refused() {
         if rng.u8(..3) > 0 {
             damage(&mut rng, &mut bytes);
         }
-        Ok(look(bytes))
+        Ok(parses(bytes))
     });
 }

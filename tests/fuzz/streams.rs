@@ -1,5 +1,5 @@
-//! Streams of bytes, as whoever is at the other end may send them: \[N1\] messages that are cut short, too long, empty, no text, in pieces of
-//! any size, over real sockets, terminals and pipes. What is whole comes out as it was sent, and of the rest every message is counted.
+//! Byte streams from untrusted peers: \[N1\] messages that are truncated, too long, empty or not text, in pieces of any size, over real
+//! sockets, terminals and pipes. Whole messages come out as they were sent, and each of the others is counted.
 
 use limen::{Drain, Plan, Report, Running, Spec, Tensor};
 use limen_tests::fuzz::{attack, damage, pick};
@@ -12,28 +12,28 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// No case waits longer for anything.
+/// The longest wait of a case.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The framings by their names.
+/// The framings by name.
 const FRAMINGS: &[&str] = &["lines", "raw", "length", "length_le"];
 
-/// What is to come of bytes, said in another way than the reader says it.
+/// The expected result for a stream, from an independent implementation of the framings.
 #[derive(Debug, Default)]
 struct Expected {
     messages: Vec<Vec<u8>>,
     too_large: u64,
-    /// Whether what comes last is not whole.
+    /// Whether the last message is truncated.
     is_cut: bool,
 }
 
-/// What happens where a length is too large.
+/// What happens after a length that is too large.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// Nothing more is taken.
+    /// The connection is closed.
     End,
-    /// So many bytes are passed over.
-    Pass,
+    /// The message is skipped.
+    Skip,
 }
 
 fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
@@ -82,7 +82,7 @@ fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
     found
 }
 
-/// Bytes as a sender may write them, often damaged.
+/// A random stream, often damaged.
 fn written(rng: &mut fastrand::Rng, framing: &str, max: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..rng.usize(..if max > 1_000 { 8 } else { 40 }) {
@@ -111,7 +111,7 @@ fn written(rng: &mut fastrand::Rng, framing: &str, max: usize) -> Vec<u8> {
     bytes
 }
 
-/// Cuts bytes into the pieces in which they are written.
+/// Splits bytes into random pieces.
 fn pieces<'a>(rng: &mut fastrand::Rng, bytes: &'a [u8]) -> Vec<&'a [u8]> {
     let most = (*pick(rng, &[1, 3, 17, 4_096, 100_000])).max(bytes.len() / 300);
     let mut pieces = Vec::new();
@@ -136,7 +136,7 @@ fn start(folder: &Path, nodes: &str) -> Result<Running, String> {
     plan(folder, nodes)?.wire().and_then(limen::Wired::start).map_err(|error| error.to_string())
 }
 
-/// Starts a graph that listens where nobody else does; a port that was free may be taken by then.
+/// Starts a graph that listens on a free port. Another process may take the port in between, so this retries.
 fn listening(folder: &Path, port: impl Fn() -> u16, nodes: impl Fn(u16) -> String) -> Result<(Running, u16), String> {
     let mut found = Err(String::new());
     for _ in 0..5 {
@@ -149,7 +149,7 @@ fn listening(folder: &Path, port: impl Fn() -> u16, nodes: impl Fn(u16) -> Strin
     found
 }
 
-/// Waits for the end of a graph that has one.
+/// Waits until a graph ends by itself.
 fn end(mut running: Running) -> Result<Report, String> {
     let has_ended = running.wait_for(PATIENCE);
     let stats = if has_ended { String::new() } else { format!("{:?}", running.stats()) };
@@ -166,17 +166,17 @@ fn figure(report: &Report, name: &str) -> u64 {
     report.metric(&format!("a.{name}")).unwrap_or(0.0) as u64
 }
 
-/// The messages that the sink has written, each with its length.
+/// The messages that the sink has written.
 fn came_out(folder: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(folder.join("out.bin")).unwrap();
-    let found = expected("length_le", usize::MAX, &bytes, Then::Pass);
-    assert!(!found.is_cut, "the sink's own file is cut short");
+    let found = expected("length_le", usize::MAX, &bytes, Then::Skip);
+    assert!(!found.is_cut, "the sink's file is truncated");
     found.messages
 }
 
 const SINK: &str = "  b: { kind: file, config: { path: out.bin, framing: length_le }, from: a }\n";
 
-/// Holds what came out against what went in.
+/// Compares the output with the expected messages.
 fn same(framing: &str, max: usize, came: &[Vec<u8>], expected: &Expected) -> Result<(), String> {
     if framing == "raw" {
         if came.concat() == expected.messages.concat() && came.iter().all(|piece| (1..=max).contains(&piece.len())) {
@@ -199,13 +199,13 @@ const MAXIMA: &[usize] = &[1, 2, 7, 64, 1_000, 5_000, 20_000];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Closed,
-    /// Its own end only; the other one is waited for.
+    /// Shut down for writing; the other side must close.
     Half,
     Reset,
 }
 
-/// An address of this machine that other processes do not know: one of them may ask again and again for a port of `127.0.0.1` that nobody
-/// had, and would be taken for the node.
+/// A loopback address that is unique to this process. On `127.0.0.1` another process that keeps retrying a port could be taken for the
+/// node.
 fn own_address() -> Ipv4Addr {
     let [low, high, ..] = std::process::id().to_le_bytes();
     Ipv4Addr::new(127, 1 + high % 250, low, 1)
@@ -225,7 +225,7 @@ fn accepted(listener: &TcpListener) -> Result<TcpStream, String> {
                 return Ok(stream);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => std::thread::yield_now(),
-            Err(error) => return Err(format!("nobody connects: {error}")),
+            Err(error) => return Err(format!("no peer connects: {error}")),
         }
     }
 }
@@ -256,7 +256,7 @@ fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
         peer.set_write_timeout(Some(PATIENCE)).unwrap();
         peer.set_read_timeout(Some(PATIENCE)).unwrap();
     }
-    // In turns, as they like. Whoever was let go for a length writes in vain.
+    // In a random order. Writes of a peer that was disconnected for a wrong length fail.
     while left.iter().any(|pieces| !pieces.is_empty()) {
         let at = rng.usize(..peers.len());
         if let Some(piece) = left[at].pop()
@@ -265,7 +265,7 @@ fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
             left[at].clear();
         }
     }
-    // Of a connection that is reset before the node that makes it has seen it, the node knows only that it failed, and tries again.
+    // A connecting node would see a reset as a failed attempt, and try again.
     let endings = [Ending::Closed, Ending::Half, Ending::Reset];
     let ending = *pick(rng, &endings[..if connects { 2 } else { 3 }]);
     for mut peer in peers.drain(..) {
@@ -276,7 +276,7 @@ fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
                 match peer.read(&mut [0]) {
                     Ok(0) => {}
                     Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-                    other => return Err(format!("the other end is not closed: {other:?}")),
+                    other => return Err(format!("the other side is not closed: {other:?}")),
                 }
             }
             Ending::Reset => {
@@ -298,7 +298,7 @@ fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
         is_cut: false,
     };
     if ending == Ending::Reset {
-        // What was on its way is gone, and nobody says how much that was.
+        // An unknown number of bytes in flight is lost.
         if large > sum.too_large || framing != "raw" && came.len() > sum.messages.len() {
             return Err(format!("{} messages and {large} too large, of {sum:?}", came.len()));
         }
@@ -343,11 +343,11 @@ fn udp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     is_equal("received", figure(&report, "received"), came.len() as u64 + lost)?;
     let counted = ["received", "too_large", "overrun", "stopped"].map(|name| figure(&report, name));
     is_equal(&format!("received, too large, overrun, stopped {counted:?}"), counted.iter().sum(), sent.len() as u64)?;
-    // In the order in which they were sent, and none that was not.
+    // A subsequence of the datagrams sent.
     let mut rest = sent.iter();
     match came.iter().all(|message| rest.any(|one| one == message)) {
         true => Ok(()),
-        false => Err(format!("{} came of {}, and not as they were sent", came.len(), sent.len())),
+        false => Err(format!("{} of {} came, and not as they were sent", came.len(), sent.len())),
     }
 }
 
@@ -364,13 +364,13 @@ fn stdin(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     let report = std::thread::scope(|scope| {
         scope.spawn(move || pieces.into_iter().try_for_each(|piece| far.write_all(piece)));
         let report = end(running);
-        // Nobody reads any more, so that the writer ends too.
+        // Closes the reading end, so that the writer ends too.
         nix::unistd::dup2_stdin(File::open("/dev/null").unwrap()).unwrap();
         report
     })?;
-    let mut found = expected(framing, max, &bytes, Then::Pass);
+    let mut found = expected(framing, max, &bytes, Then::Skip);
     if framing == "lines" && found.is_cut {
-        // Its last line may do without an end.
+        // The last line may lack a line end.
         let rest = bytes.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         if rest.len() > max {
             found.too_large += 1;
@@ -408,7 +408,7 @@ fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     let mut outlet = wired.outlet::<Tensor>("b").map_err(|error| error.to_string())?;
     let running = wired.start().map_err(|error| error.to_string())?;
     let found = expected(framing, max, &bytes, Then::End);
-    // After a length that is too large the line is searched for another beginning, wherever that is.
+    // After a length that is too large the node resynchronizes, at an unspecified byte.
     let is_astray = framing != "lines" && found.too_large > 0;
     let mut came: Vec<Vec<u8>> = Vec::new();
     let has_come = std::thread::scope(|scope| {
@@ -436,7 +436,7 @@ fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     });
     drop(near);
     if has_come {
-        // What is left, up to the end.
+        // The rest of the stream.
         while let Ok(message) = outlet.recv_timeout(PATIENCE) {
             came.push(message.body.bytes().to_vec());
         }
@@ -449,9 +449,13 @@ fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     is_equal("disconnects", figure(&report, "disconnects"), 1)?;
     if is_astray {
         let is_bounded = came.iter().all(|message| message.len() <= max) && came.starts_with(&found.messages);
-        return if is_bounded { Ok(()) } else { Err("what came before the length is not what was sent".into()) };
+        return if is_bounded {
+            Ok(())
+        } else {
+            Err("the messages before the wrong length differ from those sent".into())
+        };
     }
-    // A device that is gone may take its last bytes along, and with them what is not whole.
+    // When a device hangs up, its last bytes may be lost, and with them a truncated message.
     if figure(&report, "partial") > u64::from(found.is_cut) || figure(&report, "too_large") > found.too_large {
         return Err(format!("more is counted than was sent: {:?}", report.node("a").map(|node| &node.metrics)));
     }
@@ -467,21 +471,21 @@ fn streams(name: &str, cases: u64, stream: Stream) {
 
 /// \[N1\]
 #[test]
-fn connections_give_what_was_whole_and_count_the_rest() {
+fn connections_deliver_whole_messages_and_count_the_rest() {
     streams("tcp", 150, tcp);
 }
 
 #[test]
-fn datagrams_come_whole_or_are_counted() {
+fn datagrams_arrive_whole_or_are_counted() {
     streams("udp", 150, udp);
 }
 
 #[test]
-fn the_standard_input_gives_what_was_whole_and_names_the_rest() {
+fn stdin_delivers_whole_messages_and_fails_for_the_rest() {
     streams("stdin", 150, stdin);
 }
 
 #[test]
-fn a_device_gives_what_was_whole_and_counts_the_rest() {
+fn a_serial_device_delivers_whole_messages_and_counts_the_rest() {
     streams("serial", 100, serial);
 }

@@ -1,6 +1,6 @@
-//! What every attack has in common: cases from seeds, a watch on the time and the memory of each, and ways to damage bytes.
+//! The harness of all attacks: cases from seeds, limits on the time and the memory of each, and functions that damage bytes.
 //!
-//! `LIMEN_FUZZ=1000` does a thousand times as much, `LIMEN_FUZZ_FIRST=7` begins with another seed (`.ci/fuzz` does both, for hours).
+//! `LIMEN_FUZZ=1000` runs a thousand times as many cases, `LIMEN_FUZZ_FIRST=7` begins with another seed (`.ci/fuzz` sets both).
 //! A failure names its seed.
 
 pub mod models;
@@ -13,25 +13,25 @@ use std::sync::Once;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A case that takes longer is wrong.
+/// A case that takes longer fails.
 const LONGEST: Duration = Duration::from_secs(20);
-/// A case that takes so long hangs, and ends the process.
+/// A case that takes this long hangs, and ends the process.
 const HUNG: Duration = Duration::from_secs(60);
-/// A case, or a process that it starts, that takes more memory is wrong, bytes.
+/// A case fails if it, or a process that it starts, takes more memory, in bytes.
 const LARGEST: u64 = 1 << 30;
 
-/// The project's folder.
+/// Returns the folder of the repository.
 ///
 /// # Panics
-/// Where it is gone.
+/// When the folder does not exist.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the project's folder")
 }
 
-/// Files of these endings below a folder, in order.
+/// Returns the files below a folder with one of these extensions, sorted.
 ///
 /// # Panics
-/// Where the folder cannot be read.
+/// When the folder cannot be read.
 pub fn files(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -50,45 +50,45 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Whose memory is looked at.
+/// The processes whose memory is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
-    /// This process's, which other suites may share.
+    /// This process, which other suites may share.
     Here,
-    /// The largest of the processes that were started.
+    /// The largest child process.
     Children,
 }
 
 impl Memory {
-    /// Begins to look: bytes that are there already.
+    /// Begins a measurement; returns the bytes in use already.
     fn begin(self) -> u64 {
         match self {
             Memory::Here => {
-                // Has the kernel forget the peak so far; where it cannot, the figure is of the whole process.
-                #[expect(clippy::disallowed_methods, reason = "a file of the kernel's")]
+                // Resets the kernel's peak; if that fails, the figure is the peak of the whole process.
+                #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
                 let _ = std::fs::write("/proc/self/clear_refs", "5");
                 status("VmRSS:")
             }
-            Memory::Children => most_of_children(),
+            Memory::Children => peak_of_children(),
         }
     }
 
-    /// The most that was taken since, bytes.
+    /// The peak since then, in bytes.
     fn end(self, before: u64) -> u64 {
         match self {
             Memory::Here => status("VmHWM:").saturating_sub(before),
-            // The kernel keeps the largest of all: one that is no larger says nothing of itself.
-            Memory::Children => Some(most_of_children()).filter(|most| *most > before).unwrap_or(0),
+            // The kernel keeps only the largest of all children: a smaller one cannot be measured.
+            Memory::Children => Some(peak_of_children()).filter(|most| *most > before).unwrap_or(0),
         }
     }
 }
 
-/// What the largest process took that was started here and has ended, bytes.
-fn most_of_children() -> u64 {
+/// The peak memory of the largest child process that has ended, in bytes.
+fn peak_of_children() -> u64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| usage.max_rss().unsigned_abs() * 1024)
 }
 
-/// A size from what the kernel says of this process, bytes.
+/// A size from `/proc/self/status`, in bytes.
 fn status(name: &str) -> u64 {
     let text = limen::files::system_text("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -96,7 +96,8 @@ fn status(name: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Ends the process when a case hangs, with its name and seed: it is told of every case that begins (`Some`) and ends (`None`).
+/// Starts a watchdog that ends the process when a case hangs, with its name and seed. The channel takes the begin (`Some`) and the end
+/// (`None`) of each case.
 fn watch(name: &str) -> Sender<Option<u64>> {
     let (tell, told) = channel();
     let name = name.to_string();
@@ -112,7 +113,7 @@ fn watch(name: &str) -> Sender<Option<u64>> {
                     Ok(next) => next,
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
-                        // Past what the test harness keeps to itself, which ends with the process.
+                        // Not by `eprintln!`: the test harness captures that, and loses it when the process exits.
                         let _ = writeln!(std::io::stderr(), "{name}: seed {seed} hangs: no end after {HUNG:?}");
                         std::process::exit(101);
                     }
@@ -123,16 +124,16 @@ fn watch(name: &str) -> Sender<Option<u64>> {
     tell
 }
 
-/// Tries a case for every seed; one answers whether it was accepted. What panics, takes longer than 20 s or more than 1 GiB, or
-/// answers with an error is wrong.
+/// Runs a case for every seed. A case returns whether its input was accepted. It fails if it returns an error, panics, or takes longer
+/// than 20 s or more than 1 GiB.
 ///
 /// # Panics
-/// Where a case is wrong, with the seeds of all that are.
+/// When a case fails, with the seeds of all failures.
 pub fn attack(name: &str, cases: u64, case: impl FnMut(u64) -> Result<bool, String>) {
     watched(name, cases, Memory::Here, case);
 }
 
-/// As [`attack`], for cases that start processes: their memory is looked at.
+/// As [`attack`], for cases that start processes: measures their memory.
 ///
 /// # Panics
 /// As [`attack`].
@@ -144,7 +145,7 @@ fn watched(name: &str, cases: u64, memory: Memory, mut case: impl FnMut(u64) -> 
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let usual = std::panic::take_hook();
-        // What node code is made to panic with says nothing; what the suites' own asserts say does.
+        // Hides panics of node code, which are part of the test, but not those of the suites' own asserts.
         std::panic::set_hook(Box::new(move |info| {
             if info.location().is_some_and(|place| place.file().contains("fuzz")) {
                 usual(info);
@@ -172,7 +173,7 @@ fn watched(name: &str, cases: u64, memory: Memory, mut case: impl FnMut(u64) -> 
             Ok(Err(why)) => wrong.push(format!("seed {seed}: {why}")),
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
                 wrong.push(format!("seed {seed}: it panicked: {text}"));
             }
         }
@@ -194,16 +195,16 @@ fn watched(name: &str, cases: u64, memory: Memory, mut case: impl FnMut(u64) -> 
         largest.0.div_ceil(1 << 20),
         largest.1
     );
-    assert!(fine > 0, "{name}: nothing was accepted, so that nothing was tried");
-    assert!(wrong.is_empty(), "{name}, from LIMEN_FUZZ_FIRST={first} on:\n{}", wrong.join("\n"));
+    assert!(fine > 0, "{name}: no case was accepted, so the test proves nothing");
+    assert!(wrong.is_empty(), "{name}, with LIMEN_FUZZ_FIRST={first}:\n{}", wrong.join("\n"));
 }
 
-/// One of several.
+/// Picks one element.
 pub fn pick<'a, T>(rng: &mut fastrand::Rng, from: &'a [T]) -> &'a T {
     &from[rng.usize(..from.len())]
 }
 
-/// Damages bytes as transfers, disks and people do.
+/// Damages bytes: flips, overwrites, truncates, removes, repeats, inserts.
 pub fn damage(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
     for _ in 0..=rng.usize(..4) {
         let length = bytes.len();
@@ -220,7 +221,7 @@ pub fn damage(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
                 bytes.splice(to..to, again);
             }
             5 if length >= at + 8 => {
-                // A length that is not so.
+                // A wrong length.
                 let lie: u64 = *pick(rng, &[0, 1, 0x7fff_ffff, 0xffff_ffff, 1 << 40, u64::MAX]);
                 bytes[at..at + 4].copy_from_slice(&lie.to_le_bytes()[..4]);
             }

@@ -1,6 +1,6 @@
-//! Nodes made for tests: a source of numbers, nodes that fail on purpose, a sink that remembers what it saw.
+//! Nodes for tests: a source of numbers, nodes that fail on purpose, a sink that records its input.
 //!
-//! Every tensor here is a `u64[]`. Checks are data-driven: [`run`] takes a graph's text and gives the report.
+//! Every tensor here is a `u64[]`. [`run`] takes the text of a graph and returns the report.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What every port of these nodes carries.
+/// The type that every port of these nodes carries.
 fn number() -> PortSpec {
     PortSpec::fixed(DType::U64, [])
 }
@@ -30,7 +30,7 @@ fn value(message: &Message<Tensor>) -> Result<u64, NodeError> {
     Ok(message.body.as_slice::<u64>()?[0])
 }
 
-/// Every test kind.
+/// Returns a registry with the stock kinds and every kind for tests.
 pub fn registry() -> Registry {
     Registry::new()
         .with(limen_nodes::register)
@@ -56,7 +56,7 @@ pub fn plan(text: &str) -> Result<Plan, Problems> {
     Plan::new(Spec::from_text(text, "test.yaml")?, &registry())
 }
 
-/// Runs a graph given as text until it ends by itself.
+/// Runs a graph, given as text, until it ends by itself.
 ///
 /// # Panics
 /// When it cannot be planned or started, or has not ended after 30 s.
@@ -67,7 +67,7 @@ pub fn run(text: &str) -> Report {
     running.wait()
 }
 
-/// Turns a graph given as text by hand until it ends by itself.
+/// Simulates a graph, given as text, until it ends by itself; `seed` decides the order of turns.
 ///
 /// # Panics
 /// When it cannot be planned or does not end.
@@ -80,22 +80,22 @@ pub fn turn(text: &str, seed: u64) -> Report {
 /// Counts upwards from 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct NumbersConfig {
-    /// How many numbers; endless without.
+    /// The number of numbers; endless if absent.
     pub count: Option<u64>,
-    /// Time from one to the next, ns; as fast as they are taken without.
+    /// The period in ns; if absent, as fast as possible.
     pub period_ns: Option<u64>,
     /// The number at which the source fails.
     pub fail_at: Option<u64>,
-    /// When each number says it began, ns after the run: its sensor's idea of time. Numbers beyond the list began when they
-    /// were sent.
+    /// The origin of each number, in ns after the start of the run: the sensor's clock. The origin of numbers beyond the list is
+    /// the time when they are sent.
     #[serde(default)]
     pub origins: Vec<i64>,
-    /// How long after its origin a number is worth something, ns.
+    /// The deadline of each number, in ns after its origin.
     pub deadline_ns: Option<u64>,
-    /// Whether each number waits for a byte from a socket, to whose other end a few are written whenever there are none.
+    /// Whether each number waits for a byte from a socket; when there is none, a few are written to the other end.
     #[serde(default)]
     pub descriptor: bool,
-    /// Declares a size without a bound: such a plan is refused.
+    /// Whether it declares a size without a bound, so that the plan is refused.
     #[serde(default)]
     pub unbounded: bool,
 }
@@ -110,8 +110,8 @@ pub struct Numbers {
     socket: Option<(Watched<UnixStream>, UnixStream)>,
 }
 
-/// Whether a number may go: what it waits for has come.
-fn is_let_go((near, far): &mut (Watched<UnixStream>, UnixStream), next: u64) -> Result<bool, NodeError> {
+/// Reads the byte that a number waits for; returns whether there was one.
+fn read_byte((near, far): &mut (Watched<UnixStream>, UnixStream), next: u64) -> Result<bool, NodeError> {
     match (&**near).read(&mut [0]) {
         Ok(n) => Ok(n > 0),
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -155,14 +155,14 @@ impl Source for Numbers {
             origin = due;
         }
         if let Some(socket) = &mut self.socket
-            && !is_let_go(socket, self.next)?
+            && !read_byte(socket, self.next)?
         {
             return Ok(Next::WhenReady(Time::NEVER));
         }
         let n = self.next;
         self.next += 1;
         if let Some(shift) = self.config.origins.get(n as usize) {
-            // The least number stands for no time at all, the greatest for the end of time.
+            // The minimum stands for `Time::ZERO`, the maximum for `Time::NEVER`.
             origin = match *shift {
                 i64::MIN => Time::ZERO,
                 i64::MAX => Time::NEVER,
@@ -183,16 +183,16 @@ impl Source for Numbers {
     }
 }
 
-/// Passes a number on, after some work.
+/// Passes numbers on, after some work.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct StepConfig {
-    /// Work per message, ns of busy waiting.
+    /// Busy-waiting per message, in ns.
     #[serde(default)]
     pub work_ns: u64,
-    /// Whether it is planned as heavy, so that it gets a core of its own.
+    /// Whether it is planned as heavy, so that it gets its own core.
     #[serde(default)]
     pub heavy: bool,
-    /// Whether it is planned as blocking, so that it gets a helper thread.
+    /// Whether it is planned as blocking, so that it runs on a helper thread.
     #[serde(default)]
     pub blocking: bool,
     /// Whether it forwards its input, or fills a new message.
@@ -247,19 +247,19 @@ impl Transform for Step {
 pub struct FaultConfig {
     /// The number at which a call fails.
     pub at: Option<u64>,
-    /// Every number divisible by this fails.
+    /// A call fails at every number divisible by this.
     pub every: Option<u64>,
     /// How it fails.
     #[serde(default)]
     pub how: How,
-    /// Where it fails, if not in a call.
+    /// The method that fails instead of a call.
     pub place: Option<Where>,
-    /// Whether it gets a core of its own.
+    /// Whether it gets its own core.
     #[serde(default)]
     pub heavy: bool,
 }
 
-/// How a fault shows.
+/// How a call fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -271,7 +271,7 @@ pub enum How {
     TooMany,
 }
 
-/// Where a fault strikes other than in a call.
+/// Methods that may fail instead of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -286,7 +286,7 @@ pub enum Where {
 pub struct Fault(FaultConfig);
 
 impl Fault {
-    fn strike(&self) -> Result<(), NodeError> {
+    fn fail(&self) -> Result<(), NodeError> {
         match self.0.how {
             How::Error | How::TooMany => Err(NodeError::other("this was asked for")),
             How::Panic => panic!("this was asked for"),
@@ -314,7 +314,7 @@ impl Node for Fault {
     fn build(config: FaultConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         let fault = Fault(config);
         if fault.0.place == Some(Where::Build) {
-            fault.strike()?;
+            fault.fail()?;
         }
         Ok(fault)
     }
@@ -340,11 +340,11 @@ impl Transform for Fault {
             out.send(input);
             return Ok(());
         }
-        // The failure comes after sending: nothing of a failed call may be published.
-        if self.is_due(n) { self.strike() } else { Ok(()) }
+        // It fails after sending: no message of a failed call may be published.
+        if self.is_due(n) { self.fail() } else { Ok(()) }
     }
     fn finish(&mut self, _: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        if self.0.place == Some(Where::Finish) { self.strike() } else { Ok(()) }
+        if self.0.place == Some(Where::Finish) { self.fail() } else { Ok(()) }
     }
 }
 
@@ -365,14 +365,14 @@ impl Node for FaultSink {
 impl Sink for FaultSink {
     type In = Tensor;
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
-        if self.0.is_due(value(&input)?) { self.0.strike() } else { Ok(()) }
+        if self.0.is_due(value(&input)?) { self.0.fail() } else { Ok(()) }
     }
 }
 
 /// Emits every number `times` times.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct SplitConfig {
-    /// How often.
+    /// The number of times.
     pub times: usize,
 }
 
@@ -409,10 +409,10 @@ impl Transform for Split {
     }
 }
 
-/// Adds the numbers of two inputs of one sequence, and counts those that differ.
+/// Adds the numbers of two inputs. Fails if their sequence numbers differ.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct PairConfig {
-    /// Whether they need not be of one sequence.
+    /// Whether sequence numbers may differ.
     #[serde(default)]
     pub any: bool,
 }
@@ -443,7 +443,7 @@ impl Transform for Pair {
     fn apply(&mut self, (a, b): (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.sets += 1;
         if !self.any && a.header().seq != b.header().seq {
-            return Err(NodeError::input("pair", "a set of two sequences"));
+            return Err(NodeError::input("pair", "sequence numbers differ"));
         }
         let mut tensor = out.loan(a.header())?;
         tensor.as_mut_slice::<u64>()?[0] = value(&a)? + value(&b)?;
@@ -455,7 +455,7 @@ impl Transform for Pair {
 /// Adds a number in place.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct AddConfig {
-    /// What is added.
+    /// The number to add.
     pub n: u64,
 }
 
@@ -483,13 +483,13 @@ impl Transform for Add {
     }
 }
 
-/// Counts and sums what it takes, of each input.
+/// Counts the messages it takes, and sums the numbers of each input.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct CollectConfig {
-    /// Work per message, ns of busy waiting.
+    /// Busy-waiting per message, in ns.
     #[serde(default)]
     pub work_ns: u64,
-    /// Whether it gets a core of its own.
+    /// Whether it gets its own core.
     #[serde(default)]
     pub heavy: bool,
 }
@@ -552,8 +552,8 @@ impl Sink for Collect {
     }
 }
 
-/// Passes numbers on, but lets the second of two overtake the first when it comes within a microsecond: a fault that shows
-/// in some orders only, planted for the stepper to find.
+/// Passes numbers on, but swaps two that arrive within a microsecond: an injected bug that shows only in some orders of turns,
+/// for the simulation to find.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct HastyConfig {}
 
@@ -605,7 +605,7 @@ impl Transform for Hasty {
     }
 }
 
-/// Takes tensors of numbers and reports the first number, length and source of each, and how late the latest was.
+/// Takes tensors of numbers, and reports the first number, length and source of each, and the highest latency.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct TrailConfig {}
 

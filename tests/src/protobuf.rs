@@ -1,4 +1,4 @@
-//! Models written byte by byte, so that they can say what no exporter would.
+//! Models encoded byte by byte, so that they can contain what no exporter writes.
 
 fn varint(mut n: u64, into: &mut Vec<u8>) {
     while n > 127 {
@@ -8,7 +8,7 @@ fn varint(mut n: u64, into: &mut Vec<u8>) {
     into.push(n as u8);
 }
 
-/// A field that holds a number.
+/// Encodes a field with a number.
 pub fn number(tag: u64, n: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     varint(tag << 3, &mut bytes);
@@ -16,7 +16,7 @@ pub fn number(tag: u64, n: u64) -> Vec<u8> {
     bytes
 }
 
-/// A field that holds bytes: text, or a message.
+/// Encodes a field with bytes: text, or a message.
 pub fn field(tag: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
     let content = content.as_ref();
     let mut bytes = Vec::with_capacity(content.len() + 8);
@@ -26,7 +26,7 @@ pub fn field(tag: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
     bytes
 }
 
-/// A `ValueInfoProto` of `f32`, its batch of any length.
+/// Encodes a `ValueInfoProto` of `f32` with a symbolic batch dim.
 pub fn value(name: &str, dims: &[u64]) -> Vec<u8> {
     let mut shape = field(1, field(2, "n"));
     dims.iter().for_each(|dim| shape.extend(field(1, number(1, *dim))));
@@ -34,13 +34,13 @@ pub fn value(name: &str, dims: &[u64]) -> Vec<u8> {
     [field(1, name), field(2, field(1, tensor))].concat()
 }
 
-/// A `TensorProto` of `f32`.
+/// Encodes a `TensorProto` of `f32`.
 pub fn tensor(name: &str, dims: &[u64], raw: &[u8]) -> Vec<u8> {
     let dims: Vec<u8> = dims.iter().flat_map(|dim| number(1, *dim)).collect();
     [dims, number(2, 1), field(8, name), field(9, raw)].concat()
 }
 
-/// A node of a graph, with more fields behind.
+/// Encodes a node of a graph, with more fields at the end.
 pub fn node(op: &str, inputs: &[&str], output: &str, name: &str, more: &[u8]) -> Vec<u8> {
     let mut bytes: Vec<u8> = inputs.iter().flat_map(|input| field(1, input)).collect();
     bytes.extend([field(2, output), field(3, name), field(4, op)].concat());
@@ -48,7 +48,7 @@ pub fn node(op: &str, inputs: &[&str], output: &str, name: &str, more: &[u8]) ->
     field(1, bytes)
 }
 
-/// A model of one input `x` and one output `y`, with more fields of its graph.
+/// Encodes a model of one input `x` and one output `y`, with more fields of its graph.
 pub fn model(nodes: &[Vec<u8>], more: &[u8]) -> Vec<u8> {
     let graph =
         [nodes.concat(), field(2, "g"), more.to_vec(), field(11, value("x", &[2])), field(12, value("y", &[2]))]

@@ -1,4 +1,4 @@
-//! Random graphs: random nodes, edges, policies and faults, all drawn from one seed, and what must hold of every one.
+//! Random graphs, with nodes, edges, policies and faults drawn from one seed, and the properties that every run must have.
 
 use crate::registry;
 use limen::report::Outcome;
@@ -7,14 +7,14 @@ use limen::{Plan, Report, Spec};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A drawn graph.
+/// A random graph.
 #[derive(Debug)]
 pub struct Drawn {
-    /// As a user would write it.
+    /// The graph file.
     pub yaml: String,
-    /// Messages that each source begins, by its node's name; none where it fails on the way.
+    /// The number of messages of each source, by its node's name; without sources that fail.
     pub counts: Vec<(String, u64)>,
-    /// Sinks behind a merge, whose messages come in any order.
+    /// Sinks downstream of a merge, whose messages may arrive in any order.
     pub unordered: Vec<String>,
 }
 
@@ -22,15 +22,15 @@ struct Output {
     name: String,
     /// Messages per call.
     emits: usize,
-    /// Numbers of the sources whose messages come out here.
+    /// Indices of the sources upstream of this output.
     sources: BTreeSet<usize>,
-    /// Whether they come in the order in which their source began them: behind a merge they need not.
+    /// Whether messages are in the order of their source: behind a merge they need not be.
     in_order: bool,
 }
 
-/// What is behind an input.
+/// The upstream of an input.
 #[derive(Default)]
-struct Behind {
+struct Upstream {
     sources: BTreeSet<usize>,
     out_of_order: bool,
 }
@@ -44,7 +44,7 @@ fn on_error(rng: &mut fastrand::Rng) -> &'static str {
     pick(rng, &["stop", "skip", "skip", "detach", "detach", restart])
 }
 
-/// Marks, caps and lanes of an edge.
+/// Watermarks, caps and lanes of an edge.
 fn marks(rng: &mut fastrand::Rng, when_full: &str, capacity: usize, emits: usize) -> String {
     if when_full == "latest" || rng.u8(..4) > 0 {
         return String::new();
@@ -69,7 +69,7 @@ fn marks(rng: &mut fastrand::Rng, when_full: &str, capacity: usize, emits: usize
     marks
 }
 
-/// Faults planted in some nodes.
+/// Injected faults, in some nodes.
 fn fault(rng: &mut fastrand::Rng, takes: bool, emits: Option<&mut usize>) -> String {
     if rng.u8(..5) > 0 {
         return String::new();
@@ -89,7 +89,7 @@ fn fault(rng: &mut fastrand::Rng, takes: bool, emits: Option<&mut usize>) -> Str
     format!(", fault: {{ {text}, seed: {n} }}")
 }
 
-/// How several inputs are taken.
+/// The `join:` of a node.
 fn join(rng: &mut fastrand::Rng, policy: &str, patience: bool) -> String {
     let mut join = format!("policy: {policy}");
     if patience || rng.bool() {
@@ -109,16 +109,16 @@ fn join(rng: &mut fastrand::Rng, policy: &str, patience: bool) -> String {
     format!(", join: {{ {join} }}")
 }
 
-/// A connection to an output drawn so far.
-fn connection(rng: &mut fastrand::Rng, outputs: &[Output], behind: &mut Behind) -> String {
+/// A connection to one of the outputs drawn so far.
+fn connection(rng: &mut fastrand::Rng, outputs: &[Output], upstream: &mut Upstream) -> String {
     let output = &outputs[rng.usize(..outputs.len())];
     let when_full = pick(rng, &["block", "block", "block", "drop_newest", "drop_oldest", "latest", "fail"]);
     let spare = if rng.bool() { 4 } else { 70 };
     let room = output.emits + rng.usize(..spare);
     let capacity = if when_full == "latest" { String::new() } else { format!(", capacity: {room}") };
     let marks = marks(rng, when_full, room, output.emits);
-    behind.sources.extend(&output.sources);
-    behind.out_of_order |= !output.in_order;
+    upstream.sources.extend(&output.sources);
+    upstream.out_of_order |= !output.in_order;
     let age = if rng.u8(..12) == 0 { format!(", max_age: {}us", rng.u64(1..200)) } else { String::new() };
     let signs = match rng.u8(..12) {
         0 => {
@@ -129,11 +129,11 @@ fn connection(rng: &mut fastrand::Rng, outputs: &[Output], behind: &mut Behind) 
     format!("{{ from: {}, when_full: {when_full}{capacity}{marks}{age}{signs} }}", output.name)
 }
 
-/// Draws a graph. The same seed draws the same graph. With `patience` every join says how long it waits.
+/// Draws a graph. The same seed draws the same graph. With `patience` every join has a `patience`.
 pub fn draw(seed: u64, patience: bool) -> Drawn {
     let mut rng = fastrand::Rng::with_seed(seed);
     let rng = &mut rng;
-    // Drawn apart, so that seeds that once found something draw the same graphs as ever.
+    // A second generator, so that the seeds of earlier failures still draw the same graphs.
     let mut apart = fastrand::Rng::with_seed(!seed);
     let mut yaml = String::from("version: 1\nnodes:\n");
     let (mut outputs, mut counts): (Vec<Output>, Vec<(String, u64)>) = Default::default();
@@ -165,8 +165,8 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
     let middle = rng.usize(..9);
     for i in 0..middle {
         let name = format!("m{i}");
-        let mut behind = Behind::default();
-        let input = connection(rng, &outputs, &mut behind);
+        let mut upstream = Upstream::default();
+        let input = connection(rng, &outputs, &mut upstream);
         let (mut emits, mut tail) = (1, format!("from: {input}"));
         let mut ports = [""].as_slice();
         let (kind, config) = match rng.u8(..10) {
@@ -182,16 +182,16 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
                 ("fault", format!("{{ {when}: {}, how: {how} }}", rng.u64(1..60)))
             }
             7 => {
-                let other = connection(rng, &outputs, &mut behind);
+                let other = connection(rng, &outputs, &mut upstream);
                 let policy = pick(rng, &["in_turn", "oldest_first", "priority"]);
                 tail = format!("inputs: {{ a: {input}, b: {other} }}{}", join(rng, policy, patience));
                 ("merge", "{}".to_string())
             }
             n => {
-                let other = connection(rng, &outputs, &mut behind);
+                let other = connection(rng, &outputs, &mut upstream);
                 let policy = pick(rng, &["zip", "zip", "by_time", "sample"]);
                 tail = format!("inputs: {{ a: {input}, b: {other} }}{}", join(rng, policy, patience));
-                // Its outputs are its inputs' own messages.
+                // `synchronize` has an output for each input.
                 ports = if n == 8 { ports } else { &["/a", "/b"] };
                 (if n == 8 { "pair" } else { "synchronize" }, "{}".to_string())
             }
@@ -203,18 +203,18 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
             on_error(rng),
             place(rng)
         );
-        let in_order = kind != "merge" && !behind.out_of_order;
+        let in_order = kind != "merge" && !upstream.out_of_order;
         for port in ports {
-            outputs.push(Output { name: format!("{name}{port}"), emits, sources: behind.sources.clone(), in_order });
+            outputs.push(Output { name: format!("{name}{port}"), emits, sources: upstream.sources.clone(), in_order });
         }
     }
     let (mut paths, mut unordered) = (Vec::new(), Vec::new());
     for i in 0..1 + rng.usize(..3) {
-        let mut behind = Behind::default();
-        let input = connection(rng, &outputs, &mut behind);
+        let mut upstream = Upstream::default();
+        let input = connection(rng, &outputs, &mut upstream);
         let kind = match rng.u8(..6) {
             0 => {
-                let other = connection(rng, &outputs, &mut behind);
+                let other = connection(rng, &outputs, &mut upstream);
                 let patience = if patience { ", join: { patience: 4 }" } else { "" };
                 format!("kind: collect, inputs: {{ x: {input}, y: {other} }}{patience}")
             }
@@ -222,15 +222,15 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
         };
         let planted = fault(rng, true, None);
         let _ = writeln!(yaml, "  z{i}: {{ {kind}, on_error: {}{}{planted} }}", on_error(rng), place(rng));
-        if behind.out_of_order {
+        if upstream.out_of_order {
             unordered.push(format!("z{i}"));
         }
-        for source in behind.sources {
+        for source in upstream.sources {
             if rng.u8(..4) > 0 {
                 continue;
             }
             let on_miss = pick(rng, &["count", "drop", "drop", "skip_to_latest", "stop"]);
-            // Later than any join holds a message back: such a deadline is refused.
+            // Longer than any join holds a message: a shorter deadline is refused.
             let deadline = rng.u64(30..300);
             paths.push(format!("{{ from: s{source}, to: z{i}, deadline: {deadline}us, on_miss: {on_miss} }}"));
         }
@@ -242,12 +242,12 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
         let mut schedule = || pick(rng, &["round_robin", "deadline", "throughput"]);
         let _ = writeln!(yaml, "cores: {{ 0: {{ schedule: {} }}, 1: {{ schedule: {} }} }}", schedule(), schedule());
     }
-    // A source that fails because an edge is full begins fewer.
+    // A source that fails because an edge is full sends fewer messages.
     counts.retain(|(name, _)| !yaml.contains(&format!("from: {name}, when_full: fail")));
     Drawn { yaml, counts, unordered }
 }
 
-/// Draws a graph that can be planned: one whose joins may wait for ever is refused, and is given patience.
+/// Draws a graph that can be planned. If it is refused because a join could wait for ever, draws it again with patience.
 fn planned(seed: u64) -> (Drawn, Plan) {
     let plan = |drawn: &Drawn| Spec::from_text(&drawn.yaml, "drawn.yaml").and_then(|spec| Plan::new(spec, &registry()));
     let mut drawn = draw(seed, false);
@@ -260,17 +260,17 @@ fn planned(seed: u64) -> (Drawn, Plan) {
     (drawn, found)
 }
 
-/// Draws a graph and turns it by hand, in an order drawn from the same seed.
+/// Draws a graph and simulates it, with an order of turns drawn from the same seed.
 ///
 /// # Errors
-/// Where it did not end.
+/// When the run did not end.
 ///
 /// # Panics
-/// When the graph is refused: what is drawn is meant to be right.
+/// When the graph is refused: drawn graphs are valid.
 pub fn simulate(seed: u64) -> Result<(Drawn, Report), (Drawn, Box<Stuck>)> {
     let (drawn, plan) = planned(seed);
     let simulation = plan.wire().and_then(|wired| wired.simulate(seed)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    // In any order, or as the workers would.
+    // In a random order, or in the order of the workers' schedule.
     let is_scheduled = drawn.yaml.contains("schedule") && seed.is_multiple_of(2);
     let run = if is_scheduled { limen::sim::Simulation::run_as_scheduled } else { limen::sim::Simulation::run };
     match run(simulation, 1_000_000) {
@@ -279,7 +279,7 @@ pub fn simulate(seed: u64) -> Result<(Drawn, Report), (Drawn, Box<Stuck>)> {
     }
 }
 
-/// What is wrong with a run of a drawn graph; empty if nothing is.
+/// Returns the violations in the report of a drawn graph; empty for a correct run.
 pub fn wrong(drawn: &Drawn, report: &Report) -> Vec<String> {
     let mut wrong: Vec<String> = report.bugs.clone();
     for edge in report.edges.iter().filter(|edge| edge.left > 0) {
@@ -296,28 +296,28 @@ pub fn wrong(drawn: &Drawn, report: &Report) -> Vec<String> {
     }
     for path in &report.deadlines {
         let taken = report.node(&path.to).map_or(0, |sink| sink.taken);
-        // Of a message each source behind it is judged once, and only what reached the sink.
+        // A message is judged once for each source behind it, and only if it reached the sink.
         if path.missed > path.judged || path.judged > taken {
             wrong.push(format!("{} -> {}: {} missed of {} judged", path.from, path.to, path.missed, path.judged));
         }
         let samples = report.paths().find(|(from, to, _)| (*from, *to) == (&path.from, &path.to));
         if path.untold_behind.is_some() && (path.judged > 0 || samples.is_some()) {
-            wrong.push(format!("{} -> {} is judged, and nothing tells of it", path.from, path.to));
+            wrong.push(format!("{} -> {} is judged without origins of its source", path.from, path.to));
         }
     }
-    // A failure that does not stop the run stops nobody else: every source gets to its end.
+    // A failure that does not stop the run stops no other node: every source reaches its end.
     if report.outcome == Outcome::Finished {
         for (name, count) in &drawn.counts {
             let taken = report.node(name).map_or(0, |node| node.taken);
             if taken != *count {
-                wrong.push(format!("{name} began {taken} messages of {count}"));
+                wrong.push(format!("{name} sent {taken} of {count} messages"));
             }
         }
     }
     wrong
 }
 
-/// Runs a seed and says what is wrong with it, with all that is needed to look into it.
+/// Runs a seed; the error describes the violations and contains the graph.
 pub fn check(seed: u64) -> Result<(), String> {
     match simulate(seed) {
         Ok((drawn, report)) => match wrong(&drawn, &report) {

@@ -1,4 +1,4 @@
-//! A model with state: what it gives is the sum of all that its stream has brought.
+//! A stateful model: its output is the sum of all inputs of its stream.
 
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
@@ -10,28 +10,28 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Sums, stream by stream.
+/// Sums the numbers of each stream.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct TallyConfig {
-    /// Messages in one call.
+    /// How batches are formed.
     #[serde(default)]
     pub batch: Batch,
-    /// What becomes of a stream whose message is missing.
+    /// What happens to the state of a stream when a message is missing.
     #[serde(default)]
     pub on_skip: OnSkip,
-    /// What becomes of a stream where another begins.
+    /// What happens to the state of a stream when another begins.
     #[serde(default)]
     pub on_end: OnEnd,
     /// The call that panics, counted from 1.
     pub panic_at: Option<u64>,
     /// The call that fails.
     pub fail_at: Option<u64>,
-    /// What else of it panics.
+    /// Other methods that panic.
     #[serde(default)]
     pub panic_in: Vec<Place>,
 }
 
-/// What of a session may panic besides its calls.
+/// Methods that may panic, besides calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Place {
@@ -43,14 +43,14 @@ pub(crate) enum Place {
 }
 
 impl TallyConfig {
-    fn strike(&self, place: Place) {
+    fn panic_if_asked(&self, place: Place) {
         assert!(!self.panic_in.contains(&place), "it panics in {place:?}");
     }
 }
 
 impl Drop for Adding {
     fn drop(&mut self) {
-        self.config.strike(Place::Drop);
+        self.config.panic_if_asked(Place::Drop);
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Tally;
 impl Infer for Tally {
     type Config = TallyConfig;
     fn plan(config: TallyConfig, _: &Connected, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
-        config.strike(Place::Plan);
+        config.panic_if_asked(Place::Plan);
         let port = |name: &str| TensorSpec { name: name.into(), dtype: DType::U64, shape: Vec::new() };
         let signature = Signature { inputs: vec![port("in")], outputs: vec![port("sum")], max_batch: None };
         let TallyConfig { batch, on_skip, on_end, .. } = config;
@@ -103,7 +103,7 @@ impl Prepared for Ready {
 struct Adding {
     config: TallyConfig,
     calls: u64,
-    /// Calls that ended well, of all sessions of the node.
+    /// Successful calls of all sessions of the node.
     done: u64,
 }
 
@@ -117,9 +117,9 @@ impl Session for Adding {
         lanes: &mut [u64],
     ) -> Result<(), BackendError> {
         self.calls += 1;
-        assert!(self.config.panic_at != Some(self.calls), "call {} panics as it was told", self.calls);
+        assert!(self.config.panic_at != Some(self.calls), "call {} panics as configured", self.calls);
         if self.config.fail_at == Some(self.calls) {
-            return Err(BackendError::Call(format!("call {} fails as it was told", self.calls)));
+            return Err(BackendError::Call(format!("call {} fails as configured", self.calls)));
         }
         assert_eq!((lanes.len(), inputs[0].bytes.len()), (batch, 8 * batch));
         let items = inputs[0].bytes.chunks_exact(8).zip(outputs[0].bytes.chunks_exact_mut(8));
@@ -131,14 +131,14 @@ impl Session for Adding {
         Ok(())
     }
     fn reset(&mut self) {
-        self.config.strike(Place::Reset);
+        self.config.panic_if_asked(Place::Reset);
     }
     fn figures(&self, metrics: &mut Metrics) {
-        self.config.strike(Place::Figures);
+        self.config.panic_if_asked(Place::Figures);
         metrics.set("tallied", self.done as f64);
     }
     fn resume(&mut self, figures: &Metrics) {
-        self.config.strike(Place::Resume);
+        self.config.panic_if_asked(Place::Resume);
         self.done = figures.iter().find(|(name, _)| *name == "tallied").map_or(0, |(_, value)| value as u64);
     }
 }

@@ -1,4 +1,4 @@
-//! What edges do that look at each message: marks, caps on bytes, classes, lanes. Turned by hand, within a core and across.
+//! Edges with admission control: watermarks, byte limits, classes, lanes. Simulated, within a core and across cores.
 
 use limen::Report;
 use limen::report::Reason;
@@ -9,8 +9,8 @@ fn lost(report: &Report, reason: Reason) -> u64 {
     all.filter(|(found, _)| *found == reason).map(|(_, n)| n).sum()
 }
 
-/// Numbers every microsecond into a node that takes 3 µs for each, within a core and across two.
-fn hurried(source: &str, edge: &str, check: impl Fn(&Report, &str)) {
+/// A number every microsecond into a node that takes 3 µs for each, within a core and across two.
+fn overloaded(source: &str, edge: &str, check: impl Fn(&Report, &str)) {
     for (form, core) in [("within", 0), ("across", 1)] {
         let report = turn(
             &format!(
@@ -27,10 +27,10 @@ fn hurried(source: &str, edge: &str, check: impl Fn(&Report, &str)) {
 }
 
 #[test]
-fn a_soft_mark_turns_away_what_a_hard_one_would_take() {
+fn a_soft_watermark_rejects_messages_that_a_hard_one_would_accept() {
     for (class, may_be_lost) in [("normal", true), ("urgent", false), ("background", true)] {
-        // Two places to the soft mark; the rest of the edge holds everything that an urgent source sends.
-        hurried(
+        // The soft watermark is at two messages; the rest of the edge holds all messages of an urgent source.
+        overloaded(
             &format!(", qos: {class}"),
             "capacity: 1000, soft_capacity: 2, when_full: drop_newest",
             |report, what| {
@@ -43,31 +43,31 @@ fn a_soft_mark_turns_away_what_a_hard_one_would_take() {
 }
 
 #[test]
-fn evicting_from_the_soft_mark_on_keeps_what_waits_fresh() {
+fn evicting_from_the_soft_watermark_keeps_queued_messages_fresh() {
     let oldest = |report: &Report| {
         let (_, _, latency) = report.paths().next().unwrap();
         latency.histogram.max()
     };
     let edge = "capacity: 200, soft_capacity: 4, when_full: drop_oldest";
-    hurried("", &format!("{edge}, soft_evict: true"), |report, what| {
-        // Four wait, each for three microseconds and the turns between.
+    overloaded("", &format!("{edge}, soft_evict: true"), |report, what| {
+        // Four messages wait, each for three microseconds and the turns in between.
         assert!(lost(report, Reason::FullOldest) > 200 && oldest(report) < 100_000, "{what}: {}", oldest(report));
     });
-    hurried("", edge, |report, what| assert!(oldest(report) > 200_000, "{what}: {}", oldest(report)));
+    overloaded("", edge, |report, what| assert!(oldest(report) > 200_000, "{what}: {}", oldest(report)));
 }
 
 #[test]
-fn a_cap_on_bytes_makes_a_producer_wait_or_a_message_go() {
-    // Numbers have eight bytes: the edge holds five, one more than fits below the cap.
-    hurried("", "capacity: 64, max_bytes: 33B", |report, what| {
+fn a_byte_limit_blocks_the_producer_or_drops_messages() {
+    // Numbers have eight bytes: the edge holds five, one more than fits below the limit.
+    overloaded("", "capacity: 64, max_bytes: 33B", |report, what| {
         assert_eq!(report.metric("count"), Some(500.0), "{what}");
     });
-    hurried("", "capacity: 64, max_bytes: 33B, when_full: drop_oldest", |report, what| {
-        // Within a core a producer lets its consumer have a turn before it evicts much.
+    overloaded("", "capacity: 64, max_bytes: 33B, when_full: drop_oldest", |report, what| {
+        // Within a core the consumer has a turn before the producer evicts many messages.
         let gone = lost(report, Reason::FullOldest);
         assert!(gone > if what.starts_with("within") { 0 } else { 200 }, "{what}: {gone}");
     });
-    hurried("", "capacity: 64, max_bytes: 64B, soft_bytes: 16B, when_full: drop_newest", |report, what| {
+    overloaded("", "capacity: 64, max_bytes: 64B, soft_bytes: 16B, when_full: drop_newest", |report, what| {
         assert!(lost(report, Reason::FullNewest) > 200, "{what}");
     });
 }
@@ -86,21 +86,21 @@ fn urgent_messages_have_a_lane_of_their_own() {
         let (.., latency) = report.paths().find(|(from, ..)| *from == source).unwrap();
         latency.histogram.max()
     };
-    // In the order of a worker's passes, so that what an alarm waits for is the queue and not its turn.
+    // In the order of a worker's passes, so that an alarm waits for the queue, not for its turn.
     let scheduled =
         |text: &str| plan(text).unwrap().wire().unwrap().simulate(3).unwrap().run_as_scheduled(100_000).unwrap();
     let (with, without) = (scheduled(&graph(", urgent_capacity: 8")), scheduled(&graph("")));
     for report in [&with, &without] {
         assert_eq!((report.bugs.len(), report.metric("count"), report.metric("lost")), (0, Some(320.0), Some(0.0)));
     }
-    // Everything else falls behind by milliseconds; what is urgent waits for the call that runs, and the turns between.
+    // Other messages fall behind by milliseconds; an urgent one waits for the running call and the turns in between.
     assert!(worst(&with, "alarm") < 60_000, "{} ns", worst(&with, "alarm"));
     assert!(worst(&without, "alarm") > 200_000, "{} ns", worst(&without, "alarm"));
 }
 
 /// \[L6\]
 #[test]
-fn a_slow_consumer_of_many_costs_the_others_nothing_it_is_not_allowed_to() {
+fn a_slow_consumer_of_sixteen_costs_the_others_no_messages() {
     for policy in ["block", "drop_newest", "drop_oldest", "latest"] {
         let mut graph =
             String::from("version: 1\nnodes:\n  a: { kind: numbers, config: { count: 400, period_ns: 5000 } }\n");

@@ -1,6 +1,6 @@
-//! After start the engine allocates nothing, and after the end nothing is left: every allocation of the process is counted.
+//! The engine allocates nothing after the start, and leaks nothing after the end: every allocation of the process is counted.
 //!
-//! A test binary of its own, because it replaces the allocator; one test at a time, because all of them count.
+//! A separate test binary, because it replaces the allocator. One test runs at a time, because all of them count.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
@@ -23,11 +23,11 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
-    /// Whether this thread is that of the test that counts.
+    /// Whether this is the thread of the running test.
     static COUNTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Held by the test that counts.
+/// Held by the running test.
 struct Alone(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 fn alone() -> Alone {
@@ -43,22 +43,23 @@ impl Drop for Alone {
     }
 }
 
-/// Whether what this thread allocates is the engine's, or the test's that counts: the harness reports one test while the next one runs.
+/// Whether allocations of this thread belong to the engine or to the running test. Those of the harness, which reports one test while
+/// the next one runs, do not count.
 fn is_counted() -> bool {
     let mut name = [0u8; 16];
-    // SAFETY: a name has at most 16 bytes with its end.
+    // SAFETY: a name has at most 16 bytes with its terminator.
     unsafe { nix::libc::prctl(nix::libc::PR_GET_NAME, name.as_mut_ptr()) };
     COUNTS.get() || name.starts_with(b"limen-")
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is passed on to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if ARMED.load(Ordering::Relaxed) && is_counted() {
             COUNT.fetch_add(1, Ordering::Relaxed);
         }
         LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -79,7 +80,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs a graph, counts allocations while its last node does another 20,000 messages.
+/// Runs a graph, and counts allocations while its last node takes another 20,000 messages.
 fn check(name: &str, graph: &str, last: usize) {
     let running = plan(graph).unwrap_or_else(|e| panic!("{e}")).wire().unwrap().start().unwrap();
     let begin = Instant::now();
@@ -93,7 +94,7 @@ fn check(name: &str, graph: &str, last: usize) {
     let before = running.stats()[last].done;
     COUNT.store(0, Ordering::Relaxed);
     ARMED.store(true, Ordering::Relaxed);
-    // `stats` allocates, so nothing is asked while it counts.
+    // `stats` allocates, so it is not called while counting.
     std::thread::sleep(Duration::from_millis(200));
     ARMED.store(false, Ordering::Relaxed);
     let count = COUNT.load(Ordering::Relaxed);
@@ -174,9 +175,9 @@ fn send(inlet: &mut Inlet<Tensor>) {
     }
 }
 
-/// What handles do for an engine that runs allocates nothing either, while there is nothing to wait for.
+/// Handles allocate nothing either, unless they wait.
 #[test]
-fn nothing_is_allocated_while_a_program_takes_part() {
+fn nothing_is_allocated_while_a_program_uses_handles() {
     let _alone = alone();
     let graph = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: u64 } }\n  b: { kind: step, from: a }\n  \
                  z: { kind: outlet, from: b }\n";
@@ -205,16 +206,16 @@ fn nothing_is_allocated_while_a_program_takes_part() {
     assert_eq!((report.bugs, count), (Vec::new(), 0));
 }
 
-/// Workers of graphs that still run.
+/// The number of workers that still run.
 fn workers() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
     names.filter(|name| name.starts_with("limen-")).count()
 }
 
-/// Open files, pages in memory, bytes allocated, once every worker has ended.
+/// Open files, resident pages and allocated bytes, after every worker has ended.
 fn held() -> (usize, i64, i64) {
-    // Threads of a run that was dropped end by themselves, soon.
+    // Threads of a dropped run end by themselves.
     let begin = Instant::now();
     while workers() > 0 {
         assert!(begin.elapsed() < Duration::from_secs(30), "{} workers do not end", workers());
@@ -226,7 +227,7 @@ fn held() -> (usize, i64, i64) {
     (files, pages, LIVE.load(Ordering::Relaxed))
 }
 
-/// \[L8\] Ended by itself, stopped, dropped, driven, never started, not to be built: whatever becomes of a graph, nothing is left of it.
+/// \[L8\] A graph leaks nothing, whether it ended by itself, was stopped, dropped, driven, never started, or could not be built.
 #[test]
 fn a_thousand_runs_leave_nothing_behind() {
     let _alone = alone();
@@ -282,14 +283,14 @@ fn a_thousand_runs_leave_nothing_behind() {
     (0..1_000).for_each(cycle);
     let after = held();
     assert_eq!(after.0, before.0, "open files");
-    // A byte a run would be a thousand.
+    // A leak of one byte per run would be a thousand.
     assert!(after.2 - before.2 < 1_000, "{} bytes allocated became {}", before.2, after.2);
-    // The system's allocator keeps some of what was freed, but not more and more.
+    // The system allocator keeps some freed pages, but not more and more.
     assert!((after.1 - before.1) * 4096 < 8 << 20, "{} pages in memory became {}", before.1, after.1);
 }
 
-/// \[S2\] Two hundred times a peer goes in the middle of a message and comes back: every message and every loss is counted, and
-/// nothing is left of the connections.
+/// \[S2\] A peer disconnects two hundred times in the middle of a message and reconnects: every message and every loss is counted, and
+/// the connections leak nothing.
 #[test]
 fn two_hundred_reconnects_leave_nothing_behind() {
     let _alone = alone();
@@ -299,7 +300,7 @@ fn two_hundred_reconnects_leave_nothing_behind() {
         "version: 1\nnodes:\n  a: {{ kind: tcp, config: {{ connect: {} }} }}\n  z: {{ kind: \"null\", from: a }}\n",
         far.local_addr().unwrap().port()
     );
-    // Backoff passes by this clock.
+    // The backoff uses this clock.
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let mut driven = plan(&text).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
     let mut cycle = |n: u64| {
@@ -312,7 +313,7 @@ fn two_hundred_reconnects_leave_nothing_behind() {
                 peer = far.accept().ok();
                 peer.iter_mut().for_each(|(peer, _)| peer.write_all(b"whole\nhalf").unwrap());
             }
-            assert!(begin.elapsed() < Duration::from_secs(30), "nobody comes back: {:?}", driven.stats());
+            assert!(begin.elapsed() < Duration::from_secs(30), "no reconnect: {:?}", driven.stats());
         }
     };
     (0..20).for_each(&mut cycle);
@@ -320,14 +321,14 @@ fn two_hundred_reconnects_leave_nothing_behind() {
     (20..200).for_each(&mut cycle);
     let after = held();
     assert_eq!(after.0, before.0, "open files");
-    // As many bytes as connections would be 180; the harness, too, allocates meanwhile.
+    // One byte per connection would be 180; the harness allocates too.
     assert!((after.2 - before.2).abs() < 1_000, "{} bytes allocated became {}", before.2, after.2);
-    // When it has come back once more, it has noticed the end of the last.
+    // After one more reconnect the end of the last connection has been noticed.
     let begin = Instant::now();
     while far.accept().is_err() {
         driven.turn();
         clock.advance(1_000_000);
-        assert!(begin.elapsed() < Duration::from_secs(30), "nobody comes back: {:?}", driven.stats());
+        assert!(begin.elapsed() < Duration::from_secs(30), "no reconnect: {:?}", driven.stats());
     }
     driven.stopper().stop();
     let report = driven.run();
@@ -337,8 +338,8 @@ fn two_hundred_reconnects_leave_nothing_behind() {
     }
 }
 
-/// What a plan says it takes it takes, and no more: everything that is allocated before the first message, on each side of the
-/// engine's structures that grow with the graph.
+/// The memory in a plan is the memory that is allocated before the first message, for every structure of the engine that grows with
+/// the graph.
 #[test]
 fn a_plan_counts_what_is_allocated() {
     let _alone = alone();
@@ -367,8 +368,8 @@ fn a_plan_counts_what_is_allocated() {
         let running = plan.wire().unwrap().start().unwrap();
         let taken = LIVE.load(Ordering::Relaxed) - before;
         assert_eq!(running.stop(Drain::within(Duration::from_secs(5))).exit_code(), 0, "{name}");
-        // What does not grow with capacities and sizes is not the plan's business.
-        assert!(taken <= planned + (1 << 20), "{name}: {planned} bytes were planned, {taken} are taken");
-        assert!(taken >= planned / 2, "{name}: {planned} bytes were planned, {taken} are taken");
+        // The plan does not count what does not grow with capacities and sizes.
+        assert!(taken <= planned + (1 << 20), "{name}: {planned} bytes were planned, {taken} are allocated");
+        assert!(taken >= planned / 2, "{name}: {planned} bytes were planned, {taken} are allocated");
     }
 }

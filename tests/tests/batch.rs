@@ -1,11 +1,11 @@
-//! Batches: closed when they are full, when their oldest message must go, and when the stream ends; nothing is left behind.
+//! Batches close when they are full, when their oldest message must go, and when the stream ends; no message is left out.
 
 use limen::Report;
 use limen::report::Outcome;
 use limen::sim::Step;
 use limen_tests::{plan, turn};
 
-/// Numbers through a model that takes 50 µs a call, whatever its batch.
+/// Numbers through a model that takes 50 µs a call for any batch size.
 fn batched(numbers: &str, batch: &str, keys: &str, rest: &str) -> Report {
     let report = turn(
         &format!(
@@ -27,7 +27,7 @@ fn figure(report: &Report, name: &str) -> f64 {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn every_message_is_in_a_batch() {
     for numbers in ["count: 203", "count: 203, period_ns: 10000", "count: 203, period_ns: 1000000"] {
         for batch in
             ["max: 1", "max: 8", "max: 64", "max: 256", "max: 8, within: 1ms", "max: 8, within: 1ms, stride: 3"]
@@ -41,40 +41,40 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn a_batch_waits_as_long_as_it_may_and_no_longer() {
-    // One message each 10 µs: 20 come within 200 µs.
+fn a_batch_waits_no_longer_than_within() {
+    // One message every 10 µs: 20 arrive within 200 µs.
     let report = batched("count: 2000, period_ns: 10000", "max: 64, within: 200us", "", "");
     let mean = figure(&report, "mean_batch");
     assert!((19.0..=30.0).contains(&mean), "{mean}");
-    // One that is full does not wait, and one message a millisecond is all there is.
+    // A full batch does not wait; at one message a millisecond each batch has one.
     let full = batched("count: 2000, period_ns: 10000", "max: 8, within: 1s", "", "");
     assert_eq!(figure(&full, "mean_batch"), 8.0);
     let slow = batched("count: 50, period_ns: 1000000", "max: 8, within: 200us", "", "");
     assert_eq!(figure(&slow, "mean_batch"), 1.0);
-    // What stays as context is in the next call too.
+    // With a stride, messages stay as context for the next call.
     let sliding = batched("count: 200, period_ns: 1000", "max: 8, within: 1s, stride: 1", "", "");
     assert_eq!((figure(&sliding, "batches"), figure(&sliding, "mean_batch")), (193.0, 8.0));
 }
 
 #[test]
-fn a_batch_goes_when_its_oldest_message_must() {
+fn a_batch_closes_when_its_oldest_message_must_go() {
     let run = |keys: &str, rest: &str| batched("count: 3000, period_ns: 10000", "max: 256, within: 10ms", keys, rest);
     let path = |deadline: &str| format!("paths: [{{ from: a, to: c, deadline: {deadline} }}]\n");
-    // Alone it would wait for 256 messages, 2.5 ms.
+    // Without a deadline it would wait for 256 messages, 2.5 ms.
     assert!(figure(&run("", ""), "mean_batch") > 200.0);
     let report = run("\n    budget: 100us", &path("500us"));
     let (mean, missed) = (figure(&report, "mean_batch"), report.deadlines[0].missed);
     assert!((20.0..=60.0).contains(&mean) && missed < 60, "batches of {mean}, {missed} missed");
-    // Without a budget a batch of a size that was never called goes at once: what it takes is learned by the call.
+    // Without a budget a batch of a new size goes at once: its duration is learned from the call.
     let unknown = run("", &path("500us"));
     let (mean, missed) = (figure(&unknown, "mean_batch"), unknown.deadlines[0].missed);
     assert!((15.0..=60.0).contains(&mean) && missed < 60, "batches of {mean}, {missed} missed");
     assert_eq!((figure(&report, "count"), figure(&unknown, "count")), (3000.0, 3000.0));
 }
 
-/// Numbers through a model, by a clock that goes on between turns as it does on a machine: a worker that slept wakes up late, and
-/// others have their turns before it.
-fn unsteady(period_us: u64, delay: &str, path: &str, seed: u64) -> Report {
+/// Numbers through a model, with a simulated clock that advances between turns as on a real machine: a sleeping worker wakes up late,
+/// after turns of others.
+fn with_late_wakeups(period_us: u64, delay: &str, path: &str, seed: u64) -> Report {
     let graph = format!(
         "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 2000, period_ns: {} }} }}\n  \
          m: {{ kind: infer, config: {{ backend: mock, batch: {{ max: 64, within: 1s }}, mock: {{ inputs: {{ in: u64 }}, outputs: {{ out: u64 }} }} }}, \
@@ -99,7 +99,7 @@ fn unsteady(period_us: u64, delay: &str, path: &str, seed: u64) -> Report {
 }
 
 #[test]
-fn a_batch_leaves_room_for_being_woken_late() {
+fn a_batch_allows_for_late_wakeups() {
     for (period_us, delay, deadline) in [
         (10_000, "delay: 1100us, delay_to: 1200us", "8ms"),
         (5_000, "delay: 1900us, delay_to: 2100us", "8ms"),
@@ -107,13 +107,13 @@ fn a_batch_leaves_room_for_being_woken_late() {
         (20_000, "delay: 10ms, delay_to: 11ms", "40ms"),
     ] {
         for seed in 1..4 {
-            let report = unsteady(period_us, delay, &format!("deadline: {deadline}"), seed);
+            let report = with_late_wakeups(period_us, delay, &format!("deadline: {deadline}"), seed);
             let missed = report.deadlines[0].missed;
             assert!(missed <= 20, "{period_us} us, {delay}: {missed} of 2000 missed");
-            // It uses the time there is all the same.
+            // It still uses the available time.
             let waited = report.histogram("m", limen::report::Term::Hold).unwrap().histogram.value_at_quantile(0.5);
             assert!(waited > period_us * 100, "{period_us} us, {delay}: held for {waited} ns");
-            let dropping = unsteady(period_us, delay, &format!("deadline: {deadline}, on_miss: drop"), seed);
+            let dropping = with_late_wakeups(period_us, delay, &format!("deadline: {deadline}, on_miss: drop"), seed);
             let lost = figure(&dropping, "lost");
             assert!(lost <= 20.0, "{period_us} us, {delay}: {lost} of 2000 lost");
         }
@@ -121,7 +121,7 @@ fn a_batch_leaves_room_for_being_woken_late() {
 }
 
 #[test]
-fn what_is_too_late_for_its_batch_is_lost() {
+fn a_message_too_late_for_its_batch_is_lost() {
     let rest = "paths: [{ from: a, to: c, deadline: 100us, on_miss: drop }]\n";
     let report = batched("count: 2000, period_ns: 10000", "max: 2", "", rest);
     let lost = figure(&report, "lost");

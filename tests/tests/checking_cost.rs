@@ -1,7 +1,7 @@
-//! What checking a graph or a model costs grows with what was written, not faster, for every list that either may have.
+//! The cost of checking a graph or a model is linear in its size, for every list that either may have.
 //!
-//! Each case is a text of one list, written at one size and at four times that. A process of its own reads it and says what CPU time and
-//! memory it took, so that what aborts a process fails a test and not all of them. `LIMEN_GROWTH=4194304` takes it to the cap on graphs.
+//! Each case is a text with one long list, at one size and at four times that size. A separate process reads it and reports CPU time and
+//! memory, so that an abort fails one test, not all. `LIMEN_GROWTH=4194304` tests the maximum size of graphs.
 
 use limen::Plan;
 use limen_backends::onnx::Artifact;
@@ -16,7 +16,7 @@ fn largest() -> usize {
     std::env::var("LIMEN_GROWTH").ok().and_then(|bytes| bytes.parse().ok()).unwrap_or(160 << 10)
 }
 
-/// Lines of a graph: some for each number, between what is there once.
+/// A graph with lines for each number between a head and a tail.
 fn lines(head: &str, count: usize, each: impl Fn(usize) -> String, tail: &str) -> String {
     let mut text = format!("version: 1\n{head}");
     (0..count).for_each(|n| text += &each(n));
@@ -27,12 +27,12 @@ const SOURCE: &str = "nodes:\n  s: { kind: numbers, config: { count: 9 } }\n";
 
 type Make<T> = (&'static str, fn(usize) -> T);
 
-/// Names that count, with commas between.
+/// Comma-separated items for each number.
 fn list(count: usize, each: impl Fn(usize) -> String) -> String {
     (0..count).map(each).collect::<Vec<_>>().join(", ")
 }
 
-/// The output before one of a chain.
+/// The predecessor of a node in a chain.
 fn before(n: usize) -> String {
     if n == 0 { "s".into() } else { format!("n{}", n - 1) }
 }
@@ -271,7 +271,7 @@ fn relus(n: usize) -> Vec<Vec<u8>> {
     (0..n.min(20_000)).map(|i| node("Relu", &["x"], &format!("a{i}"), "", &[])).collect()
 }
 
-/// A node with a graph inside.
+/// A node with a subgraph.
 fn nested(name: &str, output: &str, inner: &[Vec<u8>]) -> Vec<u8> {
     let graph: Vec<u8> = [inner.concat(), field(2, b"g")].concat();
     node("If", &["x"], output, name, &field(5, [field(1, b"then_branch"), field(6, &graph)].concat()))
@@ -355,8 +355,8 @@ const MODELS: &[Make<Vec<u8>>] = &[
     }),
 ];
 
-/// The text of a case with about so many bytes.
-fn written(group: &str, name: &str, bytes: usize) -> Vec<u8> {
+/// The text of a case with at most about this many bytes.
+fn text_of(group: &str, name: &str, bytes: usize) -> Vec<u8> {
     let make = |n: usize| match group {
         "graph" => GRAPHS.iter().find(|(known, _)| *known == name).expect("known").1(n).into_bytes(),
         _ => MODELS.iter().find(|(known, _)| *known == name).expect("known").1(n),
@@ -366,7 +366,7 @@ fn written(group: &str, name: &str, bytes: usize) -> Vec<u8> {
     let mut count = (bytes as f64 / each) as usize;
     loop {
         let text = make(count);
-        // Numbers get longer.
+        // Longer numbers make longer lines.
         if text.len() <= bytes || count < 50 {
             return text;
         }
@@ -374,7 +374,7 @@ fn written(group: &str, name: &str, bytes: usize) -> Vec<u8> {
     }
 }
 
-/// What a process of its own says of a case: CPU time, ms, and memory, KiB.
+/// CPU time (ms) and memory (KiB) of a case, measured in a separate process.
 fn cost(group: &str, name: &str, bytes: usize) -> Result<(i64, i64), String> {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "checking_cost::one", "--nocapture", "--include-ignored"])
@@ -392,11 +392,11 @@ fn cost(group: &str, name: &str, bytes: usize) -> Result<(i64, i64), String> {
 }
 
 #[test]
-#[ignore = "one case, in a process of its own: the tests below start it"]
+#[ignore = "one case in a separate process, started by the tests below"]
 fn one() {
     let case = std::env::var("LIMEN_GROWTH_CASE").unwrap();
     let [group, name, bytes] = case.split('|').collect::<Vec<_>>()[..] else { panic!("{case}") };
-    let text = written(group, name, bytes.parse().unwrap());
+    let text = text_of(group, name, bytes.parse().unwrap());
     setrlimit(Resource::RLIMIT_CPU, 120, 120).unwrap();
     setrlimit(Resource::RLIMIT_AS, 4 << 30, 4 << 30).unwrap();
     let before = usage();
@@ -405,7 +405,7 @@ fn one() {
         let plan =
             limen::Spec::from_text(&text, "graph.yaml").and_then(|spec| Plan::new(spec, &limen_tests::registry()));
         match plan {
-            Ok(plan) => drop((limen_run_free(&plan), plan)),
+            Ok(plan) => drop((inspect(&plan), plan)),
             Err(problems) => drop(problems.to_string()),
         }
     } else {
@@ -417,8 +417,8 @@ fn one() {
     println!("\ncost {} {}", after.0 - before.0, after.1 - before.1);
 }
 
-/// What every plan is asked for.
-fn limen_run_free(plan: &Plan) -> usize {
+/// Asks a plan for what `limen-run` prints.
+fn inspect(plan: &Plan) -> usize {
     plan.memory().total() + plan.notes().len()
 }
 
@@ -427,24 +427,24 @@ fn usage() -> (i64, i64) {
     ((usage.user_time() + usage.system_time()).num_milliseconds(), usage.max_rss())
 }
 
-/// Graphs that hang together throughout: how much is followed in them has a bound, and up to there it grows with the square.
-const ENTANGLED: &[&str] = &[
+/// Densely connected graphs: the cost of searching them is quadratic up to a bound.
+const DENSE: &[&str] = &[
     "sources merged one by one",
     "joins by time one behind the other",
     "joins of what may be lost",
     "live sources that join",
 ];
 
-/// What walks up to that bound take, unoptimised, ms.
+/// The time of searches up to that bound in an unoptimized build, in ms.
 const BOUND: i64 = 5_000;
 
-/// Four times as much may cost four times as much, and what measuring cannot tell.
-fn holds(group: &str, name: &str) -> Result<(), String> {
+/// Checks that four times the size costs at most four times as much, plus a margin for noise.
+fn is_linear(group: &str, name: &str) -> Result<(), String> {
     let (small, large) = (largest() / 4, largest());
     let mut worst = String::new();
     for _ in 0..3 {
         let (few, many) = (cost(group, name, small)?, cost(group, name, large)?);
-        let walks = if ENTANGLED.contains(&name) { BOUND } else { 0 };
+        let walks = if DENSE.contains(&name) { BOUND } else { 0 };
         let (time, memory) = (few.0 * 6 + 100 + walks, few.1 * 5 + (16 << 10));
         if many.0 <= time && many.1 <= memory {
             return Ok(());
@@ -458,17 +458,17 @@ fn all<'a>(group: &str, names: impl Iterator<Item = &'a str>) {
     let only = std::env::var("LIMEN_GROWTH_ONLY").unwrap_or_default();
     let wrong: Vec<String> = names
         .filter(|name| name.contains(&only))
-        .filter_map(|name| holds(group, name).err().map(|why| format!("{name}: {why}")))
+        .filter_map(|name| is_linear(group, name).err().map(|why| format!("{name}: {why}")))
         .collect();
-    assert!(wrong.is_empty(), "grows faster than what was written:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "the cost grows faster than the size:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn checking_a_graph_grows_with_the_graph() {
+fn the_cost_of_checking_a_graph_is_linear() {
     all("graph", GRAPHS.iter().map(|(name, _)| *name));
 }
 
 #[test]
-fn checking_a_model_grows_with_the_model() {
+fn the_cost_of_checking_a_model_is_linear() {
     all("model", MODELS.iter().map(|(name, _)| *name));
 }

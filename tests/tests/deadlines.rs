@@ -1,4 +1,4 @@
-//! What a graph promises about time: deadlines, ages, budgets, signs of life. Turned by hand, so that time is exact.
+//! Deadlines, maximum ages, budgets and gaps. Simulated, so that time is exact.
 
 use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
@@ -8,7 +8,7 @@ use limen_tests::{plan, registry, run, turn};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// `a` begins a number every 10 µs, `b` takes 25 µs for each, so that each is 15 µs later than the one before.
+/// `a` sends a number every 10 µs, `b` takes 25 µs for each, so each arrives 15 µs later than the one before.
 fn falling_behind(edge: &str, keys: &str, rest: &str) -> Report {
     let report = turn(
         &format!(
@@ -35,7 +35,7 @@ fn count(report: &Report) -> u64 {
 fn a_missed_deadline_is_counted() {
     let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us }]\n");
     assert_eq!((count(&report), report.metric("lost")), (100, Some(0.0)));
-    // The n-th is at least 15 n µs late, and never much more.
+    // The n-th number arrives 15 n µs late, or little more.
     let missed = report.deadlines[0].missed;
     assert!((80..=98).contains(&missed), "{missed} of 100 missed");
     let kept = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 10ms }]\n");
@@ -43,7 +43,7 @@ fn a_missed_deadline_is_counted() {
 }
 
 #[test]
-fn what_cannot_be_in_time_is_dropped_before_it_costs_anything() {
+fn messages_that_cannot_be_in_time_are_dropped_before_processing() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3000, period_ns: 10000 } }\n  \
                  b: { kind: step, fault: { delay: 25us }, from: { from: a, capacity: 200 } }\n  \
                  c: { kind: collect, from: b }\npaths: [{ from: a, to: c, deadline: 200us, on_miss: drop }]\n";
@@ -51,14 +51,14 @@ fn what_cannot_be_in_time_is_dropped_before_it_costs_anything() {
     let (arrived, early) = (count(&report), lost(&report, "b/in", Reason::Expired));
     let late = lost(&report, "c/in", Reason::Expired);
     assert_eq!(arrived + early + late, 3000);
-    // There is time for two messages of five. Once it is known what a message still needs, those get all of it, and the
-    // others none.
-    assert!(arrived > 700 && late < 200, "{arrived} arrived, {early} given up early, {late} late");
+    // There is time for two messages of five. Once the remaining processing time is known, those are processed and the others are
+    // dropped.
+    assert!(arrived > 700 && late < 200, "{arrived} arrived, {early} dropped early, {late} late");
     assert!(report.deadlines[0].missed < 200, "{} missed", report.deadlines[0].missed);
     assert!(report.exit_code() == 0 && !report.is_degraded());
 }
 
-/// Its first calls take much longer than the others.
+/// A node whose first calls take much longer than the others.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct WarmingConfig {
     calls: u64,
@@ -96,7 +96,7 @@ impl Transform for Warming {
 }
 
 #[test]
-fn nothing_is_given_up_for_ever_because_of_what_once_took_long() {
+fn one_slow_call_does_not_drop_messages_for_ever() {
     let registry = registry().transform::<Warming>("warming");
     for (before, from) in [("", "a"), ("  s: { kind: step, from: a }\n", "s")] {
         let text = format!(
@@ -107,18 +107,18 @@ fn nothing_is_given_up_for_ever_because_of_what_once_took_long() {
         let plan = Plan::new(Spec::from_text(&text, "test.yaml").unwrap(), &registry).unwrap();
         let report = plan.wire().unwrap().simulate(1).unwrap().run(1_000_000).unwrap();
         assert_eq!(report.bugs, Vec::<String>::new());
-        // Half a minute, of which the first second was slow.
+        // Half a minute, of which the first second is slow.
         assert!(count(&report) > 1000, "{from}: {} arrived", count(&report));
     }
 }
 
 #[test]
-fn skip_to_latest_goes_on_with_the_newest() {
+fn skip_to_latest_continues_with_the_newest() {
     let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us, on_miss: skip_to_latest }]\n");
     let skipped = lost(&report, "b/in", Reason::Superseded) + lost(&report, "c/in", Reason::Superseded);
     let expired = lost(&report, "b/in", Reason::Expired) + lost(&report, "c/in", Reason::Expired);
     assert_eq!(count(&report) + skipped + expired, 100);
-    // One that comes too late takes those behind it along, but for the newest.
+    // A late message skips those behind it, except for the newest.
     assert!(skipped > 2 * expired && expired > 0, "{skipped} skipped, {expired} expired");
 }
 
@@ -133,12 +133,12 @@ fn a_missed_deadline_can_stop_the_run() {
 }
 
 #[test]
-fn a_node_gives_up_only_what_every_sink_would_get_too_late() {
+fn a_node_drops_only_messages_that_are_late_for_every_sink() {
     let sink = "  d: { kind: collect, from: b }\n";
     let paths = |d: &str| {
         format!("{sink}paths: [{{ from: a, to: c, deadline: 200us, on_miss: drop }}, {{ from: a, to: d{d} }}]\n")
     };
-    // `d` takes everything, so everything is worked on, and only `c` gives up.
+    // `d` takes every message, so every message is processed, and only `c` drops some.
     for patient in ["", ", deadline: 200us", ", deadline: 1h, on_miss: drop"] {
         let report = falling_behind("", "", &paths(patient));
         assert_eq!(lost(&report, "b/in", Reason::Expired), 0, "{patient}");
@@ -158,7 +158,7 @@ fn a_message_may_have_a_deadline_of_its_own() {
 }
 
 #[test]
-fn an_input_may_refuse_what_is_old() {
+fn an_input_with_max_age_drops_old_messages() {
     let report = falling_behind(", max_age: 200us", "", "");
     let expired = lost(&report, "b/in", Reason::Expired);
     assert!(expired > 30, "{expired}");
@@ -187,7 +187,7 @@ fn a_silent_input_is_noticed() {
         )
     };
     let graph = |edge: &str| every(10, edge);
-    // Four gaps of 10 ms, each noticed once.
+    // Four gaps of 10 ms, each counted once.
     for (edge, gaps) in [("expect_every: 4ms", 4), ("expect_every: 9ms", 4), ("expect_every: 15ms", 0)] {
         let report = turn(&graph(edge), 1);
         assert_eq!((report.node("c").unwrap().gaps, report.exit_code()), (gaps, 0), "{edge}");
@@ -195,7 +195,7 @@ fn a_silent_input_is_noticed() {
         let every = format!("for more than {}.00 ms", edge.trim_end_matches("ms").trim_start_matches("expect_every: "));
         assert!(report.notes.iter().all(|note| note.ends_with(&every)), "{:?}", report.notes);
     }
-    // On threads too; silences so much longer than they may be that no scheduler hides one.
+    // The same on threads, with gaps so long that scheduling cannot hide them.
     assert_eq!(run(&every(80, "expect_every: 4ms")).node("c").unwrap().gaps, 4);
     let report = turn(&graph("expect_every: 4ms, on_gap: reset"), 1);
     assert_eq!(report.metric("resets"), Some(4.0));
@@ -206,10 +206,10 @@ fn a_silent_input_is_noticed() {
 
 /// \[F6\]
 #[test]
-fn a_slow_node_shows_in_its_own_line() {
+fn latency_of_a_slow_node_is_attributed_to_that_node() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 200, period_ns: 20000000 } }\n  b: { kind: step, from: a }\n  \
                  c: { kind: step, from: b, fault: { delay: 1ms, delay_to: 100ms, seed: 5 } }\n  d: { kind: collect, from: c }\n";
-    // In the order of a worker's passes: by chance, a turn can be long in coming.
+    // In the order of a worker's passes: in a random order a turn can be delayed for long.
     let report = plan(graph).unwrap().wire().unwrap().simulate(1).unwrap().run_as_scheduled(100_000).unwrap();
     assert_eq!((report.bugs.len(), count(&report)), (0, 200));
     let most = |node: &str, term| report.histogram(node, term).map_or(0, |recorded| recorded.histogram.max());

@@ -1,8 +1,8 @@
-//! Messages arrive, in order, once, in every shape of graph and on every placement.
+//! Messages arrive in order and exactly once, in every shape of graph and with every placement.
 
 use limen_tests::run;
 
-/// A graph, and what a metric of one of its nodes must be.
+/// Runs a graph and compares metrics.
 fn check(name: &str, graph: &str, expected: &[(&str, f64)]) {
     for cores in ["", "core: 0"] {
         let graph = graph.replace("CORE", cores);
@@ -17,7 +17,7 @@ fn check(name: &str, graph: &str, expected: &[(&str, f64)]) {
 
 /// \[L1\]
 #[test]
-fn a_chain_moves_everything() {
+fn a_chain_delivers_every_message() {
     for (heavy, n) in [("false", 100_000u64), ("true", 100_000)] {
         let graph = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: {n} }} }}\n  \
@@ -30,7 +30,7 @@ fn a_chain_moves_everything() {
 }
 
 #[test]
-fn fan_out_and_join_keep_partners_together() {
+fn a_join_after_fan_out_pairs_messages_of_one_sequence() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 20000 } }\n  \
                  b: { kind: step, config: { heavy: true }, from: a }\n  c: { kind: step, from: a }\n  \
                  d: { kind: pair, inputs: { a: b, b: c } }\n  e: { kind: collect, inputs: { left: d, right: a } }\n";
@@ -43,8 +43,8 @@ fn fan_out_and_join_keep_partners_together() {
 }
 
 #[test]
-fn writing_in_place_never_shows_elsewhere() {
-    // Alone: moved. Beside another taker: copied.
+fn writing_in_place_is_invisible_to_other_consumers() {
+    // With one consumer the message is moved, with several copied.
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 5000 } }\n  \
                  b: { kind: add, config: { n: 1 }, from: a }\n  c: { kind: add, config: { n: 10 }, from: b }\n  \
                  d: { kind: collect, inputs: { added: c, plain: a } }\n";
@@ -53,7 +53,7 @@ fn writing_in_place_never_shows_elsewhere() {
 }
 
 #[test]
-fn one_to_many_is_bounded_and_complete() {
+fn one_to_many_output_is_bounded_and_complete() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3000 } }\n  \
                  b: { kind: split, config: { times: 7 }, from: a }\n  c: { kind: step, config: { heavy: true }, from: b }\n  \
                  d: { kind: collect, from: c }\n";

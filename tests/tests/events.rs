@@ -1,4 +1,4 @@
-//! What happens to a graph while it runs is told as values, to whoever reads.
+//! Events of a running graph.
 
 use limen::policy::OnError;
 use limen::report::Reason;
@@ -6,7 +6,7 @@ use limen::{Clock, Drain, Driven, Event, EventKind, SimulatedClock, Time, Turned
 use limen_tests::plan;
 use std::time::{Duration, Instant};
 
-/// Turns a graph by hand, on a clock that moves on where nothing else does, until a time or its end. What it told, and itself.
+/// Drives a graph with a simulated clock until a time or its end. Returns its events and the graph.
 fn drive(graph: &str, until: Duration) -> (Vec<Event>, Driven) {
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let end = clock.now() + u64::try_from(until.as_nanos()).unwrap();
@@ -27,7 +27,7 @@ fn drive(graph: &str, until: Duration) -> (Vec<Event>, Driven) {
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn everything_that_goes_wrong_is_told_in_order_and_once() {
+fn every_problem_is_one_event_in_order() {
     let node = |name: &str| name.to_string();
     let failed = |call, number, text: &str, panicked, then| EventKind::Failed {
         node: node("f"),
@@ -39,7 +39,7 @@ fn everything_that_goes_wrong_is_told_in_order_and_once() {
     };
     let planted = |number, then| failed("call", number, "fault: planted", false, then);
     let gap = || EventKind::Gap { node: node("f"), edge: "a/out -> f/in".into(), every: 30 * MS };
-    // Five numbers, and a node in between that has trouble.
+    // Five numbers through a node with a fault.
     for (keys, expected) in [
         ("on_error: skip, fault: { error_every: 2 }", vec![planted(1, OnError::Skip), planted(3, OnError::Skip)]),
         (
@@ -79,9 +79,9 @@ fn everything_that_goes_wrong_is_told_in_order_and_once() {
     }
 }
 
-/// What finds no place is counted; what was told first is kept.
+/// When the queue is full, the first events are kept and the others counted.
 #[test]
-fn events_that_nobody_reads_are_counted() {
+fn unread_events_are_counted() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 5000 } }\n  \
                  f: { kind: fault, config: { every: 1 }, on_error: skip, from: a }\n  z: { kind: collect, from: f }\n";
     let mut driven = plan(graph).unwrap().wire().unwrap().drive(Clock::Simulated(SimulatedClock::default())).unwrap();
@@ -98,9 +98,9 @@ fn events_that_nobody_reads_are_counted() {
     assert_eq!(told[1024].kind, EventKind::EventsLost { count: 5000 - 1024 });
 }
 
-/// An edge that loses more than it may is named once a second, with the reason; what was meant to be thinned is not.
+/// An edge that loses more than the threshold is reported once a second, with the reason; thinned messages do not count.
 #[test]
-fn losses_above_a_part_are_told() {
+fn losses_above_the_threshold_are_events() {
     for (policy, above, expected) in [
         ("capacity: 4, when_full: drop_newest", 0.01, Some(Reason::FullNewest)),
         ("capacity: 4, when_full: drop_oldest", 0.01, Some(Reason::FullOldest)),
@@ -108,7 +108,7 @@ fn losses_above_a_part_are_told() {
         ("capacity: 4, when_full: drop_newest", 0.9, None),
         ("capacity: 4", 0.01, None),
     ] {
-        // A hundred numbers a second, of which the node takes twenty.
+        // A hundred numbers a second into a node that takes twenty.
         let graph = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ period_ns: 10000000 }} }}\n  \
              b: {{ kind: step, core: 1, from: {{ from: a, {policy} }}, fault: {{ delay: 50ms }} }}\n  z: {{ kind: collect, from: b }}\n\
@@ -124,16 +124,16 @@ fn losses_above_a_part_are_told() {
             assert!((70..=90).contains(count) && (95..=106).contains(of), "{event}");
             assert!((1000 * MS..1100 * MS).contains(within), "{event}");
         }
-        // The policies did what they are to; `block` lost nothing and held the source back.
+        // `block` lost nothing and slowed the source.
         let report = driven.finish();
         let gone = report.edges[0].lost_total() + report.edges[0].thinned_total();
         assert_eq!(gone > 0, !policy.ends_with("4"), "{policy}");
     }
 }
 
-/// What an anchor finds no partner for is lost, and told; what comes beside it by its rate is not.
+/// Unmatched messages of the anchor are lost, and reported; surplus messages of a faster input are not.
 #[test]
-fn losses_of_a_join_are_told() {
+fn losses_of_a_join_are_events() {
     for (join, told) in [
         ("by_time, within: 1ms, anchor: fast", &["a/out -> c/fast"][..]),
         ("by_time, within: 1ms, anchor: slow", &[]),
@@ -155,9 +155,9 @@ fn losses_of_a_join_are_told() {
     }
 }
 
-/// Whoever waits for events hears of a node that hangs while it hangs, from another thread, whatever the program does.
+/// A thread that waits for events learns of a hang during the hang, whatever the rest of the program does.
 #[test]
-fn a_thread_that_waits_for_events_hears_of_a_node_that_hangs() {
+fn a_thread_waiting_for_events_is_woken_by_a_hang() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
                  f: { kind: fault, config: { at: 100, how: hang }, core: 1, from: a }\n  e: { kind: collect, from: f }\n\
                  run: { watchdog: 20ms }\n";
@@ -180,16 +180,16 @@ fn a_thread_that_waits_for_events_hears_of_a_node_that_hangs() {
     let report = running.stop(Drain::within(Duration::from_millis(50)));
     assert_eq!(report.exit_code(), 70);
     assert!(report.notes.iter().any(|note| note.contains("`f` has been in one turn")), "{:?}", report.notes);
-    // Who waits is not kept waiting by a run that is over.
+    // Waiting for events of a finished run returns at once.
     assert!(events.is_over());
     let begin = Instant::now();
     while events.next_within(Duration::from_secs(3600)).is_some() {}
     assert!(begin.elapsed() < Duration::from_secs(60));
 }
 
-/// A program that only asks how far the run is keeps the watch too.
+/// Calls of `stats` run the watchdog too.
 #[test]
-fn asking_for_counters_keeps_the_watch() {
+fn polling_stats_also_detects_a_hang() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
                  f: { kind: fault, config: { at: 100, how: hang }, core: 1, from: a }\n  e: { kind: collect, from: f }\n\
                  run: { watchdog: 20ms }\n";

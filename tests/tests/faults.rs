@@ -1,4 +1,4 @@
-//! A node that fails in any way: the others are told, the report names it, nothing hangs, nothing is lost uncounted.
+//! A node may fail in any way: the report names it, no other node hangs, and every lost message is counted.
 
 use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
 use limen::report::{Outcome, Reason};
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// `numbers -> step -> fault -> step -> collect`, the fault with the given config and node keys.
+/// `numbers -> step -> fault -> step -> collect`, with the given config and keys of the fault node.
 fn chain(fault: &str, keys: &str, count: &str) -> String {
     format!(
         "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {count} }} }}\n  b: {{ kind: step, from: a }}\n  \
@@ -20,11 +20,11 @@ fn chain(fault: &str, keys: &str, count: &str) -> String {
     )
 }
 
-/// How messages reach the node: in bursts, or each alone, which is a path of its own through a worker.
+/// How messages reach the node: in bursts, or one at a time, which takes another code path in a worker.
 const EDGES: [&str; 2] = ["", "defaults: { input: { capacity: 1 } }\n"];
 
 #[test]
-fn stop_ends_the_run_and_names_the_node() {
+fn stop_ends_the_run_and_reports_the_node() {
     for (heavy, edges) in ["", ", heavy: true"].into_iter().flat_map(|heavy| EDGES.map(|edges| (heavy, edges))) {
         for how in ["error", "panic", "too_many"] {
             for at in [0, 1, 777, 4999] {
@@ -36,7 +36,7 @@ fn stop_ends_the_run_and_names_the_node() {
                 assert_eq!(report.bugs, Vec::<String>::new(), "{name}");
                 let failure = &report.failures[0];
                 assert_eq!((failure.node.as_str(), failure.panicked), ("f", how == "panic"), "{name}");
-                // Transactional: what came before is there, nothing of the failed call is.
+                // Transactional: earlier messages are there, none of the failed call.
                 assert_eq!(report.metric("count"), Some(f64::from(at)), "{name}");
                 let fault = report.nodes.iter().find(|n| n.name == "f").unwrap();
                 assert_eq!((fault.done, fault.failed), (at as u64, 1), "{name}");
@@ -50,7 +50,7 @@ fn stop_ends_the_run_and_names_the_node() {
 
 /// \[F2\]
 #[test]
-fn skip_counts_the_failed_calls_and_goes_on() {
+fn skip_counts_failed_calls_and_continues() {
     for (heavy, edges) in ["", ", heavy: true"].into_iter().flat_map(|heavy| EDGES.map(|edges| (heavy, edges))) {
         for how in ["error", "panic"] {
             let graph = chain(&format!("every: 7, how: {how}{heavy}"), ", on_error: skip", "count: 7000");
@@ -67,7 +67,7 @@ fn skip_counts_the_failed_calls_and_goes_on() {
 
 /// \[F4\]
 #[test]
-fn detach_takes_out_a_branch_and_leaves_the_rest() {
+fn detach_removes_one_branch_only() {
     for heavy in ["", "heavy: true, "] {
         let report = run(&format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 5000 }} }}\n  \
@@ -125,12 +125,12 @@ fn finish_and_drop_may_fail_too() {
 
 /// \[F5\]
 #[test]
-fn a_node_that_never_returns_is_named_and_given_up() {
+fn a_node_that_never_returns_is_reported_and_abandoned() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
                  f: { kind: fault, config: { at: 100, how: hang }, core: 1, from: a }\n  e: { kind: collect, from: f }\n";
     let running = plan(graph).unwrap().wire().unwrap().start().unwrap();
     let begin = Instant::now();
-    // Everything the source has sent goes through the node before the run could end by itself.
+    // The run cannot end by itself before all messages of the source have passed the node.
     while running.stats()[0].done < 200 {
         std::thread::yield_now();
         assert!(begin.elapsed() < Duration::from_secs(20));
@@ -141,12 +141,12 @@ fn a_node_that_never_returns_is_named_and_given_up() {
     assert_eq!((report.outcome, report.exit_code()), (Outcome::DeadlinePassed, 70));
     let abandoned: Vec<&str> = report.nodes.iter().filter(|n| n.abandoned).map(|n| n.name.as_str()).collect();
     assert!(abandoned.contains(&"f"), "{abandoned:?}");
-    // What can be counted still adds up.
+    // The counts of the other nodes still add up.
     assert_eq!(report.bugs, Vec::<String>::new());
 }
 
 #[test]
-fn a_stop_drains_what_is_on_its_way() {
+fn a_stop_drains_messages_in_flight() {
     for heavy in ["false", "true"] {
         let graph = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{}} }}\n  \
@@ -168,8 +168,8 @@ fn a_stop_drains_what_is_on_its_way() {
 
 /// \[F5b\]
 #[test]
-fn a_failure_releases_a_producer_that_waits_for_room() {
-    // The fault dies while its ring of 4 is full and the source waits.
+fn a_failure_releases_a_blocked_producer() {
+    // The node fails while its ring of 4 is full and the source waits.
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 100000 } }\n  \
                  f: { kind: fault, config: { at: 10, how: panic, heavy: true }, from: { from: a, capacity: 4 } }\n  \
                  e: { kind: collect, from: f }\n  other: { kind: collect, from: a }\n";
@@ -178,8 +178,8 @@ fn a_failure_releases_a_producer_that_waits_for_room() {
     assert_eq!(report.bugs, Vec::<String>::new());
 }
 
-/// `numbers -> step -> collect`, with faults planted in one of them.
-fn planted(node: &str, fault: &str, keys: &str) -> limen::Report {
+/// `numbers -> step -> collect`, with faults injected into one of them.
+fn injected(node: &str, fault: &str, keys: &str) -> limen::Report {
     let mut graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 1000 }A }\n  \
                      b: { kind: step, from: aB }\n  c: { kind: collect, from: bC }\n"
         .to_string();
@@ -193,37 +193,37 @@ fn planted(node: &str, fault: &str, keys: &str) -> limen::Report {
 }
 
 #[test]
-fn faults_can_be_planted_in_any_node() {
+fn faults_can_be_injected_into_any_node() {
     let count = |report: &limen::Report| report.metric("count").unwrap();
     for node in ["a", "b", "c"] {
-        // A source is asked again for the number that a failed call did not send.
+        // A source sends the number of a failed call again.
         let failed = if node == "a" { 166 } else { 1000 / 7 };
-        let report = planted(node, "error_every: 7", ", on_error: skip");
+        let report = injected(node, "error_every: 7", ", on_error: skip");
         assert_eq!((report.failed_calls, report.exit_code()), (failed, 0), "{node}");
-        let report = planted(node, "panic_at: 500", "");
+        let report = injected(node, "panic_at: 500", "");
         assert_eq!((report.exit_code(), report.failures[0].panicked), (1, true), "{node}");
         assert_eq!((report.failures[0].node.as_str(), report.node(node).unwrap().done), (node, 499));
-        let report = planted(node, "error_at: 500", ", on_error: detach");
+        let report = injected(node, "error_at: 500", ", on_error: detach");
         assert_eq!((report.exit_code(), report.failed_calls), (0, 1), "{node}");
-        let delayed = planted(node, "delay: 1ms, delay_to: 3ms", "");
+        let delayed = injected(node, "delay: 1ms, delay_to: 3ms", "");
         let wall = delayed.wall.as_millis();
         assert!((1900..2100).contains(&wall) && count(&delayed) == 1000.0, "{node}: {wall} ms");
     }
     for node in ["b", "c"] {
-        let report = planted(node, "drop: 0.1", "");
+        let report = injected(node, "drop: 0.1", "");
         let dropped: u64 = report.edges.iter().map(|edge| edge.lost_total()).sum();
         assert!((70..130).contains(&dropped), "{node}: {dropped}");
         assert!(report.edges.iter().flat_map(|edge| &edge.lost).all(|(reason, _)| *reason == Reason::Gate));
         assert_eq!(count(&report), 1000.0 - dropped as f64, "{node}");
-        assert!(planted(node, "drop: 1", "").metric("count") == Some(0.0));
+        assert!(injected(node, "drop: 1", "").metric("count") == Some(0.0));
     }
     for node in ["a", "b"] {
-        let report = planted(node, "duplicate: 0.1", "");
+        let report = injected(node, "duplicate: 0.1", "");
         assert!((1070.0..1130.0).contains(&count(&report)), "{node}: {}", count(&report));
-        assert_eq!(count(&planted(node, "duplicate: 1", "")), 2000.0, "{node}");
+        assert_eq!(count(&injected(node, "duplicate: 1", "")), 2000.0, "{node}");
     }
-    // What is drawn is drawn from the seed.
-    let dropped = |seed: u64| count(&planted("b", &format!("drop: 0.5, seed: {seed}"), ""));
+    // The seed decides the random numbers.
+    let dropped = |seed: u64| count(&injected("b", &format!("drop: 0.5, seed: {seed}"), ""));
     assert_eq!(dropped(1), dropped(1));
     assert!((2..9).any(|seed| dropped(seed) != dropped(1)));
 }
@@ -242,7 +242,7 @@ fn a_call_can_be_made_to_hang() {
 }
 
 #[test]
-fn a_turn_that_takes_too_long_is_named_while_it_lasts() {
+fn a_slow_turn_is_reported_while_it_runs() {
     let graph = |watchdog: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 3 }} }}\n  \
@@ -257,21 +257,21 @@ fn a_turn_that_takes_too_long_is_named_while_it_lasts() {
 }
 
 #[test]
-fn a_node_that_is_restarted_goes_on_with_the_next_message() {
+fn a_restarted_node_continues_with_the_next_message() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 500, period_ns: 1000000 } }\n  \
                  b: { kind: step, from: { from: a, capacity: 200 }, on_error: { restart: { max: 3, backoff: 10ms } }, \
                  fault: { error_every: 200 } }\n  c: { kind: collect, from: b }\n";
     let report = turn(graph, 1);
     assert_eq!(report.bugs, Vec::<String>::new());
     assert_eq!((report.exit_code(), report.is_degraded()), (0, true));
-    // The two inputs of the calls that failed are all that is missing.
+    // Only the inputs of the two failed calls are missing.
     assert_eq!((report.metric("count"), report.failed_calls, report.metric("restarts")), (Some(498.0), 2, Some(2.0)));
     assert_eq!((report.metric("lost"), report.metric("disorder")), (Some(0.0), Some(0.0)));
 }
 
 /// \[F3\]
 #[test]
-fn a_node_that_always_fails_is_restarted_later_and_later_and_not_for_ever() {
+fn restarts_back_off_and_are_limited() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 500, period_ns: 1000000 } }\n  \
                  b: { kind: fault, config: { every: 1 }, from: a, on_error: { restart: { max: 3, backoff: 100ms } } }\n  \
                  c: { kind: collect, from: b }\n";
@@ -279,7 +279,7 @@ fn a_node_that_always_fails_is_restarted_later_and_later_and_not_for_ever() {
     assert_eq!(report.bugs, Vec::<String>::new());
     assert_eq!((report.outcome, report.exit_code()), (Outcome::Failed, 1));
     let node = report.node("b").unwrap();
-    // Once, and after each of the restarts 100, 200 and 400 ms later.
+    // One failure, and one after each restart: 100, 200 and 400 ms later.
     assert_eq!((node.failed, node.restarts), (4, 3));
     assert!((700..720).contains(&report.wall.as_millis()), "{:?}", report.wall);
     let last = report.failures.last().unwrap();
@@ -288,7 +288,7 @@ fn a_node_that_always_fails_is_restarted_later_and_later_and_not_for_ever() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_a_rest_to_end() {
+fn a_stop_does_not_wait_for_the_backoff() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { period_ns: 1000000 } }\n  \
                  b: { kind: step, from: { from: a, when_full: drop_newest }, on_error: { restart: { backoff: 1h } }, fault: { error_at: 5 } }\n  \
                  c: { kind: collect, from: b }\n";
@@ -302,12 +302,12 @@ fn a_stop_does_not_wait_for_a_rest_to_end() {
 }
 
 #[test]
-fn a_source_that_is_restarted_begins_again() {
+fn a_restarted_source_starts_from_the_beginning() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 10, fail_at: 4 }, on_error: { restart: { max: 2, backoff: 1ms } } }\n  \
                  c: { kind: collect, from: a }\n";
     let report = turn(graph, 1);
     assert_eq!(report.bugs, Vec::<String>::new());
-    // Numbers 0 to 3, three times over; sequence numbers go on.
+    // Numbers 0 to 3, three times; sequence numbers continue.
     assert_eq!(
         (report.metric("count"), report.metric("sum_in"), report.metric("disorder")),
         (Some(12.0), Some(18.0), Some(0.0))
@@ -317,7 +317,7 @@ fn a_source_that_is_restarted_begins_again() {
 
 /// \[F8\]
 #[test]
-fn whichever_call_fails_is_named_and_nothing_is_lost_uncounted() {
+fn any_failed_call_is_reported_and_every_loss_counted() {
     for policy in ["stop", "skip", "detach", "{ restart: { max: 1, backoff: 1us } }"] {
         for node in ["a", "b", "c", "m", "d"] {
             let mut n = 0;
@@ -351,15 +351,15 @@ fn whichever_call_fails_is_named_and_nothing_is_lost_uncounted() {
                 assert_eq!((report.failures[0].node.as_str(), report.failed_calls), (node, 1), "{what}");
                 assert_eq!(report.exit_code(), u8::from(policy == "stop"), "{what}");
             }
-            // It passed unharmed only once there was no such call any more.
-            assert!(n > 40, "{node} {policy}: unharmed at {n}");
+            // No failure, because the node has fewer calls.
+            assert!(n > 40, "{node} {policy}: no failure at {n}");
         }
     }
 }
 
 /// \[T4\]
 #[test]
-fn real_time_is_had_or_refused_and_either_is_said() {
+fn real_time_is_granted_or_refused_and_reported() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 10 } }\n  b: { kind: collect, core: 0, from: a }\n\
                  cores: { 0: { rt: { policy: rr, priority: 3 } } }\n";
     let plan = |allow_rt, strict| {
@@ -370,14 +370,14 @@ fn real_time_is_had_or_refused_and_either_is_said() {
             &options,
         )
     };
-    // It has to be allowed.
+    // It needs permission.
     let report = plan(false, None).unwrap().wire().unwrap().start().unwrap().wait();
     assert_eq!(report.workers[0].pinned.real_time, None);
     assert_eq!(report.notes.iter().filter(|note| note.contains("--allow-rt")).count(), 1, "{:?}", report.notes);
     let refused = plan(false, Some(true)).unwrap_err().to_string();
     assert!(refused.contains("5:13: error[E0143]"), "{refused}");
     let Ok(allowed) = plan(true, None) else {
-        // On one CPU nothing would be left for the rest of the system.
+        // On the only CPU it would leave nothing for the rest of the system.
         assert_eq!(std::thread::available_parallelism().unwrap().get(), 1);
         return;
     };
@@ -390,7 +390,7 @@ fn real_time_is_had_or_refused_and_either_is_said() {
     }
 }
 
-/// Asks for more memory than there can be when it has passed on so many messages.
+/// Allocates more memory than the process may have after a number of messages.
 struct Greedy(u64);
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -420,9 +420,9 @@ impl Transform for Greedy {
     }
 }
 
-/// \[F7\] The process may be aborted; what an earlier run wrote stays whole. The test runs itself, with an address space that ends.
+/// \[F7\] The process may abort, but files of an earlier run stay whole. The test runs itself with a limited address space.
 #[test]
-fn a_node_that_finds_no_memory_spoils_no_file() {
+fn running_out_of_memory_damages_no_file() {
     const FOLDER: &str = "LIMEN_TEST_FOLDER_WITHOUT_MEMORY";
     if let Some(folder) = std::env::var_os(FOLDER) {
         let text = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 1000 } }\n  g: { kind: greedy, from: a }\n  \
@@ -431,12 +431,12 @@ fn a_node_that_finds_no_memory_spoils_no_file() {
         spec.folders.graph = folder.into();
         let registry = limen_tests::registry().transform::<Greedy>("greedy");
         Plan::new(spec, &registry).unwrap().wire().unwrap().start().unwrap().wait();
-        panic!("there was memory");
+        panic!("the allocation succeeded");
     }
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table.csv");
     fs::write(&table, "seq,in\n0,7\n").unwrap();
-    let name = "faults::a_node_that_finds_no_memory_spoils_no_file";
+    let name = "faults::running_out_of_memory_damages_no_file";
     let output = Command::new("sh")
         .args(["-c", "ulimit -v 8000000; exec \"$0\" --exact \"$1\""])
         .arg(std::env::current_exe().unwrap())
@@ -452,7 +452,7 @@ fn a_node_that_finds_no_memory_spoils_no_file() {
     assert_eq!(fs::read_to_string(&table).unwrap(), "seq,in\n0,7\n");
 }
 
-/// Panics wherever its author's code is called, but in a call of a message.
+/// Panics in one method of author code, other than the call for a message.
 struct Touchy(TouchyConfig);
 
 #[derive(Clone, Debug, serde::Deserialize, schemars::JsonSchema)]
@@ -461,7 +461,7 @@ struct TouchyConfig {
 }
 
 impl TouchyConfig {
-    fn strike(&self, place: &str) {
+    fn panic_if_in(&self, place: &str) {
         assert!(self.panic_in != place, "it panics in {place}");
     }
 }
@@ -469,7 +469,7 @@ impl TouchyConfig {
 impl Node for Touchy {
     type Config = TouchyConfig;
     fn ports(config: &TouchyConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        config.strike("ports");
+        config.panic_if_in("ports");
         let spec = given.single().cloned();
         Ok(Ports::new().setting("level", 0.0..=9.0).input_any("in").output_forwarding("out", spec, "in"))
     }
@@ -477,14 +477,14 @@ impl Node for Touchy {
         Ok(Touchy(config))
     }
     fn set(&mut self, _: &str, _: f64) -> Result<(), NodeError> {
-        self.0.strike("set");
+        self.0.panic_if_in("set");
         Ok(())
     }
     fn reset(&mut self, _: Reset) {
-        self.0.strike("reset");
+        self.0.panic_if_in("reset");
     }
     fn metrics(&self, _: &mut Metrics) {
-        self.0.strike("metrics");
+        self.0.panic_if_in("metrics");
     }
 }
 
@@ -497,9 +497,9 @@ impl Transform for Touchy {
     }
 }
 
-/// \[F1\] A panic of whatever an author has written is that node's failure, and what `on_error` says follows; never a bug of the engine.
+/// \[F1\] A panic in any author code is a failure of that node, handled by `on_error`, and never a bug of the engine.
 #[test]
-fn a_panic_of_an_authors_code_is_its_nodes_failure_wherever_it_is() {
+fn a_panic_anywhere_in_author_code_is_a_failure_of_its_node() {
     let registry = limen_tests::registry().transform::<Touchy>("touchy");
     let plan = |text: &str| Plan::new(Spec::from_text(text, "test.yaml").unwrap(), &registry);
     let fails = "fail_at: 2, ";
@@ -515,7 +515,7 @@ fn a_panic_of_an_authors_code_is_its_nodes_failure_wherever_it_is() {
     ] {
         for on_error in ["stop", "skip", "detach", "{ restart: { max: 2, backoff: 1ms } }"] {
             let what = format!("{place} of {node}, on_error: {on_error}");
-            // Of a session only what was built again is resumed.
+            // Only a restarted session is resumed.
             if place == "build" && !on_error.contains("restart") {
                 continue;
             }
@@ -542,7 +542,7 @@ fn a_panic_of_an_authors_code_is_its_nodes_failure_wherever_it_is() {
             if !matches!(report.outcome, Outcome::Failed) {
                 assert_eq!(report.metric("d.count"), Some(8.0), "{what}");
             }
-            // What is taken out is taken out.
+            // A detached node takes no more messages.
             if on_error == "detach" && matches!(place, "set" | "reset") {
                 assert!(report.metric("c.count") < Some(8.0), "{what}");
             }
@@ -557,10 +557,10 @@ fn a_panic_of_an_authors_code_is_its_nodes_failure_wherever_it_is() {
     }
 }
 
-/// How many of these are there.
+/// The number of live instances.
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Passes messages on, and takes its time to go.
+/// Passes messages on; its drop takes a while.
 struct Lasting;
 
 impl Drop for Lasting {
@@ -591,9 +591,9 @@ impl Transform for Lasting {
     }
 }
 
-/// What it had open is closed when it is dropped, so that another can have it.
+/// Resources of a dropped run are released, so that another run can use them.
 #[test]
-fn a_run_that_is_dropped_is_over() {
+fn a_dropped_run_ends_and_drops_its_nodes() {
     let registry = limen_tests::registry().transform::<Lasting>("lasting");
     let text = "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: lasting, from: a }\n  c: { kind: collect, from: b }\n";
     for _ in 0..5 {
@@ -603,7 +603,7 @@ fn a_run_that_is_dropped_is_over() {
         drop(running);
         assert_eq!(ALIVE.load(Ordering::SeqCst), 0);
     }
-    // So is one that did not begin, because another node could not be built.
+    // The same for a run that did not start because another node could not be built.
     let text = format!(
         "{text}  f: {{ kind: fault, config: {{ place: build }}, core: 1, from: a }}\n  z: {{ kind: collect, from: f }}\n"
     );
@@ -613,7 +613,7 @@ fn a_run_that_is_dropped_is_over() {
 }
 
 #[test]
-fn a_node_that_is_not_built_in_time_is_named_and_nothing_runs() {
+fn a_build_timeout_is_reported_and_nothing_runs() {
     let graph = format!("{}run: {{ start: 100ms }}\n", chain("place: build, how: hang", ", core: 1", "count: 10"));
     match plan(&graph).unwrap().wire().unwrap().start() {
         Err(RunError::Build { node, error }) => {
@@ -624,9 +624,9 @@ fn a_node_that_is_not_built_in_time_is_named_and_nothing_runs() {
     }
 }
 
-/// Nobody waits for the run or asks for anything: it is watched all the same.
+/// The watchdog runs although the program neither waits nor asks.
 #[test]
-fn a_turn_that_takes_too_long_is_named_whatever_the_program_does() {
+fn a_slow_turn_is_reported_without_calls_of_the_program() {
     let text = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 1 } }\n  \
                 b: { kind: step, from: a, fault: { delay: 300ms } }\n  c: { kind: outlet, config: { hold: 1 }, from: b }\n\
                 run: { watchdog: 20ms }\n";
@@ -643,7 +643,7 @@ fn a_turn_that_takes_too_long_is_named_whatever_the_program_does() {
 }
 
 #[test]
-fn a_run_can_be_waited_for_as_long_as_it_takes() {
+fn wait_for_accepts_any_duration() {
     for time in [Duration::MAX, Duration::from_secs(u64::MAX / 2), Duration::from_secs(60)] {
         let mut running = plan(&chain("place: call", "", "count: 10").replace("place: call", "at: 99"))
             .unwrap()

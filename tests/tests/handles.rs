@@ -1,5 +1,5 @@
-//! Inlets, outlets and taps: what a program sends arrives, what it does not take is counted, and nothing it does or leaves
-//! undone hangs, loses without a word, or slows what it only looks at.
+//! Inlets, outlets and taps: messages of the program arrive, messages it does not take are counted, nothing hangs, nothing is lost
+//! uncounted, and taps do not slow the graph.
 
 use limen::message::Plain;
 use limen::report::{HandleKind, HandleReport, Reason};
@@ -20,7 +20,7 @@ fn wired(graph: &str) -> Wired {
         .unwrap()
 }
 
-/// Sends a number, as soon as there is room.
+/// Sends a number; waits for room.
 fn send(inlet: &mut Inlet<Tensor>, number: u64) -> Result<(), SendError<Tensor>> {
     let mut tensor = inlet.loan(&inlet.header()).expect("one is on loan at a time");
     tensor.as_mut_slice::<u64>().unwrap()[0] = number;
@@ -37,7 +37,7 @@ fn number(message: &Message<Tensor>) -> u64 {
     message.body.as_slice::<u64>().unwrap()[0]
 }
 
-/// Everything that still comes.
+/// Receives until the stream ends.
 fn rest(outlet: &mut Outlet<Tensor>) -> (Vec<u64>, RecvError) {
     let mut all = Vec::new();
     loop {
@@ -52,7 +52,7 @@ fn handle<'a>(report: &'a Report, name: &str) -> &'a HandleReport {
     report.handles.iter().find(|handle| handle.name == name).unwrap()
 }
 
-/// No law is broken, and every end answered.
+/// Checks that no law is broken and that every handle was counted.
 fn check(report: &Report) {
     assert_eq!(report.bugs, Vec::<String>::new());
     for handle in &report.handles {
@@ -75,7 +75,7 @@ fn echo() -> (Wired, Inlet<Tensor>, Outlet<Tensor>) {
 }
 
 #[test]
-fn what_is_sent_in_comes_out_in_order() {
+fn messages_of_the_program_come_out_in_order() {
     for cores in ["", ", core: 1"] {
         let mut graph = wired(&ECHO.replace("kind: step", &format!("kind: step{cores}")));
         let (mut inlet, mut outlet) = (graph.inlet("a").unwrap(), graph.outlet("z").unwrap());
@@ -89,7 +89,7 @@ fn what_is_sent_in_comes_out_in_order() {
             last = Some(message.header().origin);
         }
         program.join().unwrap();
-        // The inlet was dropped with its thread.
+        // The thread has dropped the inlet.
         assert_eq!(outlet.recv().unwrap_err(), RecvError::Ended);
         let report = running.wait();
         check(&report);
@@ -104,16 +104,16 @@ fn what_is_sent_in_comes_out_in_order() {
 }
 
 #[test]
-fn a_graph_that_is_slower_than_its_program_says_so_and_loses_nothing() {
+fn backpressure_reaches_the_program_and_nothing_is_lost() {
     let (graph, mut inlet, mut outlet) = echo();
     let running = graph.start().unwrap();
-    // Nobody takes, so the outlet fills, then the edges, then the inlet.
+    // The program takes nothing, so the outlet fills, then the edges, then the inlet.
     let mut accepted = 0;
     while inlet_has_room(&mut inlet, accepted) {
         accepted += 1;
-        assert!(accepted < 10_000, "nothing bounds what is on its way");
+        assert!(accepted < 10_000, "messages in flight are not bounded");
     }
-    let Err(SendError::Full(message)) = try_send(&mut inlet, 77) else { panic!("there is room after all") };
+    let Err(SendError::Full(message)) = try_send(&mut inlet, 77) else { panic!("there is room") };
     assert_eq!(number(&message), 77);
     drop(message);
     inlet.close();
@@ -125,7 +125,7 @@ fn a_graph_that_is_slower_than_its_program_says_so_and_loses_nothing() {
 }
 
 #[test]
-fn the_policy_of_an_outlets_edge_reaches_to_the_program() {
+fn the_policy_of_an_outlets_edge_includes_the_outlet() {
     let find = |policy: &str, first: u64, reason: Option<Reason>| {
         let mut graph = wired(&format!(
             "  a: {{ kind: inlet, config: {{ spec: u64, capacity: 256 }} }}\n  \
@@ -134,7 +134,7 @@ fn the_policy_of_an_outlets_edge_reaches_to_the_program() {
         let (mut inlet, mut outlet) = (graph.inlet("a").unwrap(), graph.outlet("z").unwrap());
         let mut graph = graph.drive(Clock::Monotonic).unwrap();
         for n in 0..100 {
-            // Once an outlet with `fail` has found no room, its run ends.
+            // With `fail` a full outlet ends the run.
             let sent = try_send(&mut inlet, n);
             assert!(sent.is_ok() || policy == "fail", "{policy}: {sent:?}");
             while graph.turn() == Turned::Worked {}
@@ -160,7 +160,7 @@ fn the_policy_of_an_outlets_edge_reaches_to_the_program() {
 }
 
 #[test]
-fn a_graph_goes_on_without_an_outlet_that_was_dropped() {
+fn a_graph_continues_after_an_outlet_is_dropped() {
     let (graph, mut inlet, mut outlet) = echo();
     let running = graph.start().unwrap();
     for n in 0..100 {
@@ -184,9 +184,9 @@ fn a_graph_goes_on_without_an_outlet_that_was_dropped() {
 }
 
 #[test]
-fn an_inlet_that_is_closed_is_drained() {
+fn a_closed_inlet_is_drained() {
     let (graph, mut inlet, mut outlet) = echo();
-    // They wait for the run to begin, and begin with it.
+    // They are buffered until the run starts.
     for n in 0..10 {
         try_send(&mut inlet, n).unwrap();
     }
@@ -202,7 +202,7 @@ fn an_inlet_that_is_closed_is_drained() {
 }
 
 #[test]
-fn a_stop_does_what_was_accepted_and_accepts_no_more() {
+fn a_stop_processes_accepted_messages_and_accepts_no_more() {
     let (graph, mut inlet, mut outlet) = echo();
     let running = graph.start().unwrap();
     let program = thread::spawn(move || {
@@ -231,7 +231,7 @@ fn a_stop_does_what_was_accepted_and_accepts_no_more() {
     let (all, why) = taker.join().unwrap();
     check(&report);
     assert_eq!((report.outcome.name(), returned, why), ("stopped", accepted, RecvError::Ended));
-    // One may have been accepted while the inlet's node was already ending: it is counted.
+    // A message accepted while the inlet's node was ending is counted.
     let left = handle(&report, "a").left;
     assert!(
         left <= 1 && all.len() as u64 == accepted - left,
@@ -239,12 +239,12 @@ fn a_stop_does_what_was_accepted_and_accepts_no_more() {
         all.len()
     );
     assert_eq!(all, (0..all.len() as u64).collect::<Vec<_>>());
-    // Kept after the end, it says so, at once.
+    // After the end the handle returns an error at once.
     assert!(inlet.is_closed() && matches!(send(&mut inlet, 0), Err(SendError::Closed(_))));
 }
 
 #[test]
-fn a_stop_gives_up_an_outlet_that_nobody_empties_when_its_time_is_over() {
+fn a_stop_abandons_a_full_outlet_after_its_timeout() {
     let (graph, mut inlet, mut outlet) = echo();
     let running = graph.start().unwrap();
     let mut accepted = 0;
@@ -258,7 +258,7 @@ fn a_stop_gives_up_an_outlet_that_nobody_empties_when_its_time_is_over() {
     assert_eq!((z.sent, z.received, z.left), (8, 0, 8));
     let on_the_way: u64 = report.edges.iter().map(|edge| edge.left).sum::<u64>() + handle(&report, "a").left + z.left;
     assert_eq!(on_the_way, accepted);
-    // What is left in the outlet can still be taken; then it is said that no more will come.
+    // Messages left in the outlet can still be received; then it reports the end.
     assert_eq!(rest(&mut outlet), ((0..8).collect(), RecvError::Failed));
 }
 
@@ -269,13 +269,13 @@ fn inlet_has_room(inlet: &mut Inlet<Tensor>, n: u64) -> bool {
 }
 
 #[test]
-fn handles_of_a_graph_that_is_gone_say_so() {
+fn handles_of_a_dropped_graph_return_an_error() {
     // Never started.
     let (graph, mut inlet, mut outlet) = echo();
     drop(graph);
     assert!(matches!(send(&mut inlet, 1), Err(SendError::Closed(_))));
     assert_eq!(outlet.recv().unwrap_err(), RecvError::Failed);
-    // Dropped while running, with a program that waits.
+    // Dropped while running, with a waiting program.
     let (graph, mut inlet, mut outlet) = echo();
     let running = graph.start().unwrap();
     let waiting = thread::spawn(move || outlet.recv().unwrap_err());
@@ -295,7 +295,7 @@ fn handles_of_a_graph_that_is_gone_say_so() {
 }
 
 #[test]
-fn a_node_that_fails_is_noticed_at_both_ends() {
+fn a_failed_node_closes_inlet_and_outlet() {
     let mut graph = wired(
         "  a: { kind: inlet, config: { spec: u64 } }\n  b: { kind: fault, config: { at: 5 }, from: a }\n  \
          z: { kind: outlet, from: b }\n",
@@ -313,7 +313,7 @@ fn a_node_that_fails_is_noticed_at_both_ends() {
 }
 
 #[test]
-fn faults_planted_at_the_programs_ends_lose_nothing_uncounted() {
+fn faults_injected_at_inlets_and_outlets_lose_nothing_uncounted() {
     for (a, z) in
         [("error_at: 7", ""), ("panic_at: 1", ""), ("", "panic_at: 7"), ("", "error_every: 3"), ("", "drop: 0.5")]
     {
@@ -339,7 +339,7 @@ fn faults_planted_at_the_programs_ends_lose_nothing_uncounted() {
 }
 
 #[test]
-fn names_payloads_and_second_takers_are_refused() {
+fn wrong_names_payloads_and_duplicate_handles_are_refused() {
     #[derive(Clone, Debug)]
     struct Pose;
     impl Plain for Pose {}
@@ -364,7 +364,7 @@ fn names_payloads_and_second_takers_are_refused() {
 }
 
 #[test]
-fn a_graph_whose_handles_nobody_took_does_not_start() {
+fn a_graph_with_untaken_handles_does_not_start() {
     let said = "`a`, `z` have no program at the other end";
     let refused = |error: RunError| {
         assert!(matches!(error, RunError::Refused(_)) && error.to_string().starts_with(said), "{error}");
@@ -378,7 +378,7 @@ fn a_graph_whose_handles_nobody_took_does_not_start() {
 }
 
 #[test]
-fn only_what_was_loaned_and_is_held_once_is_taken() {
+fn an_inlet_accepts_only_its_own_unshared_loans() {
     let (graph, mut inlet, _outlet) = echo();
     let mut second = wired(ECHO);
     let mut other = second.inlet::<Tensor>("a").unwrap();
@@ -390,18 +390,18 @@ fn only_what_was_loaned_and_is_held_once_is_taken() {
     let Err(SendError::Foreign(message)) = inlet.try_send(tensor) else { panic!("a shared buffer was taken") };
     drop(kept);
     inlet.try_send(message).unwrap();
-    // As many loans as were declared, and what a run holds besides.
+    // The declared loans, and some that a run holds.
     let mut loans = Vec::new();
     while let Ok(loan) = inlet.loan(&inlet.header()) {
         loans.push(loan);
-        assert!(loans.len() < 1_000, "a pool without end");
+        assert!(loans.len() < 1_000, "the pool is not bounded");
     }
     assert!(loans.len() >= 2);
     drop(graph);
 }
 
 #[test]
-fn headers_are_stamped_by_the_graph_or_given() {
+fn headers_are_stamped_by_the_graph_or_by_the_program() {
     let (graph, mut inlet, mut outlet) = echo();
     let running = graph.start().unwrap();
     let mut sent = |header: limen::message::Header| {
@@ -425,7 +425,7 @@ fn headers_are_stamped_by_the_graph_or_given() {
 }
 
 #[test]
-fn times_of_a_device_are_mapped_and_the_graphs_own_are_not() {
+fn device_times_are_mapped_and_times_of_the_graph_are_not() {
     let mut graph = wired(&ECHO.replace("kind: inlet,", "kind: inlet, clock: { offset: +1s },"));
     let (mut inlet, mut outlet) = (graph.inlet::<Tensor>("a").unwrap(), graph.outlet::<Tensor>("z").unwrap());
     let running = graph.start().unwrap();
@@ -439,10 +439,10 @@ fn times_of_a_device_are_mapped_and_the_graphs_own_are_not() {
     check(&running.wait());
 }
 
-/// A tap in the middle of a graph that writes in place: what is looked at is a copy, what is not taken costs nothing, and the
-/// graph does the same as without.
+/// A tap in the middle of a graph that writes in place: it receives copies, untaken copies cost nothing, and the graph behaves as
+/// without it.
 #[test]
-fn a_tap_sees_what_passes_and_changes_nothing() {
+fn a_tap_sees_every_message_and_changes_nothing() {
     let graph = "  a: { kind: numbers, config: { count: 20000 } }\n  b: { kind: add, config: { n: 1 }, from: a }\n  \
                  c: { kind: add, config: { n: 1 }, from: b }\n  z: { kind: collect, from: c }\n";
     for spread in [false, true] {
@@ -456,10 +456,10 @@ fn a_tap_sees_what_passes_and_changes_nothing() {
         let mut seen = 0;
         let mut all = Vec::new();
         while let Ok(message) = tap.recv_timeout(LONG) {
-            // Not what `c` makes of it later.
+            // Not the value that `c` writes later.
             assert_eq!(number(&message), message.header().seq + 1);
             seen += 1;
-            // Some are kept: the tap runs out of buffers, and the graph does not notice.
+            // Some are kept, so the tap runs out of buffers; the graph is not affected.
             if seen % 3 == 0 {
                 all.extend(kept.try_recv());
             }
@@ -479,7 +479,7 @@ fn a_tap_sees_what_passes_and_changes_nothing() {
 }
 
 #[test]
-fn a_tap_on_an_output_that_nothing_takes_from_sees_it_too() {
+fn a_tap_works_on_an_unconnected_output() {
     let mut graph = wired("  a: { kind: numbers, config: { count: 3 } }\n  b: { kind: step, from: a }\n");
     let mut tap = graph.tap_holding::<Tensor>("b", 3).unwrap();
     let report = graph.start().unwrap().wait();
@@ -500,7 +500,7 @@ struct Pose {
 impl Plain for Pose {}
 
 #[test]
-fn a_payload_of_ones_own_goes_by_value() {
+fn a_custom_payload_is_passed_by_value() {
     let registry = Registry::new().inlet::<Pose>("poses").outlet::<Pose>("seen");
     let graph = "version: 1\nnodes: { a: { kind: poses }, z: { kind: seen, from: a } }";
     let spec = |text: &str| Spec::from_text(text, "test.yaml").unwrap();
@@ -521,7 +521,7 @@ fn a_payload_of_ones_own_goes_by_value() {
 }
 
 #[test]
-fn an_inlet_may_stand_in_for_a_source() {
+fn an_inlet_can_replace_a_source() {
     let mut graph = wired(
         "  a: { kind: numbers }\n  b: { kind: add, config: { n: 10 }, from: a }\n  z: { kind: collect, from: b }\n",
     );
@@ -540,7 +540,7 @@ fn an_inlet_may_stand_in_for_a_source() {
 }
 
 #[test]
-fn an_inlet_ends_when_its_source_would() {
+fn an_inlet_ends_after_its_frames() {
     let options = limen::Options { frames: Some(10), ..limen::Options::default() };
     let spec = Spec::from_text(&format!("version: 1\nnodes:\n{ECHO}"), "test.yaml").unwrap();
     let plan = Plan::with_options(spec, &limen_tests::registry(), &options).unwrap();
@@ -560,10 +560,10 @@ fn an_inlet_ends_when_its_source_would() {
 }
 
 #[test]
-fn a_handle_may_change_threads_while_others_wait_for_it() {
+fn a_handle_can_move_between_threads() {
     let (graph, mut inlet, mut outlet) = echo();
     let running = graph.start().unwrap();
-    // Each hand-over waits on a thread of its own, for what is sent only when it waits.
+    // Each step waits on a new thread for a message that is sent only while it waits.
     for n in 0..50 {
         let waiting = thread::spawn(move || {
             let message = outlet.recv_timeout(LONG).unwrap();
@@ -583,14 +583,14 @@ fn a_handle_may_change_threads_while_others_wait_for_it() {
 }
 
 #[test]
-fn settings_reach_their_node_between_two_turns() {
+fn settings_are_applied_between_turns() {
     let mut graph = wired(&ECHO.replace("kind: step", "kind: gate"));
     let (mut inlet, mut outlet) = (graph.inlet("a").unwrap(), graph.outlet("z").unwrap());
     let running = graph.start().unwrap();
     send(&mut inlet, 0).unwrap();
     assert_eq!(number(&outlet.recv_timeout(LONG).unwrap()), 0);
     running.set("b", "open", 0.0).unwrap();
-    // From some message on none comes through: more are missing than can be on their way.
+    // From some message on none passes: more are missing than can be in flight.
     let begin = Instant::now();
     let missing = |running: &limen::Running| {
         let stats = running.stats();
@@ -601,7 +601,7 @@ fn settings_reach_their_node_between_two_turns() {
         let _ = outlet.try_recv();
         assert!(begin.elapsed() < LONG, "{:?}", running.stats());
     }
-    // And again all, with a number that nothing sent before could have.
+    // Then all pass again, beginning with a number that was not sent before.
     running.set("b", "open", 1.0).unwrap();
     while !outlet.try_recv().is_ok_and(|message| number(&message) == 2) {
         send(&mut inlet, 2).unwrap();
@@ -622,9 +622,9 @@ fn settings_reach_their_node_between_two_turns() {
     assert!(report.metric("b.stopped").unwrap() >= 500.0);
 }
 
-/// Every order that a seed can draw of a graph and of a program that sends and takes now and then.
+/// Random orders of a graph's turns and of a program that sends and receives now and then.
 #[test]
-fn whatever_the_order_of_turns_nothing_is_lost_and_nothing_is_stuck() {
+fn no_order_of_turns_loses_messages_or_deadlocks() {
     for seed in 0..300 {
         let mut graph = wired(
             "  a: { kind: inlet, config: { spec: u64, capacity: 3 } }\n  b: { kind: step, from: { from: a, capacity: 2 } }\n  \
@@ -649,7 +649,7 @@ fn whatever_the_order_of_turns_nothing_is_lost_and_nothing_is_stuck() {
                     inlet = None;
                 }
             }
-            // The program takes only when the graph cannot go on, or now and then.
+            // The program receives when the graph cannot continue, and now and then.
             let idles = matches!(step, limen::sim::Step::Stuck | limen::sim::Step::Ended);
             if idles || (seed + got) % 3 == 0 {
                 match outlet.try_recv() {
@@ -673,11 +673,11 @@ fn whatever_the_order_of_turns_nothing_is_lost_and_nothing_is_stuck() {
 }
 
 #[test]
-fn a_caller_turns_a_graph_on_its_own_thread() {
+fn a_graph_can_be_driven_on_the_callers_thread() {
     let (graph, mut inlet, mut outlet) = echo();
     let mut graph = graph.drive(Clock::Monotonic).unwrap();
     assert_eq!(graph.turn(), Turned::Idle(Time::NEVER));
-    // Waiting for oneself is an error, not a hang.
+    // Blocking on the thread that drives the graph is an error, not a hang.
     assert_eq!(outlet.recv().unwrap_err(), RecvError::OwnTurn);
     let mut sent = 0;
     while try_send(&mut inlet, sent).is_ok() {
@@ -691,7 +691,7 @@ fn a_caller_turns_a_graph_on_its_own_thread() {
     }
     assert_eq!(got, (0..sent).collect::<Vec<_>>());
     assert_eq!(graph.stats().iter().map(|node| node.done).collect::<Vec<_>>(), [sent; 3]);
-    // From another thread, while this one sleeps.
+    // A stop from another thread, while this one sleeps.
     let program = thread::spawn(move || send(&mut inlet, sent).unwrap());
     while outlet.try_recv().is_err() {
         assert!(graph.wait(LONG) != Turned::Ended || outlet.try_recv().is_ok());
@@ -706,14 +706,14 @@ fn a_caller_turns_a_graph_on_its_own_thread() {
 }
 
 #[test]
-fn a_caller_brings_its_own_clock() {
+fn a_driven_graph_can_use_a_simulated_clock() {
     let clock = SimulatedClock::new(Time(1_000_000));
     let graph = "  a: { kind: numbers, config: { count: 5, period_ns: 1000 } }\n  z: { kind: collect, from: a }\n";
     let mut driven = wired(graph).drive(Clock::Simulated(clock.clone())).unwrap();
     for n in 1..=5 {
         while driven.turn() == Turned::Worked {}
         assert_eq!(driven.stats()[1].done, n);
-        // Nothing moves until the caller's clock does.
+        // Nothing happens until the clock advances.
         if n < 5 {
             assert_eq!(driven.turn(), Turned::Idle(Time(1_000_000 + n * 1000)));
             assert_eq!(driven.stats()[1].done, n);
@@ -724,7 +724,7 @@ fn a_caller_brings_its_own_clock() {
     let report = driven.finish();
     check(&report);
     assert_eq!((report.wall, report.outcome.name()), (Duration::from_nanos(5000), "finished"));
-    // A run that is left to itself moves on to where something waits for a time.
+    // `run` advances the clock to the next time that a node waits for.
     let clock = SimulatedClock::new(Time(1));
     let report = wired(graph).drive(Clock::Simulated(clock.clone())).unwrap().run();
     check(&report);
@@ -732,7 +732,7 @@ fn a_caller_brings_its_own_clock() {
 }
 
 #[test]
-fn a_driven_graph_is_stopped_or_ended_where_it_stands() {
+fn a_driven_graph_can_be_stopped_or_ended_at_any_time() {
     let graph = "  a: { kind: numbers }\n  b: { kind: step, core: 1, from: a }\n  z: { kind: collect, from: b }\n";
     let mut driven = wired(graph).drive(Clock::Monotonic).unwrap();
     (0..20).for_each(|_| _ = driven.turn());
@@ -744,7 +744,7 @@ fn a_driven_graph_is_stopped_or_ended_where_it_stands() {
     let report = driven.finish();
     check(&report);
     assert_eq!(report.outcome.name(), "deadline passed");
-    // Dropped without a word, its handles say so.
+    // After a drop its handles return an error.
     let (graph, mut inlet, mut outlet) = echo();
     drop(graph.drive(Clock::Monotonic).unwrap());
     assert_eq!(outlet.recv().unwrap_err(), RecvError::Failed);
@@ -752,7 +752,7 @@ fn a_driven_graph_is_stopped_or_ended_where_it_stands() {
 }
 
 #[test]
-fn inlets_and_outlets_that_cannot_be_meant() {
+fn contradictory_inlets_and_outlets_are_refused() {
     let refused = |graph: &str, code: &str, words: &str| {
         let problems = plan(&format!("version: 1\nnodes:\n{graph}")).unwrap_err().to_string();
         assert!(problems.contains(code) && problems.contains(words), "{problems}");

@@ -1,11 +1,11 @@
-//! Calls of a model: of those that are on their way at once order is kept and what fails fails alone; what one leaves to the
-//! next of its stream is kept apart from the others', and outlives a call that failed.
+//! Calls of a model in flight: results keep their order, a failed call fails alone, and the state of each stream is separate and
+//! survives a failed call.
 
 use limen::Report;
 use limen::report::Outcome;
 use limen_tests::{run, turn};
 
-/// Numbers through a model, with so many calls at once.
+/// Numbers through a model, with a number of calls in flight.
 fn graph(count: u64, in_flight: usize, batch: &str, mock: &str, keys: &str) -> String {
     format!(
         "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: {count} }} }}\n  \
@@ -21,9 +21,9 @@ fn figure(report: &Report, name: &str) -> f64 {
 }
 
 #[test]
-fn what_comes_out_keeps_the_order_of_what_went_in() {
+fn results_keep_the_order_of_their_inputs() {
     for in_flight in [1, 2, 5] {
-        // The last call of a burst is the shortest, and done before those that began earlier.
+        // The last call of a burst is the shortest, and ends before earlier ones.
         for batch in ["max: 1", "max: 4", "max: 16, stride: 5"] {
             let text = graph(203, in_flight, batch, "per_item: 20us", "");
             for report in [run(&text), turn(&text, 1)] {
@@ -37,7 +37,7 @@ fn what_comes_out_keeps_the_order_of_what_went_in() {
 }
 
 #[test]
-fn as_many_are_on_their_way_as_may_be() {
+fn as_many_calls_are_in_flight_as_allowed() {
     for in_flight in [2, 3] {
         let report = run(&graph(100, in_flight, "max: 2", "latency: 1ms", ""));
         assert_eq!(figure(&report, "most_in_flight"), in_flight as f64);
@@ -46,8 +46,8 @@ fn as_many_are_on_their_way_as_may_be() {
 }
 
 #[test]
-fn a_call_that_fails_fails_its_own_messages() {
-    // Each of the two sessions fails in its second call: those of the messages 2 and 3.
+fn a_failed_call_fails_only_its_own_messages() {
+    // Each of the two sessions fails in its second call: messages 2 and 3.
     for (mock, panicked) in [("fail_at: 2", "as configured"), ("panic_at: 2", "call 2 panics")] {
         let report = run(&graph(50, 2, "max: 1", mock, "\n    on_error: skip"));
         assert_eq!((figure(&report, "count"), figure(&report, "last")), (48.0, 49.0), "{mock}");
@@ -60,11 +60,11 @@ fn a_call_that_fails_fails_its_own_messages() {
 
 /// \[D1\]
 #[test]
-fn what_was_on_its_way_fails_with_its_session() {
+fn calls_in_flight_fail_with_their_session() {
     for on_error in ["stop", "detach", "{ restart: { max: 3, backoff: 1ms } }"] {
         let report =
             run(&graph(400, 4, "max: 2", "fail_at: 30, per_item: 50us", &format!("\n    on_error: {on_error}")));
-        // The laws are checked by the report itself: every message is done, failed, lost or left.
+        // The report checks the laws: every message is done, failed, lost or left.
         assert_eq!(report.bugs, Vec::<String>::new(), "{on_error}");
         assert!(!report.failures.is_empty(), "{on_error}");
         assert_eq!(report.exit_code(), u8::from(on_error == "stop"), "{on_error}");
@@ -72,8 +72,8 @@ fn what_was_on_its_way_fails_with_its_session() {
 }
 
 #[test]
-fn a_call_that_fails_leaves_the_state_as_it_was() {
-    // Sums of 0, 1, 2, then the fourth call fails; what follows goes on from 3, or begins anew.
+fn a_failed_call_leaves_the_state_unchanged() {
+    // Sums of 0, 1, 2, then the fourth call fails; the state continues from 3, or is reset.
     for (on_skip, total) in [("keep", 141.0), ("reset", 123.0)] {
         for fails in ["panic_at", "fail_at"] {
             let report = turn(
@@ -90,9 +90,9 @@ fn a_call_that_fails_leaves_the_state_as_it_was() {
     }
 }
 
-/// Each session does three calls and fails in the fourth.
+/// Each session fails in its fourth call.
 #[test]
-fn what_a_session_has_counted_outlives_it() {
+fn metrics_of_a_session_survive_its_restart() {
     for (on_error, calls) in [("{ restart: { max: 2, backoff: 1ms } }", 9.0), ("detach", 3.0), ("stop", 3.0)] {
         for fails in ["panic_at", "fail_at"] {
             let report = turn(
@@ -109,8 +109,8 @@ fn what_a_session_has_counted_outlives_it() {
 }
 
 #[test]
-fn a_source_that_begins_again_begins_another_stream() {
-    // Each time it sends 0 to 3 and fails. The sums of that are 10, and go on to 102 where the state stays.
+fn a_restarted_source_begins_a_new_stream() {
+    // It sends 0 to 3 and fails, three times. The outputs add up to 10 each time, and to 102 in all if the state is kept.
     for (on_end, total) in [("", 30.0), (", on_end: keep", 102.0)] {
         let report = turn(
             &format!(
@@ -136,7 +136,7 @@ fn streams_in_one_batch_keep_their_states_apart() {
 }
 
 #[test]
-fn a_call_that_takes_too_long_is_named_while_it_lasts() {
+fn a_slow_call_is_reported_while_it_runs() {
     let text = |watchdog: &str| {
         let graph = graph(4, 2, "max: 1", "latency: 100ms", "");
         format!("{graph}run: {{ watchdog: {watchdog} }}\n")
@@ -153,9 +153,9 @@ fn a_call_that_takes_too_long_is_named_while_it_lasts() {
     assert_eq!((report.exit_code(), calm.exit_code(), is_named(&calm)), (0, 0, false));
 }
 
-/// A call that cannot even begin fails behind those that began before it.
+/// The failure of a call that cannot begin comes after the results of earlier calls.
 #[test]
-fn what_began_before_a_call_that_fails_is_done() {
+fn calls_before_a_failed_one_complete() {
     let keys = "\n    fault: { error_at: 10 }\n    on_error: detach";
     let report = run(&graph(100, 4, "max: 1", "latency: 2ms", keys));
     assert_eq!((figure(&report, "count"), figure(&report, "last")), (9.0, 8.0), "{:?}", report.failures);

@@ -1,4 +1,4 @@
-//! What is taken together, what is taken next, what is let go. Turned by hand, so that time is exact.
+//! Joins, merges and filters. Simulated, so that time is exact.
 
 use limen::Report;
 use limen::report::{Reason, Term};
@@ -13,7 +13,7 @@ fn lost(report: &Report, reason: Reason) -> u64 {
     all.filter(|(found, _)| *found == reason).map(|(_, n)| n).sum()
 }
 
-/// Two sources into one node that takes `x` and `y`.
+/// Two sources into one node with inputs `x` and `y`.
 fn two(a: &str, b: &str, node: &str) -> Report {
     let graph = format!(
         "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {a} }} }}\n  b: {{ kind: numbers, config: {{ {b} }} }}\n{node}"
@@ -29,7 +29,7 @@ fn joined(a: &str, b: &str, join: &str) -> Report {
 }
 
 #[test]
-fn by_time_pairs_what_began_within_a_time() {
+fn by_time_pairs_messages_that_began_within_the_window() {
     let every = |ms: u64, n: u64| format!("count: {n}, period_ns: {}", ms * 1_000_000);
     let shifted = |ms: i64| {
         let origins: Vec<String> = (0..20).map(|n| ((n * 10 + ms) * 1_000_000).to_string()).collect();
@@ -40,26 +40,26 @@ fn by_time_pairs_what_began_within_a_time() {
         assert_eq!(figure(&report, "count"), pairs, "{shift}");
         assert_eq!(lost(&report, Reason::Unmatched) as f64, 40.0 - 2.0 * pairs, "{shift}");
     }
-    // Of the faster stream only what is near enough to the slower one is taken.
+    // Of the faster stream only messages near enough to one of the slower stream are taken.
     let report = joined(&every(10, 100), &every(30, 33), "policy: by_time, within: 2ms");
     assert_eq!((figure(&report, "count"), lost(&report, Reason::Unmatched)), (33.0, 67));
     assert_eq!(figure(&report, "sum_x"), (0..33).map(|n| f64::from(3 * n)).sum::<f64>());
 }
 
-/// `count` numbers, one each `period`, begun so much later, us.
+/// `count` numbers, one every `period`, with origins shifted by `later`, all in us.
 fn stream(count: u64, period: u64, later: i64) -> String {
     let origins: Vec<String> = (0..count).map(|n| (((n * period) as i64 + later) * 1_000).to_string()).collect();
     format!("count: {count}, period_ns: {}, origins: [{}]", period * 1_000, origins.join(", "))
 }
 
-/// The greatest skew, us, as the report has it.
+/// The maximum skew in the report, in us.
 fn skew(report: &Report) -> u64 {
     report.histogram("c", Term::Skew).map_or(0, |recorded| recorded.histogram.max() / 1_000)
 }
 
 #[test]
-fn by_time_pairs_the_nearest() {
-    // A fast sensor and a slow one, and how far the fast one is ahead, us; pairs, the greatest skew, and the fast one's numbers.
+fn by_time_pairs_the_nearest_oldest_or_newest_partner() {
+    // A fast sensor and a slow one: the shift of the fast one in us; pairs, maximum skew, and sum of the fast one's numbers.
     let slow = stream(40, 50_000, 0);
     let ends = |first: u64| (0..40).map(|n| (first + 50 * n) as f64).sum::<f64>();
     for (join, later, pairs, most, numbers) in [
@@ -68,7 +68,7 @@ fn by_time_pairs_the_nearest() {
         ("within: 5ms", 700, 40.0, 300..=703, ends(0) - 39.0),
         ("within: 5ms, anchor: y", 0, 40.0, 0..=0, ends(0)),
         ("within: 5ms, pick: nearest, anchor: y", 300, 40.0, 300..=303, ends(0)),
-        // The first there is begins a moment, and 5 ms is as far as it may be.
+        // The oldest or newest partner within 5 ms.
         ("within: 5ms, pick: oldest, anchor: y", 0, 40.0, 4990..=5050, ends(0) - 39.0 * 5.0),
         ("within: 5ms, pick: newest, anchor: y", 0, 40.0, 4990..=5050, ends(5)),
         ("within: 5ms, hold: 10ms", 0, 40.0, 0..=0, ends(0)),
@@ -86,18 +86,18 @@ fn by_time_pairs_the_nearest() {
 }
 
 #[test]
-fn a_better_partner_is_waited_for_no_longer_than_one_can_come() {
-    // Two sensors of one rate, 4 ms apart: what a stream's own pace rules out is not waited for.
+fn by_time_waits_for_a_nearer_partner_only_while_one_can_come() {
+    // Two sensors of one rate, 4 ms apart: the join does not wait for a message that the period of its stream rules out.
     let report = joined(&stream(30, 33_000, 0), &stream(30, 33_000, 4_000), "policy: by_time, within: 10ms");
     let held = &report.histogram("c", Term::Hold).expect("recorded").histogram;
-    // Until the pace is known the next message decides, 33 ms after this one came.
+    // Until the period is known, the next message decides, 33 ms later.
     let long = held.count_between(5_000_000, 40_000_000);
     assert_eq!((long, held.max() / 10_000_000), (8, 3), "held longer than 5 ms, and the longest in 10 ms");
     assert_eq!((figure(&report, "count"), skew(&report) / 100), (30.0, 40));
 }
 
 #[test]
-fn three_inputs_meet_at_the_anchor() {
+fn the_anchor_sets_the_reference_time_for_three_inputs() {
     let sources = |anchor: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {} }} }}\n  b: {{ kind: numbers, config: {{ {} }} }}\n  \
@@ -112,15 +112,15 @@ fn three_inputs_meet_at_the_anchor() {
         let report = turn(&sources(anchor), 3);
         assert_eq!((report.bugs.len(), figure(&report, "count")), (0, 10.0), "{anchor}");
         assert_eq!(figure(&report, "sum_y"), (0..10).map(|n| f64::from(2 * n)).sum::<f64>(), "{anchor}");
-        // The fast one goes with the input that sets the moment: 0, 100, .. or 2, 102, ..
+        // The fast input is paired with the anchor: 0, 100, .. or 2, 102, ..
         let ahead = figure(&report, "sum_x") as i64 - (0..10).map(|n| 100 * n).sum::<i64>();
         assert!(numbers.contains(&ahead), "{anchor}: {ahead}");
     }
 }
 
 #[test]
-fn what_comes_out_of_order_is_sorted_while_it_is_held_back() {
-    // Everything began 10 ms before it was sent; of `b` the second and third, and the sixth and seventh, the other way round.
+fn hold_sorts_messages_that_arrive_out_of_order() {
+    // Every message began 10 ms before it was sent; of `b` the second and third, and the sixth and seventh, are swapped.
     let begun = |ms: [i64; 8]| {
         format!("count: 8, period_ns: 10000000, origins: [{}]", ms.map(|ms| (ms * 1_000_000).to_string()).join(", "))
     };
@@ -130,26 +130,26 @@ fn what_comes_out_of_order_is_sorted_while_it_is_held_back() {
     assert_eq!((figure(&held, "count"), lost(&held, Reason::Unmatched)), (8.0, 0));
     // Number 2 of `b` began with number 1 of `a`.
     assert_eq!(figure(&held, "sum_x"), figure(&held, "sum_y"));
-    // Without holding back it is too late for those that were overtaken.
+    // Without `hold` the overtaken messages are too late.
     let hasty = joined(in_order, swapped, "policy: by_time, within: 1ms");
     assert!(lost(&hasty, Reason::Unmatched) >= 4 && figure(&hasty, "count") >= 4.0, "{:?}", hasty.edges);
 }
 
 /// \[T2\]
 #[test]
-fn times_that_cannot_be_are_counted_and_stop_nothing() {
+fn impossible_times_are_counted_and_stop_nothing() {
     let wild = format!(
         "count: 10, period_ns: 10000000, origins: [{}, 10000000, {}, 30000000, 30000000, 20000000]",
         i64::MIN,
         i64::MAX
     );
     let report = joined("count: 10, period_ns: 10000000", &wild, "policy: by_time, within: 1ms");
-    // No time at all, and the end of time.
+    // `Time::ZERO` and `Time::NEVER`.
     assert_eq!(lost(&report, Reason::InvalidTime), 2);
-    // 1, 3 and 6 to 9 have partners; the second 30 ms and the way back to 20 ms have not.
+    // 1, 3 and 6 to 9 have partners; the second 30 ms and the step back to 20 ms have none.
     assert_eq!(figure(&report, "count"), 6.0);
     assert_eq!(report.metric("left"), Some(0.0));
-    // A join by sequence does not look at times at all, and no latency is negative.
+    // A join by sequence ignores times, and no latency is negative.
     let report = joined("count: 10", &wild, "policy: zip");
     assert_eq!(figure(&report, "count"), 10.0);
 }
@@ -167,23 +167,23 @@ fn sample_takes_the_newest_of_each() {
         ),
     );
     let sets = figure(&report, "count");
-    // The first frames may come before the first of the others.
+    // The first frames may arrive before the first message of another input.
     let frames = report.edges.iter().find(|edge| edge.to == "c/x").unwrap();
     assert!((18.0..=20.0).contains(&sets) && frames.lost_total() as f64 == 20.0 - sets, "{sets}");
-    // Each frame met the sample that was newest, ten samples on from the last; the rest were superseded.
+    // Each frame took the newest sample, ten samples after the last one; the rest were superseded.
     let newest = figure(&report, "sum_y") - 10.0 * figure(&report, "sum_x");
     assert!((-20.0..=20.0).contains(&newest), "{newest}");
     assert!((165..=190).contains(&lost(&report, Reason::Superseded)), "{}", lost(&report, Reason::Superseded));
-    // The map was used ten times over: first 0, then 1.
+    // Each map was used ten times: first 0, then 1.
     assert!((9.0..=11.0).contains(&figure(&report, "sum_z")), "{}", figure(&report, "sum_z"));
-    // Without a trigger whatever is new makes a set.
+    // Without a trigger every new message triggers a call.
     let report = joined("count: 5, period_ns: 10000000", "count: 50, period_ns: 1000000", "policy: sample");
     assert!((50.0..=55.0).contains(&figure(&report, "count")), "{}", figure(&report, "count"));
 }
 
 #[test]
-fn values_are_interpolated_at_the_anchors_moment() {
-    // Of every third of the fast one's intervals the moments are at a quarter and at three; the value is when it is, in us.
+fn values_are_interpolated_at_the_time_of_the_anchor() {
+    // Reference times are at one and three quarters of every third interval of the fast input; a value is its own time in us.
     let fast: Vec<u64> = (0..200).map(|n| n * 1_000).collect();
     let moments: Vec<u64> = (0..60).flat_map(|n| [n * 3_000 + 250, n * 3_000 + 750, n * 3_000 + 1_000]).collect();
     let begun = |us: &[u64]| us.iter().map(|us| (us * 1_000).to_string()).collect::<Vec<_>>().join(", ");
@@ -202,21 +202,21 @@ fn values_are_interpolated_at_the_anchors_moment() {
         let report = turn(&graph, 1);
         assert_eq!(report.bugs, Vec::<String>::new());
         let found = of_trail(&report, "z");
-        // Further than `within` from either neighbour nothing is made; on a value itself it is taken as it is.
+        // No result further than `within` from either neighbour; a value exactly at the reference time is taken unchanged.
         let expected: Vec<u64> = moments.iter().copied().filter(|us| are_made || us % 1_000 == 0).collect();
         assert_eq!(found, expected[..found.len().min(expected.len())], "{within}");
         assert!(found.len() + 3 >= expected.len(), "{within}: {} of {}", found.len(), expected.len());
     }
 }
 
-/// Whose message came when, as seen by a sink behind a merge: the sum of numbers of the first ten.
+/// Runs two sources through a merge into a sink that records the order.
 fn merged(join: &str, a: &str, b: &str) -> Report {
     let join = if join.is_empty() { String::new() } else { format!(", join: {{ policy: {join} }}") };
     two(a, b, &format!("  m: {{ kind: merge, inputs: {{ x: a, y: b }}{join} }}\n  c: {{ kind: trail, from: m }}\n"))
 }
 
 #[test]
-fn a_merge_takes_what_its_policy_says_next() {
+fn a_merge_takes_messages_in_the_order_of_its_policy() {
     let trail = |report: &Report| -> String {
         let mut trail: Vec<(u64, f64)> = Vec::new();
         for (name, value) in report.node("c").unwrap().metrics.iter() {
@@ -230,15 +230,15 @@ fn a_merge_takes_what_its_policy_says_next() {
         trail.iter().map(|(_, source)| names[*source as usize]).collect()
     };
     let (a, b) = ("count: 6, period_ns: 1000000", "count: 3, period_ns: 2000000, origins: [500000, 2500000, 4500000]");
-    // In turn, until one has ended.
+    // In turn, until one input ends.
     assert_eq!(trail(&merged("in_turn", a, b)), "abababaaa");
-    // By when they began: a at 0, 1, 2, .., b at 0.5, 2.5, 4.5.
+    // By origin: a at 0, 1, 2, .., b at 0.5, 2.5, 4.5.
     assert_eq!(trail(&merged("oldest_first", a, b)), "abaabaaba");
     for join in ["", "priority"] {
         let report = merged(join, a, b);
         assert_eq!((trail(&report).matches('a').count(), trail(&report).matches('b').count()), (6, 3), "{join}");
     }
-    // A slow taker lets both pile up; the first input goes first.
+    // Behind a slow consumer both inputs queue up, and the first one has priority.
     let slow = two(
         "count: 8",
         "count: 8",
@@ -273,7 +273,7 @@ fn of_trail(report: &Report, name: &str) -> Vec<u64> {
 }
 
 #[test]
-fn some_messages_go_on_and_others_do_not() {
+fn filters_count_the_messages_they_discard() {
     let every_ms = "count: 12, period_ns: 1000000";
     for (node, expected) in [
         ("kind: gate", (0..12).collect::<Vec<u64>>()),
@@ -310,7 +310,7 @@ fn a_router_sends_each_message_one_way() {
     assert_eq!(report.bugs, Vec::<String>::new());
     let done = ["x", "y", "z"].map(|name| report.node(name).unwrap().done);
     assert_eq!((done, figure(&report, "stopped")), ([5, 1, 10], 4.0));
-    // A join behind it would wait for what went another way.
+    // A join behind it would wait for messages of another route.
     let joined =
         format!("{graph}  j: {{ kind: pair, inputs: {{ a: a, b: r/few }} }}\n  w: {{ kind: collect, from: j }}\n");
     let problems = limen_tests::plan(&joined).expect_err("refused").to_string();
@@ -318,8 +318,8 @@ fn a_router_sends_each_message_one_way() {
 }
 
 #[test]
-fn a_window_overlaps_as_it_is_told_and_its_tail_is_sent() {
-    // The sizes of the windows, and their first numbers.
+fn windows_overlap_as_configured_and_the_last_is_sent() {
+    // Sizes and first numbers of the windows.
     for (config, expected) in [
         ("length: 4", vec![(4, 0), (4, 4), (2, 8)]),
         ("length: 4, tail: drop", vec![(4, 0), (4, 4)]),
@@ -339,8 +339,8 @@ fn a_window_overlaps_as_it_is_told_and_its_tail_is_sent() {
 }
 
 #[test]
-fn a_source_may_have_a_clock_of_its_own() {
-    // The clock of `b` is a quarter of a second behind, and what it sends is a millisecond on its way.
+fn a_source_can_have_its_own_clock_offset() {
+    // The clock of `b` is a quarter of a second behind, and its messages have a latency of a millisecond.
     let origins: Vec<String> = (0..20).map(|n| (n * 10_000_000 - 250_000_000i64).to_string()).collect();
     let sources = |clock: &str| {
         format!(
@@ -357,8 +357,8 @@ fn a_source_may_have_a_clock_of_its_own() {
     }
 }
 
-/// Windows of four taken apart and put together again, with something between.
-fn apart(between: &str, gather: &str) -> Report {
+/// Windows of four, split by `scatter` and reassembled by `gather`, with other nodes in between.
+fn scattered(between: &str, gather: &str) -> Report {
     let report = turn(
         &format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 42, period_ns: 1000000 }} }}\n  \
@@ -372,8 +372,8 @@ fn apart(between: &str, gather: &str) -> Report {
 }
 
 #[test]
-fn what_is_taken_apart_is_put_together_again() {
-    let report = apart("  p: { kind: add, config: { n: 100 }, from: s }\n", "");
+fn gather_reassembles_what_scatter_split() {
+    let report = scattered("  p: { kind: add, config: { n: 100 }, from: s }\n", "");
     for n in 0..11 {
         let at = |what: &str| figure(&report, &format!("{what}_{n}"));
         // The last window has two.
@@ -383,27 +383,27 @@ fn what_is_taken_apart_is_put_together_again() {
 }
 
 #[test]
-fn parts_that_went_different_ways_come_together() {
+fn gather_reassembles_parts_from_different_routes() {
     let ways = "  r: { kind: router, config: { routes: [{ to: low, when: \"< 20\" }, { to: high, when: else }] }, from: s }\n  \
                 l: { kind: add, config: { n: 0 }, from: r/low }\n  h: { kind: delay, config: { by: 3ms }, from: r/high }\n  \
                 p: { kind: merge, inputs: { l: l, h: h } }\n";
-    let report = apart(ways, "");
+    let report = scattered(ways, "");
     let lengths: f64 = (0..11).map(|n| figure(&report, &format!("length_{n}"))).sum();
     assert_eq!((report.node("t").unwrap().done, lengths, figure(&report, "incomplete")), (11, 42.0, 0.0));
 }
 
 #[test]
-fn what_is_not_complete_is_sent_or_let_go_and_counted() {
+fn incomplete_groups_are_sent_or_discarded_and_counted() {
     let lossy = "  p: { kind: add, config: { n: 0 }, from: s, fault: { drop: 0.2, seed: 3 } }\n";
     for (gather, are_sent) in [("", true), (", missing: drop", false), (", within: 2ms", true), (", open: 1", true)] {
-        let report = apart(lossy, gather);
+        let report = scattered(lossy, gather);
         let (sent, incomplete) = (report.node("t").unwrap().done, figure(&report, "incomplete"));
         assert!(incomplete > 2.0, "{gather}: {incomplete}");
         let lengths: Vec<f64> = (0..sent).map(|n| figure(&report, &format!("length_{n}"))).collect();
         if are_sent {
             assert_eq!(lengths.iter().sum::<f64>(), 42.0 - lost(&report, Reason::Gate) as f64, "{gather}");
         } else {
-            // The last window has two from the beginning.
+            // The last window has only two messages.
             let (last, others) = lengths.split_last().unwrap();
             assert!(others.iter().all(|length| *length == 4.0) && [2.0, 4.0].contains(last), "{gather}: {lengths:?}");
         }
@@ -411,8 +411,8 @@ fn what_is_not_complete_is_sent_or_let_go_and_counted() {
 }
 
 #[test]
-fn what_is_held_back_and_goes_together_is_not_taken_for_parts() {
-    // Three at a time leave the delay together; they still find their partners.
+fn messages_released_together_are_not_mistaken_for_parts() {
+    // Three messages at a time leave the delay together, and still find their partners.
     let report = turn(
         "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 60, period_ns: 100 } }\n  \
          d: { kind: delay, config: { by: 50us }, from: a }\n  c: { kind: collect, inputs: { x: a, y: d } }\n",
@@ -422,7 +422,7 @@ fn what_is_held_back_and_goes_together_is_not_taken_for_parts() {
 }
 
 #[test]
-fn what_is_synchronized_goes_on_by_an_output_of_its_own() {
+fn synchronize_sends_each_input_through_its_own_output() {
     // Two streams a millisecond apart, one of them ten times as fast.
     let graph = |rest: &str| {
         let origins: Vec<String> = (0..10).map(|n| ((n * 10 + 1) * 1_000_000).to_string()).collect();
@@ -442,7 +442,7 @@ fn what_is_synchronized_goes_on_by_an_output_of_its_own() {
     };
     assert_eq!((report.node("p").unwrap().done, report.node("q").unwrap().done), (10, 10));
     for n in 0..10 {
-        // Each has its own number and its own source; what went together began together.
+        // Each has its own number and source; paired messages began together.
         assert_eq!((of("p", "number", n), of("p", "source", n) + of("q", "source", n)), (n as u64, 1));
         assert!(of("q", "number", n).abs_diff(10 * n as u64 + 1) <= 2, "{n}: {}", of("q", "number", n));
     }
@@ -450,9 +450,9 @@ fn what_is_synchronized_goes_on_by_an_output_of_its_own() {
 }
 
 #[test]
-fn what_writes_behind_a_synchronize_shows_nowhere_else() {
+fn writing_downstream_of_synchronize_is_invisible_elsewhere() {
     let sum = |from: u64| (from * 50 + 50 * 49 / 2) as f64;
-    // Alone with the buffer: moved. Beside others that have it, before the node or behind it, or that may get it again: copied.
+    // An unshared buffer is moved. It is copied if others hold it, upstream or downstream, or may get it again.
     for (inputs, rest, copies, plain) in [
         ("x: a, y: b", "", false, &[][..]),
         ("x: a, y: b", "  d: { kind: collect, from: a }\n", true, &["d"]),
@@ -480,7 +480,7 @@ fn what_writes_behind_a_synchronize_shows_nowhere_else() {
             plain.iter().for_each(|node| assert_eq!(sum_of(node), Some(sum(0)), "{inputs}\n{rest}"));
         }
     }
-    // With `sample` the newest is taken again and again.
+    // With `sample` the newest message is taken several times.
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 50, period_ns: 1000 } }\n  \
                  b: { kind: numbers, config: { count: 5, period_ns: 10000 } }\n  \
                  s: { kind: synchronize, inputs: { x: a, y: b }, join: { policy: sample, trigger: x } }\n  \
@@ -490,9 +490,9 @@ fn what_writes_behind_a_synchronize_shows_nowhere_else() {
     assert!(report.node("c").unwrap().done > 40 && numbers(&report).iter().all(|n| (100..105).contains(n)));
 }
 
-/// What is interpolated from stays with the join for the next moment: who writes behind it has a copy.
+/// The join keeps the messages it interpolates between, so a node that writes downstream gets a copy.
 #[test]
-fn what_writes_behind_an_interpolation_does_not_change_what_comes_next() {
+fn writing_downstream_of_interpolation_does_not_change_later_results() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 50, period_ns: 1000 } }\n  \
                  f: { kind: cast, config: { dtype: f32 }, from: a }\n  w: { kind: window, config: { length: 1, tail: drop }, from: f }\n  \
                  b: { kind: numbers, config: { count: 100, period_ns: 500 } }\n  \
@@ -505,7 +505,7 @@ fn what_writes_behind_an_interpolation_does_not_change_what_comes_next() {
         let node = plan.nodes().iter().find(|node| node.name == name).unwrap();
         node.notes.iter().any(|note| note.contains("copies its input"))
     };
-    // The anchor's messages are taken as they are, and once.
+    // Messages of the anchor are passed on unchanged, and once.
     assert_eq!((copies("m"), copies("d")), (true, false));
     for seed in 0..20 {
         let report = turn(graph, seed);
@@ -516,7 +516,7 @@ fn what_writes_behind_an_interpolation_does_not_change_what_comes_next() {
 }
 
 #[test]
-fn what_cannot_be_synchronized_is_refused() {
+fn wrong_inputs_of_synchronize_are_refused() {
     let graph = |inputs: &str, join: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 10 }} }}\n  b: {{ kind: gate, from: a }}\n  \

@@ -1,10 +1,10 @@
-//! What is laid over a graph: includes, profiles, overlays, settings, variables, defaults and subgraphs, and what can be wrong with each.
+//! Layers of a graph: includes, profiles, overlays, settings, variables, defaults and subgraphs, and the errors of each.
 
 use limen::{Layers, Plan, Problems, Spec};
 use limen_tests::registry;
 use std::path::PathBuf;
 
-/// A folder with files, gone when the test ends.
+/// A temporary folder with files.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -26,7 +26,7 @@ impl Folder {
         Spec::from_file_with(self.path("graph.yaml"), layers)
     }
 
-    /// Problems with the folder's name taken out of them.
+    /// The problems, without the name of the folder.
     fn problems(&self, layers: &Layers) -> Vec<String> {
         let folder = format!("{}/", self.0.path().display());
         let problems = self.load(layers).expect_err("there is something wrong");
@@ -38,7 +38,7 @@ fn set(settings: &[&str]) -> Layers {
     Layers { set: settings.iter().map(ToString::to_string).collect(), ..Layers::default() }
 }
 
-/// The flat graph of a text, its configs read.
+/// The flat graph of a text, after its configs are read.
 fn flat(text: &str, layers: &Layers) -> String {
     shown(&Spec::from_text_with(text, "g.yaml", layers).unwrap_or_else(|problems| panic!("{problems}\n{text}")))
 }
@@ -56,21 +56,21 @@ fn problems(text: &str, layers: &Layers) -> Vec<String> {
     problems.0.iter().map(ToString::to_string).collect()
 }
 
-/// Each problem begins with and contains what is expected.
+/// Each problem has the expected beginning and part.
 #[track_caller]
 fn expect(found: &[String], expected: &[(&str, &str)]) {
     let all = found.join("\n");
     assert_eq!(found.len(), expected.len(), "{all}");
     for (found, (start, part)) in found.iter().zip(expected) {
         assert!(found.starts_with(start) && found.contains(part), "{found}\nexpected {start} .. {part}");
-        assert!(found.contains("help: "), "no way out: {found}");
+        assert!(found.contains("help: "), "no remedy: {found}");
     }
 }
 
 const TWO: &str = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3 } }\n  b: { kind: collect, from: a }\n";
 
 #[test]
-fn settings_are_what_their_place_takes() {
+fn settings_have_the_type_of_their_place() {
     for (setting, expected) in [
         ("nodes.a.config.count=7", "count: 7"),
         ("nodes.a.core=1", "core: 1"),
@@ -84,13 +84,13 @@ fn settings_are_what_their_place_takes() {
         let yaml = flat(TWO, &set(&[setting]));
         assert!(yaml.contains(expected), "{setting}:\n{yaml}");
     }
-    // A word is text where text is wanted, and a number where a number is.
+    // A word is text or a number, as its place requires.
     let yaml = flat("version: 1\ngraph: x\nnodes:\n  a: { kind: numbers }\n", &set(&["graph=null"]));
     assert!(yaml.contains("graph: "), "{yaml}");
 }
 
 #[test]
-fn a_setting_that_sets_nothing_is_named() {
+fn a_setting_without_a_target_is_refused() {
     for (setting, part) in [
         ("nodes.a.core", "has no `=`"),
         ("nodes..core=1", "is not a path"),
@@ -99,13 +99,13 @@ fn a_setting_that_sets_nothing_is_named() {
     ] {
         expect(&problems(TWO, &set(&[setting])), &[(&format!("--set {setting}: error[E0152]"), part)]);
     }
-    // What it sets is held against what may stand there, like everything else.
+    // The value is checked like any other.
     expect(&problems(TWO, &set(&["nodes.a.colour=1"])), &[("--set nodes.a.colour=1: error[E0103]", "unknown key")]);
     expect(&problems(TWO, &set(&["nodes.a.core=x"])), &[("--set nodes.a.core=x: error[E0106]", "not `x`")]);
 }
 
 #[test]
-fn later_layers_win() {
+fn later_layers_override_earlier_ones() {
     let folder = Folder::with(&[
         (
             "graph.yaml",
@@ -140,7 +140,7 @@ fn variables_are_values_and_never_structure() {
         Layers { variables: [("UPSTREAM".to_string(), "a".to_string())].into_iter().collect(), ..Layers::default() };
     let yaml = flat(text, &layers);
     assert!(yaml.contains("count: 5") && yaml.contains("from: a"), "{yaml}");
-    assert!(yaml.contains("$${x} $5"), "what is no variable stays none when it is read again: {yaml}");
+    assert!(yaml.contains("$${x} $5"), "escaping is preserved when it is read again: {yaml}");
     // A value cannot add keys.
     let layers = Layers {
         variables: [("UPSTREAM".to_string(), "{ from: a, capacity: 1 }".to_string())].into_iter().collect(),
@@ -161,9 +161,9 @@ fn variables_are_values_and_never_structure() {
     }
 }
 
-/// A value from outside may be text or a number: what it is, its place says, and the flat form says the same.
+/// The value of a variable may be text or a number: its place decides, and the flat form preserves that.
 #[test]
-fn the_flat_form_keeps_what_a_value_from_outside_may_be() {
+fn the_flat_form_preserves_the_type_of_variables() {
     let text = r#"
 version: 1
 nodes:
@@ -185,7 +185,7 @@ nodes:
         assert!(again == spec, "{value:?}\n{yaml}");
         assert_eq!(again.to_yaml(), yaml, "{value:?}");
     }
-    // A kind that has read its config knows which of them it is.
+    // After the kind has read its config, the type is known.
     let registry = limen::Registry::new().with(limen_nodes::register);
     let text = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: \"${N}\" } }\n  \
                 b: { kind: csv, from: a, config: { path: \"${N}\" } }\n";
@@ -223,7 +223,7 @@ nodes:
 ";
 
 #[test]
-fn subgraphs_unfold_to_nodes_with_dots() {
+fn subgraphs_expand_to_nodes_with_dots() {
     let spec = Spec::from_text(EYES, "g.yaml").unwrap_or_else(|problems| panic!("{problems}"));
     let yaml = spec.to_yaml();
     for part in [
@@ -235,14 +235,14 @@ fn subgraphs_unfold_to_nodes_with_dots() {
         assert!(yaml.contains(part), "{part}\n--- in\n{yaml}");
     }
     assert!(!yaml.contains("subgraph"));
-    // It loads back equal, and runs.
+    // It reads back equal, and runs.
     assert!(Spec::from_text(&yaml, "flat.yaml").unwrap() == spec);
     let report = Plan::new(spec, &registry()).unwrap().wire().unwrap().start().unwrap().wait();
     assert_eq!(report.node("end").map(|node| node.done), Some(10));
 }
 
 #[test]
-fn what_is_wrong_with_a_subgraph_is_named() {
+fn problems_of_subgraphs_are_reported() {
     let change = |from: &str, to: &str| {
         assert!(EYES.contains(from), "{from}");
         problems(&EYES.replace(from, to), &Layers::default())
@@ -279,7 +279,7 @@ fn what_is_wrong_with_a_subgraph_is_named() {
         let found = change(from, to);
         assert!(found.iter().any(|f| f.starts_with(start) && f.contains(part)), "{to}\n{}", found.join("\n"));
     }
-    // Ten within ten within ten: it is not unfolded to the end.
+    // Ten within ten within ten: expansion stops early.
     let mut bomb = String::from("version: 1\nsubgraphs:\n  s0: { nodes: { n: { kind: numbers } } }\n");
     for depth in 1..7 {
         bomb += &format!("  s{depth}:\n    nodes:\n");
@@ -292,7 +292,7 @@ fn what_is_wrong_with_a_subgraph_is_named() {
 }
 
 #[test]
-fn what_a_subgraph_promises_is_held_against_what_it_gets() {
+fn declared_ports_of_subgraphs_are_checked() {
     let text = "version: 1\nsubgraphs:\n  s:\n    inputs: { in: \"SPEC\" }\n    nodes: { z: { kind: 'null', from: inputs/in } }\n\
                 nodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 1 } }\n  x: { subgraph: s, from: a }\n";
     let registry = limen::Registry::new().with(limen_nodes::register);
@@ -309,7 +309,7 @@ fn what_a_subgraph_promises_is_held_against_what_it_gets() {
 }
 
 #[test]
-fn defaults_fill_what_is_not_written() {
+fn defaults_fill_missing_keys() {
     let yaml = flat(
         "version: 1\ndefaults:\n  node: { on_error: skip, core: 1 }\n  kinds: { numbers: { config: { count: 4 }, on_error: stop } }\n  \
          input: { capacity: 8 }\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a, cpu: 0 }\n  \
@@ -333,7 +333,7 @@ fn defaults_fill_what_is_not_written() {
 }
 
 #[test]
-fn includes_stay_in_the_folder_and_end() {
+fn includes_stay_in_the_folder_and_are_limited() {
     let graph = "version: 1\ninclude: [FILE]\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a }\n";
     let outside = Folder::with(&[("x.yaml", "version: 1\n")]);
     let folder = Folder::with(&[
@@ -365,11 +365,11 @@ fn includes_stay_in_the_folder_and_end() {
     }
     std::fs::write(folder.path("graph.yaml"), graph.replace("FILE", &outer)).unwrap();
     let allowed = Layers { allowed: vec![outside.0.path().to_path_buf()], ..Layers::default() };
-    assert!(folder.load(&allowed).is_ok(), "an allowed folder may be included from");
+    assert!(folder.load(&allowed).is_ok(), "files of an allowed folder can be included");
 }
 
 #[test]
-fn a_small_file_does_not_become_a_mountain() {
+fn expansion_of_a_small_file_is_limited() {
     let value = "x".repeat(30_000);
     let parameter = format!(
         "version: 1\nsubgraphs:\n  s: {{ parameters: {{ p: 1 }}, nodes: {{ n: {{ kind: numbers, config: {{ label: [{}] }} }} }} }}\n\
@@ -391,7 +391,7 @@ fn a_small_file_does_not_become_a_mountain() {
 }
 
 #[test]
-fn layers_of_nothing_change_nothing() {
+fn empty_layers_change_nothing() {
     let folder =
         Folder::with(&[("graph.yaml", &format!("{TWO}profiles: {{ dev: ~ }}\n")), ("empty.yaml", "# nothing\n")]);
     let bare = folder.load(&Layers::default()).unwrap();
@@ -400,7 +400,7 @@ fn layers_of_nothing_change_nothing() {
 }
 
 #[test]
-fn a_profile_that_is_not_there() {
+fn an_unknown_profile_is_refused() {
     let text = format!("{TWO}profiles: {{ robot: {{}}, dev: {{ colour: 1 }} }}\n");
     let layers = Layers { profile: Some("robo".into()), ..Layers::default() };
     expect(

@@ -1,4 +1,4 @@
-//! What is recorded is what happened: counts, sums and closure of the ledger.
+//! Counts, sums and closure of the ledger.
 
 use limen::policy::Telemetry;
 use limen::report::Term;
@@ -14,7 +14,7 @@ fn run(graph: &str, telemetry: Telemetry) -> Report {
     running.wait()
 }
 
-/// A cheap source into a slow node on another core, so that most of the source's bursts are not recorded.
+/// A cheap source into a slow node on another core, so that most bursts of the source are not recorded.
 const SLOW: &str = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 4000 } }\n  \
                     b: { kind: step, config: { work_ns: 3000, heavy: true }, from: a }\n  c: { kind: collect, from: b }\n";
 
@@ -23,21 +23,21 @@ fn every_slow_call_is_recorded_once() {
     for telemetry in [Telemetry::Auto, Telemetry::Full, Telemetry::Sampled] {
         let report = run(SLOW, telemetry);
         let calls = report.histogram("b", Term::Compute).map_or(0, |recorded| recorded.samples);
-        // Before the first burst was timed the node was not known to be slow.
+        // The first burst was sampled: the node was not known to be slow.
         assert!((4000 - 64..=4000).contains(&calls), "{telemetry:?}: {calls}");
     }
 }
 
 #[test]
-fn nothing_is_recorded_when_it_is_off() {
+fn nothing_is_recorded_with_telemetry_off() {
     let report = run(SLOW, Telemetry::Off);
     assert!(report.histograms.is_empty(), "{:?}", report.histograms.iter().map(|h| h.tag()).collect::<Vec<_>>());
     assert_eq!(report.metric("count"), Some(4000.0));
 }
 
 #[test]
-fn the_terms_of_every_message_add_up_to_its_latency() {
-    // A join waits, a ring is full, a node is slow, two cores: every term has something to say.
+fn the_terms_of_a_path_add_up_to_its_latency() {
+    // A waiting join, a full ring, a slow node, two cores: no term is zero.
     let report = run(
         "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3000, period_ns: 20000 } }\n  \
          b: { kind: step, config: { work_ns: 5000, heavy: true }, from: { from: a, capacity: 16 } }\n  \
@@ -50,7 +50,7 @@ fn the_terms_of_every_message_add_up_to_its_latency() {
     assert_eq!(closure.samples, 3000);
     let p99 = closure.histogram.value_at_quantile(0.99);
     assert!(p99 <= 200.max(path.histogram.value_at_quantile(0.99) / 100), "closure p99 is {p99} ns");
-    // The means of disjoint terms along the one path sum to the mean of the whole.
+    // The means of the disjoint terms along the only path sum to the mean latency.
     let mean = |node: &str, term| {
         report.histogram(node, term).map_or(0.0, |r| r.histogram.mean() * r.histogram.len() as f64 / 3000.0)
     };
@@ -58,9 +58,9 @@ fn the_terms_of_every_message_add_up_to_its_latency() {
     assert!(mean("d", Term::Queue) < path.histogram.mean());
 }
 
-/// A sink that skips: what a message took to get there is recorded once for every one it has taken, and for no other.
+/// The latency to a sink that skips messages is recorded once for each message that it has taken, and for no other.
 #[test]
-fn a_path_counts_what_its_sink_has_taken() {
+fn a_path_counts_the_messages_its_sink_has_taken() {
     for (how, rest) in [("error", ""), ("panic", ""), ("error", ", heavy: true"), ("panic", ", heavy: true")] {
         for edges in ["", "defaults: { input: { capacity: 1 } }\n"] {
             let graph = format!(

@@ -1,10 +1,10 @@
-//! Which sources a message comes from: every path through a join has its own samples, latencies and misses.
+//! Origins of messages: every path through a join has its own samples, latencies and misses.
 
 use limen::Report;
 use limen::report::{DeadlineReport, Recorded};
 use limen_tests::{plan, turn};
 
-/// `a` begins a number every millisecond and `b` too, each of `b` 500 us before it is sent.
+/// `a` and `b` send a number every millisecond; those of `b` begin 500 us before they are sent.
 const SOURCES: &str = "version: 1\nrun: { telemetry: full }\nnodes:\n  \
     a: { kind: numbers, config: { count: 64, period_ns: 1000000 } }\n  \
     b: { kind: numbers, config: { count: 64, period_ns: 1000000 }, clock: { offset: -500us } }\n";
@@ -32,12 +32,12 @@ fn ran(graph: &str) -> Report {
 fn every_source_behind_a_join_has_its_path() {
     let pair = "  j: { kind: pair, inputs: { a: a, b: b } }\n";
     let then = |nodes: &str| format!("{pair}{nodes}");
-    // What is between the join and the sink, and how many messages come there.
+    // The nodes between the join and the sink, and the number of messages that arrive.
     for (nodes, come) in [
         // The sink joins.
         ("  z: { kind: collect, inputs: { x: a, y: b } }\n".to_string(), 64),
         (then("  z: { kind: collect, from: j }\n"), 64),
-        // By pools of their own, in place, by a copy, forwarded, held back.
+        // New messages, in place, copied, forwarded, held.
         (then("  s: { kind: step, from: j }\n  z: { kind: collect, from: s }\n"), 64),
         (then("  s: { kind: add, config: { n: 1 }, from: j }\n  z: { kind: collect, from: s }\n"), 64),
         (
@@ -50,7 +50,7 @@ fn every_source_behind_a_join_has_its_path() {
         (then("  s: { kind: pass, from: j }\n  z: { kind: collect, from: s }\n"), 64),
         (then("  s: { kind: delay, config: { by: 1ms }, from: j }\n  z: { kind: collect, from: s }\n"), 64),
         (then("  s: { kind: decimate, config: { keep_every: 4 }, from: j }\n  z: { kind: collect, from: s }\n"), 16),
-        // Split, brought together, and through a model.
+        // Scattered, gathered, and through a model.
         (then("  s: { kind: split, config: { times: 3 }, from: j }\n  z: { kind: collect, from: s }\n"), 192),
         (
             then(
@@ -75,7 +75,7 @@ fn every_source_behind_a_join_has_its_path() {
             let deadline = deadline(&report, from);
             assert_eq!((deadline.judged, deadline.missed), (come, 0), "{from}: {graph}");
         }
-        // The messages of `b` began half a millisecond earlier, all of them.
+        // Every message of `b` began half a millisecond earlier.
         let (a, b) = (path(&report, "a").histogram.min(), path(&report, "b").histogram.min());
         let earlier = (b - a) / 1000;
         assert!((480..=520).contains(&earlier), "{earlier} us: {graph}");
@@ -83,7 +83,7 @@ fn every_source_behind_a_join_has_its_path() {
 }
 
 #[test]
-fn a_window_is_as_old_as_its_first_message() {
+fn the_age_of_a_window_is_that_of_its_first_message() {
     let graph = format!(
         "{SOURCES}  j: {{ kind: pair, inputs: {{ a: a, b: b }} }}\n  \
          w: {{ kind: window, config: {{ length: 4, hop: 2, tail: drop }}, from: j }}\n  z: {{ kind: trail, from: w }}\n{PATHS}"
@@ -97,8 +97,8 @@ fn a_window_is_as_old_as_its_first_message() {
 }
 
 #[test]
-fn of_several_messages_of_one_source_the_oldest_counts() {
-    // Each tenth number with the first of those up to 5 ms before it; the result has the header of the former.
+fn the_oldest_of_several_messages_of_one_source_counts() {
+    // Every tenth number is joined with the first one of the 5 ms before it; the result has the header of the tenth.
     let report = ran(
         "version: 1\nrun: { telemetry: full }\nnodes:\n  a: { kind: numbers, config: { count: 200, period_ns: 1000000 } }\n  \
          d: { kind: decimate, config: { keep_every: 10 }, from: a }\n  \
@@ -111,7 +111,7 @@ fn of_several_messages_of_one_source_the_oldest_counts() {
 }
 
 #[test]
-fn a_deadline_of_any_source_is_judged_and_acts() {
+fn a_deadline_of_each_source_is_judged_and_enforced() {
     let through = |deadline_b: &str, on_miss: &str| {
         ran(&format!(
             "{SOURCES}  j: {{ kind: pair, inputs: {{ a: a, b: b }} }}\n  s: {{ kind: step, from: j }}\n  \
@@ -122,7 +122,7 @@ fn a_deadline_of_any_source_is_judged_and_acts() {
     let late = through("400us", "count");
     assert_eq!((deadline(&late, "a").missed, deadline(&late, "b").missed), (0, 64));
     assert_eq!((deadline(&late, "a").judged, deadline(&late, "b").judged), (64, 64));
-    // What comes too late for one of its sources is dropped.
+    // A message that is late for one of its sources is dropped.
     let dropped = through("400us", "drop");
     assert_eq!((dropped.node("z").map(|z| z.done), dropped.metric("missed")), (Some(0), Some(0.0)));
     let kept = through("10ms", "drop");
@@ -132,7 +132,7 @@ fn a_deadline_of_any_source_is_judged_and_acts() {
 }
 
 #[test]
-fn a_merge_books_each_message_to_its_source() {
+fn a_merge_attributes_each_message_to_its_source() {
     let report =
         ran("version: 1\nrun: { telemetry: full }\nnodes:\n  a: { kind: numbers, config: { count: 20000 } }\n  \
          b: { kind: numbers, config: { count: 15000 } }\n  m: { kind: merge, inputs: { x: a, y: b } }\n  \
@@ -141,7 +141,7 @@ fn a_merge_books_each_message_to_its_source() {
 }
 
 #[test]
-fn what_a_join_uses_again_is_judged_once_and_then_has_an_age() {
+fn a_reused_message_is_judged_once_and_then_has_an_age() {
     let graph = |sink: &str| {
         format!(
             "version: 1\nrun: {{ telemetry: full }}\nnodes:\n  \
@@ -171,7 +171,7 @@ fn what_a_join_uses_again_is_judged_once_and_then_has_an_age() {
 }
 
 #[test]
-fn a_path_that_nothing_tells_of_is_listed_as_not_judged() {
+fn a_path_without_origins_is_reported_as_not_judged() {
     let graph = format!(
         "{SOURCES}  r: {{ kind: router, inputs: {{ in: a, by: b }}, config: {{ routes: [{{ to: all, when: else }}] }} }}\n  \
          z: {{ kind: collect, from: r/all }}\n{PATHS}"

@@ -1,4 +1,4 @@
-//! What counts as lost, and what was thinned out because the graph says so. Turned by hand, so that time is exact.
+//! Messages that are lost, and messages that are thinned because the graph asks for it. Simulated, so that time is exact.
 
 use limen::{Plan, Report, Spec};
 use limen_tests::{registry, turn};
@@ -8,7 +8,7 @@ fn totals(report: &Report) -> (u64, u64) {
     (figure("lost"), figure("thinned"))
 }
 
-/// A source through a node, or into one with another source, into a sink.
+/// Totals for a source through a node, or two sources through a join, into a sink.
 fn totals_of(rest: &str) -> (u64, u64) {
     let graph = format!(
         "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 12, period_ns: 1000000 }} }}\n  \
@@ -20,7 +20,7 @@ fn totals_of(rest: &str) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_meant_to_go_is_thinned_and_everything_else_is_lost() {
+fn intended_discards_are_thinned_and_all_others_are_lost() {
     for (rest, expected) in [
         ("  z: { kind: collect, from: a }\n", (0, 0)),
         ("  n: { kind: decimate, config: { keep_every: 4 }, from: a }\n  z: { kind: collect, from: n }\n", (0, 9)),
@@ -33,12 +33,12 @@ fn what_is_meant_to_go_is_thinned_and_everything_else_is_lost() {
         ),
         ("  n: { kind: window, config: { length: 2, hop: 3 }, from: a }\n  z: { kind: trail, from: n }\n", (0, 4)),
         ("  n: { kind: window, config: { length: 5, tail: drop }, from: a }\n  z: { kind: trail, from: n }\n", (0, 2)),
-        // A planted loss is one.
+        // An injected loss is a loss.
         ("  z: { kind: collect, from: a, fault: { drop: 1 } }\n", (12, 0)),
         ("  z: { kind: collect, from: { from: a, max_age: 0ns } }\n", (12, 0)),
-        // Of two streams by number, what has no partner is lost, whichever is faster.
+        // By number, unmatched messages of either stream are lost.
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { patience: 2 } }\n", (12, 0)),
-        // By time, of what is not the anchor's it is thinned.
+        // By time, unmatched messages of other inputs than the anchor are thinned.
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms, anchor: y } }\n", (0, 8)),
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms, anchor: x } }\n", (8, 0)),
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms } }\n", (8, 0)),
@@ -48,25 +48,25 @@ fn what_is_meant_to_go_is_thinned_and_everything_else_is_lost() {
 }
 
 #[test]
-fn what_a_sampling_node_has_no_use_for_is_thinned() {
-    // Of twelve, each of the trigger's four takes the newest. The trigger's own are lost where there is nothing to take.
+fn messages_that_sampling_does_not_use_are_thinned() {
+    // Each of four messages of the trigger takes the newest of twelve. A trigger without a partner is lost.
     let (lost, thinned) =
         totals_of("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: sample, trigger: y } }\n");
     assert!(lost <= 1 && (7..=9).contains(&thinned), "{lost} lost, {thinned} thinned");
-    // What is superseded on an edge is thinned too.
+    // Messages superseded on an edge are thinned too.
     let slow = "  z: { kind: collect, from: { from: a, when_full: latest }, fault: { delay: 3500us } }\n";
     let (lost, thinned) = totals_of(slow);
     assert!(lost == 0 && thinned > 6, "{lost} lost, {thinned} thinned");
-    // And what finds an edge full is lost.
+    // Messages dropped by a full edge are lost.
     let full =
         "  z: { kind: collect, from: { from: a, when_full: drop_oldest, capacity: 1 }, fault: { delay: 3500us } }\n";
     let (lost, thinned) = totals_of(full);
     assert!(lost > 6 && thinned == 0, "{lost} lost, {thinned} thinned");
 }
 
-/// What a node loses after it took it is lost as well, and shows in the state of the run.
+/// Losses inside a node count as lost, and the run is degraded.
 #[test]
-fn what_a_node_loses_is_lost_by_its_reason() {
+fn losses_of_a_node_are_counted_by_reason() {
     let graph = |missing: &str| {
         let text = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 40, period_ns: 1000000 }} }}\n  \

@@ -1,4 +1,4 @@
-//! One binary for all integration tests: linking is most of what a test binary costs.
+//! One binary for all integration tests: linking is most of the cost of a test binary.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

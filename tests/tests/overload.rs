@@ -1,4 +1,4 @@
-//! What every policy does when a node is too slow, on one core and across cores.
+//! Every overflow policy with a node that is too slow, within a core and across cores.
 
 use limen::plan::Placement;
 use limen::report::{Outcome, Reason};
@@ -15,7 +15,7 @@ fn overload(edge: &str, cross: bool, keys: &str) -> limen::Report {
 }
 
 #[test]
-fn every_policy_does_what_its_name_says() {
+fn every_overflow_policy_does_what_its_name_says() {
     for cross in [false, true] {
         for (edge, reason) in [
             ("capacity: 8", None),
@@ -30,7 +30,7 @@ fn every_policy_does_what_its_name_says() {
             assert_eq!(report.edges[0].crossing, cross, "{name}");
             assert_eq!(report.metric("disorder"), Some(0.0), "{name}");
             let (lost, thinned) = (report.edges[0].lost_total(), report.edges[0].thinned_total());
-            // To keep only the newest is what the graph asks for; everything else is a loss.
+            // The graph asks to keep only the newest; every other drop is a loss.
             assert_eq!(if reason == Some(Reason::Superseded) { lost } else { thinned }, 0, "{name}");
             let lost = lost + thinned;
             assert_eq!(report.metric("count"), Some(3000.0 - lost as f64), "{name}");
@@ -42,7 +42,7 @@ fn every_policy_does_what_its_name_says() {
                         "{name}: {:?}",
                         report.edges[0].lost
                     );
-                    // A source on a core of its own runs ahead of a consumer five times slower.
+                    // A source on another core runs ahead of a consumer that is five times slower.
                     assert!(!cross || lost > 1000, "{name}: {lost}");
                 }
             }
@@ -62,10 +62,10 @@ fn fail_fails_the_producer() {
     assert_eq!(report.bugs, Vec::<String>::new());
 }
 
-/// A model is asked for nothing that could not be sent: its state is that of the messages that are done, and nothing is the backend's
-/// failure.
+/// A model is not called for rows that could not be sent: its state is that of the messages that are done, and no failure is attributed
+/// to the backend.
 #[test]
-fn a_model_is_not_called_where_an_edge_would_refuse_its_rows() {
+fn a_model_is_not_called_if_a_full_edge_would_refuse_its_rows() {
     let slow = "kind: collect, fault: { delay: 40us }";
     for (edge, place) in [("capacity: 8", ""), ("capacity: 8", ", core: 1"), ("capacity: 64, max_bytes: 64B", "")] {
         for batch in [1, 3] {
@@ -88,9 +88,9 @@ fn a_model_is_not_called_where_an_edge_would_refuse_its_rows() {
     }
 }
 
-/// A call is a transaction: what finds one of its edges full goes to none of them, and has failed.
+/// A call is a transaction: if one of its edges is full, the call fails and its message goes to none of them.
 #[test]
-fn a_call_that_finds_an_edge_full_sends_nothing_anywhere() {
+fn a_call_that_finds_one_edge_full_sends_to_none() {
     let slow = "kind: collect, fault: { delay: 40us }";
     let source = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 400, period_ns: 10000 }";
     let full = |node: &str| format!("{{ from: {node}, capacity: 8, when_full: fail }}");
@@ -178,8 +178,8 @@ fn a_slow_lossy_branch_does_not_slow_the_others() {
 }
 
 #[test]
-fn a_join_gives_up_partners_that_were_lost() {
-    // One side loses most of its messages: what has no partner is counted, nothing is waited for for ever.
+fn a_join_gives_up_lost_partners() {
+    // One input loses most of its messages: unmatched ones are counted, and the join never waits for ever.
     let report = run("version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
          b: { kind: step, config: { work_ns: 3000, heavy: true }, from: { from: a, when_full: latest } }\n  \
          c: { kind: pair, join: { patience: 32 }, inputs: { a: b, b: { from: a, capacity: 64 } } }\n  \
@@ -193,7 +193,7 @@ fn a_join_gives_up_partners_that_were_lost() {
     assert_eq!(unmatched as f64 + sets, 2000.0);
 }
 
-/// What shares a thread with a slow node is held up by it and supersedes nothing.
+/// A lossy edge into a slow model supersedes messages only between threads, so the planner separates the two.
 #[test]
 fn a_camera_keeps_its_pace_beside_a_slow_model() {
     let graph = |edge: &str| {

@@ -1,12 +1,12 @@
-//! Every policy has a graph that shows it, in `graphs/policies`, and beside it what came of it: turned by hand, always the
-//! same. `LIMEN_BLESS=1` writes what is expected anew.
+//! Every policy has a graph in `graphs/policies` with its expected result beside it: simulated, so always the same.
+//! `LIMEN_BLESS=1` rewrites the expected results.
 
 use limen::{Plan, Report, Spec};
 use limen_tests::registry;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What a policy shows in: what moved, what was lost and why, how it ended.
+/// The part of a report that shows a policy: counts, losses by reason, outcome.
 fn shown(report: &Report) -> String {
     let mut text = format!("{}, exit code {}\n", report.outcome.name(), report.exit_code());
     for edge in &report.edges {
@@ -40,7 +40,7 @@ fn shown(report: &Report) -> String {
 
 /// \[L2\]
 #[test]
-fn every_policy_does_what_its_graph_shows() {
+fn every_policy_graph_gives_the_recorded_result() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/policies");
     let mut wrong = Vec::new();
     let mut graphs = 0;
@@ -52,7 +52,7 @@ fn every_policy_does_what_its_graph_shows() {
         let plan = Spec::from_file(&file).and_then(|spec| Plan::new(spec, &registry()));
         let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));
         let simulation = plan.wire().unwrap().simulate(1).unwrap();
-        // A schedule shows only in the order of a worker's own passes.
+        // A schedule shows only in the order of a worker's passes.
         let is_scheduled = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("schedule_"));
         let report = if is_scheduled { simulation.run_as_scheduled(1_000_000) } else { simulation.run(1_000_000) };
         let report = report.unwrap_or_else(|stuck| panic!("{}: {stuck}", file.display()));

@@ -1,19 +1,19 @@
-//! Random graphs under random policies, orders and faults, turned by hand.
+//! Simulations of random graphs with random policies, orders and faults.
 
 use limen_tests::plan;
 use limen_tests::random::{check, simulate};
 
-/// \[M4\] Both laws, order on every edge, failures that stay where they are, and an end, for every seed. More of them:
+/// \[M4\] For every seed: both laws hold, every edge keeps its order, failures stay in their node, and the run ends. More seeds:
 /// `cargo run --release -p limen-tests --bin limen-seeds -- 0 1000000`.
 #[test]
-fn two_thousand_random_graphs_keep_every_promise() {
+fn two_thousand_random_graphs_have_no_violation() {
     let wrong: Vec<String> = (0..2_000).filter_map(|seed| check(seed).err()).collect();
     assert!(wrong.is_empty(), "{} of 2000 seeds; the first:\n{}", wrong.len(), wrong[0]);
 }
 
-/// \[M7\] A seed that fails can be run again: it draws the same graph, the same order, the same faults.
+/// \[M7\] A failing seed can be replayed: it draws the same graph, the same order and the same faults.
 #[test]
-fn a_seed_replays_itself() {
+fn a_seed_replays_the_same_run() {
     let counters = |seed| {
         let (drawn, report) = simulate(seed).unwrap_or_else(|(_, stuck)| panic!("seed {seed}: {stuck}"));
         let nodes: Vec<_> = report.nodes.iter().map(|n| (n.name.clone(), n.taken, n.done, n.failed, n.turns)).collect();
@@ -25,9 +25,9 @@ fn a_seed_replays_itself() {
     }
 }
 
-/// A fault that shows only when two messages come close together is found among a few hundred orders, and found again.
+/// A bug that shows only when two messages arrive close together is found within a few hundred orders, and replayed.
 #[test]
-fn a_planted_fault_is_found_and_replayed() {
+fn an_injected_fault_is_found_and_replayed() {
     let disorder = |seed| {
         let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3, period_ns: 2000 } }\n  \
                      b: { kind: hasty, from: a }\n  c: { kind: collect, from: b }\n";
@@ -41,10 +41,10 @@ fn a_planted_fault_is_found_and_replayed() {
     assert!(found.iter().all(|seed| disorder(*seed) > 0.0), "a seed did not replay itself");
 }
 
-/// Found by seeds: a join whose partner has ended ended only with its other inputs, whose source waited for the room that
-/// the next join had no reason to make.
+/// Regression test from a seed: after one input had ended, a join waited for the end of the other, whose source was blocked by a
+/// full edge that the next join did not empty.
 #[test]
-fn a_join_ends_with_its_partner() {
+fn a_join_ends_with_the_first_of_its_inputs() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 40 } }\n  \
                  b: { kind: fault, config: { at: 2, how: error }, from: a, on_error: detach }\n  \
                  c: { kind: pair, config: {}, inputs: { a: { from: b, capacity: 2 }, b: { from: a, capacity: 2 } } }\n  \
@@ -58,9 +58,9 @@ fn a_join_ends_with_its_partner() {
     }
 }
 
-/// Found by a seed: a join that waited for a partner inside its worker said that it had worked, and was turned for ever.
+/// Regression test from a seed: a join that waited for a partner reported work, and its worker turned it for ever.
 #[test]
-fn a_join_that_waits_is_idle() {
+fn a_waiting_join_is_idle() {
     for edge in ["a", "{ from: a, max_bytes: 1KiB }", "{ from: a, urgent_capacity: 4 }"] {
         let patience = if edge.contains("urgent") { ", join: { patience: 40 }" } else { "" };
         let graph = format!(
@@ -74,18 +74,18 @@ fn a_join_that_waits_is_idle() {
     }
 }
 
-/// Found by seeds: a node that asked for the stop in its turn was heard by those that were turned after it only, and the others slept.
+/// Regression test from a seed: a stop requested by a node in its turn reached only the stages turned after it; the others slept on.
 #[test]
-fn a_stop_from_within_wakes_every_stage() {
+fn a_stop_by_a_node_wakes_every_stage() {
     for seed in [16_118, 17_236, 19_150, 24_104, 26_938, 41_321, 119_532, 141_934, 142_748] {
         assert_eq!(check(seed), Ok(()), "seed {seed}");
     }
 }
 
-/// Found by seeds: a schedule that asked a join what it had let it lose what had no partner, and took the news that there was room
-/// again for itself. The producer waited on.
+/// Regression test from a seed: a scheduler that peeked at a join made it drop unmatched messages, and consumed the wake-up that
+/// there was room again, so the producer kept waiting.
 #[test]
-fn a_schedule_that_asks_keeps_nobody_waiting() {
+fn peeking_by_the_scheduler_blocks_no_producer() {
     assert_eq!(check(2_355_190), Ok(()));
     for schedule in ["deadline", "throughput"] {
         let graph = format!(

@@ -1,4 +1,4 @@
-//! Wrong graphs: every problem at once, each with its place and a way out, and nothing is started.
+//! Wrong graphs: all problems are reported at once, each with its place and a remedy, and nothing is started.
 
 use limen::{Layers, Options, Plan, Spec};
 use limen_tests::{plan, registry};
@@ -16,12 +16,12 @@ fn check(graph: &str, expected: &[(&str, &str)]) {
         let at = if line_column == "-" { "test.yaml: ".into() } else { format!("test.yaml:{line_column}: ") };
         assert!(found.starts_with(&format!("{at}error[{code}]")), "{found}\nexpected {place}\n{graph}");
         assert!(found.contains(part), "{found}\nexpected {part}\n{graph}");
-        assert!(found.contains("help: "), "no way out: {found}");
+        assert!(found.contains("help: "), "no remedy: {found}");
     }
 }
 
 #[test]
-fn the_file_itself() {
+fn malformed_files_are_refused() {
     check("", &[("1:1 E0113", "empty")]);
     check("[1, 2]", &[("1:1 E0105", "a graph is a map, not a list")]);
     check("version: 2\nnodes: {}", &[("1:10 E0111", "version"), ("2:8 E0113", "no nodes")]);
@@ -38,7 +38,7 @@ fn the_file_itself() {
 
 /// \[H2\]
 #[test]
-fn connections() {
+fn wrong_connections_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: step, from: aa }\n  c: { kind: collect, from: a/outt }\n",
         &[("4:26 E0120", "did you mean `a`?"), ("5:29 E0123", "did you mean `out`?")],
@@ -65,7 +65,7 @@ fn connections() {
 }
 
 #[test]
-fn cycles_that_only_block() {
+fn blocking_cycles_are_refused() {
     check(
         "version: 1\nnodes:\n  s: { kind: numbers }\n  a: { kind: pair, inputs: { a: s, b: b } }\n  b: { kind: step, from: a }\n",
         &[("4:3 E0122", "`a`, `b` form a cycle")],
@@ -73,7 +73,7 @@ fn cycles_that_only_block() {
 }
 
 #[test]
-fn capacities_kinds_and_configs() {
+fn wrong_capacities_kinds_and_configs_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numberz, config: { count: 1 } }\n  b: { kind: numbers, config: { cont: 1 } }\n  c: { kind: numbers, config: { count: -3 } }\n",
         &[("3:14 E0124", "did you mean `numbers`?"), ("4:33 E0103", "did you mean `count`?"), ("5:40 E0104", "-3")],
@@ -92,9 +92,9 @@ fn capacities_kinds_and_configs() {
     );
 }
 
-/// Wrong values hide nothing: neither each other, nor what is wrong with the graph.
+/// Wrong values hide neither each other nor problems of the graph's structure.
 #[test]
-fn wrong_values_and_what_is_wrong_besides() {
+fn wrong_values_do_not_hide_other_problems() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("g.yaml");
     let text = "version: 1\nnodes:\n  a: { kind: numbers, cpu: 1024, config: { count: x, period_ns: -1, unbounded: 2 } }\n  \
@@ -122,7 +122,7 @@ fn wrong_values_and_what_is_wrong_besides() {
 
 /// \[T3\]
 #[test]
-fn cores_and_memory() {
+fn impossible_cores_and_memory_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers, core: 900 }\n  b: { kind: step, cpu: 1024, from: a }\n  c: { kind: collect, cpu: 1000, from: b }\n",
         &[("4:25 E0106", "from 0 to 1023")],
@@ -146,7 +146,7 @@ fn cores_and_memory() {
 }
 
 #[test]
-fn sizes_without_a_bound() {
+fn sizes_without_a_bound_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers, config: { unbounded: true } }\n  b: { kind: collect, from: a }\n",
         &[("3:31 E0129", "the size of `a/out` has no bound"), ("4:29 E0128", "a/out` gives u64[?]")],
@@ -154,12 +154,12 @@ fn sizes_without_a_bound() {
 }
 
 #[test]
-fn joins_of_what_may_be_lost() {
+fn joins_of_lossy_streams_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  p: { kind: pair, inputs: { a: a, b: { from: a, when_full: latest } } }\n  c: { kind: collect, from: p }\n",
         &[("4:3 E0134", "may lose messages")],
     );
-    // Not only by the edge itself: by what lies before it, unless it lies before the other inputs too.
+    // Not only the edge itself may be lossy, but also any edge upstream, unless it is upstream of the other inputs too.
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: add, config: { n: 1 }, from: a, on_error: skip }\n  \
          t: { kind: add, config: { n: 1 }, from: a }\n  \
@@ -170,10 +170,10 @@ fn joins_of_what_may_be_lost() {
     );
 }
 
-/// By time, what is lost of a stream is told by what comes later of it, which only a source that both inputs share, or another
-/// node that waits, could keep from coming.
+/// By time, a later message of a stream proves that an earlier one was lost. Only a source shared by both inputs, or another node
+/// that waits, could keep it from arriving.
 #[test]
-fn joins_by_time_of_streams_of_their_own_may_lose() {
+fn joins_by_time_of_independent_streams_may_be_lossy() {
     let graph = |b: &str, rest: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  o: {{ kind: numbers }}\n  g: {{ kind: gate, from: o }}\n  \
@@ -191,9 +191,9 @@ fn joins_by_time_of_streams_of_their_own_may_lose() {
     check(&graph("g", other), &[("6:3 E0134", "`g` may drop messages")]);
 }
 
-/// Found by seeds: what comes more than once fills the edges, and its partner's way leads through them.
+/// From a seed: a stream that multiplies fills the edges that its partner has to pass.
 #[test]
-fn joins_of_what_becomes_more() {
+fn joins_of_streams_that_multiply_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: split, config: { times: 4 }, from: a }\n  \
          t: { kind: step, from: a }\n  m: { kind: merge, inputs: { x: a, y: t } }\n  p: { kind: pair, inputs: { a: a, b: s } }\n  \
@@ -204,7 +204,7 @@ fn joins_of_what_becomes_more() {
 }
 
 #[test]
-fn faults_and_deadlines() {
+fn impossible_faults_and_deadlines_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  \
          b: { kind: step, from: { from: a, max_age: 5, on_gap: never }, fault: { panic_at: 0 } }\n  \
@@ -234,7 +234,7 @@ fn faults_and_deadlines() {
 }
 
 #[test]
-fn joins_that_cannot_be_meant() {
+fn contradictory_join_policies_are_refused() {
     let graph = |node: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: numbers }}\n  {node}\n  z: {{ kind: trail, from: m }}\n"
@@ -286,7 +286,7 @@ fn joins_that_cannot_be_meant() {
 }
 
 #[test]
-fn marks_that_cannot_be_meant() {
+fn contradictory_watermarks_are_refused() {
     let graph = |edge: &str| {
         format!("version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: collect, from: {{ from: a, {edge} }} }}\n")
     };
@@ -310,7 +310,7 @@ fn marks_that_cannot_be_meant() {
 }
 
 #[test]
-fn restarts_clocks_and_cores() {
+fn impossible_restarts_clocks_and_cores_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers, on_error: { restart: { max: 0 } } }\n  b: { kind: collect, from: a, on_error: { retry: 3 } }\n",
         &[("3:33 E0106", "never restarts"), ("4:44 E0103", "unknown key `retry`")],
@@ -359,7 +359,7 @@ fn a_helper_needs_a_core_that_does_not_spin() {
     assert_eq!(problems("collect", 1, "spin"), "");
 }
 
-/// What may wait in the kernel has a thread of its own on the core it was given, as that core is.
+/// A node that may block in the kernel gets a helper thread on its core, with the settings of that core.
 #[test]
 fn a_helper_thread_runs_on_the_core_of_its_node() {
     let graph = |wait: &str, more: &str| {
@@ -389,7 +389,7 @@ fn a_helper_thread_runs_on_the_core_of_its_node() {
     let b = plan.nodes().iter().find(|node| node.name == "b").unwrap();
     assert_eq!(plan.workers()[b.worker].cpu(), Some(cpu));
     check(&graph("spin", ""), &[("4:3 E0142", "but a worker spins on its core")]);
-    // The core's real-time policy is the helper's too.
+    // The helper has the core's real-time policy.
     let spec = Spec::from_text(&graph("park", ", rt: { priority: 40 }"), "test.yaml").unwrap();
     let options = Options { allow_rt: true, ..Options::default() };
     let asked = |plan: &Plan| -> Vec<_> {
@@ -402,7 +402,7 @@ fn a_helper_thread_runs_on_the_core_of_its_node() {
 }
 
 #[test]
-fn a_sampling_node_on_one_branch_of_a_join() {
+fn a_sampling_node_on_one_branch_of_a_join_is_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n  \
          s: { kind: pair, inputs: { a: a, b: b }, join: { policy: sample, trigger: a } }\n  \
@@ -411,9 +411,9 @@ fn a_sampling_node_on_one_branch_of_a_join() {
     );
 }
 
-/// Found by seeds: each waits for the source that the other holds up.
+/// From a seed: each join waits for the source that the other one blocks.
 #[test]
-fn two_nodes_that_wait_for_the_same_sources_and_not_in_step() {
+fn two_joins_of_the_same_sources_out_of_step_are_refused() {
     let graph = |join: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: numbers }}\n  \
@@ -433,9 +433,9 @@ fn two_nodes_that_wait_for_the_same_sources_and_not_in_step() {
     assert!(limen_tests::plan(&graph(", patience: 4")).is_ok());
 }
 
-/// Found by seeds: by the one output come others than by the other, and the edge that is full keeps their partners from coming.
+/// From a seed: the outputs carry messages of different sequences, and a full edge keeps the partners from arriving.
 #[test]
-fn a_join_of_what_was_synchronized_out_of_step() {
+fn a_join_of_synchronized_outputs_out_of_step_is_refused() {
     let graph = |policy: &str, join: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  b: {{ kind: numbers }}\n  \
@@ -452,7 +452,7 @@ fn a_join_of_what_was_synchronized_out_of_step() {
 }
 
 #[test]
-fn a_deadline_that_makes_one_branch_of_a_join_give_up() {
+fn a_deadline_that_drops_on_one_branch_of_a_join_is_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: step, from: a }\n  \
          c: { kind: collect, inputs: { x: a, y: b } }\npaths: [{ from: a, to: c, deadline: 1ms, on_miss: drop }]\n",
@@ -461,7 +461,7 @@ fn a_deadline_that_makes_one_branch_of_a_join_give_up() {
 }
 
 #[test]
-fn deadlines_that_the_plan_itself_exceeds() {
+fn deadlines_shorter_than_planned_delays_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  d: { kind: delay, config: { by: 20ms }, from: a }\n  \
          s: { kind: step, from: d }\n  c: { kind: collect, from: s }\n  e: { kind: collect, from: a }\n\
@@ -477,7 +477,7 @@ fn deadlines_that_the_plan_itself_exceeds() {
 }
 
 #[test]
-fn deadlines_that_a_call_exceeds() {
+fn deadlines_shorter_than_a_call_are_refused() {
     let graph = |keys: &str, mock: &str, deadline: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  d: {{ kind: delay, config: {{ by: 2ms }}, from: a }}\n  \
@@ -491,7 +491,7 @@ fn deadlines_that_a_call_exceeds() {
             &[("7:37 E0145", "takes at least 17.0 ms, because `m` takes 15.0 ms a call, and the deadline is 16.0 ms")],
         );
     }
-    // What a call may take is no certainty, but worth knowing.
+    // A budget is not a measurement, so it is only a note.
     let notes = |keys: &str, mock: &str, deadline: &str| {
         let plan = limen_tests::plan(&graph(keys, mock, deadline)).unwrap();
         plan.notes().iter().filter(|note| note.contains("miss")).cloned().collect::<Vec<_>>()
@@ -507,7 +507,7 @@ fn deadlines_that_a_call_exceeds() {
 }
 
 #[test]
-fn streams_of_different_rates_by_number() {
+fn joins_by_number_of_streams_of_different_rates_are_refused() {
     let graph = |a: &str, b: &str, keys: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ {a} }}\n  b: {{ {b} }}\n  s: {{ kind: cast, config: {{ dtype: f32 }}, from: a }}\n  \
@@ -531,7 +531,7 @@ fn streams_of_different_rates_by_number() {
     let counted = "kind: timer, config: { rate: 1kHz, count: 100 }";
     for (a, b, keys, expected) in [
         (&*timer("30Hz"), &*camera("30Hz"), "", 0),
-        // Sources that end, ways that lose, and rates that nobody knows may be meant so.
+        // Sources that end, lossy paths and unknown rates are allowed.
         (counted, &*camera("30Hz"), "", 1),
         (&*timer("1kHz"), "kind: synthetic, config: { pattern: counter }", "", 0),
         (&*timer("1kHz"), &*camera("30Hz"), ", join: { policy: sample }", 0),
@@ -561,7 +561,7 @@ fn streams_of_different_rates_by_number() {
 }
 
 #[test]
-fn what_went_one_way_and_another_behind_a_join_by_time() {
+fn a_rejoin_of_different_routes_after_a_join_by_time_is_refused() {
     let graph = |routes: &str, log: &str| {
         format!(
             "version: 1\nnodes:\n  imu: {{ kind: timer, config: {{ rate: 1kHz, count: 300 }} }}\n  \
@@ -570,13 +570,13 @@ fn what_went_one_way_and_another_behind_a_join_by_time() {
              copy: {{ kind: pass, from: pair/all }}\n  log: {{ kind: \"null\", inputs: {{ {log} }} }}\n"
         )
     };
-    // Everything that `log` takes has come through `pair`: it is on its way by both.
+    // Every message that `log` takes came through `pair`, so it arrives on both routes.
     let diamond = graph("{ to: all, when: else }", "a: { from: pair/all, capacity: 4 }, b: copy");
     for seed in 0..50 {
         let report = limen_tests::turn(&diamond, seed);
         assert_eq!((report.bugs.len(), report.node("log").unwrap().done), (0, 15), "seed {seed}");
     }
-    // What goes one way does not go the other, and what comes by neither could be waited for.
+    // A message on one route is not on the other, so the join could wait for ever.
     check(
         &graph("{ to: all, when: '< 5' }, { to: rest, when: else }", "a: pair/all, b: pair/rest"),
         &[("7:3 E0134", "`pair` may drop messages")],
@@ -588,7 +588,7 @@ fn what_went_one_way_and_another_behind_a_join_by_time() {
 }
 
 #[test]
-fn parts_of_nothing() {
+fn gather_without_a_matching_scatter_is_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: step, from: a }\n  \
          g: { kind: gather, config: { max: 4 }, from: s }\n  t: { kind: trail, from: g }\n",
@@ -615,15 +615,15 @@ fn parts_of_nothing() {
 }
 
 #[test]
-fn more_sources_than_there_are_numbers_for() {
+fn too_many_sources_are_refused() {
     let nodes: String = (0..=1 << 16).map(|n| format!("  n{n}: {{ kind: numbers }}\n")).collect();
     let said = limen_tests::plan(&format!("version: 1\nnodes:\n{nodes}")).unwrap_err().to_string();
     assert!(said.contains("error[E0158]") && said.contains("65537 sources; at most 65536"), "{said}");
 }
 
-/// The producer is not known yet when the consumer is planned.
+/// The producer is not planned yet when the consumer is.
 #[test]
-fn what_closes_a_cycle_is_held_against_its_ports_too() {
+fn the_edge_that_closes_a_cycle_is_type_checked() {
     let cycle = |from: &str, rest: &str| {
         format!(
             "version: 1\nnodes:\n  s: {{ kind: numbers }}\n  p: {{ kind: pair, inputs: {{ a: s, b: {{ from: {from}, when_full: \
@@ -641,9 +641,9 @@ fn what_closes_a_cycle_is_held_against_its_ports_too() {
     assert!(plan(&cycle("q", "  q: { kind: step, from: p }\n  z: { kind: collect, from: q }\n")).is_ok());
 }
 
-/// What a terminal would act on is shown as what it is, wherever it stands.
+/// Control characters are escaped, wherever they are.
 #[test]
-fn names_that_turn_the_text_around_them() {
+fn bidirectional_characters_in_names_are_escaped() {
     let graph = "version: 1\nnodes:\n  \"a\\u202e\": { kind: \"nu\\u202ell\", \"\\u2066key\": 1 }\n";
     let said = limen_tests::plan(graph).unwrap_err().to_string();
     assert!(
@@ -652,9 +652,9 @@ fn names_that_turn_the_text_around_them() {
     );
 }
 
-/// A graph that takes too long to follow is refused, and what is advised helps.
+/// A graph that takes too long to plan is refused, and the remedy works.
 #[test]
-fn a_graph_that_cannot_be_followed() {
+fn a_graph_that_takes_too_long_to_plan_is_refused() {
     let joins = |count: usize, join: &str| {
         let mut text = "version: 1\nnodes:\n  n0: { kind: numbers }\n".to_string();
         for n in 1..=count {

@@ -1,4 +1,4 @@
-//! Which of the nodes that share a core is turned next. Turned by hand, in the order in which a worker would.
+//! Schedules of nodes that share a core. Simulated in the order of a worker.
 
 use limen::Report;
 use limen::sim::Step;
@@ -13,7 +13,7 @@ fn scheduled(text: &str) -> Report {
     report
 }
 
-/// One stream that has a millisecond, and eight with all the time in the world that would take 1.6 ms for one pass.
+/// One stream with a deadline of a millisecond, and eight without, whose turns take 1.6 ms in one pass.
 fn one_in_a_hurry(schedule: &str) -> u64 {
     let mut text = String::from(
         "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 50, period_ns: 2000000 } }\n  \
@@ -34,16 +34,16 @@ fn one_in_a_hurry(schedule: &str) -> u64 {
 }
 
 #[test]
-fn by_deadline_what_is_due_first_goes_first() {
+fn deadline_scheduling_runs_the_earliest_deadline_first() {
     let (in_turn, by_deadline) = (one_in_a_hurry("round_robin"), one_in_a_hurry("deadline"));
     assert!(in_turn > 15, "{in_turn} of 50 missed in turn");
     assert_eq!(by_deadline, 0);
 }
 
-/// What comes by an edge whose messages cannot be looked at gets older too: a camera's newest frame, against a stream of the same
-/// deadline that is never short of work.
+/// Messages on an edge that cannot be peeked at get older too: the newest frame of a camera, against a stream of the same deadline
+/// that always has work.
 #[test]
-fn by_deadline_what_cannot_be_seen_grows_urgent_too() {
+fn deadline_scheduling_ages_inputs_that_cannot_be_peeked() {
     let report = scheduled(
         "version: 1\nnodes:\n  camera: { kind: numbers, core: 0, config: { count: 60, period_ns: 5000000 } }\n  \
          seen: { kind: collect, core: 1, fault: { delay: 100us }, from: { from: camera, when_full: latest } }\n  \
@@ -52,14 +52,14 @@ fn by_deadline_what_cannot_be_seen_grows_urgent_too() {
          paths: [{ from: camera, to: seen, deadline: 10ms }, { from: other, to: busy, deadline: 10ms }]\n\
          cores: { 0: { schedule: deadline }, 1: { schedule: deadline } }\n",
     );
-    // A picture that is newer than the next may be superseded; none waits for the other stream to run dry.
+    // Frames may be superseded, but none waits until the other stream has no work.
     let (done, missed) = (report.node("seen").unwrap().done, report.deadlines[0].missed);
     assert!(done > 40 && missed < 15, "{done} of 60 seen, {missed} late");
 }
 
-/// A node that has been taken out is turned as if what comes to it were urgent: its producer has other consumers.
+/// A detached node is scheduled as if its input were urgent, because its producer has other consumers.
 #[test]
-fn by_deadline_a_node_that_is_gone_holds_nobody_up() {
+fn deadline_scheduling_drains_a_detached_node() {
     let report = scheduled(
         "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 2000 } }\n  \
          bad: { kind: collect, core: 0, fault: { error_at: 1 }, on_error: detach, from: { from: a, capacity: 4 } }\n  \
@@ -69,12 +69,12 @@ fn by_deadline_a_node_that_is_gone_holds_nobody_up() {
          paths: [{ from: other, to: busy, deadline: 1s }]\ncores: { 0: { schedule: deadline } }\n",
     );
     assert_eq!(report.node("good").unwrap().done, 2000);
-    // 2,000 messages by four in 20 ms each would take ten seconds.
+    // 2,000 messages, four every 20 ms, would take ten seconds.
     assert!(report.wall.as_secs_f64() < 2.0, "{:?}", report.wall);
 }
 
 #[test]
-fn for_throughput_a_stage_goes_on_while_it_has_work_and_room() {
+fn throughput_scheduling_keeps_a_stage_running_while_it_can() {
     let text = |schedule: &str| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ count: 4000 }} }}\n  \
@@ -98,9 +98,9 @@ fn for_throughput_a_stage_goes_on_while_it_has_work_and_room() {
     assert!(2 * for_throughput < in_turn, "{for_throughput} passes for throughput, {in_turn} in turn");
 }
 
-/// What two hundred nodes on two cores are to each of these.
+/// The share of one core when two hundred nodes run on two.
 #[test]
-fn a_hundred_nodes_on_one_core_all_get_their_turn_in_fifty_milliseconds() {
+fn every_one_of_a_hundred_nodes_on_a_core_has_a_turn_within_50_ms() {
     for schedule in ["round_robin", "deadline", "throughput"] {
         let mut text = String::from("version: 1\nnodes:\n");
         for n in 0..50 {
@@ -135,7 +135,7 @@ fn a_hundred_nodes_on_one_core_all_get_their_turn_in_fifty_milliseconds() {
 }
 
 #[test]
-fn a_call_that_takes_most_of_a_deadline_is_said_before_the_run() {
+fn a_call_that_takes_most_of_a_deadline_is_noted_in_the_plan() {
     let notes = |budget: &str, deadline: &str| {
         let text = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0 }}\n  b: {{ kind: collect, core: 0, from: a }}\n  \

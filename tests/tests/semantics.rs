@@ -1,10 +1,10 @@
-//! Every sentence of `docs/semantics.md` names a test that exists, and every number of `docs/reliability.md` too, or a reason.
+//! Every sentence of `docs/semantics.md` names a test that exists; every number of `docs/reliability.md` names one or gives a reason.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// Where a page's test may be, at any depth.
+/// Folders with tests, at any depth.
 const PLACES: &[&str] = &["tests/tests", "tests/fuzz", "engine/src", "nodes", "tools", "backends/src"];
 
 fn root() -> PathBuf {
@@ -19,7 +19,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files.into_iter().filter(is_source).chain(folders.iter().flat_map(|folder| sources(folder))).collect()
 }
 
-/// The texts of the files that a name such as `streams/network` may mean.
+/// The contents of the files that match a name such as `streams/network`.
 fn texts(file: &str) -> Vec<String> {
     static SOURCES: LazyLock<Vec<PathBuf>> =
         LazyLock::new(|| PLACES.iter().flat_map(|place| sources(&root().join(place))).collect());
@@ -50,7 +50,7 @@ fn every_sentence_names_its_test() {
     assert!(sentences > 40, "{sentences} sentences");
 }
 
-/// The numbers that a cell means, such as `D2, D3, D6` or `X1 to X4, X6`.
+/// The numbers in a cell such as `D2, D3, D6` or `X1 to X4, X6`.
 fn numbers(cell: &str) -> Vec<String> {
     let mut numbers = Vec::new();
     for part in cell.split(", ") {
@@ -86,7 +86,7 @@ fn every_number_has_its_test_or_a_reason() {
                                 ["\\]", ", "].iter().any(|after| text.contains(&format!("{before}{number}{after}")))
                             }))
                 };
-                assert!(texts(file).iter().any(is_so), "{file}::{test} does not exist, or does not say {number}");
+                assert!(texts(file).iter().any(is_so), "{file}::{test} does not exist, or does not name {number}");
             }
             assert!(known.insert(number), "twice: {row}");
         }
@@ -94,5 +94,5 @@ fn every_number_has_its_test_or_a_reason() {
     let all = [("L", 9), ("F", 8), ("S", 7), ("K", 6), ("T", 4), ("D", 6), ("H", 6), ("N", 5), ("M", 8), ("X", 6)];
     let all = all.iter().flat_map(|(letter, last)| (1..=*last).map(move |n| format!("{letter}{n}")));
     let missing: Vec<String> = all.filter(|number| !known.contains(number)).collect();
-    assert!(missing.is_empty(), "neither tested nor a reason why not: {missing:?}");
+    assert!(missing.is_empty(), "neither a test nor a reason: {missing:?}");
 }

@@ -1,5 +1,5 @@
-//! Streams of bytes, sound and arrays: what goes in comes out, and whoever is at the other end can neither stop the graph
-//! nor make it lose anything uncounted. The numbers in brackets are those of the promises they check.
+//! Streams of bytes, sound and arrays: data is passed unchanged, and no peer can stop the graph or make it lose messages
+//! uncounted. The numbers in brackets are those of `docs/reliability.md`.
 
 mod files;
 mod network;
@@ -53,7 +53,7 @@ impl Graph {
         end(self.start(nodes))
     }
 
-    /// Turns by hand until the graph ends by itself.
+    /// Simulates until the graph ends by itself.
     #[track_caller]
     fn turn(&self, nodes: &str) -> Report {
         let plan = self.plan(nodes).unwrap_or_else(|problems| panic!("{problems}\n{nodes}"));
@@ -77,7 +77,7 @@ fn end(mut running: Running) -> Report {
     checked(running.wait())
 }
 
-/// Stops a graph whose sources do not end, and says what came of it.
+/// Stops a graph whose sources do not end, and returns its report.
 #[track_caller]
 fn stop(running: Running) -> Report {
     checked(running.stop(Drain::within(Duration::from_secs(5))))
@@ -89,7 +89,7 @@ fn checked(report: Report) -> Report {
     report
 }
 
-/// Figures of a report by their names, all at once.
+/// Compares metrics of a report.
 #[track_caller]
 fn figures(report: &Report, expected: &[(&str, f64)]) {
     for (name, value) in expected {

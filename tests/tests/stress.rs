@@ -1,4 +1,4 @@
-//! Many nodes, many starts: nothing is lost, nothing is starved, nothing stays behind.
+//! Many nodes and many starts: nothing is lost, no node starves, nothing leaks.
 
 use limen_tests::{plan, run, turn};
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// \[L7\]
 #[test]
-fn two_hundred_nodes_on_two_cores_all_get_their_turns() {
+fn no_node_of_two_hundred_on_two_cores_starves() {
     let mut graph = String::from("version: 1\nnodes:\n  n0: { kind: numbers, config: { count: 2000 } }\n");
     for n in 1..199 {
         let _ = writeln!(graph, "  n{n}: {{ kind: step, core: {}, from: n{} }}", n % 2, n - 1);
@@ -25,7 +25,7 @@ fn held() -> (usize, usize) {
 
 /// \[L8\]
 #[test]
-fn a_graph_started_again_and_again_leaves_nothing_behind() {
+fn repeated_starts_leak_no_threads_or_files() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 50 } }\n  \
                  b: { kind: step, core: 1, from: a }\n  c: { kind: collect, core: 0, from: b }\n";
     let cycle = || {
@@ -34,7 +34,7 @@ fn a_graph_started_again_and_again_leaves_nothing_behind() {
         report.edges.iter().map(|edge| (edge.sent, edge.received, edge.left)).collect::<Vec<_>>()
     };
     let first = cycle();
-    // Other tests of this process have threads of their own, so what is compared is what 1,000 cycles could leave behind.
+    // Other tests of this process have threads too, so the limit is far below a leak per cycle.
     let before = held();
     for n in 0..1_000 {
         assert_eq!(cycle(), first, "cycle {n}");
@@ -43,14 +43,14 @@ fn a_graph_started_again_and_again_leaves_nothing_behind() {
     assert!(after.0 < before.0 + 100 && after.1 < before.1 + 100, "{before:?} threads and files became {after:?}");
 }
 
-/// \[L5\] A source that is up to eight times faster than what it feeds. By hand, so that the rates are exact: what is asked is what a full
-/// edge costs, not what a core does.
+/// \[L5\] A source that is up to eight times faster than its consumer. Simulated, so that the rates are exact: this tests the cost of a
+/// full edge, not the speed of a core.
 #[test]
-fn beyond_saturation_nothing_collapses_and_latency_is_bounded() {
+fn throughput_holds_and_latency_is_bounded_beyond_saturation() {
     for policy in ["block", "drop_newest", "drop_oldest", "latest"] {
         let capacity = if policy == "latest" { "" } else { ", capacity: 16" };
         let at = |period_us: u64| {
-            // 20 µs a message, and what the stepper takes for its turns.
+            // 20 µs a message, and the simulated time of the turns.
             let report = turn(
                 &format!(
                     "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ count: 2000, period_ns: {} }} }}\n  \
@@ -72,7 +72,7 @@ fn beyond_saturation_nothing_collapses_and_latency_is_bounded() {
         assert!(beyond >= 0.9 * peak, "{policy}: {beyond} of {peak} a second");
         assert_eq!(taken == 2000, policy == "block", "{policy}");
         assert_eq!(all[0].2, 2000, "{policy} loses at a quarter of what is possible");
-        // What an edge for 16 holds, and a burst that was taken, at 20 µs each and the turns between.
+        // The 16 messages of the edge and a burst already taken, at 20 µs each, and the turns in between.
         assert!(waited < 16 * 60_000, "{policy}: waited {waited} ns");
     }
 }

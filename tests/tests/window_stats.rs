@@ -1,4 +1,4 @@
-//! Figures of the last window: what nodes and paths did lately, and what is in the edges.
+//! Statistics of the last window: recent figures of nodes and paths, and the fill of edges.
 
 use limen::run::{IntervalReport, Window};
 use limen::{Clock, Driven, SimulatedClock, Time, Turned};
@@ -10,7 +10,7 @@ const GRAPH: &str = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: 
                      b: { kind: step, core: 1, from: { from: a, capacity: 16 }, fault: { delay: 200us } }\n  \
                      z: { kind: collect, core: 1, from: b }\nrun: { telemetry: full }\n";
 
-/// Turns a graph by its clock until a time.
+/// Drives a graph until its clock reaches a time.
 fn until(driven: &mut Driven, clock: &SimulatedClock, end: Time) {
     while clock.now() < end {
         match driven.turn() {
@@ -22,7 +22,7 @@ fn until(driven: &mut Driven, clock: &SimulatedClock, end: Time) {
 }
 
 #[test]
-fn intervals_add_up_to_what_the_report_has_less_the_last() {
+fn intervals_add_up_to_the_report() {
     for (warmup, first) in [("", Duration::ZERO), (", warmup: 1500ms", Duration::from_millis(1000))] {
         let begin = Time(1_000_000_000);
         let clock = SimulatedClock::new(begin);
@@ -45,7 +45,7 @@ fn intervals_add_up_to_what_the_report_has_less_the_last() {
                 next = one.begin + one.length;
                 sum += one.histogram.recorded.histogram.len();
             }
-            // What has not been asked for is at most what the last tenth of a second and a half has brought.
+            // At most the messages since the last interval are missing.
             let rest =
                 whole.recorded.histogram.len().checked_sub(sum).unwrap_or_else(|| panic!("{tag}: {sum} is too many"));
             assert!(rest <= 1_200, "{tag}: {rest} of {}", whole.recorded.histogram.len());
@@ -57,16 +57,16 @@ fn intervals_add_up_to_what_the_report_has_less_the_last() {
 }
 
 #[test]
-fn a_window_has_what_happened_in_it_and_nothing_else() {
+fn a_window_counts_only_its_own_messages() {
     let begin = Time(1_000_000_000);
     let clock = SimulatedClock::new(begin);
     let mut driven = plan(GRAPH).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
-    // Before the first window there is none.
+    // There is no window yet.
     assert!(driven.stats().iter().all(|node| node.compute.is_none()) && driven.path_stats().is_empty());
     let (mut counted, mut looked) = (0, Duration::ZERO);
     for second in 1..=5u64 {
         until(&mut driven, &clock, begin + second * 1_100_000_000);
-        // Asked for, handed over by the next turns, and taken.
+        // Requested, handed over in the next turns, and collected.
         driven.stats();
         until(&mut driven, &clock, clock.now() + 10_000_000);
         let stats = driven.stats();
@@ -85,16 +85,16 @@ fn a_window_has_what_happened_in_it_and_nothing_else() {
         counted += count;
         looked += within;
     }
-    // No message is in two windows, and none in none.
+    // Every message is in exactly one window.
     let stats = driven.stats();
     assert!((0..=12).contains(&(stats[1].done - counted)), "{} {counted}", stats[1].done);
     assert!(looked <= Duration::from_nanos(clock.now().since(begin)), "{looked:?}");
-    // Nothing more was asked for, and the last window stands.
+    // Without a new request the last window stays.
     assert_eq!(stats[1].compute.unwrap().count, driven.stats()[1].compute.unwrap().count);
 }
 
 #[test]
-fn an_edge_says_what_is_in_it_and_what_was() {
+fn an_edge_reports_its_current_and_highest_fill() {
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let graph = GRAPH.replace("delay: 200us", "delay: 5ms");
     let mut driven = plan(&graph).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
@@ -102,22 +102,22 @@ fn an_edge_says_what_is_in_it_and_what_was() {
     let edges = driven.edge_stats();
     let names = (edges[0].from.as_str(), edges[0].to.as_str(), edges[0].capacity);
     assert_eq!(names, ("a/out", "b/in", 16));
-    // Five come while one goes, until it is full; a number is eight bytes.
+    // Five messages arrive for each that leaves, until the edge is full; a number is eight bytes.
     assert!((8..=16).contains(&edges[0].messages), "{edges:?}");
     assert_eq!(edges[0].bytes, Some(8 * edges[0].messages));
-    // Every call that asks looks.
+    // Every call of `stats` samples the fill.
     assert_eq!(driven.events().count(), 0);
     driven.stopper().stop();
     while driven.turn() != Turned::Ended {}
-    // What was there when somebody looked last is remembered until it is asked for.
+    // The highest fill is kept until it is read.
     let edges = driven.edge_stats();
     assert_eq!((edges[0].messages, edges[0].highest > 0), (0, true), "{edges:?}");
     assert_eq!(driven.edge_stats()[0].highest, 0);
 }
 
-/// Workers that sleep, one that is busy, and one that has ended all hand over what they have, and the run loses nothing by it.
+/// Sleeping, busy and ended workers all hand over their histograms, and the run loses nothing.
 #[test]
-fn workers_hand_over_whatever_they_do() {
+fn workers_hand_over_histograms_in_every_state() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  b: { kind: step, core: 0, from: a }\n  \
                  c: { kind: collect, core: 0, from: b }\n  d: { kind: numbers, core: 1, config: { count: 50 } }\n  \
                  e: { kind: collect, core: 1, from: d }\n  s: { kind: numbers, core: 1, config: { period_ns: 300000000 } }\n  \
@@ -137,7 +137,7 @@ fn workers_hand_over_whatever_they_do() {
     }
     let report = running.stop(limen::Drain::within(Duration::from_secs(5)));
     assert_eq!((report.bugs.len(), report.exit_code()), (0, 0));
-    // What was copied is still counted where it was.
+    // Histograms that were copied still count in the report.
     let recorded = report.histogram("e", limen::report::Term::Compute).unwrap().histogram.len();
     assert_eq!(recorded, report.node("e").unwrap().done);
 }

@@ -107,7 +107,7 @@ fn stdout_cannot_be_a_file_that_the_graph_reads_or_writes() {
     for (name, expected) in [
         ("data", "stdout is `./data`, which the graph reads; redirect it elsewhere"),
         ("graph.yaml", "stdout is `graph.yaml`, which the graph reads"),
-        ("copy", "/copy`, which `out` writes"),
+        ("copy", "/copy`, which the node `out` writes"),
         ("report", ""),
     ] {
         fs::write(at("data"), "one\n").unwrap();

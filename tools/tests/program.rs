@@ -616,7 +616,7 @@ fn a_plan_explains_its_choices() {
     let ran = folder.run("plan graph.yaml --why");
     ran.expect(0, "numbers: on CPU ", "").expect(
         0,
-        "numbers/value -> nothing/in: holds 64 messages\n    a burst within a thread",
+        "numbers/value -> nothing/in: holds 64 messages\n    one burst within a thread",
         "",
     );
     ran.expect(0, "numbers/value: ", "");

@@ -1,4 +1,4 @@
-//! What the targets have in common: a folder for the file that is read, and a source that reads it. Not every target needs all of it.
+//! Helpers of the targets: a folder for the input file, and a graph that reads it. Not every target needs all of them.
 
 #![allow(dead_code, clippy::disallowed_methods, reason = "see above; tests make their own files")]
 
@@ -6,7 +6,7 @@ use limen::{Plan, Spec};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A folder of this process's own, in memory where that is possible.
+/// A folder for this process, in memory if possible.
 pub(crate) fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -18,7 +18,7 @@ pub(crate) fn folder() -> &'static Path {
     })
 }
 
-/// Has a source read bytes to their end, turned by hand. Where the graph is refused, so are they.
+/// Simulates a graph whose source reads the bytes to their end. Returns if the graph is refused.
 pub(crate) fn read(config: &str, file: &str, bytes: &[u8]) {
     std::fs::write(folder().join(file), bytes).expect("a file");
     let text = format!(

@@ -1,4 +1,4 @@
-//! The framings of streams: the first byte chooses one, the second how long a message may be.
+//! Framings of streams: the first byte selects one, the second the maximum length of a message.
 #![no_main]
 
 mod common;

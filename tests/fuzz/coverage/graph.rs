@@ -1,4 +1,4 @@
-//! Graph files, up to their plan.
+//! Graph files: parsing and planning.
 #![no_main]
 
 mod common;

@@ -1,4 +1,4 @@
-//! ONNX files: their messages, their outline, and the sizes of what their constants make.
+//! ONNX files: messages, outline, and sizes of constants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Files that sources read: the first byte chooses the reader.
+//! Files that sources read: the first byte selects the reader.
 #![no_main]
 
 mod common;

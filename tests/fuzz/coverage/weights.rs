@@ -1,4 +1,4 @@
-//! Files of weights: the first byte chooses among SafeTensors, NumPy's arrays and its archives.
+//! Weights files: the first byte selects SafeTensors, NumPy array or NumPy archive.
 #![no_main]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

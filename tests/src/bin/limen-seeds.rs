@@ -1,13 +1,12 @@
-//! Turns random graphs by hand, one for each seed: `limen-seeds FIRST HOW_MANY`. Prints what is wrong with those that break
-//! a promise and exits with 1 if any does.
+//! Simulates random graphs, one for each seed: `limen-seeds FIRST COUNT`. Prints each violation, and exits with 1 if there is any.
 
 fn main() {
     let mut args = std::env::args().skip(1).map(|arg| arg.parse::<u64>());
     let (Some(Ok(first)), Some(Ok(count)), None) = (args.next(), args.next(), args.next()) else {
-        eprintln!("usage: limen-seeds FIRST HOW_MANY");
+        eprintln!("usage: limen-seeds FIRST COUNT");
         std::process::exit(2);
     };
-    // Node code that panics is part of the test; its messages are not.
+    // Panics of node code are part of the test; hide their messages.
     std::panic::set_hook(Box::new(|_| {}));
     let mut wrong = 0u64;
     for seed in first..first.saturating_add(count) {
@@ -15,7 +14,7 @@ fn main() {
         let outside = |panic: Box<dyn std::any::Any + Send>| {
             let text = panic.downcast::<String>().map_or_else(|_| "in the engine".to_string(), |text| *text);
             let drawn = limen_tests::random::draw(seed, false).yaml;
-            Err(format!("seed {seed}: panicked outside of a node: {text}\n{drawn}"))
+            Err(format!("seed {seed}: panicked outside a node: {text}\n{drawn}"))
         };
         if let Err(text) = found.unwrap_or_else(outside) {
             wrong += 1;

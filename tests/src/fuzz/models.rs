@@ -1,9 +1,9 @@
-//! Models that no exporter would write.
+//! Models that no exporter writes.
 
 use super::pick;
 use crate::protobuf::{field, model, node, number, tensor};
 
-/// Operators whose shapes are followed, and some that nobody knows.
+/// Operators with shape inference, and some unknown ones.
 const OPS: &[&str] = &[
     "Add",
     "AveragePool",
@@ -39,7 +39,7 @@ const OPS: &[&str] = &[
 
 const NUMBERS: &[u64] = &[0, 1, 2, 3, 63, 1 << 20, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX];
 
-/// A model of a few nodes, each of anything.
+/// Makes a model of a few random nodes.
 pub fn made_up(rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut names: Vec<String> = ["x", "w", "i", ""].map(String::from).to_vec();
     let mut nodes = Vec::new();
@@ -90,11 +90,11 @@ pub fn made_up(rng: &mut fastrand::Rng) -> Vec<u8> {
     model(&nodes, &[field(5, tensor("w", &dims, &[0; 8])), field(5, longs)].concat())
 }
 
-/// An operator, what it takes and gives, and its attributes.
+/// An operator: name, inputs, output, attributes.
 type Real = (&'static str, &'static str, char, &'static [(&'static str, char)]);
 
-/// Operators that exist, what they take (`f` numbers, `i` several whole numbers, `s` one, `b` a truth, `w` a matrix), what they give, and
-/// their attributes, in the same letters (`t` for an equation).
+/// Real operators with their inputs (`f` floats, `i` several integers, `s` one integer, `b` booleans, `w` a matrix), output, and
+/// attributes, in the same letters (`t` an equation).
 const REAL: &[Real] = &[
     ("Add", "ff", 'f', &[]),
     ("ArgMax", "f", 'i', &[("axis", 's'), ("keepdims", 's')]),
@@ -148,8 +148,8 @@ const REAL: &[Real] = &[
     ("Where", "bff", 'f', &[]),
 ];
 
-/// A whole number that a shape may hold, or one that nobody meant.
-fn whole(rng: &mut fastrand::Rng) -> i64 {
+/// An integer that is valid in a shape, or an absurd one.
+fn integer(rng: &mut fastrand::Rng) -> i64 {
     match rng.u8(..10) {
         0 => *pick(rng, &[63, 1 << 16, 1 << 20, 1 << 31, 1 << 40, i64::MAX, i64::MIN, -9]),
         _ => rng.i64(-2..5),
@@ -157,7 +157,7 @@ fn whole(rng: &mut fastrand::Rng) -> i64 {
 }
 
 /// A `TensorProto` of `i64`.
-fn wholes(name: &str, dims: &[u64], values: &[i64]) -> Vec<u8> {
+fn integers(name: &str, dims: &[u64], values: &[i64]) -> Vec<u8> {
     let dims: Vec<u8> = dims.iter().flat_map(|dim| number(1, *dim)).collect();
     let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     [dims, number(2, 7), field(8, name), field(9, raw)].concat()
@@ -166,14 +166,14 @@ fn wholes(name: &str, dims: &[u64], values: &[i64]) -> Vec<u8> {
 fn attribute(rng: &mut fastrand::Rng, name: &str, letter: char) -> Vec<u8> {
     let (value, kind) = match letter {
         't' => (field(4, *pick(rng, &["ab,bc->ac", "ab,ab->", "ab,cd->abcd", "aa,bc->ac", "a...,b->b"])), 3),
-        's' => (number(3, whole(rng).cast_unsigned()), 2),
-        _ => ((0..1 + rng.usize(..4)).flat_map(|_| number(8, whole(rng).cast_unsigned())).collect(), 7),
+        's' => (number(3, integer(rng).cast_unsigned()), 2),
+        _ => ((0..1 + rng.usize(..4)).flat_map(|_| number(8, integer(rng).cast_unsigned())).collect(), 7),
     };
     field(5, [field(1, name), value, number(20, kind)].concat())
 }
 
-/// Goes round so often: a body that takes a truth and numbers, and hands them on.
-fn turns(input: &str, turns: &str, output: &str) -> Vec<u8> {
+/// A `Loop` with `turns` iterations, whose body passes on a condition and floats.
+fn loop_node(input: &str, turns: &str, output: &str) -> Vec<u8> {
     let value = |tag, name: &str, elem| field(tag, [field(1, name), field(2, field(1, number(1, elem)))].concat());
     let body = [
         node("Identity", &["c"], "c2", "", &[]),
@@ -186,8 +186,8 @@ fn turns(input: &str, turns: &str, output: &str) -> Vec<u8> {
     node("Loop", &[turns, "yes", input], output, "turns", &body)
 }
 
-/// A model that runtimes get to see: of operators that exist, on what they take, with numbers that nobody meant. Its input `x` is
-/// `f32[n,2]`, and so is its output `y` as far as that can be said.
+/// Makes a model for the runtimes: real operators on inputs of the right type, with absurd numbers. Its input `x` is `f32[n,2]`, and
+/// usually so is its output `y`.
 pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
     let (mut floats, mut several) =
         (vec!["x".to_string(), "w".into()], vec!["i0".to_string(), "i1".into(), "i2".into()]);
@@ -196,7 +196,7 @@ pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
         let output = format!("a{n}");
         if rng.u8(..12) == 0 {
             let input = pick(rng, &floats).clone();
-            nodes.push(turns(&input, pick::<&str>(rng, &["s0", "s1"]), &output));
+            nodes.push(loop_node(&input, pick::<&str>(rng, &["s0", "s1"]), &output));
             floats.push(output);
             continue;
         }
@@ -204,7 +204,7 @@ pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
         let inputs: Vec<String> = takes
             .chars()
             .map(|letter| match letter {
-                // What was made last leads somewhere.
+                // Often the newest value, so that operators form chains.
                 'f' if rng.bool() => floats[floats.len() - 1].clone(),
                 'f' => pick(rng, &floats).clone(),
                 'i' => pick(rng, &several).clone(),
@@ -236,11 +236,11 @@ pub fn plausible(rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut more = field(5, tensor("w", &[2, 2], &weight));
     for name in ["i0", "i1", "i2"] {
         let length = if rng.u8(..8) == 0 { 0 } else { 1 + rng.usize(..3) };
-        let values: Vec<i64> = (0..length).map(|_| whole(rng)).collect();
-        more.extend(field(5, wholes(name, &[values.len() as u64], &values)));
+        let values: Vec<i64> = (0..length).map(|_| integer(rng)).collect();
+        more.extend(field(5, integers(name, &[values.len() as u64], &values)));
     }
     for name in ["s0", "s1"] {
-        more.extend(field(5, wholes(name, &[], &[whole(rng)])));
+        more.extend(field(5, integers(name, &[], &[integer(rng)])));
     }
     more.extend(field(5, [number(2, 9), field(8, "yes"), field(9, [1])].concat()));
     model(&nodes, &more)

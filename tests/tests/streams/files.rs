@@ -2,13 +2,13 @@
 
 use super::{Graph, figures};
 
-/// A file of some bytes that follow no pattern.
+/// Pseudo-random bytes.
 fn noise(n: usize) -> Vec<u8> {
     (0..n).map(|i| (i * i / 7 + i) as u8).collect()
 }
 
 #[test]
-fn what_a_file_holds_comes_out_again_however_it_is_cut() {
+fn a_file_is_copied_unchanged_with_every_framing() {
     let graph = Graph::new();
     let text: String = (0..5_000).map(|n| format!("line {n} {}\n", "x".repeat(n % 97))).collect();
     graph.write("in.txt", &text);
@@ -53,9 +53,9 @@ fn a_line_that_is_too_long_fails_one_call() {
     assert_eq!(graph.read("out.txt"), b"one\n");
 }
 
-/// \[S5\] Every write takes as long as a disk that stalls: the edge holds what it can, then the source waits.
+/// \[S5\] Every write is as slow as on a stalling disk: the edge fills, then the source waits.
 #[test]
-fn a_disk_that_stalls_slows_the_source_and_loses_nothing() {
+fn a_stalling_disk_slows_the_source_and_loses_nothing() {
     let graph = Graph::new();
     let report = graph.turn(
         "  a: { kind: synthetic, config: { pattern: counter, rate: 1kHz, count: 40 } }\n  \
@@ -65,12 +65,12 @@ fn a_disk_that_stalls_slows_the_source_and_loses_nothing() {
     let rows = String::from_utf8(graph.read("out.csv")).unwrap();
     let numbers: Vec<u64> = rows.lines().skip(1).map(|row| row.split(',').nth(1).unwrap().parse().unwrap()).collect();
     assert_eq!(numbers, (0..40).collect::<Vec<_>>());
-    // What was to be sent in 40 ms took as long as the disk did, so that no more than an edge full was ever waiting.
+    // Messages for 40 ms took as long as the disk, so never more than an edge full was waiting.
     assert!(report.wall.as_secs() >= 190, "{:?}", report.wall);
 }
 
 #[test]
-fn an_array_goes_through_unchanged() {
+fn an_array_is_copied_unchanged() {
     let graph = Graph::new();
     let numbers = "  a: { kind: synthetic, config: { pattern: noise, shape: [3, 5], dtype: f32, count: 100 } }\n  \
                    b: { kind: npy, config: { path: one.npy }, from: a }\n";
@@ -83,7 +83,7 @@ fn an_array_goes_through_unchanged() {
     assert!(one == two && one.starts_with(b"\x93NUMPY\x01\x00\xf6\x00{'descr': '<f4'"));
     let text = String::from_utf8_lossy(&one[10..256]).into_owned();
     assert!(text.contains("'shape': (100, 3, 5,)"), "{text}");
-    // Scalars have no shape of their own.
+    // Scalars have no dims.
     let scalars = "  a: { kind: synthetic, config: { pattern: counter, count: 4 } }\n  \
                    b: { kind: npy, config: { path: n.npy }, from: a }\n";
     graph.run(scalars);
@@ -95,7 +95,7 @@ fn an_array_goes_through_unchanged() {
 }
 
 #[test]
-fn sound_goes_through_unchanged() {
+fn sound_is_copied_unchanged() {
     let graph = Graph::new();
     let make = "  a: { kind: synthetic, config: { pattern: noise, shape: [250, 2], dtype: f32, count: 5 } }\n  \
                 b: { kind: wav, config: { path: one.wav, sample_rate: 8kHz }, from: a }\n";
@@ -106,7 +106,7 @@ fn sound_goes_through_unchanged() {
     figures(&graph.run(copy), &[("b.frames", 1_250.0), ("c.messages", 3.0)]);
     let (one, two) = (graph.read("one.wav"), graph.read("two.wav"));
     assert!(one == two && one.len() > 1_250 * 2 * 4);
-    // At 8 kHz 1250 frames take 156 ms; the last message is due when 1024 have been heard.
+    // At 8 kHz 1250 frames take 156 ms; the last message is due after 1024 of them.
     let nodes =
         "  a: { kind: wav, config: { path: one.wav, frames: 512, real_time: true } }\n  b: { kind: null, from: a }\n";
     let report = graph.run(nodes);
@@ -114,7 +114,7 @@ fn sound_goes_through_unchanged() {
 }
 
 #[test]
-fn a_file_that_ends_too_soon_gives_what_is_whole_and_says_what_is_not() {
+fn a_truncated_file_gives_whole_messages_and_an_error() {
     let graph = Graph::new();
     graph.run(
         "  a: { kind: synthetic, config: { pattern: noise, shape: [10, 2], dtype: f32, count: 50 } }\n  \
@@ -140,7 +140,7 @@ fn a_file_that_ends_too_soon_gives_what_is_whole_and_says_what_is_not() {
 
 /// \[S6, H3\]
 #[test]
-fn what_cannot_be_read_or_written_is_refused_before_anything_starts() {
+fn unusable_files_are_refused_before_anything_starts() {
     let graph = Graph::new();
     graph.write("there.txt", "x");
     graph.write(

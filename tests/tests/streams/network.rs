@@ -1,4 +1,4 @@
-//! Datagrams and connections, on the loopback interface.
+//! UDP and TCP on the loopback interface.
 
 use super::{Graph, end, figures, stop};
 use limen::{Clock, Driven, Options, Plan, SimulatedClock, Spec, Tensor, Time};
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// A port that nobody has at the moment.
+/// A port that is free at the moment.
 fn tcp_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -16,7 +16,7 @@ fn udp_port() -> u16 {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// No test waits for ever.
+/// The timeout of every wait.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 fn connect(port: u16) -> TcpStream {
@@ -37,12 +37,12 @@ fn accept(listener: &TcpListener) -> TcpStream {
                 return stream;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => std::thread::yield_now(),
-            Err(error) => panic!("nobody came: {error}"),
+            Err(error) => panic!("no peer connected: {error}"),
         }
     }
 }
 
-/// Whether the other end has closed the connection.
+/// Whether the peer has closed the connection.
 fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0; 16]) {
         Ok(n) => n == 0,
@@ -55,7 +55,7 @@ fn sized(message: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn datagrams_go_in_and_out() {
+fn datagrams_are_received_and_sent() {
     let graph = Graph::new();
     let (port, far) = (udp_port(), UdpSocket::bind("127.0.0.1:0").unwrap());
     far.set_read_timeout(PATIENCE).unwrap();
@@ -79,26 +79,26 @@ fn datagrams_go_in_and_out() {
     assert_eq!(report.exit_code(), 0);
 }
 
-/// What the kernel drops because nobody reads is counted with the rest.
+/// Datagrams that the kernel drops are counted.
 #[test]
-fn what_the_kernel_has_no_room_for_is_counted() {
+fn datagrams_dropped_by_the_kernel_are_counted() {
     let graph = Graph::new();
     let (port, gate, far) = (udp_port(), tcp_port(), UdpSocket::bind("127.0.0.1:0").unwrap());
     let to = far.local_addr().unwrap().port();
-    // Each datagram waits for a line of the gate, so that the source soon has no room and is not asked for more.
+    // Each datagram waits for a line of the gate, so the source soon has no room and stops reading.
     let running = graph.start(&format!(
         "  a: {{ kind: udp, config: {{ listen: {port}, max_bytes: 60000B }} }}\n  \
          g: {{ kind: tcp, config: {{ listen: {gate}, max_bytes: 60000B }} }}\n  \
          m: {{ kind: merge, join: {{ policy: in_turn }}, inputs: {{ x: {{ from: a, capacity: 1 }}, y: {{ from: g, capacity: 1 }} }} }}\n  \
          b: {{ kind: udp, config: {{ to: {to} }}, from: m }}\n"
     ));
-    // No receive buffer holds so many.
+    // More than any receive buffer holds.
     let mut sent = 400;
     for _ in 0..sent {
         far.send_to(&[0; 60_000], ("127.0.0.1", port)).unwrap();
     }
     connect(gate).write_all(&[b'\n'; 2_000]).unwrap();
-    // The kernel says how many it dropped with the next one that it does not.
+    // The kernel reports the number of drops with the next datagram it delivers.
     far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let end = Instant::now() + PATIENCE.unwrap();
     let mut buffer = vec![0; 60_000];
@@ -117,9 +117,9 @@ fn what_the_kernel_has_no_room_for_is_counted() {
     assert!((401.0..=f64::from(sent)).contains(&(received + overrun)), "{received} + {overrun} of {sent}");
 }
 
-/// \[N5\] Nobody elsewhere reaches a port unless the graph says so, and then the plan says so too.
+/// \[N5\] Other machines can reach a port only if the graph says so, and then the plan has a note.
 #[test]
-fn a_port_is_of_this_machine_alone_unless_the_graph_says_otherwise() {
+fn a_port_is_local_unless_the_graph_says_otherwise() {
     let graph = Graph::new();
     let (tcp, udp) = (tcp_port(), udp_port());
     let nodes = |host: &str| {
@@ -130,7 +130,7 @@ fn a_port_is_of_this_machine_alone_unless_the_graph_says_otherwise() {
     };
     let running = graph.start(&nodes(""));
     assert!(TcpListener::bind(("127.0.0.1", tcp)).is_err() && UdpSocket::bind(("127.0.0.1", udp)).is_err());
-    // Who listens everywhere has this address too.
+    // Listening on all addresses conflicts with this address.
     assert!(TcpListener::bind(("127.0.0.2", tcp)).is_ok() && UdpSocket::bind(("127.0.0.2", udp)).is_ok());
     stop(running);
     let refused = graph.refused(&nodes("0.0.0.0:"));
@@ -152,7 +152,7 @@ fn a_port_is_of_this_machine_alone_unless_the_graph_says_otherwise() {
 }
 
 #[test]
-fn what_no_socket_can_do_is_refused() {
+fn impossible_socket_settings_are_refused() {
     let graph = Graph::new();
     let sink = "  z: { kind: null, from: a }\n";
     for (source, expected) in [
@@ -180,7 +180,7 @@ fn what_no_socket_can_do_is_refused() {
         let other = format!("kind: {kind}, config: {{ listen: 'localhost:9000' }}");
         assert!(graph.refused(&both(&node, &other)).contains(&format!("both claim the device {kind} 127.0.0.1:9000")));
     }
-    // What another process has is found before anything runs.
+    // A port in use is reported before anything runs.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let nodes = format!("  a: {{ kind: tcp, config: {{ listen: {port} }} }}\n{sink}");
@@ -188,9 +188,9 @@ fn what_no_socket_can_do_is_refused() {
     assert!(error.contains(&format!("listening on 127.0.0.1:{port}")), "{error}");
 }
 
-/// \[N1\] One peer's error closes one peer.
+/// \[N1\] An error of one peer closes only its connection.
 #[test]
-fn a_hostile_peer_is_closed_and_counted_and_nobody_else_notices() {
+fn a_hostile_peer_is_disconnected_and_counted_without_affecting_others() {
     let graph = Graph::new();
     let (way_in, way_out) = (tcp_port(), tcp_port());
     let running = graph.start(&format!(
@@ -205,7 +205,7 @@ fn a_hostile_peer_is_closed_and_counted_and_nobody_else_notices() {
         assert_eq!(answer, sized(message));
     };
     passes(b"before");
-    // Half a message and then silence, for as long as the test lasts.
+    // Half a message, and then silence until the test ends.
     let mut silent = connect(way_in);
     silent.write_all(b"\0\0\x01\0half").unwrap();
     for bytes in [&b"\xff\xff\xff\xff"[..], b"\0\0\x04\x01", b"random bytes of no meaning"] {
@@ -220,7 +220,7 @@ fn a_hostile_peer_is_closed_and_counted_and_nobody_else_notices() {
         cut.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(is_closed(&mut cut));
     }
-    // No message is too short, nor too slow.
+    // Short and slow messages are fine.
     passes(b"");
     for byte in sized(b"slow") {
         good.write_all(&[byte]).unwrap();
@@ -235,7 +235,7 @@ fn a_hostile_peer_is_closed_and_counted_and_nobody_else_notices() {
 }
 
 #[test]
-fn lines_that_are_too_long_are_passed_over() {
+fn lines_that_are_too_long_are_skipped() {
     let graph = Graph::new();
     let port = tcp_port();
     let running = graph.start(&format!(
@@ -251,9 +251,9 @@ fn lines_that_are_too_long_are_passed_over() {
     figures(&report, &[("a.received", 4.0), ("a.too_large", 2.0), ("a.partial", 1.0)]);
 }
 
-/// \[N2\] Who comes when there is no room is told at once.
+/// \[N2\] A peer beyond the limit is refused at once.
 #[test]
-fn more_connections_than_allowed_are_turned_away() {
+fn connections_beyond_the_limit_are_refused() {
     let graph = Graph::new();
     let (way_in, way_out) = (tcp_port(), tcp_port());
     let running = graph.start(&format!(
@@ -274,17 +274,17 @@ fn more_connections_than_allowed_are_turned_away() {
         assert!(is_closed(&mut connect(way_in)));
     }
     line(&mut first);
-    // Those who stay although they were told to go take nothing from anybody either.
+    // Refused peers that stay connected take no resources from others.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
-    // A thousand, where a process may have so many files open at all.
+    // A thousand, if the limit of open files allows.
     let many = most.saturating_sub(300).min(1_000);
     let mut held: Vec<TcpStream> = (0..many).map(|_| connect(way_in)).collect();
     line(&mut first);
     assert!(held.iter_mut().all(is_closed));
     drop(held);
     drop(second);
-    // As soon as it is noticed that one has gone, there is room for another.
+    // Once a disconnect is noticed, there is room for another peer.
     let end = Instant::now() + PATIENCE.unwrap();
     loop {
         let mut third = connect(way_in);
@@ -294,7 +294,7 @@ fn more_connections_than_allowed_are_turned_away() {
                 line(&mut third);
                 break;
             }
-            _ => assert!(Instant::now() < end, "never any room"),
+            _ => assert!(Instant::now() < end, "never room for another peer"),
         }
     }
     let report = stop(running);
@@ -302,7 +302,7 @@ fn more_connections_than_allowed_are_turned_away() {
     figures(&report, &[("a.connections", 3.0), ("a.received", 5.0)]);
 }
 
-/// Turns a graph until something shows from outside.
+/// Drives a graph until a condition holds.
 #[track_caller]
 fn turn_until(driven: &mut Driven, mut shows: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE.unwrap();
@@ -312,7 +312,7 @@ fn turn_until(driven: &mut Driven, mut shows: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a connection that nothing is read from is over.
+/// Whether a connection is closed, without reading from it.
 fn is_over(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     !matches!((&*stream).read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
@@ -320,10 +320,10 @@ fn is_over(stream: &TcpStream) -> bool {
 
 const S: u64 = 1_000_000_000;
 
-/// \[N2\] Peers that hold connections and send nothing whole lock nobody out; who has sent something keeps its place until it is
-/// idle for too long.
+/// \[N2\] Peers that never send a whole message can be displaced; a peer that has sent one keeps its place until it is idle for too
+/// long.
 #[test]
-fn slow_peers_lock_nobody_out() {
+fn slow_peers_do_not_block_new_ones() {
     let graph = Graph::new();
     let port = tcp_port();
     let nodes = format!(
@@ -343,7 +343,7 @@ fn slow_peers_lock_nobody_out() {
     };
     let slow = [connect(port), connect(port)];
     slow.iter().for_each(|mut peer| peer.write_all(b"x").unwrap());
-    // Theirs for now: they have just come.
+    // Not displaced yet: they have just connected.
     let early = connect(port);
     turn_until(&mut driven, || is_over(&early));
     clock.advance(5 * S);
@@ -354,12 +354,12 @@ fn slow_peers_lock_nobody_out() {
     let second = connect(port);
     line(&mut driven, &second);
     turn_until(&mut driven, || is_over(&slow[1]));
-    // Both have sent something.
+    // Both have sent a message.
     clock.advance(10 * S);
     let late = connect(port);
     turn_until(&mut driven, || is_over(&late));
     line(&mut driven, &first);
-    // The second has been silent for a minute now, the first for less.
+    // The second peer has been idle for a minute, the first for less.
     clock.advance(51 * S);
     turn_until(&mut driven, || is_over(&second));
     assert!(!is_over(&first));
@@ -369,9 +369,9 @@ fn slow_peers_lock_nobody_out() {
     figures(&report, &[("a.received", 3.0), ("a.partial", 2.0), ("a.disconnects", 3.0)]);
 }
 
-/// \[N2, N3\] A subscriber that takes nothing makes room for one that does.
+/// \[N2, N3\] A subscriber that reads nothing is displaced by one that does.
 #[test]
-fn slow_subscribers_lock_nobody_out() {
+fn slow_subscribers_do_not_block_new_ones() {
     let graph = Graph::new();
     let (way_in, way_out) = (tcp_port(), tcp_port());
     let nodes = format!(
@@ -398,7 +398,7 @@ fn slow_subscribers_lock_nobody_out() {
     (1..=64).for_each(|n| feed_one(&mut driven, n));
     clock.advance(5 * S);
     let reader = connect(way_out);
-    // The first may still be on its way to the listener's queue.
+    // The first may not be in the listener's queue yet.
     reader.set_nonblocking(true).unwrap();
     let (mut n, mut start) = (64, [0; 4]);
     while (&reader).read(&mut start).is_err() {
@@ -412,9 +412,9 @@ fn slow_subscribers_lock_nobody_out() {
     assert!(report.metric("b.full") > Some(0.0), "{:?}", report.nodes);
 }
 
-/// A pause is not idleness: what counts is how long somebody has not taken the message that is on its way.
+/// A subscriber is idle only if it does not take a pending message, not if there is no message.
 #[test]
-fn a_subscriber_that_keeps_up_stays_however_long_nothing_came() {
+fn an_idle_stream_does_not_disconnect_a_subscriber() {
     let graph = Graph::new();
     let (way_in, way_out) = (tcp_port(), tcp_port());
     let nodes = format!(
@@ -425,13 +425,13 @@ fn a_subscriber_that_keeps_up_stays_however_long_nothing_came() {
     let mut driven = graph.plan(&nodes).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
     let (mut feed, reader) = (connect(way_in), connect(way_out));
     reader.set_nonblocking(true).unwrap();
-    // Until it has been met nothing comes to it.
+    // Before the node has accepted it, it receives nothing.
     turn_until(&mut driven, || {
         feed.write_all(&sized(b"x")).unwrap();
         reader.peek(&mut [0]).is_ok()
     });
     clock.advance(60 * S);
-    // More than two buffers of the kernel hold, so that it is behind until it reads.
+    // More than both socket buffers hold, so that it is behind until it reads.
     let message = sized(&vec![7; 24 << 20]);
     let (mut rest, mut read, mut part) = (&message[..], 0, vec![0; 1 << 16]);
     feed.set_nonblocking(true).unwrap();
@@ -450,9 +450,9 @@ fn a_subscriber_that_keeps_up_stays_however_long_nothing_came() {
     figures(&report, &[("b.idle", 0.0), ("b.disconnects", 0.0)]);
 }
 
-/// Ten thousand come and go, and a thousand are cut off within a message: each is counted once.
+/// Ten thousand peers connect and disconnect, a thousand of them within a message: each is counted once.
 #[test]
-fn whoever_comes_and_goes_is_counted_once() {
+fn short_lived_peers_are_counted_once() {
     let graph = Graph::new();
     let port = tcp_port();
     let running =
@@ -460,19 +460,19 @@ fn whoever_comes_and_goes_is_counted_once() {
     let (many, resets) = (10_000, 1_000);
     for n in 0..many {
         let mut peer = connect(port);
-        // One who was told to go may not get rid of it.
+        // Writing to a refused connection may fail.
         let _ = peer.write_all(if n < resets { b"half" } else { b"whole\n" });
         if n < resets {
             let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
             nix::sys::socket::setsockopt(&peer, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
         }
     }
-    // When the last one has been heard everybody has been met.
+    // When the last one has been received, all have been accepted or refused.
     let mut last = connect(port);
     last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let end = Instant::now() + PATIENCE.unwrap();
     while last.read(&mut [0]).is_ok() {
-        assert!(Instant::now() < end, "never any room");
+        assert!(Instant::now() < end, "never room for another peer");
         last = connect(port);
         last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     }
@@ -484,9 +484,9 @@ fn whoever_comes_and_goes_is_counted_once() {
     assert!(figure("a.received") > 0.0, "{:?}", report.nodes);
 }
 
-/// As many datagrams as a core can send: each was received, dropped by the kernel, or left there at the stop.
+/// As many datagrams as a core can send: each is received, dropped by the kernel, or left in the kernel at the stop.
 #[test]
-fn a_flood_of_datagrams_is_counted_to_the_last() {
+fn every_datagram_of_a_flood_is_counted() {
     let graph = Graph::new();
     let (port, far) = (udp_port(), UdpSocket::bind("127.0.0.1:0").unwrap());
     let running = graph.start(&format!(
@@ -502,9 +502,9 @@ fn a_flood_of_datagrams_is_counted_to_the_last() {
     assert_eq!((all, figure("a.too_large")), (f64::from(sent), 0.0), "{:?}", report.nodes);
 }
 
-/// \[S1\] A connection that is lost is made again, and what was lost with it is counted.
+/// \[S1\] A lost connection is reestablished, and messages lost with it are counted.
 #[test]
-fn a_connection_that_is_lost_is_made_again() {
+fn a_lost_connection_is_reestablished() {
     let graph = Graph::new();
     let (far, way_out) = (TcpListener::bind("127.0.0.1:0").unwrap(), tcp_port());
     let port = far.local_addr().unwrap().port();
@@ -520,7 +520,7 @@ fn a_connection_that_is_lost_is_made_again() {
         back.read_line(&mut text).unwrap();
         assert_eq!(text, format!("round {round}\n"));
     }
-    // Nobody there for a while, then somebody again.
+    // No listener for a while, then a new one.
     drop(far);
     let far = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let mut peer = accept(&far);
@@ -528,7 +528,7 @@ fn a_connection_that_is_lost_is_made_again() {
     let mut text = String::new();
     back.read_line(&mut text).unwrap();
     assert_eq!(text, "again\n");
-    // Silence is not the end, and does not delay one.
+    // Silence does not end the graph, and does not delay a stop.
     let began = Instant::now();
     let report = stop(running);
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
@@ -536,9 +536,9 @@ fn a_connection_that_is_lost_is_made_again() {
     assert_eq!(report.exit_code(), 0);
 }
 
-/// A stream does not go on from one connection to the next.
+/// A stream does not continue in the next connection.
 #[test]
-fn another_connection_begins_another_segment() {
+fn a_new_connection_begins_a_new_segment() {
     let graph = Graph::new();
     let far = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = far.local_addr().unwrap().port();
@@ -559,7 +559,7 @@ fn another_connection_begins_another_segment() {
 }
 
 #[test]
-fn whoever_is_not_there_does_not_stop_the_graph() {
+fn an_absent_peer_does_not_stop_the_graph() {
     let graph = Graph::new();
     graph.write("in.txt", "line\n".repeat(100));
     let report = graph.run(&format!(
@@ -571,7 +571,7 @@ fn whoever_is_not_there_does_not_stop_the_graph() {
 }
 
 #[test]
-fn everything_reaches_a_peer_that_reads() {
+fn a_reading_peer_receives_everything() {
     let graph = Graph::new();
     let text: String = (0..20_000).map(|n| format!("line {n} {}\n", "x".repeat(n % 500))).collect();
     graph.write("in.txt", &text);
@@ -588,9 +588,9 @@ fn everything_reaches_a_peer_that_reads() {
     assert!(reader.join().unwrap().unwrap() == text.as_bytes());
 }
 
-/// \[N3\] A subscriber that never reads loses messages, counted; the others lose none.
+/// \[N3\] A subscriber that never reads loses messages, which are counted; the others lose none.
 #[test]
-fn a_subscriber_that_never_reads_slows_nobody() {
+fn a_subscriber_that_never_reads_does_not_slow_others() {
     let graph = Graph::new();
     let (way_in, way_out) = (tcp_port(), tcp_port());
     let running = graph.start(&format!(
@@ -600,7 +600,7 @@ fn a_subscriber_that_never_reads_slows_nobody() {
     let mut feed = connect(way_in);
     let deaf = connect(way_out);
     let mut reader = connect(way_out);
-    // More than any two buffers of the kernel hold.
+    // More than both socket buffers hold.
     let message = vec![7; 256 << 10];
     let mut back = vec![0; message.len() + 4];
     for _ in 0..100 {
@@ -608,17 +608,17 @@ fn a_subscriber_that_never_reads_slows_nobody() {
         reader.read_exact(&mut back).unwrap();
         assert!(back == sized(&message));
     }
-    // They stay until the last message has been tried on all of them.
+    // They stay connected until the last message has been offered to all.
     let report = stop(running);
     drop((deaf, reader, feed));
     let (sent, full) = (report.metric("b.sent").unwrap(), report.metric("b.full").unwrap());
-    assert!(full > 0.0, "the kernel took everything");
+    assert!(full > 0.0, "the kernel buffered everything");
     assert_eq!((sent + full, report.metric("b.unsent")), (200.0, Some(0.0)));
 }
 
-/// \[S4\] What a branch cannot send is no concern of the other.
+/// \[S4\] A branch that cannot send does not affect the other.
 #[test]
-fn a_peer_that_hangs_up_costs_its_own_messages() {
+fn a_disconnected_peer_loses_only_its_own_messages() {
     let graph = Graph::new();
     let (way_in, way_out) = (tcp_port(), tcp_port());
     let running = graph.start(&format!(

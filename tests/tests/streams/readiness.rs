@@ -1,4 +1,4 @@
-//! Nodes that wait for a descriptor: nobody waits for them, and what waited for them is as old as it is.
+//! Nodes that wait for a file descriptor: they do not block their worker, and the age of their messages includes the time in the kernel.
 
 use super::{Graph, checked, figures, stop};
 use limen::{Clock, Drain, Driven, SimulatedClock, Tensor, Time, Turned};
@@ -20,7 +20,7 @@ fn sender() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").unwrap()
 }
 
-/// No test waits for ever.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[track_caller]
@@ -29,7 +29,7 @@ fn drive(graph: &Graph, nodes: &str) -> Driven {
     plan.wire().unwrap().drive(Clock::Monotonic).unwrap_or_else(|error| panic!("{error}\n{nodes}"))
 }
 
-/// Turns until a node has done so many calls.
+/// Drives a graph until a node has done a number of calls.
 #[track_caller]
 fn turn_until(driven: &mut Driven, node: &str, done: u64) {
     let end = Instant::now() + PATIENCE;
@@ -42,10 +42,10 @@ fn is_readable(driven: &Driven, ms: u16) -> bool {
     poll(&mut [PollFd::new(driven.as_fd(), PollFlags::POLLIN)], ms).unwrap() > 0
 }
 
-/// Every source that waits for a descriptor runs on the worker of a core, and of whatever is in the kernel nothing is waited for
-/// there: 200 turns are over before four sources that waited 50 ms each had four turns.
+/// A source that waits for a descriptor runs on the worker of its core without blocking there: 200 turns end sooner than four turns
+/// of four sources that block for 50 ms each.
 #[test]
-fn a_silent_source_costs_its_neighbours_nothing() {
+fn a_silent_source_does_not_delay_its_neighbours() {
     let graph = Graph::new();
     let (udp, tcp, away) = (udp_port(), tcp_port(), tcp_port());
     let nodes = format!(
@@ -66,7 +66,7 @@ fn a_silent_source_costs_its_neighbours_nothing() {
     }
     assert!(began.elapsed() < Duration::from_millis(600), "{:?}", began.elapsed());
     turn_until(&mut driven, "z", 100);
-    // They are all ears all the same.
+    // They still receive.
     sender().send_to(b"x", ("127.0.0.1", udp)).unwrap();
     let mut peer = TcpStream::connect(("127.0.0.1", tcp)).unwrap();
     peer.write_all(b"one\n").unwrap();
@@ -79,7 +79,7 @@ fn a_silent_source_costs_its_neighbours_nothing() {
         driven.turn();
         match far.accept() {
             Ok((met, _)) => break met,
-            Err(_) => assert!(Instant::now() < end, "nobody comes"),
+            Err(_) => assert!(Instant::now() < end, "no connection"),
         }
     };
     met.write_all(b"two\n").unwrap();
@@ -87,7 +87,7 @@ fn a_silent_source_costs_its_neighbours_nothing() {
     checked(driven.stop(Drain::within(PATIENCE)));
 }
 
-/// The same on threads: a worker that sleeps for a datagram keeps its timers.
+/// The same on threads: a worker that sleeps until a datagram arrives keeps its timers.
 #[test]
 fn a_worker_that_waits_for_descriptors_is_woken_by_everything() {
     let graph = Graph::new();
@@ -107,7 +107,7 @@ fn a_worker_that_waits_for_descriptors_is_woken_by_everything() {
             assert!(Instant::now() < end, "{wait}: {:?}", running.stats());
             std::thread::yield_now();
         }
-        // The timer has ended: only the datagram and the stop wake it now.
+        // The timer has ended: only the datagram and the stop wake the worker now.
         for n in 0..20u8 {
             out.send_to(&[n], ("127.0.0.1", udp)).unwrap();
             let mut back = [0; 8];
@@ -119,9 +119,9 @@ fn a_worker_that_waits_for_descriptors_is_woken_by_everything() {
     }
 }
 
-/// A worker that never has nothing to do hears of descriptors too.
+/// A worker that is never idle polls descriptors too.
 #[test]
-fn a_busy_worker_asks_now_and_then() {
+fn a_busy_worker_polls_descriptors() {
     let graph = Graph::new();
     let port = udp_port();
     let running = graph.start(&format!(
@@ -140,9 +140,9 @@ fn a_busy_worker_asks_now_and_then() {
     stop(running);
 }
 
-/// What a source waits for changes while it runs.
+/// The descriptors of a source change during the run.
 #[test]
-fn peers_come_and_go() {
+fn watched_descriptors_may_change_during_a_run() {
     let graph = Graph::new();
     let (way_in, way_out) = (tcp_port(), udp_port());
     let far = UdpSocket::bind(("127.0.0.1", way_out)).unwrap();
@@ -171,7 +171,7 @@ fn peers_come_and_go() {
     figures(&report, &[("a.received", 180.0), ("a.connections", 160.0), ("a.refused", 0.0)]);
 }
 
-/// A program that drives a graph waits for it as for anything else.
+/// A program that drives a graph can wait for it in its own event loop.
 #[test]
 fn a_driven_graph_has_a_descriptor_to_wait_on() {
     let graph = Graph::new();
@@ -196,7 +196,7 @@ fn a_driven_graph_has_a_descriptor_to_wait_on() {
     until_idle(&mut driven);
     sender().send_to(b"x", ("127.0.0.1", port)).unwrap();
     while driven.wait(PATIENCE) != Turned::Worked {}
-    // So does whoever asks for a stop, from wherever.
+    // A stop from another thread wakes it too.
     until_idle(&mut driven);
     let stopper = driven.stopper();
     std::thread::scope(|scope| {
@@ -205,7 +205,7 @@ fn a_driven_graph_has_a_descriptor_to_wait_on() {
     });
     while driven.turn() != Turned::Ended {}
     checked(driven.finish());
-    // And the time of a timer, which is no descriptor of a node.
+    // And the time of a timer, which is not a descriptor of a node.
     let mut driven =
         drive(&graph, &nodes("  t: { kind: timer, config: { rate: 100Hz } }\n  y: { kind: null, from: t }\n"));
     turn_until(&mut driven, "y", 1);
@@ -215,9 +215,9 @@ fn a_driven_graph_has_a_descriptor_to_wait_on() {
     checked(driven.stop(Drain::within(PATIENCE)));
 }
 
-/// What a source has no room for stays in the kernel, and wakes nobody until there is room.
+/// Messages that a source has no room for stay in the kernel, and wake no worker until there is room.
 #[test]
-fn what_a_source_has_no_room_for_wakes_nobody() {
+fn a_source_without_room_is_not_woken() {
     let graph = Graph::new();
     let port = udp_port();
     let nodes = format!(
@@ -257,12 +257,12 @@ fn what_a_source_has_no_room_for_wakes_nobody() {
     checked(driven.stop(Drain::within(PATIENCE)));
 }
 
-/// A sink that waits for room to write waits outside its turn: its neighbours have theirs although the clock stands still, so
-/// that its patience never ends. Whoever reads again gets everything; what is waited for in vain is counted.
+/// A sink that waits for room to write does not block in its turn: its neighbours have their turns, although the simulated clock, and
+/// with it the sink's timeout, stands still. A peer that reads again receives everything; messages that time out are counted.
 #[test]
-fn a_sink_that_waits_to_write_costs_its_neighbours_nothing() {
+fn a_sink_waiting_to_write_does_not_delay_its_neighbours() {
     let graph = Graph::new();
-    // More than two buffers of the kernel hold.
+    // More than both socket buffers hold.
     let bytes: Vec<u8> = (0..32u32 << 20).map(|n| (n >> 8) as u8).collect();
     graph.write("in.bin", &bytes);
     for is_read in [true, false] {
@@ -316,10 +316,10 @@ fn a_sink_that_waits_to_write_costs_its_neighbours_nothing() {
     }
 }
 
-/// Its kernel answers, and it neither reads nor hangs up: that is what a process that froze does. The kernel says after 8 s that
-/// it takes nothing; nobody else does, because the clock stands still.
+/// The peer neither reads nor disconnects, like a frozen process, while its kernel still answers. After 8 s the kernel reports the
+/// timeout; the node's own timeout never comes, because the simulated clock stands still.
 #[test]
-fn a_peer_that_takes_nothing_is_let_go() {
+fn a_peer_that_never_reads_is_disconnected() {
     let graph = Graph::new();
     graph.write("in.bin", vec![7; 32 << 20]);
     let far = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -345,9 +345,9 @@ fn a_peer_that_takes_nothing_is_let_go() {
     assert!(sent > 0.0 && sent + unsent == report.node("a").unwrap().done as f64, "{:?}", report.nodes);
 }
 
-/// The stepper asks for descriptors without waiting, and waits in earnest only where nothing else is left to do.
+/// The simulation polls descriptors without blocking, and blocks only if nothing else is left to do.
 #[test]
-fn the_stepper_hears_who_writes() {
+fn the_simulation_waits_for_descriptors() {
     let graph = Graph::new();
     let port = tcp_port();
     let nodes = format!(
@@ -359,7 +359,7 @@ fn the_stepper_hears_who_writes() {
         let mut peer = TcpStream::connect(("127.0.0.1", port)).unwrap();
         peer.write_all(b"one\ntwo\n").unwrap();
         peer.shutdown(std::net::Shutdown::Write).unwrap();
-        // Until the other end has closed too.
+        // Until the peer has closed too.
         let _ = peer.read(&mut [0]);
     });
     let report = checked(simulation.run(1_000_000).unwrap_or_else(|stuck| panic!("{stuck}")));
@@ -367,7 +367,7 @@ fn the_stepper_hears_who_writes() {
     assert_eq!((graph.read("out.txt").as_slice(), report.node("y").unwrap().done), (&b"one\ntwo\n"[..], 100));
 }
 
-/// Fills the kernel's queue and lets it grow old before anybody reads.
+/// Fills the kernel's queue, and waits before the graph reads it.
 fn frozen(graph: &Graph, nodes: &str, port: u16, datagrams: usize, age: u64) -> Driven {
     let mut driven = drive(graph, nodes);
     while driven.turn() == Turned::Worked {}
@@ -383,9 +383,9 @@ fn frozen(graph: &Graph, nodes: &str, port: u16, datagrams: usize, age: u64) -> 
     driven
 }
 
-/// A graph that was frozen for 60 ms missed a deadline of 50 ms with every datagram that came before.
+/// A graph that was frozen for 60 ms misses a deadline of 50 ms with every earlier datagram.
 #[test]
-fn age_begins_when_the_kernel_received_it() {
+fn age_begins_at_the_kernels_receive_time() {
     let graph = Graph::new();
     let nodes = |port: u16, deadline: &str| {
         format!(
@@ -393,7 +393,7 @@ fn age_begins_when_the_kernel_received_it() {
              paths: [{{ from: a, to: z, deadline: {deadline}, on_miss: count }}]\n"
         )
     };
-    // The kernel begins to stamp a little after the first socket has asked for it, and goes on while there is one.
+    // The kernel begins to add timestamps shortly after the first socket has asked for them, and continues while there is one.
     let _asks = drive(&graph, &nodes(udp_port(), "1ms"));
     let end = Instant::now() + PATIENCE;
     loop {
@@ -403,7 +403,7 @@ fn age_begins_when_the_kernel_received_it() {
         if driven.finish().deadlines[0].missed == 1 {
             break;
         }
-        assert!(Instant::now() < end, "the kernel stamps nothing");
+        assert!(Instant::now() < end, "the kernel adds no timestamps");
     }
     let port = udp_port();
     let mut driven = frozen(&graph, &nodes(port, "50ms"), port, 20, 60_000_000);
@@ -414,9 +414,9 @@ fn age_begins_when_the_kernel_received_it() {
     assert!(latency.quantile(0.5) >= Some(59_000_000), "{:?}", latency.quantile(0.5));
 }
 
-/// What nobody read before the stop is counted, and so is what the kernel dropped behind the last datagram that was read.
+/// Datagrams not read before the stop are counted, and so are those that the kernel dropped after the last datagram that was read.
 #[test]
-fn what_is_in_the_kernel_at_the_stop_is_counted() {
+fn datagrams_in_the_kernel_at_the_stop_are_counted() {
     let graph = Graph::new();
     let port = udp_port();
     let nodes = format!("  a: {{ kind: udp, config: {{ listen: {port} }} }}\n  z: {{ kind: null, from: a }}\n");

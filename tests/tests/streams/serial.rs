@@ -9,17 +9,16 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One test at a time: the number of a line that was hung up is given to the next, while a node may still look for the old
-/// one there.
+/// One test at a time: the number of a closed pseudo-terminal is reused, while a node may still try to reopen the old one.
 fn alone() -> MutexGuard<'static, ()> {
     static LINES: Mutex<()> = Mutex::new(());
     LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The far end of a line, and the path of the near one. Both are open, so that neither hangs up by itself.
+/// Both ends of a pseudo-terminal, open so that neither hangs up, and the path of the near one.
 fn line(graph: &mut Graph) -> (File, File, String) {
     let OpenptyResult { master, slave } = openpty(None, None).unwrap();
-    // What is written to a terminal comes back unless it is told otherwise, also before a graph opens it.
+    // A terminal echoes its input by default, also before a graph opens it.
     let mut settings = nix::sys::termios::tcgetattr(&slave).unwrap();
     nix::sys::termios::cfmakeraw(&mut settings);
     nix::sys::termios::tcsetattr(&slave, nix::sys::termios::SetArg::TCSANOW, &settings).unwrap();
@@ -29,7 +28,7 @@ fn line(graph: &mut Graph) -> (File, File, String) {
 }
 
 #[test]
-fn lines_come_and_go() {
+fn lines_are_received_and_sent() {
     let _alone = alone();
     let mut graph = Graph::new();
     let (mut far, near, device) = line(&mut graph);
@@ -71,9 +70,9 @@ fn bytes_are_neither_echoed_nor_changed() {
     drop(near);
 }
 
-/// \[S1\] An unplugged device ends the stream, or is opened again.
+/// \[S1\] An unplugged device ends the stream, or is reopened.
 #[test]
-fn a_device_that_is_gone_is_counted() {
+fn an_unplugged_device_is_counted() {
     let _alone = alone();
     let mut graph = Graph::new();
     let (mut far, near, device) = line(&mut graph);
@@ -82,7 +81,7 @@ fn a_device_that_is_gone_is_counted() {
          b: {{ kind: serial, config: {{ device: {device}, baud: 9600 }}, from: a }}\n"
     ));
     far.write_all(b"one\ntw").unwrap();
-    // What comes back has been read before, and what was written with it too.
+    // The reply proves that the node has read the line, and with it the bytes written together.
     let mut back = [0; 4];
     far.read_exact(&mut back).unwrap();
     drop((far, near));
@@ -91,9 +90,9 @@ fn a_device_that_is_gone_is_counted() {
     figures(&report, &[("a.received", 1.0), ("a.partial", 1.0), ("a.disconnects", 1.0), ("b.sent", 1.0)]);
 }
 
-/// \[S1\] The path stays, as those of `/dev/serial/by-id` do; what is behind it is another device.
+/// \[S1\] The path stays the same, as in `/dev/serial/by-id`, but refers to another device.
 #[test]
-fn a_device_that_comes_back_is_heard_again() {
+fn a_device_that_returns_is_read_again() {
     let _alone = alone();
     let mut graph = Graph::new();
     let link = graph.path().join("device");
@@ -108,7 +107,7 @@ fn a_device_that_comes_back_is_heard_again() {
     let mut wired = graph.plan(nodes).unwrap().wire().unwrap();
     let mut outlet = wired.outlet::<Tensor>("z").unwrap();
     let running = wired.start().unwrap();
-    // What comes before the device is open again is nobody's, so that it is said until it is heard.
+    // Bytes sent before the device is reopened are lost, so the message is repeated until it is received.
     let mut hears = |far: &mut File, text: &str| {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
@@ -118,7 +117,7 @@ fn a_device_that_comes_back_is_heard_again() {
             {
                 return heard.header().segment;
             }
-            assert!(Instant::now() < end, "{text} is never heard");
+            assert!(Instant::now() < end, "{text} is never received");
         }
     };
     let before = hears(&mut far, "one");
@@ -131,7 +130,7 @@ fn a_device_that_comes_back_is_heard_again() {
 }
 
 #[test]
-fn a_device_that_is_lost_is_looked_for_again_until_the_graph_stops() {
+fn a_lost_device_is_reopened_until_the_graph_stops() {
     let _alone = alone();
     let mut graph = Graph::new();
     let (far, near, device) = line(&mut graph);
@@ -145,7 +144,7 @@ fn a_device_that_is_lost_is_looked_for_again_until_the_graph_stops() {
 }
 
 #[test]
-fn what_is_no_device_is_refused() {
+fn wrong_devices_are_refused() {
     let _alone = alone();
     let mut graph = Graph::new();
     graph.write("plain", "x");
@@ -166,7 +165,7 @@ fn what_is_no_device_is_refused() {
         sink.replace("from: a", "from: b")
     );
     assert!(graph.refused(&twice).contains("both claim the device"));
-    // A device that is no terminal, and one that is not there, are found when it is opened.
+    // A device that is not a terminal, and one that does not exist, are detected when it is opened.
     graph.allowed.push("/dev".into());
     for (device, expected) in [("/dev/null", "/dev/null: "), ("/dev/no-such-device", "No such file")] {
         let nodes = format!("  a: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n{sink}");

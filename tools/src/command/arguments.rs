@@ -307,7 +307,7 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output", action = ArgAction::SetTrue)]
     pub verbose: bool,
 
-    /// Print only what went wrong
+    /// Print only problems
     #[arg(short, long, env = "LIMEN_QUIET", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Output", action = ArgAction::SetTrue)]
     pub quiet: bool,
@@ -363,7 +363,7 @@ pub(crate) fn verbs() -> String {
         let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
         paragraph(&mut text, &format!("  {:widest$}  ", verb.get_name()), &about);
     }
-    text.push_str("\n`limen-run --help` lists the options; `limen-run new FOLDER` writes a starter graph.\n");
+    text.push_str("\n`limen-run --help` lists the options; `limen-run new FOLDER` starts a graph.\n");
     text
 }
 
