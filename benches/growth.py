@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what `limen-growth` printed: growth.py ROWS FOLDER. Needs matplotlib."""
+"""Draws the output of `limen-growth`: growth.py ROWS FOLDER. Needs matplotlib."""
 import collections, json, sys
 import matplotlib
 

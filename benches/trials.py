@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What it costs a start that models are tried in a process of their own: the wall time of `limen-run check` on the digits graph.
+"""The cost of model trials in a separate process at the start: the wall time of `limen-run check` on the digits graph.
 
     cargo build --release --bin limen-run --features tract,ort
     benches/trials.py [REPETITIONS [PROGRAM]]      ORT_DYLIB_PATH names ONNX Runtime, for `ort`
 
-Each backend is started in turns in four ways: the model is tried in a process of its own, or in this one (`--model-limits none`); and both
-again with what was tried and compiled kept by `--cache`.
+Each backend is started in turns in four ways: the model is tried in a separate process, or in this one (`--model-limits none`); and both
+again with the results cached by `--cache`.
 """
 import os, statistics, subprocess, sys, tempfile, time
 
@@ -27,7 +27,7 @@ def main():
         kept = {words: ["--cache", os.path.join(folder, str(len(words)))] for words in ((), tuple(HERE))}
         ways = {"own process": [], "this process": HERE, "own, kept": kept[()], "this, kept": kept[tuple(HERE)] + HERE}
         took = {(backend, way): [] for backend in backends for way in ways}
-        # Once around without counting, which fills the caches.
+        # The first round fills the caches and is not counted.
         for turn in range(REPETITIONS + 1):
             for (backend, way), times in took.items():
                 ms = start(backend, ways[way])

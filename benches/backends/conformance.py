@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the ONNX project's own cases for single operators on every runtime, and holds the result against the list kept here.
+"""Runs the test cases of the ONNX project for single operators on every runtime, and compares the results with the lists here.
 
     .ci/pip backends                         into target/venv
-    python conformance.py PROGRAM            fails where a case passes that did not, or the other way round
-    python conformance.py PROGRAM --bless    writes the lists anew
+    python conformance.py PROGRAM            fails if a case newly passes, or no longer passes
+    python conformance.py PROGRAM --bless    rewrites the lists
 
 PROGRAM is `limen-conformance`, built with the cargo features `tract` and `ort`; ORT_DYLIB_PATH names ONNX Runtime. Cases with
-operators newer than ONNX Runtime 1.22 knows (operator set 22), or with elements that ports do not carry, are left out. Whole numbers
-of 64 bits and bools travel as 32 bits here as everywhere in limen.
+operators newer than ONNX Runtime 1.22 supports (operator set 22), or with element types that ports do not carry, are left out. 64-bit
+integers and bools are converted to 32 bits, as everywhere in limen.
 """
 import collections, os, subprocess, sys, tempfile
 from pathlib import Path
@@ -25,7 +25,7 @@ PORT = {np.dtype(k): np.dtype(v) for k, v in {
 
 
 def as_port(array):
-    """The array as a port carries it; None where none does."""
+    """The array as a port carries it; None if no port can."""
     if not isinstance(array, np.ndarray) or array.dtype not in PORT:
         return None
     to = PORT[array.dtype]
@@ -59,7 +59,7 @@ def write(folder):
 
 
 def run(program, folder):
-    """What each runtime made of each case; a case that ends the process counts as such, and the rest goes on behind it."""
+    """The result of each case on each runtime. After a case that ends the process, the program is started again with the next one."""
     results, names = collections.defaultdict(dict), sorted(p.name for p in folder.iterdir())
     start = ""
     while True:
@@ -103,7 +103,7 @@ def main():
             name = line.split()[0]
             print(f"  {'new' if line in now else 'gone'}: {line} ({cases.get(name, 'no such case')})")
     if failed:
-        sys.exit("the lists no longer hold; look at each case, then write them anew with --bless")
+        sys.exit("the lists have changed; check each case, then rewrite them with --bless")
 
 
 if __name__ == "__main__":

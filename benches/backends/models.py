@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the models that the backends are measured on, into a folder: weights are random, seed fixed.
+"""Writes the models for the backend benchmarks into a folder, with random weights from a fixed seed.
 
     pip install numpy onnx
     python models.py FOLDER
 
-| model | what it is | input |
+| model | architecture | input |
 |---|---|---|
 | `mlp` | 3 layers, 256 wide | `f32[batch, 64]` |
 | `smallcnn` | 3 convolutions, a linear layer | `f32[batch, 1, 28, 28]` |
@@ -14,7 +14,7 @@
 | `former` | 4 encoder layers, 128 wide, 4 heads, 64 tokens | `f32[batch, 64, 128]` |
 | `stream_gru` | a step of 80 features with its state | `f32[batch, 1, 80]`, `f32[1, batch, 128]` |
 
-Weights are scaled so that activations keep their size, as they do in trained models: denormals would measure something else.
+Weights are scaled so that activations keep their magnitude, as in trained models: denormals would distort the figures.
 """
 import sys
 from pathlib import Path

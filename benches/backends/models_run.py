@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Every model on every backend beside Python's onnxruntime, one after the other in one sitting.
+"""Measures every model on every backend and on onnxruntime in Python, one after the other.
 
     python models.py MODELS
     python models_run.py target/release/limen-models MODELS [THREADS]
 
 `limen-models` is built with the cargo features `tract` and `ort`; ORT_DYLIB_PATH names ONNX Runtime. Prints two tables: median and
-99th percentile in microseconds, and their ratios to onnxruntime's; and the shortest time in which each model was loaded. The figures
-are those of the round with the least median of ROUNDS (3) of SECONDS (2). A backend that cannot run a model is said on stderr.
+99th percentile in microseconds, and their ratios to onnxruntime in Python; and the shortest load time of each model. The figures are
+those of the round with the lowest median of ROUNDS (3) of SECONDS (2). A backend that cannot run a model is reported on stderr.
 """
 import json, os, subprocess, sys, time
 from pathlib import Path

@@ -1,22 +1,22 @@
-//! The chain on every placement, beside the raw floor, in one run: throughput and latency, medians over interleaved
+//! Throughput and latency of the chain with every placement, and the raw floor in the same run: medians over interleaved
 //! repetitions with their spread, telemetry on and off.
 //!
-//! `cargo bench -p limen-benches --bench chain [-- quick | long]`. `long` paces its latency rows for two minutes in all (at 1 kHz one), so that
-//! those at 10 kHz rest on a million messages. Figures are messages per second at the sink, and ns from just
-//! before the send to just after the receipt. The machine should be idle; what disturbs it shows in the spread.
+//! `cargo bench -p limen-benches --bench chain [-- quick | long]`. `long` runs its latency rows for two minutes in total (one at 1 kHz), so
+//! that those at 10 kHz have a million messages. Figures are messages per second at the sink, and ns from just
+//! before the send to just after the receipt. The machine should be idle; disturbances show in the spread.
 
 use limen::policy::Telemetry;
 use limen_benches::{Chain, floor, host, median};
 use std::collections::BTreeMap;
 
-/// Figures by row and column, gathered over the repetitions.
+/// Figures of all repetitions, by row and column.
 type Table = BTreeMap<(usize, usize), Vec<f64>>;
 
 const KS: [usize; 4] = [1, 2, 4, 8];
 
 fn throughput(reps: usize, seconds: f64) {
     type Row = (&'static str, fn(Chain) -> Chain);
-    // Edges of one message, so that every message takes every step alone.
+    // Edges of one message, so that every message moves alone.
     const SINGLY: Chain = Chain { bytes: Some(64), capacity: Some(1), ..Chain::DEFAULT };
     let rows: [Row; 17] = [
         ("64 B by value, one core", |c| c),
@@ -157,7 +157,7 @@ fn latency(reps: usize, seconds: f64) {
     );
 }
 
-/// More nodes than cores under every way of waiting: the default is never far behind the best, and nothing collapses.
+/// More nodes than cores with each `wait`: shows how far the default is behind the best.
 fn crowded(reps: usize, seconds: f64) {
     const WAITS: [&str; 3] = ["adaptive", "spin", "park"];
     println!("\nMore nodes than cores, 64 B by handle, M messages/s\n");
@@ -181,7 +181,7 @@ fn crowded(reps: usize, seconds: f64) {
 }
 
 fn main() {
-    // `cargo test --benches` asks only that it runs.
+    // `cargo test --benches` only checks that it runs.
     let quick = std::env::args().any(|a| a == "quick" || a == "--test");
     let long = std::env::args().any(|a| a == "long");
     let (reps, seconds) = if quick { (1, 0.05) } else { (5, 0.4) };

@@ -1,4 +1,4 @@
-//! How many messages miss their deadline behind a model that batches by deadline, in real time:
+//! Messages that miss their deadline behind a model that batches by deadline, in real time:
 //! `cargo bench -p limen-benches --bench deadline [-- long]`. A call takes a quarter of the deadline.
 
 use limen::policy::OnMiss;
@@ -28,8 +28,8 @@ fn run(rate: u64, core: usize, on_miss: OnMiss, seconds: f64) -> Report {
     report
 }
 
-/// How late the host wakes a thread that sleeps as long as a call takes: the median, the 99th and 99.9th percentile and the worst of
-/// 2,000, in milliseconds. What a row misses beyond this is the engine's.
+/// How late the host wakes a thread that sleeps for the length of a call: median, 99th and 99.9th percentile and maximum of 2,000
+/// samples, in milliseconds. Misses beyond this are due to the engine.
 fn lateness() -> [f64; 4] {
     let asked = Duration::from_millis(CALL_MS);
     let mut late: Vec<Duration> = (0..2000)

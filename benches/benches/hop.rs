@@ -1,5 +1,5 @@
-//! One hop: what it costs to hand a message from one node to the next, on one core and to another core, beside a bare
-//! rtrb ring in the same run, by payload.
+//! The cost of one hop from one node to the next, within a core and to another core, by payload, and of a bare rtrb ring in the
+//! same run.
 //!
 //! `cargo bench -p limen-benches --bench hop [-- quick]`.
 
@@ -22,7 +22,7 @@ fn main() {
         rings.0.push(floor::ring::<floor::Bare>(seconds));
         rings.1.push(floor::ring::<[u64; 2]>(seconds));
         for ((_, bytes), row) in forms.iter().zip(&mut rows) {
-            // A megabyte a slot: sixteen slots in the ring are plenty, and fit the memory of any machine.
+            // With a megabyte per slot, sixteen slots are enough, and fit into any machine.
             let capacity = bytes.filter(|b| *b >= 1 << 20).map(|_| 16);
             let base = Chain { k: 0, bytes: *bytes, capacity, seconds, ..Chain::default() };
             let variants = [

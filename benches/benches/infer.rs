@@ -1,5 +1,5 @@
-//! What the engine adds around a call of a backend, and a whole vision graph beside the same work written by hand with the same
-//! libraries in one loop: `cargo bench -p limen-benches --bench infer [-- long]`, from the workspace's root.
+//! The time that the engine adds to a call of a backend, and a whole vision graph compared with the same work written by hand with
+//! the same libraries: `cargo bench -p limen-benches --bench infer [-- long]`, from the root of the workspace.
 
 use hdrhistogram::Histogram;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Capabilities, Prepared, Session, Signature};
@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// How long the last call of the backend on this thread took, ns.
+    /// The duration of the backend's last call on this thread, in ns.
     static CALL: Cell<u64> = const { Cell::new(0) };
 }
 
-/// rten, with a stopwatch around each call.
+/// rten, with each call timed.
 struct Timed;
 
 struct TimedPrepared(<Rten as Backend>::Prepared);
@@ -69,7 +69,7 @@ impl Session for TimedSession {
     }
 }
 
-/// A model, one message a call.
+/// A model with one message per call.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct TimedConfig {
     model: String,
@@ -86,7 +86,7 @@ impl Infer for TimedKind {
     }
 }
 
-/// A tensor of ones by a timetable, stamped when it is sent: how late the machine wakes is not the engine's.
+/// A tensor of ones at a fixed rate, stamped when it is sent, so that late wakeups of the machine do not count.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct OnesConfig {
     shape: Vec<usize>,
@@ -128,7 +128,7 @@ impl Source for Ones {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct AddedConfig {}
 
-/// How long each message was in the graph beyond the backend's call.
+/// Records the time of each message in the graph, minus the backend's call.
 struct Added {
     clock: Clock,
     added: Histogram<u64>,
@@ -210,11 +210,11 @@ fn added(out: &Path, seconds: f64) {
     }
 }
 
-/// `graphs/classify` as fast as it goes, and by hand.
+/// `graphs/classify` at full speed, and by hand.
 fn classify(out: &Path, seconds: f64) {
     let graph = limen::files::system_text("graphs/classify/graph.yaml").expect("run from the workspace's root");
     let free = graph.replace(", rate: 30Hz, count: 90", "");
-    assert_ne!(graph, free, "the graph's camera is not what it was");
+    assert_ne!(graph, free, "the camera of the graph has changed");
     let one_core = {
         // Every node on the first core, and no file at the end.
         let nodes = free.lines().map(|line| match line.strip_prefix("    kind: ") {
@@ -242,7 +242,7 @@ fn classify(out: &Path, seconds: f64) {
     for (name, text) in [("limen, one core", &one_core), ("limen, as the graph is", &free)] {
         let report = run(text, "graphs/classify", out, seconds);
         let frames = report.node("top").map_or(0, |node| node.done) as f64;
-        // A camera that is never done waits for room: what a frame is in the graph for is mostly queues, so it is not shown.
+        // With an unpaced camera the latency is mostly queueing, so it is not shown.
         rows.push((name, frames / report.wall.as_secs_f64(), None));
     }
     let paced = graph.replace(", count: 90", "");
@@ -266,8 +266,8 @@ fn main() {
     std::env::set_current_dir(&root).expect("the workspace's root");
     let out = std::env::temp_dir().join(format!("limen-infer-{}", std::process::id()));
     println!("{}; {seconds} s a row", host());
-    // The graph's file names a folder of its own.
-    std::fs::create_dir_all(out.join("out")).expect("a folder for what is written");
+    // The graph writes into a subfolder `out`.
+    std::fs::create_dir_all(out.join("out")).expect("an output folder");
     added(&out, seconds);
     classify(&out, seconds);
     let _ = std::fs::remove_dir_all(&out);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The probe's matrix products, convolutions and copy in PyTorch, on the same GPU. Prints a line for each, in the probe's form.
+"""The probe's matrix products, convolutions and copy in PyTorch, on the same GPU. Prints a line for each in the probe's format.
 
-The probe runs this with `python3`. By itself it is run without arguments. Times are taken with CUDA events, one pair a call,
-so they hold a call's gaps as well as its kernels, as the probe's do. TF32 is off: the probe's single precision is full.
+The probe runs this with `python3`; it takes no arguments. Times are taken with CUDA events, one pair per call, so like the
+probe's they include the gaps between the kernels of a call. TF32 is off: the probe uses full single precision.
 """
 import json
 import sys
@@ -28,7 +28,7 @@ def tell(**finding):
 
 
 def samples(call, least=50, most=1000, seconds=2.0):
-    """Microseconds of single calls, after some that are not counted."""
+    """Microseconds of single calls, after some warm-up calls."""
     for _ in range(20):
         call()
     torch.cuda.synchronize()
@@ -48,10 +48,10 @@ def at(times, share):
 
 
 def measure(name, call, error, allowed, rate):
-    """`error` compares with the CPU once the calls are over; `rate` says what a median comes to."""
+    """`error` compares with the CPU after the calls; `rate` describes a median as a rate."""
     times = samples(call)
     wrong = error()
-    right = wrong <= allowed  # what is not a number is not right
+    right = wrong <= allowed  # false for NaN
     tell(name=name, value=at(times, 0.5), p99=at(times, 0.99), unit="us", samples=len(times), right=right,
          note=f"{rate(at(times, 0.5))}; largest error {wrong:.1e}")
 

@@ -1,5 +1,5 @@
-//! The work of `graphs/classify` by hand: draw a frame, make it small, normalise it, run the model, find the five best classes. The same
-//! libraries as the graph's nodes, one loop, nothing between them.
+//! The work of `graphs/classify` written by hand: draw a frame, resize it, normalize it, run the model, find the five best classes. One
+//! loop that uses the same libraries as the nodes of the graph.
 
 use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session};
 use limen::message::DType;
@@ -11,7 +11,7 @@ const WIDTH: usize = 640;
 const HEIGHT: usize = 480;
 const SIDE: usize = 224;
 
-/// Buffers and a session, made once.
+/// The buffers and the session, created once.
 pub struct ByHand {
     session: <<Rten as Backend>::Prepared as Prepared>::Session,
     resizer: Resizer,
@@ -37,7 +37,7 @@ impl ByHand {
     /// Loads the model.
     ///
     /// # Panics
-    /// When the current folder is not the workspace's root.
+    /// When the current folder is not the root of the workspace.
     pub fn new() -> Self {
         let path = "graphs/classify/classifier.onnx".into();
         let prepared = Rten::prepare(OnnxModel { path, ..OnnxModel::default() }).unwrap_or_else(|e| panic!("{e}"));
@@ -55,7 +55,7 @@ impl ByHand {
         }
     }
 
-    /// The n-th frame of the graph's camera.
+    /// Draws the n-th frame of the graph's camera.
     pub fn draw(&self, n: usize, into: &mut [u8]) {
         for (y, row) in into.chunks_exact_mut(WIDTH * 3).enumerate() {
             for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
@@ -66,7 +66,7 @@ impl ByHand {
         }
     }
 
-    /// One frame from its first pixel to the sum of its five best classes.
+    /// Processes one frame; returns the sum of its five best classes.
     pub fn frame(&mut self, n: usize) -> u64 {
         let mut frame = std::mem::take(&mut self.frame);
         self.draw(n, &mut frame);
@@ -78,7 +78,7 @@ impl ByHand {
         classes
     }
 
-    /// A small picture's five best classes, summed.
+    /// Classifies a resized image; returns the sum of its five best classes.
     ///
     /// # Panics
     /// When the model fails.

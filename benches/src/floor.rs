@@ -1,10 +1,10 @@
-//! What the hardware and the bare parts charge, measured in the same run: a dynamic call per node, and rtrb alone.
+//! Lower bounds, measured in the same run: a dynamic call per node, and bare rtrb rings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A message of 64 bytes, as the bare parts move it.
+/// A message of 64 bytes without an engine.
 pub type Bare = [u64; 8];
 
 trait Pass {
@@ -21,7 +21,7 @@ impl Pass for Same {
     }
 }
 
-/// Messages per second through `k` pass-through nodes, each a dynamic call, on one thread.
+/// Measures the messages per second through `k` pass-through nodes, each a dynamic call, on one thread.
 pub fn calls(k: usize, seconds: f64) -> f64 {
     let mut nodes: Vec<Box<dyn Pass>> = (0..k + 2).map(|_| Box::new(Same(0)) as Box<dyn Pass>).collect();
     let begin = Instant::now();
@@ -39,7 +39,7 @@ pub fn calls(k: usize, seconds: f64) -> f64 {
     n as f64 / begin.elapsed().as_secs_f64()
 }
 
-/// Messages per second over one bare rtrb ring between two pinned threads, in chunks of 64.
+/// Measures the messages per second over one bare rtrb ring between two pinned threads, in chunks of 64.
 ///
 /// # Panics
 /// When a thread cannot be pinned: the figure would mean nothing.
@@ -73,13 +73,13 @@ pub fn ring<T: Copy + Send + Default + 'static>(seconds: f64) -> f64 {
     }
     let rate = n as f64 / begin.elapsed().as_secs_f64();
     stop.store(true, Ordering::Relaxed);
-    // The producer spins and looks at the flag; it ends at once.
+    // The producer polls the flag, so it ends at once.
     producer.join().expect("the producer does not panic");
     unpin();
     rate
 }
 
-/// One-way times of single messages between two threads that never sleep, ns: half of there and back.
+/// Measures one-way times in ns of single messages between two spinning threads: half of the round trip.
 ///
 /// # Panics
 /// When a thread cannot be pinned.

@@ -1,8 +1,7 @@
 //! The chain that every engine in the comparison runs: a source, K pass-through nodes, a sink.
 //!
-//! The source stamps and numbers each message, nobody touches the rest, the sink reads the stamp. Graphs are made as
-//! YAML text and take the same way as a user's: planned, wired, started. Scheduler calls that are refused end the
-//! benchmark (`strict`).
+//! The source stamps and numbers each message, the nodes pass it on untouched, the sink reads the stamp. Graphs are written as
+//! YAML and planned, wired and started like a user's. A scheduler call that the system refuses ends the benchmark (`strict`).
 
 #![forbid(unsafe_code)]
 
@@ -24,17 +23,17 @@ pub mod floor;
 
 pub use by_hand::ByHand;
 
-/// 64 bytes that travel by value.
+/// A payload of 64 bytes that is passed by value.
 #[derive(Clone, Copy, Debug)]
 pub struct Block([u64; 8]);
 impl Plain for Block {}
 
-/// What a benchmark node may be told.
+/// The config of all benchmark nodes.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 pub struct BenchConfig {
-    /// Messages per second; as fast as they are taken without.
+    /// Messages per second; as fast as possible if absent.
     pub rate: Option<f64>,
-    /// Bytes of a message that travels by handle.
+    /// Bytes of a message that is passed by handle.
     #[serde(default)]
     pub bytes: usize,
 }
@@ -64,7 +63,7 @@ impl Pace {
 
 macro_rules! source {
     ($name:ident, $payload:ty, $ports:expr, |$out:ident, $header:ident| $send:block) => {
-        /// Begins messages as fast as they are taken, or by a timetable.
+        /// Sends messages as fast as possible, or at a fixed rate.
         #[derive(Debug)]
         pub struct $name {
             pace: Pace,
@@ -98,7 +97,7 @@ macro_rules! source {
                 $send
             }
 
-            /// By a timetable.
+            /// At a fixed rate.
             #[inline(never)]
             fn next_in_time(&mut self, out: &mut Emit<$payload>) -> Result<Next, NodeError> {
                 let due = self.pace.due(self.next);
@@ -106,7 +105,7 @@ macro_rules! source {
                     return Ok(Next::At(due));
                 }
                 self.next += 1;
-                // The other engines stamp just before they send.
+                // Stamped just before sending, as in the other engines.
                 $name::send(out, out.clock())?;
                 Ok(Next::At(self.pace.due(self.next)))
             }
@@ -132,7 +131,7 @@ source!(HandleSource, Tensor, |config| Ports::new().output("out", config.spec())
 
 macro_rules! pass {
     ($name:ident, $payload:ty, $ports:expr) => {
-        /// Hands the message on.
+        /// Passes messages on.
         #[derive(Debug)]
         pub struct $name;
         impl Node for $name {
@@ -160,21 +159,21 @@ macro_rules! pass {
 pass!(ValuePass, Block, |_| Ports::new().input_any("in").output_plain("out"));
 pass!(HandlePass, Tensor, |c| Ports::new().input("in", c.spec()).output_forwarding("out", Some(c.spec()), "in"));
 
-/// Reads every message's number, and of paced runs its stamp.
+/// Reads the number of every message, and in paced runs its stamp.
 #[derive(Debug)]
 pub struct Arrivals {
     count: u64,
     sum: u64,
     first: Option<Instant>,
     last: Option<Instant>,
-    /// Latencies in order, so that the first tenth can be left out.
+    /// Latencies in order of arrival, so that the first tenth can be left out.
     latencies: Vec<u32>,
     paced: bool,
 }
 
 impl Arrivals {
     fn new(config: &BenchConfig) -> Self {
-        // Room for the longest row of the benchmark; what comes beyond is counted and not timed.
+        // Room for the longest row of the benchmark; further messages are counted, but not timed.
         let capacity = if config.rate.is_some() { 4 << 20 } else { 0 };
         let latencies = Vec::with_capacity(capacity);
         Arrivals { count: 0, sum: 0, first: None, last: None, latencies, paced: config.rate.is_some() }
@@ -184,7 +183,7 @@ impl Arrivals {
     fn note(&mut self, origin: u64, seq: u64) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(seq);
-        // A look at the clock for one message in 65,536 is enough to time millions a second.
+        // Reading the clock for one message in 65,536 is enough at millions a second.
         if self.paced || self.count & 0xffff == 1 {
             self.time(origin);
         }
@@ -262,7 +261,7 @@ sink!(HandleSink, Tensor, |tensor| {
     (u64::from_le_bytes(origin), u64::from_le_bytes(seq))
 });
 
-/// The kinds of the chain.
+/// Returns a registry with the kinds of the chain.
 pub fn registry() -> Registry {
     Registry::new().with(register)
 }
@@ -283,19 +282,19 @@ pub fn register(registry: Registry) -> Registry {
 pub struct Chain {
     /// Pass-through nodes.
     pub k: usize,
-    /// By value (64 B), or by handle to so many bytes.
+    /// Bytes of a message that is passed by handle; `None` for 64 B by value.
     pub bytes: Option<usize>,
-    /// Messages per second; 0 is as fast as they are taken.
+    /// Messages per second; 0 for as fast as possible.
     pub rate: f64,
-    /// Workers: nodes are divided over so many cores in the order of the chain.
+    /// The number of cores, and of workers; nodes are divided among them in the order of the chain.
     pub cores: usize,
     /// How idle workers wait.
     pub wait: &'static str,
-    /// What is recorded.
+    /// Which messages are recorded.
     pub telemetry: Telemetry,
-    /// Most messages an edge holds; the engine's own choice without.
+    /// The capacity of each edge; the engine's default if `None`.
     pub capacity: Option<usize>,
-    /// How long it runs.
+    /// The duration of the run.
     pub seconds: f64,
 }
 
@@ -305,7 +304,7 @@ impl Default for Chain {
     }
 }
 
-/// What one run of a chain came to.
+/// The figures of one run of a chain.
 #[derive(Debug)]
 pub struct Figures {
     /// Messages at the sink.
@@ -316,7 +315,7 @@ pub struct Figures {
     pub cpu: f64,
     /// User and system time per message, ns.
     pub cpu_ns: f64,
-    /// p50, p99, p99.9 and max of the latency, ns; of paced runs.
+    /// p50, p99, p99.9 and max of the latency in ns; only for paced runs.
     pub latency: Option<[f64; 4]>,
     /// The run's report.
     pub report: Report,
@@ -335,7 +334,7 @@ impl Chain {
         seconds: 0.3,
     };
 
-    /// The graph as a user would write it.
+    /// Returns the graph as YAML.
     pub fn yaml(&self) -> String {
         let form = if self.bytes.is_some() { "handle" } else { "value" };
         let bytes = self.bytes.unwrap_or(0);
@@ -369,7 +368,7 @@ impl Chain {
     /// Plans, runs and measures the chain.
     ///
     /// # Panics
-    /// When the graph is refused, a scheduler call is, or a message is lost: such figures would mean nothing.
+    /// When the graph or a scheduler call is refused, or a message is lost: such figures would mean nothing.
     pub fn run(&self) -> Figures {
         let spec = Spec::from_text(&self.yaml(), "chain.yaml").unwrap_or_else(|e| panic!("{e}"));
         let options = Options { telemetry: Some(self.telemetry), ..Options::default() };
@@ -389,7 +388,7 @@ impl Chain {
     }
 }
 
-/// User and system time of the process so far.
+/// Returns the user and system time of the process so far.
 pub fn cpu_seconds() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
         let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 * 1e-6;
@@ -397,14 +396,14 @@ pub fn cpu_seconds() -> f64 {
     })
 }
 
-/// Most memory the process has had, KiB.
+/// Returns the peak resident memory of the process, in KiB.
 pub fn peak_kib() -> f64 {
     let status = limen::files::system_text("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:").map(str::trim));
     line.and_then(|l| l.trim_end_matches("kB").trim().parse().ok()).unwrap_or(0.0)
 }
 
-/// What the machine is, for the head of a table.
+/// Describes the machine, for the head of a table.
 pub fn host() -> String {
     let read = |path: &str| limen::files::system_text(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
@@ -418,7 +417,7 @@ pub fn host() -> String {
     format!("{cores} cores, {model}, Linux {kernel}, SCHED_OTHER, governor {governor}")
 }
 
-/// The median of some figures, and the spread as max/min.
+/// Returns the median of some figures, and their spread as max/min.
 pub fn median(mut figures: Vec<f64>) -> (f64, f64) {
     figures.sort_by(f64::total_cmp);
     let (Some(min), Some(max)) = (figures.first(), figures.last()) else { return (0.0, 1.0) };

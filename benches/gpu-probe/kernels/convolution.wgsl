@@ -1,5 +1,5 @@
 // A 3 x 3 convolution with a border of zeros, channels first: y[o] = sum over i of w[o, i] * x[i].
-// A workgroup makes 16 x 16 results of one output channel, and loads the 18 x 18 values under them once a channel.
+// A workgroup computes 16 x 16 results of one output channel, and loads the 18 x 18 inputs under them once per channel.
 struct Shape { inputs: u32, outputs: u32, height: u32, width: u32 }
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;

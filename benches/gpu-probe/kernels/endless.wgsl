@@ -1,4 +1,4 @@
-// Waits for a store that nobody makes: a shader that never ends.
+// Waits for a store that never happens: a shader that never ends.
 struct Shape { n: u32, a: f32, b: f32, unused: u32 }
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;

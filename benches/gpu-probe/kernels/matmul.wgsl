@@ -1,4 +1,4 @@
-// y = x w for square matrices whose side is a multiple of 64. A workgroup makes 64 x 64 results, a thread 4 x 4 of them.
+// y = x w for square matrices whose side is a multiple of 64. A workgroup computes 64 x 64 results, each thread 4 x 4 of them.
 struct Shape { n: u32, unused0: u32, unused1: u32, unused2: u32 }
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
@@ -7,7 +7,7 @@ struct Shape { n: u32, unused0: u32, unused1: u32, unused2: u32 }
 
 const TILE = 64u;
 const DEPTH = 16u;
-// Both tiles lie with the summed index first, so that a thread's four values are neighbours.
+// Both tiles have the summed index first, so that a thread's four values are adjacent.
 var<workgroup> left: array<array<f32, 64>, 16>;
 var<workgroup> right: array<array<f32, 64>, 16>;
 

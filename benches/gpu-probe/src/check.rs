@@ -1,11 +1,11 @@
-//! How results are distrusted: random inputs, poisoned outputs, comparison with the CPU; and the figures of many samples.
+//! Verification of results: random inputs, poisoned outputs, comparison with the CPU; and statistics of samples.
 //!
-//! A call that returned success has proven nothing. An output that was never written holds poison, which no comparison
-//! accepts; inputs differ in every run, so that memory left over from an earlier one cannot pass either.
+//! A call that returns success proves nothing. An output that was never written contains poison, which no comparison accepts.
+//! Inputs differ in every run, so that stale memory of an earlier run is not accepted either.
 
 use std::time::{Duration, Instant};
 
-/// What outputs hold before they are written: not a number, and with bits that no computation produces.
+/// The content of outputs before they are written: a NaN with bits that no computation produces.
 pub const POISON: f32 = f32::from_bits(0x7fc0_dead);
 
 /// Values in [-1, 1).
@@ -17,7 +17,7 @@ pub fn poisoned(n: usize) -> Vec<f32> {
     vec![POISON; n]
 }
 
-/// The largest difference, if none exceeds what is allowed for its value: `absolute + relative * |want|`.
+/// Returns the largest difference, if none exceeds `absolute + relative * |want|`.
 pub fn compare(got: &[f32], want: &[f32], absolute: f64, relative: f64) -> Result<f64, String> {
     if got.len() != want.len() {
         return Err(format!("{} values instead of {}", got.len(), want.len()));
@@ -25,7 +25,7 @@ pub fn compare(got: &[f32], want: &[f32], absolute: f64, relative: f64) -> Resul
     let mut largest = 0f64;
     for (i, (&g, &w)) in got.iter().zip(want).enumerate() {
         let error = (f64::from(g) - f64::from(w)).abs();
-        // Written so that what is not a number fails.
+        // Written so that NaN fails.
         #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "a comparison with NaN is false")]
         if !(error <= absolute + relative * f64::from(w).abs()) {
             return Err(format!("value {i} is {} instead of {w}", named(g)));
@@ -35,14 +35,14 @@ pub fn compare(got: &[f32], want: &[f32], absolute: f64, relative: f64) -> Resul
     Ok(largest)
 }
 
-/// Poison has a name of its own in messages: it says that nothing was written.
+/// A value in messages; poison is named, because it shows that nothing was written.
 fn named(value: f32) -> String {
     if value.to_bits() == POISON.to_bits() { "still poison".into() } else { value.to_string() }
 }
 
-/// Checks `c = a b` for square matrices in row order: every element for being a number, and up to `picks` of them, drawn
-/// at random, against sums in double precision. `relative` is the error allowed in proportion to the sum of magnitudes,
-/// which is what bounds the rounding of a long sum; `rounding` is that of the result's own format.
+/// Checks `c = a b` for square matrices in row order: no element is NaN, and up to `picks` random ones equal sums in double
+/// precision. `relative` is the allowed error relative to the sum of magnitudes, which bounds the rounding error of a long sum;
+/// `rounding` is that of the result's format.
 pub fn product(
     c: &[f32],
     a: &[f32],
@@ -82,7 +82,7 @@ pub fn product(
     Ok(largest)
 }
 
-/// Sorts. Both are samples that were seen, not values between two.
+/// Sorts the samples. Both results are samples, not interpolated.
 pub fn median_and_p99(samples: &mut [f64]) -> (f64, f64) {
     if samples.is_empty() {
         return (f64::NAN, f64::NAN);
@@ -92,19 +92,19 @@ pub fn median_and_p99(samples: &mut [f64]) -> (f64, f64) {
     (at(0.5), at(0.99))
 }
 
-/// Microseconds since.
+/// Microseconds since an instant.
 pub fn micros(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
 }
 
-/// A rate of so many operations in so many microseconds.
+/// The rate of a number of operations in a number of microseconds.
 pub fn rate(operations: f64, micros: f64) -> String {
     let giga = operations / micros / 1e3;
     if giga < 100.0 { format!("{giga:.2} GFLOP/s") } else { format!("{:.2} TFLOP/s", giga / 1e3) }
 }
 
-/// Runs `once` a few times unmeasured, then until both `most` samples or `budget` of time is reached, but `least` times at
-/// any rate. `once` returns its sample.
+/// Runs `once` a few times unmeasured, then until `most` samples or the time `budget` is reached, but at least `least` times.
+/// `once` returns its sample.
 pub fn sampled<E>(
     least: usize,
     most: usize,
@@ -122,14 +122,14 @@ pub fn sampled<E>(
     Ok(samples)
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
         .unwrap_or_else(|| "a panic without words".into())
 }
 
-/// A call that may panic where a library is absent: its panic becomes words.
+/// Runs a call that may panic if a library is absent; returns the panic as an error.
 pub fn caught<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(panic_text(panic)))
 }

@@ -1,7 +1,7 @@
-//! Child processes of this same binary: whatever crashes or hangs does so alone.
+//! Child processes of this binary, which isolate crashes and hangs.
 //!
-//! A process whose GPU context is broken cannot be trusted to say so, nor to end. So everything that touches a GPU runs in
-//! a child with a time limit, and what it found before its end is kept.
+//! A process with a broken GPU context may neither report it nor exit. So everything that uses a GPU runs in a child with a
+//! time limit, and its findings before its end are kept.
 
 use crate::report::Finding;
 use std::fmt;
@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The status with which a child says that what it needs is not there; why is on its last line of errors.
+/// The exit status of a child whose requirement is missing; its last line on stderr says which.
 pub const UNAVAILABLE: i32 = 69;
 
-/// How many bytes of a child's errors are kept.
+/// The number of bytes of a child's stderr that are kept.
 const KEPT_ERRORS: usize = 4096;
 
 /// How a child ended.
@@ -44,7 +44,7 @@ pub struct Line {
     pub at: Instant,
 }
 
-/// A child that runs.
+/// A running child.
 pub struct Running {
     child: Child,
     lines: Receiver<Line>,
@@ -62,18 +62,18 @@ pub fn again(arguments: &[String]) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Starts a command that may take as long as `limit`.
+/// Starts a command with a time limit.
 pub fn start(mut command: Command, limit: Duration) -> Result<Running, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let parent = std::process::id();
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(move || {
-            // A child that hangs in a driver must not outlive whoever watches its limit. The parent may be gone already.
+            // A child that hangs in a driver must not outlive its parent, which enforces the limit. The parent may be gone already.
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 || libc::getppid() as u32 != parent {
                 libc::_exit(1);
             }
-            // Memory of a GPU is mapped into the process: a core file would be as large.
+            // GPU memory is mapped into the process, so a core file would be very large.
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             libc::setrlimit(libc::RLIMIT_CORE, &none);
             Ok(())
@@ -111,13 +111,13 @@ pub fn start(mut command: Command, limit: Duration) -> Result<Running, String> {
 }
 
 impl Running {
-    /// The next line that the child writes; `None` at the end of its output or of its time.
+    /// Returns the next line of the child's output; `None` at its end or when the time limit is reached.
     pub fn line(&mut self) -> Option<Line> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         self.lines.recv_timeout(left).ok()
     }
 
-    /// Waits for the child's end, or ends it when its time is up. Also says when it was gone.
+    /// Waits for the child's end, or kills it at the time limit. Also returns when it ended.
     pub fn end(mut self) -> (End, Instant) {
         let mut killed = false;
         let mut last = self.deadline;
@@ -131,7 +131,7 @@ impl Running {
                 if killed {
                     break None;
                 }
-                // Only the process: the device is left to its driver.
+                // Kills only the process; the driver handles the device.
                 let _ = self.child.kill();
                 killed = true;
                 last = Instant::now() + Duration::from_secs(20);
@@ -160,7 +160,7 @@ impl Running {
         (end, gone)
     }
 
-    /// Gathers what the child finds until it ends. Lines that are no findings go to this process's errors.
+    /// Collects the child's findings until it ends. Other lines go to stderr.
     pub fn findings(mut self) -> (Vec<Finding>, End) {
         let mut found = Vec::new();
         while let Some(line) = self.line() {
@@ -174,7 +174,7 @@ impl Running {
     }
 }
 
-/// Ends this process without running what would clean up: with a broken device, that may hang.
+/// Exits without cleanup, which may hang with a broken device.
 pub fn leave(status: i32) -> ! {
     // SAFETY: ends the process, whatever its state.
     unsafe { libc::_exit(status) }

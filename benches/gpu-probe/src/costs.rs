@@ -1,6 +1,6 @@
-//! What the calls cost that a backend makes for each message: launches, events, waits, copies, graphs, memory.
+//! The cost of the calls that a backend makes for each message: launches, events, waits, copies, graphs, allocation.
 //!
-//! Host times are of the call alone unless the name says otherwise; device times are between events.
+//! Host times are those of the call alone unless the name says otherwise; device times are between events.
 
 use crate::check::{self, micros, sampled};
 use crate::cuda::{Event, Gpu, Memory, Pinned, Stream, THREADS, Timer, argument, failed};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long one cost may be sampled.
+/// The time limit for sampling one cost.
 const BUDGET: Duration = Duration::from_millis(700);
 
 type Cost = fn(&Gpu) -> Result<(), String>;
@@ -39,7 +39,7 @@ pub fn section() -> Result<(), String> {
     Ok(())
 }
 
-/// Samples whose errors are in words.
+/// Takes samples; errors are texts.
 fn samples(most: usize, once: impl FnMut() -> Result<f64, String>) -> Result<Vec<f64>, String> {
     sampled(50, most, BUDGET, once)
 }
@@ -55,7 +55,7 @@ fn launches(gpu: &Gpu) -> Result<(), String> {
         let began = Instant::now();
         gpu.launch(gpu.nothing, 1, &stream, &mut []).map_err(failed("launch"))?;
         let took = micros(began);
-        // A full queue makes launches wait: that is another cost.
+        // A full queue would make launches wait, which is another cost.
         since += 1;
         if since == 100 {
             since = 0;
@@ -174,7 +174,7 @@ fn events(gpu: &Gpu) -> Result<(), String> {
     Ok(())
 }
 
-/// How soon the host notices that work has ended, and what processor time the waiting takes.
+/// How soon the host notices the end of work, and the CPU time of waiting.
 fn waits(gpu: &Gpu) -> Result<(), String> {
     let stream = Stream::new()?;
     let done = Memory::of(&[0u32])?;
@@ -239,7 +239,7 @@ fn waits(gpu: &Gpu) -> Result<(), String> {
     gpu.context.set_flags(sys::CUctx_flags::CU_CTX_SCHED_AUTO).map_err(failed("context flags"))
 }
 
-/// Processor time of this process so far.
+/// CPU time of this process so far.
 fn cpu_micros() -> f64 {
     // SAFETY: fills the structure given to it.
     let usage = unsafe {
@@ -328,7 +328,7 @@ fn copies(_: &Gpu) -> Result<(), String> {
             let into: &mut [f32] = if kind == "pinned" { &mut back[..n] } else { &mut pageable[..n] };
             into.fill(check::POISON);
             let (host, gpu) = copy_times(&stream, &timer, || {
-                // SAFETY: as above; nobody looks at the target before the stream is synchronised.
+                // SAFETY: as above; the target is not read before the stream is synchronised.
                 unsafe { result::memcpy_dtoh_async(into, device.at, stream.0) }.map_err(failed("copy to the host"))
             })?;
             tell_copy(
@@ -343,7 +343,7 @@ fn copies(_: &Gpu) -> Result<(), String> {
     Ok(())
 }
 
-/// Times of the host, from the call to the end of the copy, and of the device between events.
+/// Host times from the call to the end of the copy, and device times between events.
 fn copy_times(
     stream: &Stream,
     timer: &Timer,
@@ -367,7 +367,7 @@ fn tell_copy(name: &str, bytes: usize, host: Vec<f64>, device: Vec<f64>, check: 
     }
 }
 
-/// What the host pays for reading and writing the kinds of memory that the device copies from and to.
+/// The host's cost of reading and writing each kind of memory that the device copies from and to.
 fn write_combined(_: &Gpu) -> Result<(), String> {
     let n = 4 << 20;
     let inputs = check::random(n);
@@ -405,12 +405,12 @@ fn write_combined(_: &Gpu) -> Result<(), String> {
 
 /// Upload, computation and download of many chunks, over one, two and three streams.
 fn overlap(gpu: &Gpu) -> Result<(), String> {
-    // 8 MiB: long enough for the costs of calls not to matter.
+    // 8 MiB: large enough that the cost of calls does not matter.
     let (n, chunks) = (2usize << 20, 24usize);
     let timer = Timer::new()?;
     let stream = Stream::new()?;
     let inputs = check::random(n);
-    // So near to one that results still tell their inputs apart after thousands of steps.
+    // Close to one, so that results still depend on their inputs after thousands of steps.
     let (a, b) = (0.9999 + fastrand::f32() * 5e-5, fastrand::f32() * 1e-4);
     let mut from = Vec::new();
     let mut into = Vec::new();
@@ -442,7 +442,7 @@ fn overlap(gpu: &Gpu) -> Result<(), String> {
     let median = |times: Vec<f64>| check::median_and_p99(&mut { times }).0;
     let upload = median(sampled(10, 50, BUDGET, || timer.time(&stream, || up(0, &stream, &from)))?);
     let download = median(sampled(10, 50, BUDGET, || timer.time(&stream, || down(0, &stream, &mut into)))?);
-    // As much work as the slower copy takes.
+    // As much work as the slower copy.
     let mut rounds = 64u32;
     let mut work = 0.0;
     for _ in 0..12 {
@@ -479,7 +479,7 @@ fn overlap(gpu: &Gpu) -> Result<(), String> {
             }
             Ok::<f64, String>(micros(began) / chunks as f64)
         })?;
-        // Some of the values: each costs as many steps on the CPU as on the device.
+        // Checks only some values: each takes as many steps on the CPU as on the device.
         let mut checked = Ok(0.0);
         for pinned in into.iter().take(count) {
             let picks: Vec<usize> = (0..200).map(|_| fastrand::usize(..n)).collect();
@@ -496,7 +496,7 @@ fn overlap(gpu: &Gpu) -> Result<(), String> {
     Ok(())
 }
 
-/// Chains of small kernels, launched one by one and replayed as a graph.
+/// Chains of small kernels, launched one by one, and replayed as a graph.
 fn graphs(gpu: &Gpu) -> Result<(), String> {
     let n = 4096u32;
     let stream = Stream::new()?;
@@ -550,7 +550,7 @@ struct Graph {
 
 impl Graph {
     fn captured(stream: &Stream, work: impl Fn() -> Result<(), String>) -> Result<Self, String> {
-        // SAFETY: the stream lives, and what is captured lives as long as the graph is launched.
+        // SAFETY: the stream lives, and everything that is captured lives as long as the graph is launched.
         unsafe {
             let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             result::stream::begin_capture(stream.0, mode).map_err(failed("capture"))?;
@@ -583,7 +583,7 @@ impl Drop for Graph {
     }
 }
 
-/// Memory taken and given back: from the driver at once, in the order of a stream, and from a list of our own.
+/// Allocation and release: by the driver, in stream order, and from a free list.
 fn allocation(gpu: &Gpu) -> Result<(), String> {
     let stream = Stream::new()?;
     if !gpu.context.has_async_alloc() {
@@ -615,7 +615,7 @@ fn allocation(gpu: &Gpu) -> Result<(), String> {
                         result::free_async(at, stream.0).map_err(failed("stream-ordered free"))?;
                     }
                     let took = micros(began);
-                    // What a pool gives back, it gives back when synchronised.
+                    // A pool releases memory when the stream is synchronised.
                     synchronise(&stream)?;
                     Ok(took)
                 })?;

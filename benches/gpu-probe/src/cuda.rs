@@ -1,7 +1,7 @@
 //! The first CUDA device, its memory, streams and events, and the probe's kernels.
 //!
-//! Thin on purpose: what costs something or reports an error must be the driver's call itself, not what a layer makes of it.
-//! Handles are dropped without a word, as they have to be once a context is broken.
+//! A thin layer on purpose: costs and errors must be those of the driver's calls themselves.
+//! Dropping a handle ignores errors, as it must once a context is broken.
 
 use crate::check::{self, caught, panic_text};
 use crate::report::Attempt;
@@ -14,11 +14,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 const SOURCE: &str = include_str!("../kernels/probe.cu");
-/// The same kernels, compiled where the probe was built, for where there is no NVRTC: for an old architecture and by an old
-/// compiler, because a driver reads what is older than itself.
+/// The same kernels, compiled ahead for machines without NVRTC: for an old architecture and by an old compiler, because drivers
+/// accept PTX that is older than themselves.
 const CARRIED: &str = include_str!("../kernels/probe.ptx");
 
-/// The name of a driver's answer.
+/// The name of a result code of the driver.
 pub fn code(result: Result<(), DriverError>) -> String {
     match result {
         Ok(()) => "success".into(),
@@ -26,12 +26,12 @@ pub fn code(result: Result<(), DriverError>) -> String {
     }
 }
 
-/// A driver's error in words, with the call that gave it.
+/// An error of the driver as text, with the call that returned it.
 pub fn failed(call: &'static str) -> impl Fn(DriverError) -> String {
     move |error| format!("{call}: {:?}", error.0)
 }
 
-/// Where a kernel's argument is, as a launch wants it.
+/// A pointer to a kernel's argument, as a launch needs it.
 pub fn argument<T>(value: &T) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
 }
@@ -48,14 +48,14 @@ impl Memory {
         Ok(Self { at: unsafe { result::malloc_sync(bytes) }.map_err(failed("allocation"))?, bytes })
     }
 
-    /// Memory that holds these values.
+    /// Allocates memory with these values.
     pub fn of<T: Copy>(values: &[T]) -> Result<Self, String> {
         let memory = Self::new(size_of_val(values))?;
         memory.write(values)?;
         Ok(memory)
     }
 
-    /// Memory that holds poison.
+    /// Allocates memory filled with poison.
     pub fn poisoned(floats: usize) -> Result<Self, String> {
         let memory = Self::new(floats * 4)?;
         memory.poison()?;
@@ -84,14 +84,14 @@ impl Memory {
         Ok(values)
     }
 
-    /// The values, which are poison where nothing was written.
+    /// Reads the values; poison where nothing was written.
     pub fn floats(&self) -> Result<Vec<f32>, String> {
         self.read(check::POISON)
     }
 }
 
-/// Waits for the default stream. The probe's streams do not wait for it, and even a copy that is called synchronous may
-/// return while the device still writes.
+/// Waits for the default stream. The probe's streams do not wait for it, and even a synchronous copy may return while the device
+/// still writes.
 fn settle() -> Result<(), String> {
     // SAFETY: the default stream is always there.
     unsafe { result::stream::synchronize(result::stream::null()) }.map_err(failed("default stream"))
@@ -104,14 +104,14 @@ impl Drop for Memory {
     }
 }
 
-/// Memory of the host that the device reads and writes without help.
+/// Host memory that the device accesses directly.
 pub struct Pinned {
     at: *mut f32,
     len: usize,
 }
 
 impl Pinned {
-    /// Pinned memory holding poison; write-combined if asked for: fast for the device to read, and slow for the host.
+    /// Allocates pinned memory filled with poison; if write-combined, it is fast for the device to read, but slow for the host.
     pub fn new(len: usize, write_combined: bool) -> Result<Self, String> {
         let flags = if write_combined { sys::CU_MEMHOSTALLOC_WRITECOMBINED } else { 0 };
         // SAFETY: a context is current; freed once, on drop.
@@ -132,7 +132,7 @@ impl Pinned {
 impl std::ops::Deref for Pinned {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        // SAFETY: initialised by `new`; the callers synchronise before they look.
+        // SAFETY: initialised by `new`; the callers synchronise before they read.
         unsafe { std::slice::from_raw_parts(self.at, self.len) }
     }
 }
@@ -199,7 +199,7 @@ impl Event {
         unsafe { result::event::synchronize(self.0) }
     }
 
-    /// Microseconds of the device from this event to a later one.
+    /// Device time in microseconds from this event to a later one.
     pub fn micros_to(&self, later: &Event) -> Result<f64, DriverError> {
         // SAFETY: both events live and were recorded with timing.
         unsafe { result::event::elapsed(self.0, later.0) }.map(|ms| f64::from(ms) * 1e3)
@@ -213,7 +213,7 @@ impl Drop for Event {
     }
 }
 
-/// Two events between which the device's time is taken.
+/// Two events between which device time is measured.
 pub struct Timer {
     start: Event,
     stop: Event,
@@ -227,7 +227,7 @@ impl Timer {
         })
     }
 
-    /// Microseconds that the device takes for what `work` puts into the stream.
+    /// Device time in microseconds of the work that `work` enqueues.
     pub fn time(&self, stream: &Stream, work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
         self.start.record(stream).map_err(failed("event record"))?;
         work()?;
@@ -246,23 +246,23 @@ pub struct Gpu {
     pub steps: CUfunction,
     pub busy: CUfunction,
     pub copy16: CUfunction,
-    /// How the kernels came to be.
+    /// How the kernels were compiled.
     pub kernels_from: String,
     pub context: Arc<CudaContext>,
-    // Dropped last but for the context that it holds: functions are part of it.
+    // Dropped last, except for its context: functions belong to the module.
     _module: Arc<CudaModule>,
 }
 
-/// Which context is opened.
+/// The context to open.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// The one that libraries share.
+    /// The primary context, which libraries share.
     Primary,
-    /// One of our own.
+    /// A separate one.
     Own,
 }
 
-/// Whether there is a driver at all, asked without a panic.
+/// Checks for a driver without a panic.
 pub fn driver_present() -> Result<(), String> {
     // SAFETY: loads the library, whose initialisers are the driver's.
     if unsafe { sys::is_culib_present() } {
@@ -325,7 +325,7 @@ impl Gpu {
         })
     }
 
-    /// Puts a kernel into a stream.
+    /// Launches a kernel in a stream.
     pub fn launch(
         &self,
         kernel: CUfunction,
@@ -337,14 +337,14 @@ impl Gpu {
         unsafe { result::launch_kernel(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, stream.0, arguments) }
     }
 
-    /// One thread that stores where nothing is.
+    /// Launches one thread that stores to an unmapped address.
     pub fn launch_stray_store(&self, stream: &Stream) -> Result<(), DriverError> {
         let address = 0x10u64;
-        // SAFETY: the store is outside of everything that is mapped: it faults, which is what it is for.
+        // SAFETY: the store is outside all mapped memory, so it faults, as intended.
         unsafe { result::launch_kernel(self.stray_store, (1, 1, 1), (1, 1, 1), 0, stream.0, &mut [argument(&address)]) }
     }
 
-    /// Keeps one thread busy for so long.
+    /// Keeps one thread busy for a time.
     pub fn launch_busy(&self, stream: &Stream, micros: u64, done: &Memory) -> Result<(), DriverError> {
         let nanoseconds = micros * 1000;
         // SAFETY: `done` holds the one value that is stored.
@@ -386,24 +386,24 @@ impl Gpu {
         Ok(check::compare(&y.floats()?, &want, 0.0, 0.0))
     }
 
-    /// The same, where anything but a right result is an error.
+    /// The same, but a wrong result is an error.
     pub fn works(&self) -> Result<f64, String> {
         self.computes()?
     }
 }
 
-/// How many threads a block of the probe's kernels has.
+/// Threads per block of the probe's kernels.
 pub const THREADS: u32 = 256;
 
-/// Blocks for so many values, a value a thread; kernels loop over what is left.
+/// The number of blocks for a number of values, one per thread; kernels loop over the rest.
 pub fn blocks(n: u32) -> u32 {
     n.div_ceil(THREADS).min(1 << 16)
 }
 
-/// How kernels get into a context, in the order in which they are tried.
+/// Ways to load kernels into a context, in the order in which they are tried.
 enum HandleKind {
     Ptx,
-    /// For the very device: a driver that is older than NVRTC refuses its PTX.
+    /// Machine code for this device: a driver that is older than NVRTC refuses its PTX.
     Cubin,
     Carried,
 }
@@ -412,7 +412,7 @@ impl HandleKind {
     fn image(&self, capability: &str) -> Result<(nvrtc::Ptx, String), String> {
         match self {
             Self::Ptx => {
-                // Once a process: a context that is rebuilt finds its kernels compiled, as a backend's would.
+                // Compiled once per process: a rebuilt context reuses the kernels, as in a backend.
                 static COMPILED: OnceLock<Result<Compiled, String>> = OnceLock::new();
                 let compiled = COMPILED.get_or_init(|| compile(SOURCE, &format!("compute_{capability}"))).as_ref()?;
                 let from = format!("NVRTC {}, PTX for compute_{capability}", compiled.version);
@@ -430,7 +430,7 @@ impl HandleKind {
     }
 }
 
-/// What NVRTC made of a source.
+/// The output of NVRTC.
 pub struct Compiled {
     pub ptx: String,
     /// Empty unless compiled for a real architecture.
@@ -530,7 +530,7 @@ impl Blas {
         version
     }
 
-    /// c = a b, for square matrices in row order: to cuBLAS, which counts columns first, that is c' = b' a'.
+    /// c = a b for square matrices in row order. cuBLAS uses column order, where that is c' = b' a'.
     pub fn multiply(&self, half: bool, n: usize, a: &Memory, b: &Memory, c: &Memory) -> Result<(), String> {
         use cublas::sys::{cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType_t};
         let (one, zero, n, none) = (1f32, 0f32, n as i32, cublasOperation_t::CUBLAS_OP_N);
@@ -567,7 +567,7 @@ impl Blas {
         Ok(check::product(&c.floats()?, &left, &right, n, n * n, 1e-5, 0.0))
     }
 
-    /// Destroys the handle and says what came of it.
+    /// Destroys the handle, and returns errors.
     pub fn destroy(self) -> String {
         // SAFETY: created by `new`; `self` is not dropped, so it happens once.
         let handle = std::mem::ManuallyDrop::new(self).0;

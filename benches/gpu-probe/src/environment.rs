@@ -1,4 +1,4 @@
-//! The machine that the probe runs on, and the folders in which GPU libraries lie on it.
+//! The machine that the probe runs on, and its folders with GPU libraries.
 
 use crate::report::Finding;
 use std::collections::BTreeSet;
@@ -6,12 +6,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the library path was before the probe added to it; PyTorch brings its own libraries and is run with that.
+/// The library path before the probe extended it; PyTorch brings its own libraries and is run with this path.
 const BEFORE: &str = "GPU_PROBE_LIBRARY_PATH_BEFORE";
 const ADDED: &str = "GPU_PROBE_LIBRARY_PATH_ADDED";
 const PATH: &str = "LD_LIBRARY_PATH";
 
-/// The libraries that the probe and what it loads look for, by how their files' names begin.
+/// Prefixes of the file names of libraries that the probe and its dependencies load.
 pub const WANTED: [&str; 13] = [
     "libcuda.so",
     "libcudart.so",
@@ -28,7 +28,7 @@ pub const WANTED: [&str; 13] = [
     "libvulkan.so",
 ];
 
-/// Folders that hold libraries but may not be on the loader's path: the toolkit's, the driver's, those of Python packages.
+/// Folders with libraries that may not be on the loader's path: those of the toolkit, the driver, and Python packages.
 pub fn library_folders(python: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for root in toolkits() {
@@ -57,7 +57,7 @@ pub fn header_folders(python: &str) -> Vec<PathBuf> {
     distinct(folders)
 }
 
-/// Where a CUDA toolkit may be installed.
+/// Folders where a CUDA toolkit may be installed.
 pub fn toolkits() -> Vec<PathBuf> {
     let named = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].iter().filter_map(std::env::var_os).map(PathBuf::from);
     let mut roots: Vec<PathBuf> = named.collect();
@@ -68,7 +68,7 @@ pub fn toolkits() -> Vec<PathBuf> {
     distinct(roots)
 }
 
-/// The folders in which this Python looks for packages.
+/// The package folders of a Python interpreter.
 pub fn python_folders(python: &str) -> Vec<PathBuf> {
     let ask = Command::new(python)
         .args(["-c", "import sys; print('\\n'.join(p for p in sys.path if p))"])
@@ -78,7 +78,7 @@ pub fn python_folders(python: &str) -> Vec<PathBuf> {
     distinct(String::from_utf8_lossy(&answer.stdout).lines().map(PathBuf::from).collect())
 }
 
-/// What a folder holds, in the order of names; nothing if it cannot be read.
+/// The entries of a folder, sorted by name; empty if it cannot be read.
 pub fn entries(folder: &Path) -> Vec<PathBuf> {
     let Ok(read) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = read.filter_map(|entry| entry.ok().map(|e| e.path())).collect();
@@ -90,7 +90,7 @@ pub fn file_name(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
-/// The folders that exist, each once: two names of one folder are one.
+/// The folders that exist, without duplicates through links.
 fn distinct(folders: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
     folders
@@ -99,7 +99,7 @@ fn distinct(folders: Vec<PathBuf>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Adds the folders that hold wanted libraries to the path on which the children's loader looks, after what is there.
+/// Appends the folders with wanted libraries to the loader's path of the children.
 pub fn extend_library_path(python: &str) -> Vec<String> {
     let holds = |folder: &PathBuf| {
         entries(folder).iter().any(|file| WANTED.iter().any(|name| file_name(file).starts_with(name)))
@@ -130,7 +130,7 @@ pub fn was_added(library: &Path) -> bool {
     library.parent().is_some_and(|folder| added.split(':').any(|part| Path::new(part) == folder))
 }
 
-/// A command with the library path as it was.
+/// A command with the original library path.
 pub fn with_path_before(mut command: Command) -> Command {
     match std::env::var(BEFORE) {
         Ok(before) if !before.is_empty() => command.env(PATH, before),

@@ -1,6 +1,6 @@
-//! Which libraries are found, under which of the names that are looked for, and what lies on disk besides.
+//! Libraries that are found, under which of the tried names, and further ones on disk.
 //!
-//! Needs no GPU: a machine without one answers too.
+//! Works without a GPU too.
 
 use crate::Options;
 use crate::check::caught;
@@ -12,11 +12,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A library, the names under which it is looked for, and how it says its version.
+/// A library, the names that are tried, and how to read its version.
 struct Wanted {
     what: &'static str,
     names: Vec<String>,
-    /// A symbol that must be there, and that says where the library was loaded from.
+    /// A required symbol, from whose address the path of the library is found.
     symbol: &'static CStr,
     version: fn(&Library) -> Option<String>,
 }
@@ -37,7 +37,7 @@ pub fn section(options: &Options) -> Result<(), String> {
 fn wanted() -> Vec<Wanted> {
     let named = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
     let cudarc = |name: &str| cudarc::get_lib_name_candidates(name);
-    // The names of newer versions come after those that cudarc knows: a find there says which feature would work.
+    // Names of versions newer than cudarc knows come last: a match shows which feature would work.
     let with_newer = |name: &str| {
         let mut names = cudarc(name);
         names.extend(
@@ -137,7 +137,7 @@ fn cudnn_names() -> Vec<String> {
     names
 }
 
-/// Tries every name, and says which were found, where the first leads, and its version.
+/// Tries every name; reports which were found, the path of the first, and its version.
 fn look(wanted: &Wanted) {
     let mut found = Vec::new();
     let mut first = None;
@@ -151,7 +151,7 @@ fn look(wanted: &Wanted) {
             }
             Err(error) => {
                 let error = words(&error);
-                // That a file is not there says less than that it is there and cannot be loaded.
+                // An error of an existing file is more informative than a missing file.
                 if !error.contains("No such file") || why.is_empty() {
                     why = error;
                 }
@@ -159,7 +159,7 @@ fn look(wanted: &Wanted) {
         }
     }
     let Some(library) = first else {
-        // cudarc tries each library under names of other systems too.
+        // cudarc also tries names of other systems.
         let mut names: Vec<&str> =
             wanted.names.iter().map(String::as_str).filter(|name| !name.contains("64")).collect();
         names.dedup();
@@ -180,16 +180,16 @@ fn look(wanted: &Wanted) {
         None => finding = finding.note(format!("but without {}", wanted.symbol.to_string_lossy())),
     }
     finding.tell();
-    // Some of these do not bear being unloaded.
+    // Some of these crash when they are unloaded.
     std::mem::forget(library);
 }
 
-/// The loader's own words are behind those of the crate that calls it.
+/// The loader's message, which follows that of the crate that calls it.
 fn words(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), |source| source.to_string())
 }
 
-/// Where a library was loaded from.
+/// The path that a library was loaded from.
 fn path_of(library: &Library, symbol: &CStr) -> Option<PathBuf> {
     // SAFETY: only the address is used.
     unsafe {
@@ -223,7 +223,7 @@ fn nvrtc_version(library: &Library) -> Option<String> {
     (answer == 0).then(|| format!("{major}.{minor}"))
 }
 
-/// Libraries of the toolkit tell their version part by part.
+/// Libraries of the toolkit report their version part by part.
 fn property(library: &Library, symbol: &CStr) -> Option<String> {
     type Ask = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
     // SAFETY: the signature of all `...GetProperty` functions: which part, and where to store it.
@@ -275,7 +275,7 @@ fn vulkan_version(library: &Library) -> Option<String> {
     (answer == 0).then(|| format!("{}.{}.{}", version >> 22 & 0x7f, version >> 12 & 0x3ff, version & 0xfff))
 }
 
-/// What the driver says of itself and of its devices.
+/// The driver's version and its devices.
 fn driver_details() {
     match nvml() {
         Ok(version) => Finding::fact("driver release", version).tell(),
@@ -314,7 +314,7 @@ fn driver_details() {
     }
 }
 
-/// The driver's release, as its own tools print it. Only asks.
+/// The driver's release, as its tools print it; read-only.
 fn nvml() -> Result<String, String> {
     // SAFETY: NVML's documented calls and signatures.
     unsafe {
@@ -336,7 +336,7 @@ fn nvml() -> Result<String, String> {
     }
 }
 
-/// Which of cudarc's features go with what is here.
+/// The features of cudarc that match the installed libraries.
 fn features() {
     let built = if cfg!(feature = "cuda-13") { "cuda-13000" } else { "cuda-12080" };
     Finding::fact("cudarc's feature in this build", built).tell();
@@ -347,7 +347,7 @@ fn features() {
         Err(why) => Finding::missing("newest feature that the driver supports", why).tell(),
     }
     for major in [11, 12, 13] {
-        // Names with a version only: what a name without one leads to, the findings above say.
+        // Only names with a version; the findings above show where a name without one leads.
         let finds = |library: &str| {
             let names = [
                 format!("lib{library}.so.{major}"),
@@ -374,7 +374,7 @@ fn features() {
     }
 }
 
-/// Files that are libraries of interest, in folders where loaders may not look.
+/// Library files in folders that may not be on the loader's path.
 fn on_disk(options: &Options) {
     for folder in environment::library_folders(&options.python) {
         let files: Vec<String> = entries(&folder)
@@ -385,7 +385,7 @@ fn on_disk(options: &Options) {
         if !files.is_empty() {
             Finding::fact(format!("files in {}", folder.display()), files.len()).note(files.join(" ")).tell();
         }
-        // onnxruntime opens its providers by these files' names; they fail if a library that they need is not found.
+        // onnxruntime opens its providers by these file names; that fails if a library they need is not found.
         for file in files.iter().filter(|name| name.starts_with("libonnxruntime_")) {
             let name = format!("provider {file}");
             match unmet(&folder.join(file)) {
@@ -401,7 +401,7 @@ fn on_disk(options: &Options) {
     Finding::fact("toolkits", toolkits.join(" ")).tell();
 }
 
-/// The libraries that a library needs and the loader does not find.
+/// The dependencies of a library that the loader does not find.
 fn unmet(library: &Path) -> Result<Vec<String>, String> {
     let answer = Command::new("ldd").arg(library).output().map_err(|e| format!("ldd: {e}"))?;
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
@@ -413,7 +413,7 @@ fn unmet(library: &Path) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// The headers that kernels and tract-cuda include.
+/// The headers that the kernels and tract-cuda include.
 fn headers(options: &Options) {
     let folders = environment::header_folders(&options.python);
     for header in [
@@ -438,7 +438,7 @@ fn headers(options: &Options) {
     }
 }
 
-/// The files that name Vulkan drivers, and whether the libraries that they name can be loaded.
+/// The manifests of Vulkan drivers, and whether the libraries they name can be loaded.
 fn vulkan() {
     let mut folders: Vec<PathBuf> =
         ["/etc", "/usr/share", "/usr/local/share", "/usr/local/nvidia/share", "/usr/local/etc"]
@@ -481,7 +481,7 @@ fn vulkan() {
     }
 }
 
-/// Python packages that bring libraries along.
+/// Python packages that contain libraries.
 fn python(options: &Options) {
     let folders = environment::python_folders(&options.python);
     let interesting = |name: &str| {

@@ -1,7 +1,7 @@
-//! What an NVIDIA GPU really does, measured: five questions that decide how GPU backends are built.
+//! Measures the behaviour of an NVIDIA GPU that the design of GPU backends depends on.
 //!
-//! The probe is one binary that is built where there need be no GPU and carried to where there is one. Each section runs in
-//! a child process with a time limit, so that a panic, a crash or a hang in one takes nothing from the others.
+//! The probe is one binary that can be built without a GPU and copied to a machine that has one. Each section runs in a child
+//! process with a time limit, so that a panic, crash or hang of one does not affect the others.
 
 mod check;
 mod child;
@@ -26,27 +26,27 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const USAGE: &str = "\
 usage: gpu-probe [SECTION...] [OPTION...]
 
-Measures what the GPU of this machine really does. Prints one JSON object and a table. Sections, all unless named:
+Measures the behaviour of this machine's GPU. Prints one JSON object and a table. Sections (default: all):
   libraries   which libraries, headers and Vulkan drivers are found, under which names
-  sticky      who reports an illegal store, and whether the process can recover
+  sticky      which calls report an illegal store, and whether the process can recover
   costs       launches, events, copies, overlap, graphs, allocation
   yardsticks  matrix products of cuBLAS and of PyTorch, bandwidth of memory
   models      models through tract-cuda (only if built with the feature `tract`)
   shader      WGSL through Vulkan
 
 options:
-  --json FILE      the JSON object goes to FILE, not to the output
+  --json FILE      write the JSON object to FILE instead of stdout
   --models DIR     ONNX files for the section `models`: mlp.onnx, resnet18.onnx, former.onnx
   --python PROGRAM the interpreter for the comparison with PyTorch (python3)
-  --limit SECONDS  the longest that a section may take (600)
-  --seed NUMBER    of the random inputs (drawn from the clock)
+  --limit SECONDS  time limit of a section (600)
+  --seed NUMBER    seed of the random inputs (default: from the clock)
   --software       let the section `shader` use a Vulkan driver that computes on the CPU
 
-gpu-probe compile DIR [ARCHITECTURE...] compiles the CUDA kernels with NVRTC into DIR, which needs no GPU.";
+gpu-probe compile DIR [ARCHITECTURE...] compiles the CUDA kernels with NVRTC into DIR; this needs no GPU.";
 
 const SECTIONS: [&str; 6] = ["libraries", "sticky", "costs", "yardsticks", "models", "shader"];
 
-/// What the arguments say; every child is given them again.
+/// The options, which are passed on to every child.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub json: Option<PathBuf>,
@@ -58,10 +58,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// The arguments of a child that runs with these options.
+    /// The arguments of a child with these options.
     pub fn child(&self, words: &[&str]) -> Vec<String> {
         let mut arguments: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        // Each child draws other inputs.
+        // Each child has other random inputs.
         arguments.extend(["--seed".into(), (self.seed ^ fastrand::u64(..)).to_string()]);
         arguments.extend(["--python".into(), self.python.clone()]);
         if let Some(folder) = &self.models {
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         ["help"] => println!("{USAGE}"),
         ["compile", folder, architectures @ ..] => return told(cuda::compile_all(folder.as_ref(), architectures)),
         ["child", rest @ ..] => {
-            // In one line: the parent keeps the last.
+            // On one line: the parent keeps only the last one.
             std::panic::set_hook(Box::new(|panic| eprintln!("{}", panic.to_string().replace('\n', " "))));
             return told(child(rest, &options));
         }
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What a child process does, by its first words.
+/// Runs a child process, selected by its first words.
 fn child(words: &[&str], options: &Options) -> Result<(), String> {
     match words {
         ["libraries"] => libraries::section(options),
@@ -125,22 +125,22 @@ fn child(words: &[&str], options: &Options) -> Result<(), String> {
     }
 }
 
-/// A child's result as its exit status: what it needs being absent is no crash.
+/// The exit status for a child's result: a missing requirement is not a crash.
 fn told(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            // One line: the parent keeps the last.
+            // On one line: the parent keeps only the last one.
             eprintln!("{}", why.replace('\n', "; "));
             ExitCode::from(child::UNAVAILABLE as u8)
         }
     }
 }
 
-/// Runs the sections one after the other, and prints.
+/// Runs the sections one after the other, and prints the findings.
 fn probe(chosen: &[&str], options: &Options) -> Result<(), String> {
     let began = Instant::now();
-    // Libraries in folders that no loader looks in are put on its path for the children, as a user would do by hand.
+    // Adds folders with libraries to the loader's path for the children, as a user would do by hand.
     let added = environment::extend_library_path(&options.python);
     let mut machine = environment::machine();
     machine.push(Finding::fact("folders added to the library path", added.join(":")));
@@ -161,7 +161,7 @@ fn probe(chosen: &[&str], options: &Options) -> Result<(), String> {
         let section = Section { name: name.into(), state: end.to_string(), seconds, findings };
         eprintln!("{name}: {} ({seconds:.1} s)", section.state);
         sections.push(section);
-        // After each section: what comes later may take the machine with it.
+        // After each section, because a later one may crash the machine.
         if let Some(file) = &options.json {
             std::fs::write(file, object(&sections)?).map_err(|e| format!("{}: {e}", file.display()))?;
         }
@@ -198,7 +198,7 @@ fn arguments() -> Result<(Vec<String>, Options), String> {
         models: None,
         python: "python3".into(),
         limit: Duration::from_secs(600),
-        // Short enough to be read, and to be kept exactly as a number in JSON.
+        // Small enough to be exact as a number in JSON.
         seed: since_1970().as_nanos() as u64 % 1_000_000_007,
         software: false,
     };
@@ -227,5 +227,5 @@ fn since_1970() -> Duration {
 }
 
 fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("`{text}` is no whole number"))
+    text.parse().map_err(|_| format!("`{text}` is not an integer"))
 }

@@ -1,12 +1,12 @@
-//! Models through tract-cuda: whether they load, whether they are right, how fast they are, what stays on the CPU.
+//! Models through tract-cuda: whether they load, whether the results are right, how fast they are, which operators stay on the CPU.
 //!
-//! The reference is tract's own CPU runtime on the same file and inputs. Each model has a process of its own: tract-cuda
-//! keeps one context for the whole process, and panics where it cannot.
+//! The reference is tract's CPU runtime on the same file and inputs. Each model runs in a separate process: tract-cuda
+//! keeps one context per process, and panics if it cannot.
 
 #[cfg(not(feature = "tract"))]
 use crate::Options;
 
-/// The files that are looked for in the folder given with `--models`, with the shape of their input for one item.
+/// The files in the folder given with `--models`, with the input shape of one item.
 #[cfg(feature = "tract")]
 const MODELS: [(&str, &[usize]); 3] = [("mlp", &[64]), ("resnet18", &[3, 224, 224]), ("former", &[64, 128])];
 
@@ -41,7 +41,7 @@ mod with_tract {
 
     const BUDGET: Duration = Duration::from_secs(3);
 
-    /// NVRTC compiles tract's kernels when they are first used.
+    /// NVRTC compiles tract's kernels at their first use.
     const LIMIT: Duration = Duration::from_secs(400);
 
     pub fn section(options: &Options) -> Result<(), String> {
@@ -63,10 +63,10 @@ mod with_tract {
         Ok(())
     }
 
-    /// One model at one number of items.
+    /// Measures one model with one number of items.
     pub fn one(options: &Options, name: &str, batch: &str) -> Result<(), String> {
         let folder = options.models.as_deref().ok_or("no folder of models")?;
-        let items: usize = batch.parse().map_err(|_| format!("`{batch}` is no number of items"))?;
+        let items: usize = batch.parse().map_err(|_| format!("`{batch}` is not a number of items"))?;
         let (_, shape) =
             MODELS.iter().find(|(known, _)| *known == name).ok_or_else(|| format!("there is no model `{name}`"))?;
         let shape: Vec<usize> = [items].iter().chain(shape.iter()).copied().collect();
@@ -104,7 +104,7 @@ mod with_tract {
         let got = floats(&state.run(input()?)?)?;
         Finding::number(format!("{name}: first run"), micros(began) / 1e3, "ms", 1).tell();
         let scale = want.iter().fold(0f32, |largest, value| largest.max(value.abs()));
-        // What limen allows between two backends.
+        // The tolerance that limen uses between two backends.
         let first = check::compare(&got, &want, 1e-3 * f64::from(scale), 0.0);
         let mut last = Vec::new();
         let times = sampled(30, 2000, BUDGET, || {
@@ -121,7 +121,7 @@ mod with_tract {
         Ok(())
     }
 
-    /// Read with its symbols, which then get their lengths: concrete shapes set before make some files fail.
+    /// Loads a model, and sets the values of its symbols afterwards: setting concrete shapes before makes some files fail.
     fn load(file: &Path, items: usize) -> TractResult<TypedModel> {
         let template = tract_onnx::onnx().model_for_path(file)?.into_typed()?.into_decluttered()?;
         let mut lengths = HashMap::new();
@@ -133,7 +133,7 @@ mod with_tract {
         template.set_symbols(&lengths)
     }
 
-    /// Which operators run where: what gives a tensor of the device is on the device.
+    /// Counts operators by place: an operator whose output is a device tensor runs on the device.
     fn places(prepared: &dyn Runnable, name: &str) -> TractResult<()> {
         let Some(model) = prepared.typed_model() else { bail!("the prepared model cannot be looked into") };
         let (mut device, mut moves) = (0, 0);

@@ -1,34 +1,33 @@
-//! What was found: single findings, gathered into sections, and how they are printed.
+//! Findings, their sections, and how they are printed.
 //!
-//! A finding travels from the process that made it to the one that prints as one line of text, written at once: what was
-//! found before a crash is not lost with it.
+//! A child writes each finding to its parent at once, as one line of text, so that earlier findings survive a crash.
 
 use serde_json::{Map, Value, json};
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// What a line that carries a finding begins with. Libraries print on their own account; their lines lack it.
+/// The prefix of lines with a finding. Libraries may print other lines.
 pub const MARK: &str = "@finding ";
 
-/// The outcome of a computation: an error of a call, or else what the check of the results said.
+/// The outcome of a computation: an error of a call, or the result of the check.
 pub type Attempt = Result<Result<f64, String>, String>;
 
-/// One thing found, with its unit and the number of samples it rests on.
+/// A finding, with its unit and number of samples.
 #[derive(Debug, Clone)]
 pub struct Finding {
     pub name: String,
     pub value: Value,
-    /// The 99th percentile, where the value is a median.
+    /// The 99th percentile, if the value is a median.
     pub p99: Option<f64>,
     pub unit: String,
     pub samples: usize,
-    /// Whether results were checked against the CPU, and what came of it. `None` where there are no results.
+    /// Whether the results equal those of the CPU; `None` without results.
     pub right: Option<bool>,
     pub note: String,
 }
 
 impl Finding {
-    /// A fact: seen once.
+    /// A fact, without samples.
     pub fn fact(name: impl Into<String>, value: impl Into<Value>) -> Self {
         Self {
             name: name.into(),
@@ -53,7 +52,7 @@ impl Finding {
         Self { p99: Some(rounded(p99)), ..Self::number(name, median, unit, count) }
     }
 
-    /// What could not be had, and why.
+    /// A missing value, and why.
     pub fn missing(name: impl Into<String>, why: impl Display) -> Self {
         Self { samples: 0, note: why.to_string(), ..Self::fact(name, Value::Null) }
     }
@@ -66,7 +65,7 @@ impl Finding {
         self
     }
 
-    /// Adds what the check of the results said: how far off they were, or what was wrong with them.
+    /// Adds the result of the check: the largest error, or what is wrong.
     pub fn checked(mut self, check: &Result<f64, String>) -> Self {
         self.right = Some(check.is_ok());
         match check {
@@ -76,7 +75,7 @@ impl Finding {
         }
     }
 
-    /// Whether something could be done at all, and if so whether what came of it was right. That it could not is no wrong result.
+    /// Whether something could be done, and if so whether the results are right. An error of a call is not a wrong result.
     pub fn attempt(name: impl Into<String>, outcome: &Attempt) -> Self {
         match outcome {
             Ok(check) => Self::fact(name, check.is_ok()).checked(check),
@@ -84,10 +83,10 @@ impl Finding {
         }
     }
 
-    /// Hands the finding to the process that prints.
+    /// Writes the finding to the parent.
     pub fn tell(self) {
         let mut out = std::io::stdout().lock();
-        // Nobody reads any longer: there is nobody to tell that, either.
+        // A closed pipe is ignored: the parent is gone.
         let _ = writeln!(out, "{MARK}{}", self.to_json());
         let _ = out.flush();
     }
@@ -110,7 +109,7 @@ impl Finding {
         Value::Object(map)
     }
 
-    /// Reads a line of another process; `None` for what is no finding.
+    /// Parses a line of a child; `None` if it is not a finding.
     pub fn from_line(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line.strip_prefix(MARK)?).ok()?;
         let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
@@ -126,12 +125,12 @@ impl Finding {
     }
 }
 
-/// Four significant digits: more would pretend to know what no measurement here knows.
+/// Rounds to four significant digits, the precision of these measurements.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// One part of the probe, and how it ended.
+/// A section of the probe, and how it ended.
 #[derive(Debug)]
 pub struct Section {
     pub name: String,
@@ -161,7 +160,7 @@ impl Section {
             let samples = f.samples.to_string();
             rows.push([f.name.clone(), shown(&f.value), p99, f.unit.clone(), samples, right.into(), f.note.clone()]);
         }
-        // A long text goes beyond its column instead of widening it for all.
+        // A long text exceeds its column instead of widening it.
         let width = |column: usize| {
             rows.iter().map(|row| row[column].chars().count()).filter(|&width| width <= 100).max().unwrap_or(0)
         };

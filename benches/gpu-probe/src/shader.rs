@@ -1,5 +1,5 @@
-//! WGSL through Vulkan: what the adapter offers, what a dispatch costs, whether results are right and how fast they come,
-//! and what becomes of the device when a shader never ends.
+//! WGSL through Vulkan: the features of the adapter, the cost of a dispatch, the correctness and speed of results, and what
+//! happens to the device when a shader never ends.
 
 use crate::Options;
 use crate::check::{self, micros, sampled};
@@ -17,10 +17,10 @@ const ENDLESS: &str = include_str!("../kernels/endless.wgsl");
 
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// How long work that ends may take, before the device counts as hung.
+/// The time after which the device counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many results of a large computation are computed on the CPU.
+/// The number of results of a large computation that are checked on the CPU.
 const PICKS: usize = 2000;
 
 type Part = fn(&Computer) -> Result<(), String>;
@@ -38,7 +38,7 @@ pub fn section(options: &Options) -> Result<(), String> {
     endings(&computer, options)
 }
 
-/// A device and its queue, and what went wrong with them.
+/// A device, its queue, and their errors.
 struct Computer {
     device: wgpu::Device,
     queue: wgpu::Queue,
@@ -49,7 +49,7 @@ struct Computer {
 }
 
 impl Computer {
-    /// The first Vulkan device that is a GPU; a driver that computes on the CPU only if that was asked for.
+    /// Opens the first Vulkan device that is a GPU, or with `--software` one that computes on the CPU.
     fn open(options: &Options, tells: bool) -> Result<Self, String> {
         check::caught(|| Self::open_first(options, tells))
     }
@@ -166,7 +166,7 @@ impl Computer {
         })
     }
 
-    /// Compiles a kernel. With `checks`, accesses are kept within their buffers, as wgpu does unless told otherwise.
+    /// Compiles a kernel. With `checks` accesses are bounds-checked, which is wgpu's default.
     fn pipeline(&self, source: &str, checks: bool) -> Result<wgpu::ComputePipeline, String> {
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let description = wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(source.into()) };
@@ -190,7 +190,7 @@ impl Computer {
         }
     }
 
-    /// What a kernel needs to run: its buffers, filled, with poison where the results will be.
+    /// Creates the buffers of a kernel, with the results filled with poison.
     fn job(
         &self,
         pipeline: wgpu::ComputePipeline,
@@ -223,7 +223,7 @@ impl Computer {
         Job { pipeline, group, x, y, back, groups }
     }
 
-    /// Dispatches a job so many times in one submission; reads its results back at the end if asked to.
+    /// Dispatches a job a number of times in one submission; optionally reads its results back.
     fn submit(&self, job: &Job, times: usize, reads: bool, stamps: Option<&Stamps>) -> wgpu::SubmissionIndex {
         let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         {
@@ -256,7 +256,7 @@ impl Computer {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapped.map_err(|e| e.to_string()));
         });
         self.wait(index, PATIENCE)?;
-        // The buffer may be mapped only in a poll after the work has ended.
+        // The buffer is mapped in a poll after the work has ended.
         let _ = self.device.poll(PollType::Poll);
         let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
         answer.ok_or("the results were not mapped")??;
@@ -280,7 +280,7 @@ impl Computer {
         })
     }
 
-    /// A small computation on fresh buffers, compared with the CPU's.
+    /// Runs a small computation on fresh buffers, and compares with the CPU.
     fn computes(&self) -> Attempt {
         let n = 10_007;
         let (a, b, w) = (fastrand::f32() + 0.5, fastrand::f32(), fastrand::f32());
@@ -308,7 +308,7 @@ struct Job {
     groups: [u32; 3],
 }
 
-/// Two points in the device's time.
+/// Two device timestamps.
 struct Stamps {
     set: wgpu::QuerySet,
     resolved: wgpu::Buffer,
@@ -316,7 +316,7 @@ struct Stamps {
 }
 
 impl Stamps {
-    /// Microseconds between the two.
+    /// Microseconds between them.
     fn micros(&self, computer: &Computer, index: wgpu::SubmissionIndex) -> Result<f64, String> {
         let ticks: Vec<u64> = computer.read(&self.back, index)?;
         let [start, stop] = ticks[..] else { return Err("there are not two timestamps".into()) };
@@ -327,7 +327,7 @@ impl Stamps {
     }
 }
 
-/// Upload, dispatch and readback, as a message would pay for them.
+/// Upload, dispatch and readback, as for one message.
 fn elementwise(computer: &Computer) -> Result<(), String> {
     Finding::attempt("first result", &computer.computes()).tell();
     for (n, size) in [(1usize << 12, "4 Ki"), (1 << 20, "1 Mi")] {
@@ -372,7 +372,7 @@ fn elementwise(computer: &Computer) -> Result<(), String> {
     Ok(())
 }
 
-/// What one more dispatch costs, in a submission and in one of its own.
+/// The cost of one more dispatch, in the same submission and in a separate one.
 fn dispatches(computer: &Computer) -> Result<(), String> {
     let n = 256;
     let job = computer.job(
@@ -408,7 +408,7 @@ fn dispatches(computer: &Computer) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with a kernel or a buffer must come back as an error, not as a panic or a crash.
+/// A wrong kernel or buffer must give an error, not a panic or a crash.
 fn errors(computer: &Computer) -> Result<(), String> {
     let answer = computer.pipeline("@compute @workgroup_size(1) fn main() { let x: u32 = 1.5; }", true);
     let (refused, words) = match answer {
@@ -430,9 +430,9 @@ fn errors(computer: &Computer) -> Result<(), String> {
     Ok(())
 }
 
-/// Matrix products and convolutions at three sizes, with wgpu's checks and without.
+/// Matrix products and convolutions of three sizes, with and without wgpu's bounds checks.
 fn work(computer: &Computer) -> Result<(), String> {
-    // A driver that computes on the CPU is there to be right, not to be fast.
+    // With a software driver only correctness matters, not speed.
     let sides = if computer.software { [64, 128, 192] } else { [SIDES[0], SIDES[2], SIDES[4]] };
     for n in sides {
         let (x, w) = (check::random(n * n), check::random(n * n));
@@ -500,7 +500,7 @@ fn compute(
     Ok(())
 }
 
-/// Every result must be a number; some, drawn at random, are computed again.
+/// No result may be NaN; some random ones are compared with the CPU.
 fn convolved(y: &[f32], x: &[f32], w: &[f32], inputs: usize, side: usize) -> Result<f64, String> {
     if let Some(i) = y.iter().position(|value| !value.is_finite()) {
         return Err(format!("value {i} is not a number"));
@@ -522,7 +522,7 @@ fn convolved(y: &[f32], x: &[f32], w: &[f32], inputs: usize, side: usize) -> Res
             }
         }
         let error = (f64::from(y[at]) - sum).abs();
-        // Written so that what is not a number fails.
+        // Written so that NaN fails.
         #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "a comparison with NaN is false")]
         if !(error <= 1e-5 * magnitude + 1e-6) {
             return Err(format!("value {at} is {} instead of {sum}", y[at]));
@@ -532,7 +532,7 @@ fn convolved(y: &[f32], x: &[f32], w: &[f32], inputs: usize, side: usize) -> Res
     Ok(largest)
 }
 
-/// A shader that never ends, in a process of its own; and whether this process's device outlives it.
+/// A shader that never ends, in a separate process; checks whether this process's device still works.
 fn endings(computer: &Computer, options: &Options) -> Result<(), String> {
     let running =
         child::start(child::again(&options.child(&["child", "shader", "endless"]))?, Duration::from_secs(180))?;
@@ -548,7 +548,7 @@ fn endings(computer: &Computer, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Submits the shader that never ends, waits for what becomes of the device, and tries to go on in the same process.
+/// Submits a shader that never ends, waits for the device's reaction, and tries to continue in the same process.
 pub fn endless(options: &Options) -> Result<(), String> {
     let computer = Computer::open(options, false)?;
     computer.computes().and_then(|checked| checked).map_err(|why| format!("before the endless shader: {why}"))?;
@@ -572,11 +572,11 @@ pub fn endless(options: &Options) -> Result<(), String> {
     Finding::attempt("endless shader: a new device in the same process", &second)
         .note(format!("after {:.1} s", began.elapsed().as_secs_f64()))
         .tell();
-    // Dropping a device waits for its work, which does not end.
+    // Dropping a device would wait for its work, which does not end.
     child::leave(0)
 }
 
-/// Does something on another thread that may never come back.
+/// Runs a call that may never return, on another thread.
 fn within(limit: Duration, work: impl FnOnce() -> Attempt + Send + 'static) -> Attempt {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

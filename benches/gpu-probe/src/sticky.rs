@@ -1,7 +1,7 @@
-//! Errors that stay: who reports a store to an illegal address, and what brings the process back to right results.
+//! Sticky errors: which calls report a store to an illegal address, and how the process gets back to right results.
 //!
-//! Every experiment has a process of its own, because each breaks its context. The device itself is never reset: only
-//! contexts of these processes are.
+//! Every experiment runs in a separate process, because it breaks its context. The device itself is never reset, only the
+//! contexts of these processes.
 
 use crate::Options;
 use crate::check;
@@ -15,7 +15,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The calls that may be the first to report, each tried in a process of its own.
+/// The calls that may be the first to report the error, each tried in a separate process.
 const CALLS: [&str; 14] = [
     "launch",
     "event record",
@@ -33,16 +33,16 @@ const CALLS: [&str; 14] = [
     "new stream",
 ];
 
-/// How a process may try to get a working context back.
+/// Ways to get a working context back.
 const WAYS: [&str; 5] = ["release", "reset", "held", "own", "beside"];
 
-/// How often in a row.
+/// The number of repetitions in a row.
 const CYCLES: usize = 10;
 
-/// How long a child of this section may take: a device that hangs is found out.
+/// The time limit of a child of this section, which detects a hung device.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// The status of a worker that broke its context on purpose.
+/// The exit status of a worker that broke its context on purpose.
 const BROKEN: i32 = 86;
 
 pub fn section(options: &Options) -> Result<(), String> {
@@ -70,7 +70,7 @@ fn run(options: &Options, words: &[&str]) -> Result<(Vec<Finding>, End), String>
     Ok(child::start(child::again(&options.child(words))?, LIMIT)?.findings())
 }
 
-/// Hands on what a child found; a child that did not end well is a finding too.
+/// Passes on the findings of a child; an abnormal end is a finding too.
 fn pass_on(findings: Vec<Finding>, end: End, name: &str) {
     for finding in findings {
         finding.tell();
@@ -80,14 +80,14 @@ fn pass_on(findings: Vec<Finding>, end: End, name: &str) {
     }
 }
 
-/// Breaks the context, asks one call first, then all the others.
+/// Breaks the context, makes one call first, then all the others.
 pub fn first(asked: &str) -> Result<(), String> {
     let gpu = Gpu::open()?;
     gpu.works().map_err(|why| format!("before anything was broken: {why}"))?;
     let parts = Parts::new()?;
     let launched = gpu.launch_stray_store(&parts.stream);
     let recorded = parts.event.record(&parts.stream);
-    // Long enough for the fault to have happened; no call of the driver meanwhile.
+    // Long enough for the fault to happen, without a call of the driver in between.
     std::thread::sleep(Duration::from_millis(200));
     let answer = parts.ask(&gpu, asked);
     let mut later: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -110,7 +110,7 @@ pub fn first(asked: &str) -> Result<(), String> {
     child::leave(0)
 }
 
-/// What the calls need, made before the context is broken.
+/// The handles that the calls need, created before the context is broken.
 struct Parts {
     stream: Stream,
     event: Event,
@@ -130,10 +130,10 @@ impl Parts {
         })
     }
 
-    /// The answer of one call.
+    /// The result of one call.
     fn ask(&self, gpu: &Gpu, call: &str) -> String {
         let mut host = self.host.borrow_mut();
-        // SAFETY: all handles live; sizes are those that were allocated; what a broken context answers is an error code.
+        // SAFETY: all handles live; sizes are those that were allocated; a broken context returns an error code.
         let answer = unsafe {
             match call {
                 "launch" => result::launch_kernel(gpu.nothing, (1, 1, 1), (1, 1, 1), 0, self.stream.0, &mut []),
@@ -172,7 +172,7 @@ fn rebuild_name(way: &str, cublas: bool) -> String {
     format!("{how}{}", if cublas { ", with cuBLAS" } else { "" })
 }
 
-/// Breaks the context and rebuilds it, ten times in a row, and looks each time whether results are right.
+/// Breaks the context and rebuilds it, ten times in a row, and checks the results each time.
 pub fn rebuild(way: &str, with_cublas: bool) -> Result<(), String> {
     let kind = if matches!(way, "own") { Kind::Own } else { Kind::Primary };
     let first = Gpu::open_as(kind)?;
@@ -218,7 +218,7 @@ pub fn rebuild(way: &str, with_cublas: bool) -> Result<(), String> {
             notes.push(format!("primary context after all handles were dropped: {}", primary_state(device)));
         }
         if matches!(way, "reset" | "held") {
-            // SAFETY: nothing of the context is in use any longer. Resets this process's context, not the device.
+            // SAFETY: nothing of the context is in use any more. Resets this process's context, not the device.
             let reset = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) }.result();
             if cycle == 1 || reset.is_err() {
                 notes.push(format!("cycle {cycle}: reset {}", code(reset)));
@@ -249,7 +249,7 @@ pub fn rebuild(way: &str, with_cublas: bool) -> Result<(), String> {
     let name = rebuild_name(way, with_cublas);
     let mut finding =
         Finding { unit: format!("of {CYCLES}"), samples: CYCLES, ..Finding::fact(format!("{name}: right"), right) };
-    // That it could not be rebuilt is an answer, not a wrong result.
+    // A failed rebuild is a finding, not a wrong result.
     finding.right = if wrong { Some(false) } else { (right == CYCLES).then_some(true) };
     for note in notes {
         finding = finding.note(note);
@@ -261,7 +261,7 @@ pub fn rebuild(way: &str, with_cublas: bool) -> Result<(), String> {
     child::leave(0)
 }
 
-/// Uses a context, breaks it, and returns what it then holds, with the answer of the call that should notice.
+/// Uses a context, breaks it, and returns its handles with the result of the call that should report the error.
 #[allow(clippy::type_complexity, reason = "for one caller")]
 fn broken(gpu: &Gpu, with_cublas: bool) -> Result<(Stream, Option<Blas>, Result<(), DriverError>), String> {
     let stream = Stream::new()?;
@@ -274,7 +274,7 @@ fn broken(gpu: &Gpu, with_cublas: bool) -> Result<(Stream, Option<Blas>, Result<
     Ok((stream, blas, seen))
 }
 
-/// Fresh memory, random inputs, poisoned outputs; once through cuBLAS too.
+/// Computes with fresh memory, random inputs and poisoned outputs; once through cuBLAS too.
 fn verify(gpu: &Gpu, with_cublas: bool) -> Attempt {
     let checked = gpu.computes()?;
     if !with_cublas {
@@ -298,7 +298,7 @@ fn primary_state(device: sys::CUdevice) -> String {
     }
 }
 
-/// A model on disk that is a file of random numbers, removed when the experiment is over.
+/// A model file of random numbers, removed after the experiment.
 struct Model(PathBuf);
 
 impl Model {
@@ -318,12 +318,12 @@ impl Drop for Model {
     }
 }
 
-/// How the names of the models begin that are made for the probe with this process id.
+/// The prefix of the names of model files for the probe with this process id.
 fn model_name(probe: u32) -> String {
     format!("gpu-probe-{probe}-model-")
 }
 
-/// Removes what a section that was ended could not remove itself.
+/// Removes the files of a killed section.
 pub fn remove_models() {
     let name = model_name(std::process::id());
     for file in environment::entries(&std::env::temp_dir()) {
@@ -333,7 +333,7 @@ pub fn remove_models() {
     }
 }
 
-/// Workers that break one after the other: how long until the next has its first right result.
+/// Workers that crash one after the other: the time until the next one has its first right result.
 fn restarts(options: &Options, mebibytes: usize) -> Result<(), String> {
     let name = |what: &str| format!("restart with a model of {mebibytes} MiB: {what}");
     let model = Model::new(mebibytes)?;
@@ -341,7 +341,7 @@ fn restarts(options: &Options, mebibytes: usize) -> Result<(), String> {
     let (mut to_gone, mut to_right, mut total) = (Vec::new(), Vec::new(), Vec::new());
     let mut steps: Vec<(String, Vec<f64>)> = Vec::new();
     let mut crash: Option<(Instant, Instant)> = None;
-    // The first has no crash before it.
+    // No crash precedes the first one.
     for _ in 0..=CYCLES {
         let words = ["child", "sticky", "worker", &path, "break"];
         let mut worker = child::start(child::again(&options.child(&words))?, LIMIT)?;
@@ -386,7 +386,7 @@ fn restarts(options: &Options, mebibytes: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A worker: reads its model, uploads it, computes, and, if told to, breaks.
+/// A worker: reads its model, uploads it, computes, and optionally breaks its context.
 pub fn worker(model: &Path, breaks: bool) -> Result<(), String> {
     let mut last = Instant::now();
     let mut step = |name: &str| {
@@ -417,7 +417,7 @@ pub fn worker(model: &Path, breaks: bool) -> Result<(), String> {
     let (a, b) = (fastrand::f32() + 0.5, fastrand::f32());
     gpu.launch_affine(&stream, &y, &x, a, b, n as u32).map_err(failed("launch"))?;
     stream.synchronize().map_err(failed("stream synchronise"))?;
-    // A slice of the results stands for all: comparing all would be most of what is measured.
+    // Compares only a part of the results: comparing all would dominate the time.
     let part = fastrand::usize(..=n - CHECKED);
     let mut got = check::poisoned(CHECKED);
     // SAFETY: the part lies within the memory.
@@ -435,5 +435,5 @@ pub fn worker(model: &Path, breaks: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// How many results a worker compares.
+/// The number of results that a worker compares.
 const CHECKED: usize = 1 << 16;

@@ -1,4 +1,4 @@
-//! Yardsticks: matrix products through cuBLAS, bandwidth of memory, and the same in PyTorch.
+//! Reference figures: matrix products through cuBLAS, memory bandwidth, and the same in PyTorch.
 
 use crate::Options;
 use crate::check::{self, sampled};
@@ -21,7 +21,7 @@ const TORCH: &str = include_str!("../torch_gemm.py");
 
 const BUDGET: Duration = Duration::from_secs(2);
 
-/// How many elements of a large product are computed on the CPU.
+/// The number of elements of a large product that are checked on the CPU.
 const PICKS: usize = 2000;
 
 pub fn section(options: &Options) -> Result<(), String> {
@@ -33,7 +33,7 @@ pub fn section(options: &Options) -> Result<(), String> {
     if let Err(why) = &torch {
         Finding::missing("PyTorch", why).tell();
     }
-    // Either is worth having; with neither there is nothing.
+    // Fails only if both are missing.
     match (cuda, torch) {
         (Err(cuda), Err(torch)) => Err(format!("{cuda}; PyTorch: {torch}")),
         _ => Ok(()),
@@ -71,7 +71,7 @@ fn product(blas: &Blas, stream: &Stream, n: usize, half: bool) -> Result<(), Str
     if half {
         let narrow = |values: &mut [f32]| -> Vec<u16> {
             let narrowed: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();
-            // What the device is given is what the CPU computes with.
+            // The CPU computes with the rounded inputs of the device.
             values.iter_mut().zip(&narrowed).for_each(|(wide, narrow)| *wide = narrow.to_f32());
             narrowed.iter().map(|v| v.to_bits()).collect()
         };
@@ -92,7 +92,7 @@ fn product(blas: &Blas, stream: &Stream, n: usize, half: bool) -> Result<(), Str
     Ok(())
 }
 
-/// A copy within the device by a kernel that NVRTC compiled, and by the driver.
+/// Copies within the device, by a kernel compiled by NVRTC and by the driver.
 fn bandwidth(gpu: &Gpu, stream: &Stream) -> Result<(), String> {
     let timer = Timer::new()?;
     let n = 64usize << 20;
@@ -126,7 +126,7 @@ fn bandwidth(gpu: &Gpu, stream: &Stream) -> Result<(), String> {
     Ok(())
 }
 
-/// The same in PyTorch, with the libraries that it brings along.
+/// The same in PyTorch, with its own libraries.
 fn torch(options: &Options) -> Result<(), String> {
     let mut python = environment::with_path_before(Command::new(&options.python));
     python.args(["-c", TORCH]);

@@ -1,4 +1,4 @@
-//! Runs one chain and prints one JSON object, in the form the comparison of engines reads:
+//! Runs one chain and prints one JSON object in the format of the comparison of engines:
 //! `limen-chain k=8 payload=64 form=handle rate=0 secs=1 cores=1 wait=adaptive telemetry=auto`.
 
 use limen::policy::Telemetry;
@@ -15,12 +15,12 @@ fn main() {
     let (Some(k), Some(payload), Some(rate), Some(secs), Some(cores)) =
         (number("k", 1.0), number("payload", 64.0), number("rate", 0.0), number("secs", 1.0), number("cores", 1.0))
     else {
-        eprintln!("k, payload, rate, secs and cores are numbers");
+        eprintln!("expected numbers for k, payload, rate, secs and cores");
         std::process::exit(2);
     };
     let form = text("form", if payload <= 64.0 { "value" } else { "handle" });
     if form == "value" && payload > 64.0 {
-        eprintln!("at most 64 bytes travel by value");
+        eprintln!("form=value takes at most 64 bytes: use form=handle");
         std::process::exit(2);
     }
     let wait = match text("wait", "adaptive").as_str() {

@@ -1,8 +1,8 @@
-//! Runs the ONNX project's own cases, one operator each, on every runtime that is built in.
+//! Runs the test cases of the ONNX project, one operator each, on every runtime that is built in.
 //!
 //! `limen-conformance FOLDER [FROM]`: each folder in FOLDER holds `model.onnx`, `in_0.npy`, … and `out_0.npy`, …, as
-//! `benches/backends/conformance.py` writes them. Prints a line for each runtime and case, in order, from the case FROM on:
-//! the runtime, the case, and `pass` or what was wrong.
+//! `benches/backends/conformance.py` writes them. Prints a line for each runtime and case, in order, beginning with the case FROM:
+//! the runtime, the case, and `pass` or the error.
 
 use limen::Folders;
 use limen::backend::BatchRef;
@@ -13,7 +13,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// As wide as the suite's own tolerances are for most operators.
+/// The tolerances of the ONNX suite for most operators.
 const RTOL: f64 = 1e-3;
 const ATOL: f64 = 1e-5;
 
@@ -53,7 +53,7 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
     let (inputs, expected) = (arrays(folder, "in")?, arrays(folder, "out")?);
     let declared = &artifact.outline.inputs;
     if declared.len() != inputs.len() {
-        return Err(format!("{} inputs are declared, {} given", declared.len(), inputs.len()));
+        return Err(format!("the model has {} inputs, the case {}", declared.len(), inputs.len()));
     }
     let call = Call {
         inputs: std::iter::zip(declared, &inputs)
@@ -83,7 +83,7 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
         })
         .map_err(|e| e.to_string())?;
     for (at, (found, expected)) in std::iter::zip(found, &expected).enumerate() {
-        let (shape, found) = found.ok_or_else(|| format!("output {at} did not come"))?;
+        let (shape, found) = found.ok_or_else(|| format!("output {at} is missing"))?;
         if shape != expected.shape {
             return Err(format!("DIFFERS: output {at} is {shape:?}, not {:?}", expected.shape));
         }
@@ -107,7 +107,7 @@ fn report<R: Runtime>(folder: &Path) {
     };
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let mut out = std::io::stdout().lock();
-    // A case may end the process; what was said before it must be read.
+    // A case may end the process, so each line is flushed.
     let _ = writeln!(out, "{}\t{name}\t{text}", R::NAME).and_then(|()| out.flush());
 }
 

@@ -1,5 +1,5 @@
-//! How costs grow: with nodes, fan-out, payload and rate; and what planning and starting cost. Prints one JSON object a line;
-//! `benches/growth.py` draws it. `limen-growth [SECONDS]`, a second a point by default.
+//! Measures how costs grow with nodes, fan-out, payload and rate, and the cost of planning and starting. Prints one JSON object per
+//! line; `benches/growth.py` draws them. `limen-growth [SECONDS]`, one second per point by default.
 
 use limen::{Drain, Options, Plan, Registry, Spec};
 use limen_benches::{Chain, host, median, peak_kib};
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Repetitions of each point; the median is printed, and the spread.
+/// Repetitions of each point; the median and the spread are printed.
 const REPETITIONS: usize = 5;
 
 fn registry() -> Registry {
@@ -19,12 +19,12 @@ fn point(curve: &str, x: f64, ns: Vec<f64>) {
     println!("{{\"curve\":\"{curve}\",\"x\":{x},\"ns\":{median:.2},\"spread\":{spread:.3}}}");
 }
 
-/// Nanoseconds a message of a chain that is never short of work.
+/// Nanoseconds per message of a saturated chain.
 fn chain(curve: &str, x: f64, chain: &Chain) {
     point(curve, x, (0..REPETITIONS).map(|_| 1e9 / chain.run().rate).collect());
 }
 
-/// Nanoseconds a message that a source sends to so many sinks.
+/// Nanoseconds per message that a source sends to a number of sinks.
 fn fan_out(sinks: usize, cores: usize, seconds: f64) {
     let mut text = String::from("version: 1\nnodes:\n  a: { kind: handle_source, config: { bytes: 64 }, core: 0 }\n");
     for n in 0..sinks {
@@ -48,14 +48,14 @@ fn fan_out(sinks: usize, cores: usize, seconds: f64) {
     point(curve, sinks as f64, (0..REPETITIONS).map(|_| once()).collect());
 }
 
-/// Time and memory of planning a chain, and the time from the file's text to the first message at its sink.
+/// Time and memory of planning a chain, and the time from reading its text to the first message at its sink.
 fn planning(nodes: usize) {
     let mut text = String::from("version: 1\nnodes:\n  n0: { kind: handle_source, config: { bytes: 64 }, core: 0 }\n");
     for n in 1..nodes - 1 {
         let _ = writeln!(text, "  n{n}: {{ kind: handle_pass, config: {{ bytes: 64 }}, from: n{}, core: 0 }}", n - 1);
     }
     let _ = writeln!(text, "  end: {{ kind: handle_sink, config: {{ bytes: 64 }}, from: n{}, core: 0 }}", nodes - 2);
-    // A process of its own, and its peak so far is what it has: memory that was had once is not counted again.
+    // Runs in a separate process, because its peak memory would hide smaller ones after it.
     let before = peak_kib();
     let begin = Instant::now();
     let spec = Spec::from_text(&text, "long.yaml").unwrap_or_else(|e| panic!("{e}"));

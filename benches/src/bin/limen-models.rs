@@ -1,5 +1,5 @@
-//! How long a model takes on a backend, as a node calls it: `limen-models MODEL BACKEND BATCH THREADS SECONDS` prints one JSON
-//! object. `benches/backends/models_run.py` puts these beside Python's onnxruntime in one sitting.
+//! Measures the calls of a model on a backend, as a node makes them: `limen-models MODEL BACKEND BATCH THREADS SECONDS` prints one
+//! JSON object. `benches/backends/models_run.py` compares these with onnxruntime in Python.
 
 use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session, TensorSpec};
 use limen_backends::onnx::{Onnx, OnnxLane, OnnxModel, Runtime, State};
@@ -10,7 +10,7 @@ fn shape(spec: &TensorSpec) -> Vec<usize> {
 }
 
 fn run<R: Runtime>(path: &str, batch: usize, threads: usize, seconds: f64) {
-    // The one model here that has a state.
+    // The only stateful model here.
     let has_state = path.contains("stream_gru");
     let state = State { input: "state".into(), output: "next_state".into(), batch_dim: None };
     let states = if has_state { vec![state] } else { Vec::new() };
@@ -72,7 +72,7 @@ fn main() {
     let number = |text: &String| text.parse::<usize>().expect("a number");
     let (batch, threads, seconds) = (number(batch), number(threads), seconds.parse().expect("seconds"));
     match backend.as_str() {
-        // On a thread of its own, where nothing is handed over, as the engine's workers are.
+        // On a dedicated thread without hand-over, like the engine's workers.
         "rten" => {
             limen_backends::on_rten_thread(|| run::<limen_backends::RtenRuntime>(path, batch, threads, seconds));
         }

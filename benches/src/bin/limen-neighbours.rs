@@ -1,9 +1,9 @@
-//! Whether a slow consumer slows its neighbours: `limen-neighbours [SECONDS]` for each run, 10 by default.
+//! Checks that a slow consumer does not slow its neighbours: `limen-neighbours [SECONDS]`, 10 seconds per run by default.
 //!
-//! A source of 1 kHz feeds sixteen consumers that take 20 µs a message. Fifteen share its core; the sixteenth has a core of its
-//! own and reads by `latest`. In every second run the sixteenth takes a hundred times as long. The p99 of the fifteen may not
-//! differ by more than a tenth between the two, over all runs of each kind together; the runs are interleaved, so that
-//! whatever else the machine does falls on both.
+//! A source of 1 kHz feeds sixteen consumers that take 20 µs a message. Fifteen share its core; the sixteenth has its own core
+//! and a `latest` edge. In every second run the sixteenth takes a hundred times as long. The p99 of the fifteen may differ by
+//! at most a tenth between the two cases, over all runs of each. The runs are interleaved, so that other load on the machine
+//! affects both.
 
 use hdrhistogram::Histogram;
 use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -20,7 +20,7 @@ const RUNS: usize = 7;
 /// Keeps its core busy for a while with every message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 struct BusyConfig {
-    /// How long, µs.
+    /// Busy time per message, in µs.
     micros: u64,
 }
 
@@ -51,7 +51,7 @@ impl Sink for Busy {
     }
 }
 
-/// One run with the sixteenth consumer taking so long.
+/// One run in which the sixteenth consumer takes `micros` per message.
 fn run(micros: u64, seconds: u64) -> Report {
     let mut text = String::from(
         "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, shape: [8], rate: 1kHz }, core: 0 }\n",
@@ -74,7 +74,7 @@ fn run(micros: u64, seconds: u64) -> Report {
     report
 }
 
-/// Everything the fifteen recorded from a message's origin to the end of their call.
+/// Adds the latencies of the fifteen, from the origin of a message to the end of the call.
 fn add(report: &Report, to: &mut Histogram<u64>) {
     let paths = report.histograms.iter().filter(|h| h.term == Term::EndToEnd);
     for path in paths.filter(|path| path.to.as_deref().is_some_and(|to| to.starts_with('n'))) {

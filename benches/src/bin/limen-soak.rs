@@ -1,9 +1,9 @@
-//! Runs a load for a long time and says whether anything crept: `limen-soak [MINUTES]`, an hour by default.
+//! Runs a load for a long time and checks for losses, memory growth and latency growth: `limen-soak [MINUTES]`, an hour by default.
 //!
 //! 10,000 messages a second of 64 bytes through two nodes, and 30 frames a second of 1920×1080 through a resize and a mock model.
 //! Nothing may be lost; resident memory may not grow by more than 1 MiB an hour, fitted by least squares after the first
-//! twelfth of the time; the p99 of the last sixth may not exceed 1.25 times that of the second and third twelfth. How much of a
-//! core everybody else took meanwhile, and the host itself, stands beside each twelfth: what crept may be theirs.
+//! twelfth of the time; the p99 of the last sixth may not exceed 1.25 times that of the second and third twelfth. For each
+//! twelfth it prints the CPU time of other processes and of the host, which may explain a growth.
 
 use hdrhistogram::Histogram;
 use limen::node::{Building, Connected, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -12,10 +12,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::{Duration, Instant};
 
-/// Takes anything and keeps its latency by twelfths of the run.
+/// Takes any tensor, and records its latency for each twelfth of the run.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 struct TwelfthsConfig {
-    /// How long the run is, s.
+    /// The length of the run, in seconds.
     seconds: u64,
 }
 
@@ -77,11 +77,11 @@ fn resident_kib() -> f64 {
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4.0
 }
 
-/// Seconds of a core that other processes have had, and that the host kept for itself since the machine started.
+/// CPU seconds of other processes, and seconds stolen by the host, since boot.
 fn taken() -> [f64; 2] {
     let stat = limen::files::system_text("/proc/stat").unwrap_or_default();
     let stolen = stat.lines().next().and_then(|cpu| cpu.split_whitespace().nth(8)?.parse::<f64>().ok());
-    // Process by process, with the children each has waited for: the machine's own sum misses what is shorter than a tick.
+    // Summed over processes and the children they have waited for: the machine's total misses times shorter than a tick.
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let others = processes.filter(|entry| *entry.file_name() != *own).filter_map(|entry| {
@@ -92,7 +92,7 @@ fn taken() -> [f64; 2] {
     [others.sum::<f64>() / 100.0, stolen.unwrap_or(0.0) / 100.0]
 }
 
-/// Growth by least squares, per hour, of samples a second apart.
+/// The slope per hour, by least squares, of samples a second apart.
 fn slope_per_hour(samples: &[f64]) -> f64 {
     let n = samples.len() as f64;
     let (mean_x, mean_y) = ((n - 1.0) / 2.0, samples.iter().sum::<f64>() / n);

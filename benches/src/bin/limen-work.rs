@@ -1,7 +1,7 @@
-//! Fixed pieces of work for counting instructions: `limen-work NAME MESSAGES`, and `limen-work list` names them.
+//! Fixed workloads for counting instructions: `limen-work NAME MESSAGES`; `limen-work list` prints the names.
 //!
-//! Each graph is turned on one thread by a clock that stands still unless nothing else moves, so the same program executes the
-//! same instructions every time. `.ci/instructions` counts them and compares.
+//! Each graph is simulated on one thread, with a clock that advances only when all nodes are idle, so the same program executes
+//! the same instructions every time. `.ci/instructions` counts and compares them.
 
 use limen::{Options, Plan, Registry, Spec};
 use limen_benches::Chain;
@@ -10,7 +10,7 @@ fn chain(k: usize, bytes: Option<usize>, capacity: Option<usize>) -> String {
     Chain { k, bytes, capacity, ..Chain::DEFAULT }.yaml()
 }
 
-/// Name and graph of each piece of work.
+/// Name and graph of each workload.
 fn works() -> Vec<(&'static str, String)> {
     let counter = "kind: synthetic, config: { pattern: counter }";
     let branches = format!(
@@ -42,7 +42,7 @@ fn main() {
         return;
     }
     let Some((_, text)) = works().into_iter().find(|(work, _)| *work == name) else {
-        eprintln!("there is no work `{name}`; `limen-work list` names all");
+        eprintln!("there is no workload `{name}`; `limen-work list` prints the names");
         std::process::exit(2);
     };
     let spec = Spec::from_text(&text, "work.yaml").unwrap_or_else(|problems| panic!("{problems}"));
