@@ -12,9 +12,9 @@ mod tests;
 mod tract;
 
 #[cfg(feature = "ort")]
-pub(crate) use self::ort::told as onnxruntime_told;
+pub(crate) use self::ort::library_for as onnxruntime;
 #[cfg(feature = "ort")]
-pub use self::ort::{Ort, OrtRunner, OrtRuntime, find_onnxruntime};
+pub use self::ort::{Ort, OrtRunner, OrtRuntime};
 #[cfg(feature = "rten")]
 pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(feature = "tract")]

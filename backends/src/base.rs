@@ -2,6 +2,7 @@
 
 mod checksum;
 mod element;
+mod options;
 mod panic;
 mod port_name;
 mod remote;
@@ -12,6 +13,7 @@ pub(crate) use element::Access;
 pub(crate) use element::elements;
 #[cfg(any(feature = "tract", feature = "ort"))]
 pub(crate) use element::narrow;
+pub use options::BackendOptions;
 pub(crate) use panic::caught;
 pub(crate) use port_name::port_name;
 pub(crate) use remote::refuse_remote;

@@ -3,9 +3,8 @@
 mod calibration;
 mod entry;
 
-pub use calibration::calibrate;
-pub(crate) use calibration::{Calibration, Measured, is_asked};
-pub use entry::{Compiled, cache_in};
-pub(crate) use entry::{Found, Key, folder, read, write};
+pub(crate) use calibration::{Calibration, Measured};
+pub use entry::Compiled;
+pub(crate) use entry::{Found, Key, read, write};
 #[cfg(feature = "ort")]
 pub(crate) use entry::{MAX_BYTES, room};

@@ -237,6 +237,7 @@ pub(crate) fn read_manifest(file: &mut InputFile) -> Result<Inspection, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::BackendOptions;
     use crate::plan::Dispatch;
     use limen::message::DType;
 
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!((found.format.as_str(), found.inputs.len(), found.outputs.len()), ("onnx", 1, 1));
         assert!(found.inputs[0].spec.as_ref().unwrap().starts_with(DType::F32.name()), "{found:?}");
         assert!(found.operators["Conv"] > 0 && found.parameters() > 1000);
-        let dispatch = found.dispatch();
+        let dispatch = found.dispatch(&BackendOptions::default());
         let (_, rten) = dispatch.iter().find(|(name, _)| *name == "rten").unwrap();
         let is_known = matches!(rten, Dispatch::Known { unsupported, .. } if unsupported.is_empty());
         assert_eq!(is_known, cfg!(feature = "rten"), "{rten:?}");

@@ -42,12 +42,13 @@ mod weights;
 
 pub use backend::{Mock, MockConfig, MockPrepared, MockSession};
 #[cfg(feature = "ort")]
-pub use backend::{Ort, OrtRunner, OrtRuntime, find_onnxruntime};
+pub use backend::{Ort, OrtRunner, OrtRuntime};
 #[cfg(feature = "rten")]
 pub use backend::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(feature = "tract")]
 pub use backend::{Tract, TractRunner, TractRuntime};
-pub use cache::{Compiled, cache_in, calibrate};
+pub use base::BackendOptions;
+pub use cache::Compiled;
 pub use inspect::{Binding, Inspection, Stored, inspect};
 pub use kind::{Activation, Infer, LayerConfig, Layers, MlpConfig, Planned};
 pub use onnx::OnnxModel;
@@ -60,4 +61,17 @@ pub use weights::{Quantize, Quantized, Slice, WeightConfig, WeightTransform, Wei
 /// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {
     registry.infer::<Infer>("infer").transform::<Layers<LayerConfig>>("linear").transform::<Layers<MlpConfig>>("mlp")
+}
+
+/// [`register`], with options of the program's own. A registry that has the kinds already takes other options by
+/// [`Registry::with_extension`](limen::Registry::with_extension).
+///
+/// ```
+/// use limen_backends::{BackendOptions, register_with};
+/// let options = BackendOptions { cache: Some("models".into()), ..BackendOptions::default() };
+/// let registry = limen::Registry::new().with(register_with(options.clone()));
+/// assert_eq!(registry.extensions().get(), Some(&options));
+/// ```
+pub fn register_with(options: BackendOptions) -> impl FnOnce(limen::Registry) -> limen::Registry {
+    move |registry| register(registry).with_extension(options)
 }

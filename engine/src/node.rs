@@ -8,6 +8,7 @@
 pub mod backend;
 pub(crate) mod emit;
 pub(crate) mod error;
+pub(crate) mod extensions;
 pub(crate) mod intake;
 pub(crate) mod metrics;
 pub(crate) mod planning;
@@ -19,6 +20,7 @@ pub use crate::host::descriptors::{Descriptors, Interest, Watched};
 pub use crate::message::MAX_PORTS;
 pub use emit::Emit;
 pub use error::{NodeError, NodeErrorKind};
+pub use extensions::Extensions;
 pub use intake::{OneOf, Picked};
 pub use metrics::Metrics;
 pub use planning::{Building, Connected, Planning};

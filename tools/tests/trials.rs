@@ -3,6 +3,7 @@
 use crate::program::Folder;
 use limen::policy::Trials;
 use limen::{Layers, Options, Plan};
+use limen_backends::BackendOptions;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -196,6 +197,36 @@ fn results_of_trials_are_cached() {
     fs::write(folder.0.join("model.onnx"), good()).unwrap();
     folder.run(&format!("{cached} --set nodes.m.config.batch.max=2")).expect(2, "", "needed more than its 1 B");
     folder.run(cached).expect(0, "tried before", "");
+}
+
+/// What is found out about a model lies in the folder that its graph's registry names, and nowhere else.
+#[test]
+fn two_graphs_of_one_process_keep_what_they_find_in_their_own_folders() {
+    let folder = with("trial-two-caches", &good());
+    let keeping_in = |name: &str| {
+        let options = BackendOptions { cache: Some(folder.0.join(name)), ..BackendOptions::default() };
+        limen_run::registry().with_extension(options)
+    };
+    let plan = |registry: &limen::Registry| {
+        let trials = Trials { program: Some(env!("CARGO_BIN_EXE_limen-run").into()), ..Trials::default() };
+        let options = Options { trials, ..Options::default() };
+        Plan::from_file(folder.0.join("graph.yaml"), &Layers::default(), registry, &options).unwrap()
+    };
+    let kept = |name: &str| {
+        let files = fs::read_dir(folder.0.join(name)).into_iter().flatten();
+        let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let (one, two) = (keeping_in("one"), keeping_in("two"));
+    plan(&one);
+    assert_eq!((kept("one").len(), kept("two").len()), (1, 0));
+    plan(&two);
+    assert_eq!(kept("two"), kept("one"));
+    fs::remove_dir_all(folder.0.join("one")).unwrap();
+    plan(&limen_run::registry());
+    plan(&two);
+    assert_eq!((kept("one").len(), kept("two").len()), (0, 1));
 }
 
 #[test]

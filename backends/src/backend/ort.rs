@@ -1,8 +1,9 @@
 //! ONNX models on the CPU, through ONNX Runtime: the widest set of operators and the fastest kernels.
 //!
-//! ONNX Runtime is a native library, loaded on first use and not linked: from the path given to [`find_onnxruntime`], else
-//! from the path in the environment variable `ORT_DYLIB_PATH`, else by its usual name from the system's library path. A graph
-//! file cannot name it: loading a library runs its code. Version 1.22 or later is needed.
+//! ONNX Runtime is a native library, found when it is first needed and not when this program is built: at the path in
+//! [`BackendOptions::onnxruntime`], else at the one in the environment's `ORT_DYLIB_PATH`, else under its usual name where the system
+//! looks for libraries. A graph file cannot say where it is: loading a library runs its code. Version 1.22 or later fits.
+//! A process loads one library and keeps it: for a graph that asks for another file `ort` is unavailable.
 //!
 //! Models run on the CPU only; no other execution provider is used.
 //!
@@ -11,8 +12,8 @@
 //! pinned. They spin between the operators of a call, which saves a third of a call of some milliseconds, and sleep between
 //! calls.
 
-use crate::base::caught;
 use crate::base::sha256;
+use crate::base::{BackendOptions, caught};
 use crate::base::{elements, narrow};
 use crate::cache::{self, Compiled, Found, Key};
 use crate::onnx::{Artifact, Call, Elem, Onnx, Runner, Runtime, Take};
@@ -22,52 +23,86 @@ use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionB
 use ::ort::session::{Session, SessionInputValue};
 use ::ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef, ValueType};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
+use limen::files::real_path;
 use limen::message::{DType, Element};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The backend `ort`.
 pub type Ort = Onnx<OrtRuntime>;
 
-/// Where ONNX Runtime is, as the program was told.
-static TOLD: OnceLock<PathBuf> = OnceLock::new();
-/// ONNX Runtime, once it was looked for.
-static FOUND: OnceLock<Result<Environment, String>> = OnceLock::new();
+/// The library of this process: `ort` and the library itself have room for one.
+static LIBRARY: Mutex<Library> = Mutex::new(Library { loaded: None, failed: BTreeMap::new() });
 
-/// Says where ONNX Runtime's library is. Call it before anything is planned; what is said later is not heard.
-pub fn find_onnxruntime(library: impl Into<PathBuf>) {
-    let _ = TOLD.set(library.into());
+/// ONNX Runtime's library, as far as this process has looked for it.
+struct Library {
+    /// The file that was loaded, and what came of starting it. It is never unloaded.
+    loaded: Option<(PathBuf, Result<Environment, String>)>,
+    /// Files that could not be loaded, and why.
+    failed: BTreeMap<PathBuf, String>,
 }
 
-/// Where the program was told that it is.
-pub(crate) fn told() -> Option<&'static Path> {
-    TOLD.get().map(PathBuf::as_path)
+fn lock_library() -> MutexGuard<'static, Library> {
+    LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The library that these options lead to, where that does not depend on the environment of the process.
+pub(crate) fn library_for(options: &BackendOptions) -> Option<PathBuf> {
+    options.onnxruntime.clone().or_else(|| Some(lock_library().loaded.as_ref()?.0.clone()))
 }
 
 /// ONNX Runtime, loaded when it is first asked for.
-fn environment() -> Result<&'static Environment, BackendError> {
-    let found = FOUND.get_or_init(|| {
-        let variable = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
-        let usual = format!("{}onnxruntime{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-        let library = TOLD.get().cloned().or(variable).unwrap_or_else(|| usual.into());
-        let environment = caught(|| {
-            let builder = ::ort::init_from(&library).map_err(|e| e.to_string())?;
-            builder.with_name("limen").with_telemetry(false).build().map_err(|e| e.to_string())
-        });
-        let environment = environment.and_then(|result| result).map_err(|why| {
+fn environment(options: &BackendOptions) -> Result<Environment, BackendError> {
+    lock_library().environment(options.onnxruntime.as_deref()).map_err(BackendError::Unavailable)
+}
+
+impl Library {
+    fn environment(&mut self, asked: Option<&Path>) -> Result<Environment, String> {
+        if let Some((loaded, environment)) = &self.loaded {
+            return match asked {
+                Some(asked) if asked != loaded && real_path(asked) != real_path(loaded) => Err(format!(
+                    "ONNX Runtime: `{}` is not loaded, because this process has loaded `{}` and can load only one; name that file for \
+                     this graph too, or run this graph in another process",
+                    asked.display(),
+                    loaded.display()
+                )),
+                _ => environment.clone(),
+            };
+        }
+        let variable = || std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let usual = || format!("{}onnxruntime{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX).into();
+        let path = asked.map(PathBuf::from).or_else(variable).unwrap_or_else(usual);
+        if let Some(why) = self.failed.get(&path) {
+            return Err(why.clone());
+        }
+        let unusable = |why: String| {
             format!(
                 "ONNX Runtime: {why}. Get its library, for example with `pip install onnxruntime`, which puts \
                  `libonnxruntime.so.…` into `onnxruntime/capi`, and name it with `--onnxruntime FILE` or in ORT_DYLIB_PATH"
             )
-        })?;
-        // Errors are returned and reported by the engine; logged, they would also go to stderr.
-        environment.set_log_level(LogLevel::Fatal);
-        Ok(environment)
-    });
-    found.as_ref().map_err(|why| BackendError::Unavailable(why.clone()))
+        };
+        let begun = caught(|| ::ort::init_from(&path).map_err(|error| error.to_string())).and_then(|result| result);
+        let builder = match begun {
+            Ok(builder) => builder.with_name("limen").with_telemetry(false),
+            Err(why) => {
+                let why = unusable(why);
+                self.failed.insert(path, why.clone());
+                return Err(why);
+            }
+        };
+        let environment = caught(|| builder.build().map_err(|error| error.to_string())).and_then(|result| result);
+        let environment = environment.map_err(unusable);
+        if let Ok(environment) = &environment {
+            // What fails is returned, and said by the engine; here it would go to the standard error of the process.
+            environment.set_log_level(LogLevel::Fatal);
+        }
+        self.loaded = Some((path, environment.clone()));
+        environment
+    }
 }
 
 fn unsupported(error: impl Display) -> BackendError {
@@ -80,7 +115,10 @@ pub struct OrtRuntime {
     data: Vec<(String, Arc<[u8]>)>,
     packed: PrepackedWeights,
     made: Mutex<Made>,
-    /// The cache key of the optimized model.
+    environment: Environment,
+    /// Where the optimised model is kept on disk.
+    cache: Option<PathBuf>,
+    /// Under which name.
     key: Key,
 }
 
@@ -106,29 +144,30 @@ impl Runtime for OrtRuntime {
     type Shared = Arc<Mutex<Option<Session>>>;
     type Runner = OrtRunner;
 
-    fn probe() -> Result<Capabilities, BackendError> {
+    fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
         use DType::*;
-        environment()?;
+        environment(options)?;
         let about = caught(::ort::info).unwrap_or_default();
         let version = about.split(", ").find_map(|part| part.strip_prefix("git-branch=")).unwrap_or("unknown");
         let dtypes = [F32, F16, I8, U8, I16, U16, I32, U32, U64];
         Ok(Capabilities::cpu(format!("ONNX Runtime {version}"), dtypes, Ops::Unlisted))
     }
 
-    fn load(artifact: Artifact) -> Result<Self, BackendError> {
-        environment()?;
+    fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
+        let environment = environment(options)?;
         let version = caught(::ort::info).unwrap_or_default();
         let sums = artifact.data.iter().map(|file| sha256(&file.bytes)).collect::<Vec<_>>().join(" ");
         let key = Key::of(&[&artifact.outline.sha256, &sums, Self::NAME, version, "cpu"]);
         let mut made = Made::default();
-        match cache::folder().map(|folder| cache::read(folder, &key)) {
+        let cache = options.cache.clone();
+        match cache.as_deref().map(|folder| cache::read(folder, &key)) {
             Some(Found::Entry(bytes)) => made.optimized = Some(bytes),
             Some(Found::Damaged(why)) => made.compiled.warnings.push(format!("compiled again: {why}")),
             Some(Found::Nothing) | None => {}
         }
         let model = artifact.bytes;
         let data = artifact.data.into_iter().map(|file| (file.name, Arc::from(&file.bytes[..]))).collect();
-        Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), made: Mutex::new(made), key })
+        Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), made: Mutex::new(made), environment, cache, key })
     }
 
     fn share(&self, threads: usize) -> Result<Self::Shared, BackendError> {
@@ -163,7 +202,7 @@ impl Runtime for OrtRuntime {
 
 impl OrtRuntime {
     fn builder(&self, threads: usize, level: GraphOptimizationLevel) -> Result<SessionBuilder, BackendError> {
-        let mut builder = Session::builder(environment()?)
+        let mut builder = Session::builder(&self.environment)
             .map_err(unsupported)?
             .with_intra_threads(threads)
             .map_err(unsupported)?
@@ -199,9 +238,9 @@ impl OrtRuntime {
         }
         let begun = Instant::now();
         let mut builder = self.builder(threads, GraphOptimizationLevel::All)?;
-        // Only the first compiled model is cached.
-        let kept = match cache::folder().filter(|_| compiled.compiled == 0) {
-            // An optimized model refers to its files of weights, which would have to be cached with it.
+        // The first one is kept.
+        let kept = match self.cache.as_deref().filter(|_| compiled.compiled == 0) {
+            // They would have to be kept beside what was made, and be found there.
             Some(_) if !self.data.is_empty() => {
                 compiled.warnings.push("the compiled model is not cached: its weights are in other files".into());
                 None
@@ -363,7 +402,7 @@ mod tests {
     fn a_cached_model_that_ort_refuses_is_compiled_again() {
         let path = graphs("digits/digits.onnx");
         let artifact = || Artifact::parse(&path, std::fs::read(&path).unwrap()).unwrap();
-        let runtime = OrtRuntime::load(artifact()).unwrap();
+        let runtime = OrtRuntime::load(artifact(), &BackendOptions::default()).unwrap();
         runtime.made.lock().unwrap().optimized = Some(b"no model of this version".to_vec());
         drop(runtime.session(1).unwrap());
         let found = runtime.compiled().unwrap();
@@ -372,10 +411,25 @@ mod tests {
         drop(runtime.session(1).unwrap());
         assert_eq!(runtime.compiled().unwrap().warnings.len(), 1, "reported once");
 
-        let runtime = OrtRuntime::load(artifact()).unwrap();
+        let runtime = OrtRuntime::load(artifact(), &BackendOptions::default()).unwrap();
         runtime.made.lock().unwrap().optimized = Some(Arc::unwrap_or_clone(artifact().bytes));
         drop(runtime.session(1).unwrap());
         let found = runtime.compiled().unwrap();
         assert_eq!((found.compiled, found.from_disk, found.warnings.len()), (0, 1, 0), "{found:?}");
+    }
+
+    #[test]
+    fn a_second_library_is_refused_with_the_name_of_the_first() {
+        let options =
+            |library: &Path| BackendOptions { onnxruntime: Some(library.into()), ..BackendOptions::default() };
+        let found = OrtRuntime::probe(&BackendOptions::default()).unwrap();
+        let loaded = library_for(&BackendOptions::default()).unwrap();
+        assert_eq!(OrtRuntime::probe(&options(&loaded)), Ok(found));
+        let elsewhere = Path::new("/nowhere/libonnxruntime.so");
+        assert_eq!(library_for(&options(elsewhere)).as_deref(), Some(elsewhere), "it is what a trial is told");
+        let why = OrtRuntime::probe(&options(elsewhere)).unwrap_err().to_string();
+        for part in ["`/nowhere/libonnxruntime.so` is not loaded", &*loaded.to_string_lossy(), "in another process"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
     }
 }

@@ -15,7 +15,7 @@
 //! rten also starts a pool for the whole process, with a thread per core, when it first loads or runs a model. Its threads
 //! sleep; `RTEN_NUM_THREADS=1` makes it small.
 
-use crate::base::elements;
+use crate::base::{BackendOptions, elements};
 use crate::onnx::{Artifact, Call, Onnx, Runner, Runtime, Take};
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
@@ -73,14 +73,14 @@ impl Runtime for RtenRuntime {
     type Shared = Option<Arc<ThreadPool>>;
     type Runner = RtenRunner;
 
-    fn probe() -> Result<Capabilities, BackendError> {
+    fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
         let ops = OPS.split_whitespace().map(str::to_string).collect();
         let dtypes = [DType::F32, DType::I32, DType::I8, DType::U8];
         Ok(Capabilities::cpu("rten 0.27", dtypes, Ops::Listed(ops)))
     }
 
-    fn load(artifact: Artifact) -> Result<Self, BackendError> {
-        // rten's own rule, which it reports as "disallowed path".
+    fn load(artifact: Artifact, _: &BackendOptions) -> Result<Self, BackendError> {
+        // Its own rule, said in its own words as "disallowed path".
         let is_known = |name: &str| {
             let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
             !name.contains('/') && (ending.starts_with("data") || ending.starts_with("onnx_data"))

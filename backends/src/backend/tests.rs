@@ -1,6 +1,6 @@
 //! Tests of every runtime that is built in.
 
-use crate::base::caught;
+use crate::base::{BackendOptions, caught};
 use crate::onnx::test_models::{Io, case_of, external, floats, graphs, ints, model};
 use crate::onnx::{Artifact, Loaded, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime, State};
 use crate::verify::Tolerance;
@@ -213,7 +213,8 @@ fn a_model_for_one_item_is_not_tried_on_two<R: Runtime>() {
 }
 
 fn open<R: Runtime>(path: &Path) -> Result<Arc<Loaded<R>>, String> {
-    Artifact::open(path).and_then(Loaded::share).map_err(|error| error.to_string())
+    let loaded = Artifact::open(path).and_then(|artifact| Loaded::share(artifact, &BackendOptions::default()));
+    loaded.map_err(|error| error.to_string())
 }
 
 fn a_file_of_another_kind_is_named<R: Runtime>() {
@@ -430,12 +431,15 @@ fn nodes_with_the_same_file_share_its_weights<R: Runtime>() {
     std::fs::write(&path, relu("y")).unwrap();
     let one = open::<R>(&path).unwrap();
     assert!(Arc::ptr_eq(&one, &open(&folder.path().join("./m.onnx")).unwrap()));
+    let kept = BackendOptions { cache: Some(folder.path().into()), ..BackendOptions::default() };
+    let kept = Loaded::<R>::share(Artifact::open(&path).unwrap(), &kept).unwrap();
+    assert!(!Arc::ptr_eq(&one, &kept), "another graph keeps what is compiled elsewhere");
     std::fs::write(&path, relu("other")).unwrap();
     assert_eq!(open::<R>(&path).unwrap().outline.outputs[0].name, "other");
     // The bytes that were read are the bytes that run, even if the file changes.
     let read = Artifact::open(&path).unwrap();
     std::fs::write(&path, relu("newer")).unwrap();
-    assert_eq!(Loaded::<R>::share(read).unwrap().outline.outputs[0].name, "other");
+    assert_eq!(Loaded::<R>::share(read, &BackendOptions::default()).unwrap().outline.outputs[0].name, "other");
 }
 
 fn weights_may_be_in_files_beside_the_model<R: Runtime>() {

@@ -4,7 +4,7 @@
 //! batch size before the graph starts. Batches are padded up to the next of these sizes. It runs on the thread that calls it.
 //! On convolutions it is slower than rten, and its batches cost more per item than single calls do.
 
-use crate::base::{elements, narrow};
+use crate::base::{BackendOptions, elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{Artifact, Call, DataFile, Elem, Input, Length, Onnx, Runner, Runtime, Take};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
@@ -79,7 +79,7 @@ impl Runtime for TractRuntime {
     type Shared = ();
     type Runner = TractRunner;
 
-    fn probe() -> Result<Capabilities, BackendError> {
+    fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
         use DType::*;
         let ops = tract_onnx::onnx().op_register.0.into_keys().collect();
         let cpu = Capabilities::cpu("tract 0.23", [F32, F16, I8, U8, I16, U16, I32, U32, U64], Ops::Listed(ops));
@@ -90,7 +90,7 @@ impl Runtime for TractRuntime {
         !AS_THEY_ARE.split_whitespace().any(|name| name == operator)
     }
 
-    fn load(artifact: Artifact) -> Result<Self, BackendError> {
+    fn load(artifact: Artifact, _: &BackendOptions) -> Result<Self, BackendError> {
         let mut onnx = tract_onnx::onnx();
         onnx.provider = Arc::new(WeightFiles(artifact.data));
         let unsupported = |error: TractError| BackendError::Unsupported(text(&error));

@@ -7,20 +7,6 @@ use limen::node::Connected;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-static ASKED: AtomicBool = AtomicBool::new(false);
-
-/// Measures every backend on every model that is planned from now on, and keeps the times in the folder of
-/// [`cache_in`](crate::cache_in).
-pub fn calibrate() {
-    ASKED.store(true, Ordering::Relaxed);
-}
-
-/// Whether [`calibrate`] was called.
-pub(crate) fn is_asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
-}
 
 /// Nanoseconds per item, by model, backend and items per call.
 #[derive(Debug, Default, PartialEq)]

@@ -9,7 +9,6 @@ use limen::files::{self, Target};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 #[cfg(any(feature = "ort", test))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,20 +18,7 @@ const MAGIC: &str = "limen cache 1";
 /// Larger files are not read: this program does not write such entries.
 pub(crate) const MAX_BYTES: u64 = 4 << 30;
 
-static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-
-/// Keeps compiled models and the results of [trials](crate::trial) in a folder, which is created with the first entry. Call it
-/// before anything is planned; only the first call has an effect.
-pub fn cache_in(folder: impl Into<PathBuf>) {
-    let _ = FOLDER.set(folder.into());
-}
-
-/// Returns the cache folder, if there is one.
-pub(crate) fn folder() -> Option<&'static Path> {
-    FOLDER.get().map(PathBuf::as_path)
-}
-
-/// The hash of what an entry was made from, which is its file name, and the file's extension.
+/// What a compiled model was made from, or what was tried, and so its name; and how its file's name ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(String, &'static str);
 

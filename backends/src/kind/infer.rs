@@ -47,7 +47,10 @@ impl limen::infer::Infer for Infer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "rten")]
+    use crate::base::BackendOptions;
     use limen::Folders;
+    use limen::node::Extensions;
     use std::path::Path;
     #[cfg(feature = "rten")]
     use std::time::Duration;
@@ -74,10 +77,15 @@ mod tests {
 
     /// Plans a config in the folder of a shipped graph; returns the plan or its errors as text.
     fn plan(graph: &str, config: serde_json::Value) -> Result<String, String> {
+        plan_with(graph, config, &Extensions::default())
+    }
+
+    fn plan_with(graph: &str, config: serde_json::Value, extensions: &Extensions) -> Result<String, String> {
         let config = serde_json::from_value(config).map_err(|e| e.to_string())?;
         let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(graph);
         let folders = Folders { graph, ..Folders::default() };
-        let mut cx = Planning { node: "digit", folders: &folders, trials: &limen::policy::Trials::default() };
+        let mut cx =
+            Planning { node: "digit", folders: &folders, trials: &limen::policy::Trials::default(), extensions };
         let planned = <Infer as limen::infer::Infer>::plan(config, &Connected::default(), &mut cx);
         planned.map(|plan| format!("{plan:?}")).map_err(|errors| format!("{errors:?}"))
     }
@@ -241,7 +249,36 @@ mod tests {
         );
     }
 
-    /// Only ONNX Runtime has `Det`.
+    /// What one graph has measured and compiled is not found, and nothing is written, where another keeps its own.
+    #[cfg(feature = "rten")]
+    #[test]
+    fn options_hold_only_for_graphs_that_are_planned_with_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = |cache: Option<&str>, calibrate: bool| {
+            let cache = cache.map(|name| folder.path().join(name));
+            let options = BackendOptions { cache, calibrate, ..BackendOptions::default() };
+            let config = json!({ "model": "digits.onnx", "backend": "auto" });
+            plan_with("digits", config, &Extensions::default().with(options)).unwrap()
+        };
+        let kept = |name: &str, ending: &str| {
+            let files = std::fs::read_dir(folder.path().join(name)).into_iter().flatten();
+            files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|found| found == ending)).count()
+        };
+        assert!(plan(Some("one"), true).contains("`rten`: "));
+        assert_eq!((kept("one", "json"), kept("two", "json")), (1, 0));
+        let (usual, measured) = ("nothing was measured", "`auto` goes by what was measured: ");
+        let compiled = kept("one", "limen");
+        for (cache, said) in [(Some("two"), usual), (None, usual), (Some("one"), measured)] {
+            let planned = plan(cache, false);
+            assert!(planned.contains(said), "{cache:?}: {planned}");
+        }
+        assert_eq!((kept("one", "json"), kept("two", "json"), kept("one", "limen")), (1, 0, compiled));
+        // Of the runtimes only ONNX Runtime keeps what it compiled.
+        let is_ort_there = plan(None, false).contains("`ort` fits");
+        assert_eq!((compiled, kept("two", "limen")), (usize::from(is_ort_there), usize::from(is_ort_there)));
+    }
+
+    /// Determinants are ONNX Runtime's alone: the plan is good, and says why it is not one of the others.
     #[cfg(all(feature = "rten", feature = "tract", feature = "ort"))]
     #[test]
     fn the_plan_says_why_other_backends_cannot_run_the_model() {

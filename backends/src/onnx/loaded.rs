@@ -3,7 +3,7 @@
 use super::artifact::Artifact;
 use super::outline::Outline;
 use super::runtime::{Call, Runner, Runtime, Take};
-use crate::base::caught;
+use crate::base::{BackendOptions, caught};
 use limen::backend::{BackendError, BatchRef};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,12 +21,13 @@ pub(crate) struct Loaded<R> {
 
 type Shared = Weak<dyn Any + Send + Sync>;
 
-/// Identifies a model: the path of its file, and the checksums of all its files.
-type Key = (PathBuf, String, BTreeMap<String, String>);
+/// Which model it is: the folder and name of its file, the content of all its files, and where what is made of it is kept.
+type Key = (PathBuf, String, BTreeMap<String, String>, Option<PathBuf>);
 
-fn key(artifact: &Artifact) -> Key {
+fn key(artifact: &Artifact, options: &BackendOptions) -> Key {
     let Artifact { folder, file, outline, .. } = artifact;
-    (limen::files::real_path(&folder.join(file)), outline.sha256.clone(), outline.files.clone())
+    let path = limen::files::real_path(&folder.join(file));
+    (path, outline.sha256.clone(), outline.files.clone(), options.cache.clone())
 }
 
 /// Models in use, by runtime and file, so that nodes with the same file share its weights. Weak references: a model is dropped with
@@ -34,25 +35,25 @@ fn key(artifact: &Artifact) -> Key {
 static IN_USE: Mutex<Vec<(&str, Key, Shared)>> = Mutex::new(Vec::new());
 
 impl<R: Runtime> Loaded<R> {
-    /// Loads a model, or shares it with another node that runs the same one.
-    pub(crate) fn share(artifact: Artifact) -> Result<Arc<Self>, BackendError> {
-        let key = key(&artifact);
-        // Held while loading, so that concurrent plans do not load the same model twice.
+    /// Loads a model, or takes it from another node that runs the very same one.
+    pub(crate) fn share(artifact: Artifact, options: &BackendOptions) -> Result<Arc<Self>, BackendError> {
+        let key = key(&artifact, options);
+        // Held while loading, so that two plans made at once do not load the same model twice.
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|(_, _, model)| model.strong_count() > 0);
         let found = in_use.iter().find(|(name, k, _)| *name == R::NAME && *k == key);
         if let Some(Ok(loaded)) = found.and_then(|(_, _, model)| model.upgrade()).map(Arc::downcast::<Self>) {
             return Ok(loaded);
         }
-        let loaded = Arc::new(Loaded::of(artifact)?);
+        let loaded = Arc::new(Loaded::of(artifact, options)?);
         let shared: Arc<dyn Any + Send + Sync> = loaded.clone();
         in_use.push((R::NAME, key, Arc::downgrade(&shared)));
         Ok(loaded)
     }
 
-    pub(super) fn of(artifact: Artifact) -> Result<Self, BackendError> {
+    pub(super) fn of(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
         let (outline, bytes, file) = (artifact.outline.clone(), artifact.size(), artifact.file.clone());
-        let runtime = caught(|| R::load(artifact))
+        let runtime = caught(|| R::load(artifact, options))
             .map_err(|panic| BackendError::Model(format!("{} cannot load it, {panic}", R::NAME)))??;
         Ok(Loaded { outline, bytes, file, runtime })
     }

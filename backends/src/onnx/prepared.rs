@@ -7,6 +7,7 @@ use super::outline::Outline;
 use super::runtime::{Call, CallInput, Runtime, batch_shape};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
+use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::steps::Steps;
 use limen::backend::{Backend, BackendError, BatchRef, Capabilities, Prepared, Signature, TensorSpec};
@@ -47,6 +48,8 @@ pub struct OnnxModel {
     pub lazy: bool,
     /// Whether every call has one item: the trial run on two items is then skipped.
     pub one_item: bool,
+    /// Where compiled models are kept and where libraries are.
+    pub options: BackendOptions,
 }
 
 /// An output that is an input of the next call of the same stream. It is not a port; the first call gets zeros.
@@ -66,13 +69,13 @@ impl<R: Runtime> Backend for Onnx<R> {
     type Prepared = OnnxPrepared<R>;
 
     fn probe() -> Result<Capabilities, BackendError> {
-        R::probe()
+        R::probe(&BackendOptions::default())
     }
 
     fn prepare(mut model: OnnxModel) -> Result<OnnxPrepared<R>, BackendError> {
         let loaded = match model.bytes.take() {
-            Some(bytes) => Arc::new(Loaded::of(Artifact::parse(&model.path, bytes)?)?),
-            None => Loaded::share(Artifact::open(&model.path)?)?,
+            Some(bytes) => Arc::new(Loaded::of(Artifact::parse(&model.path, bytes)?, &model.options)?),
+            None => Loaded::share(Artifact::open(&model.path)?, &model.options)?,
         };
         let batch_dims = batch_dims(&loaded.outline, &model.states)?;
         let bound = loaded.outline.bind(&model.shapes, &batch_dims).map_err(|unbound| {

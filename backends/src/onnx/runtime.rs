@@ -2,6 +2,7 @@
 
 use super::artifact::Artifact;
 use super::elem::Elem;
+use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use limen::backend::{BackendError, BatchRef, Capabilities, SessionMetadata};
 
@@ -22,19 +23,19 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// Like [`limen::backend::Backend::probe`].
     ///
     /// # Errors
-    /// When the runtime is not available; says how to get it.
-    fn probe() -> Result<Capabilities, BackendError>;
+    /// What is missing and how to get it.
+    fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError>;
 
     /// Whether loading replaces an operator that it has by other operators or a constant, for lack of a kernel of that name.
     fn rewrites(operator: &str) -> bool {
         operator == "Constant"
     }
 
-    /// Loads a model, which is shared by all nodes that run it.
+    /// Reads a model; shared by all nodes that run it with the same `cache`.
     ///
     /// # Errors
-    /// When the model is malformed or not supported.
-    fn load(artifact: Artifact) -> Result<Self, BackendError>;
+    /// What is wrong with the model, or not supported.
+    fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError>;
 
     /// Creates the shared resources of one node while planning, before any thread is pinned: threads inherit no worker's affinity.
     ///

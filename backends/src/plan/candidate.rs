@@ -4,7 +4,7 @@ use super::config::{Choice, Config};
 use super::dispatch::Dispatch;
 use super::model_file::ModelFiles;
 use super::verdict::Verdict;
-use crate::base::caught;
+use crate::base::{BackendOptions, caught};
 use crate::onnx::{Reference, measure};
 use crate::steps::Steps;
 use crate::verify::{Case, Tolerance};
@@ -16,8 +16,10 @@ use std::time::Duration;
 /// A node to plan.
 pub(crate) struct Job<'a> {
     pub(crate) config: &'a Config,
+    /// What the program asks for.
+    pub(crate) options: &'a BackendOptions,
     /// Every runtime of this program.
-    pub(crate) candidates: &'a [Candidate],
+    pub(crate) candidates: &'a [Candidate<'a>],
     pub(crate) given: &'a Connected,
     /// The model's path as the graph file has it.
     pub(crate) model: &'a str,
@@ -34,27 +36,29 @@ const MEASURED_FOR: Duration = Duration::from_millis(50);
 
 /// A runtime, built into this program or not.
 #[derive(Clone, Copy)]
-pub(crate) struct Candidate {
+pub(crate) struct Candidate<'a> {
     pub(crate) choice: Choice,
     pub(crate) name: &'static str,
+    /// What the program asks for.
+    pub(super) options: &'a BackendOptions,
     pub(super) built: Option<Built>,
 }
 
 /// The functions of a runtime that is built in.
 #[derive(Clone, Copy)]
 pub(super) struct Built {
-    pub(super) probe: fn() -> Result<Capabilities, BackendError>,
+    pub(super) probe: fn(&BackendOptions) -> Result<Capabilities, BackendError>,
     pub(super) is_library: bool,
     pub(super) plan: fn(&Job<'_>) -> Result<InferPlan, PlanErrors>,
     pub(super) reference: fn(&Job<'_>) -> Result<Reference, PlanErrors>,
     pub(super) rewrites: fn(&str) -> bool,
 }
 
-impl Candidate {
-    /// Whether the runtime meets the requirements.
+impl Candidate<'_> {
+    /// Whether it can do what is required.
     pub(crate) fn verdict(&self, required: &Requirements) -> Verdict {
         let Some(built) = &self.built else { return Verdict::NotBuilt(self.name) };
-        match (built.probe)() {
+        match (built.probe)(self.options) {
             Err(error) => Verdict::Unavailable(error.to_string()),
             Ok(capabilities) => match capabilities.lacks(required) {
                 lacks if lacks.is_empty() => Verdict::Fits,
@@ -73,13 +77,13 @@ impl Candidate {
 
     /// Returns the version of the runtime; empty if it is unavailable.
     pub(crate) fn version(&self) -> String {
-        self.built.and_then(|built| (built.probe)().ok()).map(|found| found.version).unwrap_or_default()
+        self.built.and_then(|built| (built.probe)(self.options).ok()).map(|found| found.version).unwrap_or_default()
     }
 
     /// Returns how the runtime handles each operator.
     pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>) -> Dispatch {
         let Some(built) = &self.built else { return Dispatch::NotThere(Verdict::NotBuilt(self.name).to_string()) };
-        let known = match (built.probe)() {
+        let known = match (built.probe)(self.options) {
             Err(error) => return Dispatch::NotThere(Verdict::Unavailable(error.to_string()).to_string()),
             Ok(Capabilities { ops: Ops::Unlisted, .. }) => return Dispatch::Unsaid,
             Ok(Capabilities { ops: Ops::Listed(known), .. }) => known,
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_library_is_loaded_only_where_a_node_names_it() {
-        let probe = || Err(BackendError::Unavailable("looked for".into()));
+        let probe = |_: &BackendOptions| Err(BackendError::Unavailable("looked for".into()));
         let built = Built {
             probe,
             is_library: true,
@@ -145,7 +149,8 @@ mod tests {
             reference: |_| Err(PlanErrors::default()),
             rewrites: |_| false,
         };
-        let library = Candidate { choice: Choice::Ort, name: "ort", built: Some(built) };
+        let library =
+            Candidate { choice: Choice::Ort, name: "ort", options: &BackendOptions::default(), built: Some(built) };
         let linked = Candidate { built: Some(Built { is_library: false, ..built }), ..library };
         for (config, is_loaded) in [
             (json!({ "backend": "rten" }), false),
@@ -156,7 +161,7 @@ mod tests {
             (json!({ "backend": "rten", "shadow": { "backend": "tract" } }), false),
         ] {
             let is_asked = serde_json::from_value::<Config>(config.clone()).unwrap().asks(Choice::Ort);
-            let verdict = |candidate: Candidate| candidate.verdict_if_asked(&Requirements::default(), is_asked);
+            let verdict = |candidate: Candidate<'_>| candidate.verdict_if_asked(&Requirements::default(), is_asked);
             assert_eq!(verdict(library) != Verdict::NotAsked, is_loaded, "{config}");
             assert_ne!(verdict(linked), Verdict::NotAsked, "{config}");
         }

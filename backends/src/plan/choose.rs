@@ -6,8 +6,8 @@ use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
 use super::runtimes::all_runtimes;
 use super::verdict::Verdict;
-use crate::base::refuse_remote;
-use crate::cache::{self, Calibration, Measured};
+use crate::base::{BackendOptions, remote};
+use crate::cache::{Calibration, Measured};
 use crate::inspect::{Inspection, read_manifest};
 use crate::onnx::{ModelFile, Outline};
 use crate::steps::Steps;
@@ -51,13 +51,14 @@ pub(crate) fn choose(
         return Err(errors);
     }
     check_identity(config, model, &outline, cx)?;
-    let candidates = all_runtimes();
+    let options = BackendOptions::of(cx);
+    let candidates = all_runtimes(options);
     let required = required(config, &outline);
-    let mut verdicts: Vec<(Candidate, Verdict)> = candidates
+    let mut verdicts: Vec<(Candidate<'_>, Verdict)> = candidates
         .iter()
         .copied()
         .map(|candidate| {
-            let is_asked = config.asks(candidate.choice) || cache::is_asked();
+            let is_asked = config.asks(candidate.choice) || options.calibrate;
             match (candidate.verdict_if_asked(&required, is_asked), steps.failed(candidate.name)) {
                 (Verdict::Fits, Some(why)) => (candidate, Verdict::Failed(why)),
                 (verdict, _) => (candidate, verdict),
@@ -65,13 +66,14 @@ pub(crate) fn choose(
         })
         .collect();
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some()) || config.shadow.is_some();
-    let is_shared = config.backend == Choice::Auto || is_compared || cache::is_asked();
+    let is_shared = config.backend == Choice::Auto || is_compared || options.calibrate;
     let files = ModelFiles::new(artifact, is_shared);
-    let job = Job { config, candidates: &candidates, given, model, files, case, required, steps };
+    let job = Job { config, options, candidates: &candidates, given, model, files, case, required, steps };
     let mut notes = Vec::new();
-    let mut table = cache::folder().map(Calibration::read).unwrap_or_default();
+    let cache = options.cache.as_deref();
+    let mut table = cache.map(Calibration::read).unwrap_or_default();
     let measured = Measured::new(&outline.sha256, given, config.threads, config.batch.max);
-    if let Some(folder) = cache::folder().filter(|_| cache::is_asked()) {
+    if let Some(folder) = cache.filter(|_| options.calibrate) {
         calibrate(&mut table, &verdicts, &job, &measured, &mut notes);
         if let Err(error) = table.write(folder) {
             notes.push(format!("the measured times cannot be written to {}: {error}", folder.display()));
@@ -146,7 +148,7 @@ fn required(config: &Config, outline: &Outline) -> Requirements {
 
 /// Returns the plan of the first runtime that fits, is asked for and can load the model. The verdicts of the others say why not.
 fn first_that_plans(
-    verdicts: &mut [(Candidate, Verdict)],
+    verdicts: &mut [(Candidate<'_>, Verdict)],
     job: &Job<'_>,
     outline: &Outline,
     table: &Calibration,
@@ -194,13 +196,13 @@ fn first_that_plans(
     Ok(None)
 }
 
-/// Returns a line about each runtime.
-fn describe(verdicts: &[(Candidate, Verdict)]) -> Vec<String> {
+/// What is said of each runtime.
+fn said(verdicts: &[(Candidate<'_>, Verdict)]) -> Vec<String> {
     verdicts.iter().map(|(candidate, verdict)| format!("`{}` {verdict}", candidate.name)).collect()
 }
 
-/// Returns the error that no runtime in question runs the model, with what to write instead.
-fn none_fits(verdicts: &[(Candidate, Verdict)], config: &Config, model: &str) -> PlanErrors {
+/// Why no runtime that was asked for runs the model, and what to write instead.
+fn none_fits(verdicts: &[(Candidate<'_>, Verdict)], config: &Config, model: &str) -> PlanErrors {
     let mut errors = PlanErrors::default();
     let lines = describe(verdicts);
     let fitting = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits).map(|(candidate, _)| candidate.name);
@@ -247,7 +249,7 @@ fn none_fits(verdicts: &[(Candidate, Verdict)], config: &Config, model: &str) ->
 /// Measures the model on every backend that fits.
 fn calibrate(
     table: &mut Calibration,
-    verdicts: &[(Candidate, Verdict)],
+    verdicts: &[(Candidate<'_>, Verdict)],
     job: &Job<'_>,
     of: &Measured,
     notes: &mut Vec<String>,
@@ -271,6 +273,7 @@ mod tests {
     use crate::onnx::test_models::{external, model};
     use crate::steps::Progress;
     use limen::Folders;
+    use limen::node::Extensions;
     use limen::policy::Trials;
     use rten_onnx::onnx::DataType as D;
     use std::cell::RefCell;
@@ -314,7 +317,12 @@ mod tests {
             std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
             FOLDER.set((folder.path().into(), 0));
             let folders = Folders { graph: folder.path().into(), ..Folders::default() };
-            let cx = Planning { node: "m", folders: &folders, trials: &Trials::default() };
+            let cx = Planning {
+                node: "m",
+                folders: &folders,
+                trials: &Trials::default(),
+                extensions: &Extensions::default(),
+            };
             let steps = Steps::recording(Vec::new(), remove_files);
             let text = config.to_string();
             let config: Config = serde_json::from_value(config).unwrap();
@@ -333,7 +341,8 @@ mod tests {
         let path = folder.path().join("m.onnx");
         std::fs::write(&path, model(&[x], &[y], &[], &["y = Relu x"])).unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
-        let cx = Planning { node: "m", folders: &folders, trials: &Trials::default() };
+        let cx =
+            Planning { node: "m", folders: &folders, trials: &Trials::default(), extensions: &Extensions::default() };
         let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
         let file = read_model("m.onnx", &cx).unwrap();
         std::fs::write(&path, "none").unwrap();

@@ -85,6 +85,7 @@ fn micros(time: Duration) -> String {
 mod tests {
     use super::*;
     use crate::backend::RtenRuntime;
+    use crate::base::BackendOptions;
     use crate::onnx::{AnySession, Artifact, Onnx, OnnxLane, OnnxModel};
     use crate::plan::config::Config;
     use crate::plan::model_file::ModelFiles;
@@ -128,7 +129,8 @@ mod tests {
         let (artifact, model) = (Artifact::open(&path).unwrap(), "digits.onnx");
         let steps = &Steps::default();
         let files = ModelFiles::new(artifact, true);
-        let job = Job { config: &config, candidates: &[], given: &given, model, files, case, required, steps };
+        let options = &BackendOptions::default();
+        let job = Job { config: &config, options, candidates: &[], given: &given, model, files, case, required, steps };
         let mut errors = PlanErrors::default();
         assert_eq!(check_case_on(&reference, &job, &mut errors), None);
         let why = errors.messages().next().unwrap();

@@ -9,9 +9,13 @@ use limen::node::PlanErrors;
 
 /// Loads a model into a runtime, binds its shapes and tries it.
 pub(super) fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
-    let Job { config, given, model, steps, .. } = job;
-    steps.announce(Some(R::NAME), "loaded it");
-    let loaded = job.files.give().and_then(Loaded::<R>::share).map_err(|error| unreadable(model, &error))?;
+    let Job { config, options, given, model, steps, .. } = job;
+    steps.doing(Some(R::NAME), "loaded it");
+    let loaded = job
+        .files
+        .give()
+        .and_then(|files| Loaded::<R>::share(files, options))
+        .map_err(|error| unreadable(model, &error))?;
     let states: Vec<State> = config
         .state
         .iter()

@@ -6,7 +6,6 @@ use super::config::Load;
 use super::infer_plan::infer_plan;
 use super::load::prepare_onnx;
 use crate::base::caught;
-use crate::cache;
 use crate::onnx::{Onnx, OnnxPrepared, Reference, Runtime, ShadowPlan, measure};
 use crate::verify::Tolerance;
 use limen::backend::Prepared;
@@ -123,7 +122,7 @@ fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> V
     });
     match compiled {
         Some(lines) => lines,
-        None if cache::folder().is_some() => {
+        None if job.options.cache.is_some() => {
             vec![format!("`{}` compiles nothing, so nothing compiled is kept", R::NAME)]
         }
         None => Vec::new(),

@@ -5,10 +5,10 @@ use super::verdict::Verdict;
 use crate::cache::{Calibration, Measured};
 use limen::unit::show_ns;
 
-/// Sorts the backends by measured time, the fastest first; those never measured stay last, in their order. Returns a line for
-/// the plan that explains the order.
-pub(crate) fn order(verdicts: &mut [(Candidate, Verdict)], table: &Calibration, of: &Measured) -> String {
-    let measured = |candidate: &Candidate| table.get(of, candidate.name, &candidate.version());
+/// Puts the backend that was measured as the fastest first; what was never measured comes last, in the order it had. Says by
+/// what the order goes.
+pub(crate) fn order(verdicts: &mut [(Candidate<'_>, Verdict)], table: &Calibration, of: &Measured) -> String {
+    let measured = |candidate: &Candidate<'_>| table.get(of, candidate.name, &candidate.version());
     verdicts.sort_by_cached_key(|(candidate, _)| measured(candidate).unwrap_or(u64::MAX));
     let known = verdicts.iter().filter_map(|(candidate, _)| Some((candidate.name, measured(candidate)?)));
     let known: Vec<String> = known.map(|(name, ns)| format!("`{name}` {}", show_ns(ns))).collect();
@@ -22,18 +22,20 @@ pub(crate) fn order(verdicts: &mut [(Candidate, Verdict)], table: &Calibration, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::BackendOptions;
     use crate::plan::runtimes::all_runtimes;
     use limen::node::Connected;
 
-    fn verdicts() -> Vec<(Candidate, Verdict)> {
-        all_runtimes().into_iter().map(|candidate| (candidate, Verdict::Fits)).collect()
+    fn verdicts(options: &BackendOptions) -> Vec<(Candidate<'_>, Verdict)> {
+        all_runtimes(options).into_iter().map(|candidate| (candidate, Verdict::Fits)).collect()
     }
 
     #[test]
-    fn auto_tries_the_fastest_measured_backend_first() {
+    fn auto_takes_the_fastest_that_was_measured() {
+        let options = BackendOptions::default();
         let of = Measured::new("model", &Connected::default(), 1, 1);
         let version =
-            |name: &str| all_runtimes().into_iter().find(|candidate| candidate.name == name).unwrap().version();
+            |name: &str| all_runtimes(&options).into_iter().find(|candidate| candidate.name == name).unwrap().version();
         for (measured, order_of, said) in [
             (&[][..], ["ort", "rten", "tract"], "ort, rten, tract in its default order: nothing was measured"),
             (&[("tract", 20)], ["tract", "ort", "rten"], "the fastest first: `tract` 20 ns per item"),
@@ -45,7 +47,7 @@ mod tests {
         ] {
             let mut table = Calibration::default();
             measured.iter().for_each(|(name, ns)| table.set(&of, name, &version(name), [*ns, *ns]));
-            let mut verdicts = verdicts();
+            let mut verdicts = verdicts(&options);
             let line = order(&mut verdicts, &table, &of);
             let names: Vec<_> = verdicts.iter().map(|(candidate, _)| candidate.name).collect();
             assert_eq!((&names[..], line), (&order_of[..], format!("`auto` tries {said}")));

@@ -1,14 +1,13 @@
 //! The trial process, from inside: it sets its own limits, tries the model and replies.
 
-use super::limits::{Calls, RequestedLimits};
-use super::request::{AnyPath, GREETING, Node, OUT_OF_MEMORY, ReadError, Reply, Request, Task};
-use crate::base::caught;
-use crate::cache;
+use super::limits::{Asked, Calls};
+use super::request::{AnyPath, HELLO, Heard, Node, OUT_OF_MEMORY, Request, Task, Unread};
+use crate::base::{BackendOptions, caught};
 use crate::inspect::{Inspection, inspect};
 use crate::plan::{Config, choose};
 use crate::steps::{Progress, Record, Steps};
 use limen::Folders;
-use limen::node::{Connected, PlanErrors, Planning};
+use limen::node::{Connected, Extensions, PlanErrors, Planning};
 use limen::policy::Trials;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Deserialize;
@@ -102,18 +101,11 @@ const MAX_BESIDE: u64 = 1 << 30;
 /// The default stack size of a thread.
 const STACK: usize = 2 << 20;
 
-/// Performs the task of a request.
-fn perform(request: &Request) -> Value {
-    if let Some(folder) = &request.cache {
-        cache::cache_in(folder.path());
-    }
-    #[cfg(feature = "ort")]
-    if let Some(library) = &request.onnxruntime {
-        crate::backend::find_onnxruntime(library.path());
-    }
+/// Does what is asked.
+fn tried(request: &Request) -> Value {
     let answer = match &request.task {
         Task::Plan(node) => {
-            let found = caught(|| planned(node)).unwrap_or_else(|panic| {
+            let found = caught(|| planned(node, request.options())).unwrap_or_else(|panic| {
                 let mut errors = PlanErrors::default();
                 errors.at("model", format!("cannot be tried: {panic}"));
                 Err(errors)
@@ -139,8 +131,8 @@ fn perform(request: &Request) -> Value {
     answer.unwrap_or(Value::Null)
 }
 
-/// Plans a node as the parent will, and records the results of the steps.
-fn planned(node: &Node) -> Result<Record, PlanErrors> {
+/// Plans a node as the process that asks will do, and records what it need not try again.
+fn planned(node: &Node, options: BackendOptions) -> Result<Record, PlanErrors> {
     let wrong = |why: String| {
         let mut errors = PlanErrors::default();
         errors.node(format!("the request of the trial cannot be read: {why}"));
@@ -148,16 +140,15 @@ fn planned(node: &Node) -> Result<Record, PlanErrors> {
     };
     let config = Config::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
     let model = config.model.clone().ok_or_else(|| wrong("there is no model".into()))?;
-    if node.calibrate {
-        cache::calibrate();
-    }
     let spec = |spec: &Option<String>| spec.as_deref().and_then(|spec| spec.parse().ok());
     let given = Connected::of(node.given.iter().map(|(port, connected)| (port.clone(), spec(connected))));
     let graph = node.graph.path();
     let allowed = node.allowed.iter().map(AnyPath::path).collect();
     let folders = Folders { graph, allowed, ..Folders::default() };
-    let cx = Planning { node: "", folders: &folders, trials: &Trials { here: true, ..Trials::default() } };
-    // The parent reports a case that cannot be read.
+    let trials = Trials { here: true, ..Trials::default() };
+    let extensions = Extensions::default().with(options);
+    let cx = Planning { node: "", folders: &folders, trials: &trials, extensions: &extensions };
+    // A case that cannot be read is said by who asked.
     let case = config.case(&cx, &mut PlanErrors::default());
     let steps = Steps::recording(node.dead.clone(), send_progress);
     choose(&config, &model, &given, &cx, case, &steps, None)?;

@@ -2,8 +2,8 @@
 
 use super::process::{decode, run_trial};
 use super::program::program;
-use super::request::{AnyPath, ReadError, Request, Task};
-use crate::base::caught;
+use super::request::{AnyPath, Request, Task, Unread};
+use crate::base::{BackendOptions, caught};
 use crate::inspect::Inspection;
 use limen::backend::BackendError;
 use limen::catch_panic;
@@ -23,8 +23,10 @@ pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError>
             Err(_) => Err(BackendError::Model("reading it panicked".into())),
         };
     };
-    let request = Request::new(trials, path, Task::Inspect(AnyPath::new(path)));
-    match run_trial(&program, &request).and_then(decode::<Result<Inspection, ReadError>>) {
+    // Nothing is loaded into a runtime.
+    let options = BackendOptions::default();
+    let request = Request::new(trials, &options, path, Task::Inspect(AnyPath::new(path)));
+    match ask(&program, &request).and_then(understood::<Result<Inspection, Unread>>) {
         Ok(found) => found.map_err(BackendError::from),
         Err(died) => Err(BackendError::Model(format!("{}; {}", died.sentence("it"), died.help))),
     }

@@ -4,7 +4,7 @@ use super::process::{decode, run_trial};
 use super::program::program;
 use super::record::Place;
 use super::request::{AnyPath, Node, Request, Task};
-use crate::cache;
+use crate::base::BackendOptions;
 use crate::plan::{Choice, Config, choose, read_model};
 use crate::steps::{Record, Steps};
 use crate::verify::{Case, Tolerance};
@@ -20,6 +20,7 @@ pub(crate) fn planned(
     cx: &Planning<'_>,
     case: Option<(Case, Tolerance)>,
 ) -> Result<InferPlan, PlanErrors> {
+    let options = BackendOptions::of(cx);
     let program = match program(cx.trials) {
         Ok(program) => program,
         Err(why) => return choose(config, model, given, cx, case, &Steps::default(), None).map(|plan| plan.note(why)),
@@ -27,13 +28,13 @@ pub(crate) fn planned(
     let given_text = given.inputs().map(|(port, spec)| (port.to_string(), spec.map(ToString::to_string)));
     let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
         + u64::from(config.shadow.is_some());
-    let all = config.backend == Choice::Auto || cache::is_asked();
+    let all = config.backend == Choice::Auto || options.calibrate;
     let mut node = Node {
         config: config.to_json(),
         given: given_text.collect(),
         graph: AnyPath::new(&cx.folders.graph),
         allowed: cx.folders.allowed.iter().map(|folder| AnyPath::new(folder)).collect(),
-        calibrate: cache::is_asked(),
+        calibrate: options.calibrate,
         dead: Vec::new(),
         runtimes: others + if all { 3 } else { 1 },
         threads: config.threads.clamp(1, 256) as u64,
@@ -48,31 +49,30 @@ pub(crate) fn planned(
     let files: Vec<&Path> = std::iter::once(path.as_path()).chain(case_path.as_deref()).collect();
     let mut is_again = false;
     loop {
-        // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
-        let file = if is_kept(&node) { Some(read_model(model, cx)?) } else { None };
-        let place = Place::of(config, &node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
+        // Read here where what was found is kept by content, and handed on: what is looked up is what runs.
+        let file = if is_kept(options, &node) { Some(read_model(model, cx)?) } else { None };
+        let place = Place::of(config, options, &node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
-            None => {
-                match run_trial(&program, &Request::new(cx.trials, &path, Task::Plan(node.clone()))).and_then(decode) {
-                    Ok(found) => {
-                        let found: Result<Record, PlanErrors> = found;
-                        let record = found?;
-                        place.keep(&record);
-                        (record, None)
-                    }
-                    Err(died) => {
-                        let sentence = died.sentence(&format!("`{model}`"));
-                        let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
-                        match died.runtime.filter(|name| config.backend == Choice::Auto && !is_dead(name)) {
-                            Some(runtime) => node.dead.push((runtime, sentence)),
-                            None => {
-                                let mut errors = PlanErrors::default();
-                                errors.at("model", sentence).help(died.help);
-                                return Err(errors);
-                            }
+            None => match ask(&program, &Request::new(cx.trials, options, &path, Task::Plan(node.clone())))
+                .and_then(understood)
+            {
+                Ok(found) => {
+                    let found: Result<Record, PlanErrors> = found;
+                    let record = found?;
+                    place.keep(&record);
+                    (record, None)
+                }
+                Err(died) => {
+                    let sentence = died.sentence(&format!("`{model}`"));
+                    let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
+                    match died.runtime.filter(|name| config.backend == Choice::Auto && !is_dead(name)) {
+                        Some(runtime) => node.dead.push((runtime, sentence)),
+                        None => {
+                            let mut errors = PlanErrors::default();
+                            errors.at("model", sentence).help(died.help);
+                            return Err(errors);
                         }
-                        continue;
                     }
                 }
             }
@@ -90,8 +90,8 @@ pub(crate) fn planned(
     }
 }
 
-/// Whether a trial's result is looked up and kept by the content of its files. Calibration has to measure again, and a crash may be
-/// fixed by now.
-fn is_kept(node: &Node) -> bool {
-    cache::folder().is_some() && !node.calibrate && node.dead.is_empty()
+/// Whether what is found out about a node is kept by the content of its files. What is to be measured is not looked up, and what died
+/// may be mended by now.
+fn is_kept(options: &BackendOptions, node: &Node) -> bool {
+    options.cache.is_some() && !node.calibrate && node.dead.is_empty()
 }

@@ -1,20 +1,23 @@
 //! Keeps the results of trials.
 
 use super::request::Node;
+use crate::base::BackendOptions;
 use crate::cache;
 use crate::onnx::ModelFile;
 use crate::plan::{COMPILED, Config, all_runtimes};
 use crate::steps::Record;
 use crate::verify::Case;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// Where the result of a trial is kept: in memory for the lifetime of the process, and in the cache folder.
 pub(super) struct Place {
-    /// The request, and the sizes and times of the files.
+    /// What was asked, with which options, and which files were there.
     name: String,
-    /// The request and the content of the files, if there is a cache folder.
+    /// The folder, where there is one.
+    cache: Option<PathBuf>,
+    /// The same by content, where there is a folder.
     key: Option<cache::Key>,
 }
 
@@ -26,6 +29,7 @@ const MAX_KEPT: usize = 64;
 impl Place {
     pub(super) fn of(
         config: &Config,
+        options: &BackendOptions,
         node: &Node,
         files: &[&Path],
         file: Option<&ModelFile>,
@@ -38,14 +42,21 @@ impl Place {
             Some(format!("{} {} {time:?}", path.display(), about.len()))
         };
         let stamps: Vec<String> = files.iter().map(|path| stamp(path).unwrap_or_default()).collect();
-        let name = format!("{asked}\n{}", stamps.join("\n"));
-        Place { name, key: file.map(|file| Place::key(config, node, file, case)) }
+        let name = format!("{asked}\n{options:?}\n{}", stamps.join("\n"));
+        let key = file.map(|file| Place::key(config, options, node, file, case));
+        Place { name, cache: options.cache.clone(), key }
     }
 
-    fn key(config: &Config, node: &Node, file: &ModelFile, case: Option<&Case>) -> cache::Key {
+    fn key(
+        config: &Config,
+        options: &BackendOptions,
+        node: &Node,
+        file: &ModelFile,
+        case: Option<&Case>,
+    ) -> cache::Key {
         let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum()];
         parts.extend(case.map(Case::digest));
-        let asked = all_runtimes().into_iter().filter(|candidate| config.asks(candidate.choice));
+        let asked = all_runtimes(options).into_iter().filter(|candidate| config.asks(candidate.choice));
         parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         cache::Key::of_trial(&parts)
@@ -58,7 +69,7 @@ impl Place {
             return Some((record.clone(), None));
         }
         drop(kept);
-        let (folder, key) = (cache::folder()?, self.key.as_ref()?);
+        let (folder, key) = (self.cache.as_deref()?, self.key.as_ref()?);
         let cache::Found::Entry(bytes) = cache::read(folder, key) else { return None };
         let mut record: Record = serde_json::from_slice(&bytes).ok()?;
         // What was compiled depends on this process: it reports that itself.
@@ -74,8 +85,8 @@ impl Place {
         }
         kept.push((self.name.clone(), record.clone()));
         drop(kept);
-        if let (Some(folder), Some(key), Ok(text)) = (cache::folder(), &self.key, serde_json::to_vec(record)) {
-            // A failure only means that the next start tries the model again.
+        if let (Some(folder), Some(key), Ok(text)) = (&self.cache, &self.key, serde_json::to_vec(record)) {
+            // Where it cannot be written, the next start tries again, which is all it would have spared.
             let _ = cache::write(folder, key, &text);
         }
     }

@@ -2,8 +2,8 @@
 
 use super::limits::{Calls, RequestedLimits};
 #[cfg(feature = "ort")]
-use crate::backend::onnxruntime_told;
-use crate::cache;
+use crate::backend::onnxruntime;
+use crate::base::BackendOptions;
 use limen::backend::BackendError;
 use limen::policy::Trials;
 use serde::{Deserialize, Serialize};
@@ -34,18 +34,27 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn new(trials: &Trials, model: &Path, task: Task) -> Self {
+    pub(super) fn new(trials: &Trials, options: &BackendOptions, model: &Path, task: Task) -> Self {
         #[cfg(feature = "ort")]
-        let onnxruntime = onnxruntime_told().map(AnyPath::new);
+        let onnxruntime = onnxruntime(options);
         #[cfg(not(feature = "ort"))]
-        let onnxruntime = None;
+        let onnxruntime = options.onnxruntime.clone();
         Request {
             parent: std::process::id(),
             limits: RequestedLimits::new(trials),
             size: model.metadata().map_or(0, |about| about.len()),
-            cache: cache::folder().map(AnyPath::new),
-            onnxruntime,
+            cache: options.cache.as_deref().map(AnyPath::new),
+            onnxruntime: onnxruntime.as_deref().map(AnyPath::new),
             task,
+        }
+    }
+
+    /// The options of the process that asks.
+    pub(super) fn options(&self) -> BackendOptions {
+        BackendOptions {
+            cache: self.cache.as_ref().map(AnyPath::path),
+            calibrate: matches!(&self.task, Task::Plan(node) if node.calibrate),
+            onnxruntime: self.onnxruntime.as_ref().map(AnyPath::path),
         }
     }
 

@@ -8,7 +8,7 @@ use limen::Folders;
 use limen::backend::BatchRef;
 use limen::message::DType;
 use limen_backends::onnx::{Artifact, Call, CallInput, Runner, Runtime};
-use limen_backends::{WeightConfig, Weights};
+use limen_backends::{BackendOptions, WeightConfig, Weights};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
         threads: 1,
         batches: vec![1],
     };
-    let runtime = R::load(artifact).map_err(|e| e.to_string())?;
+    let runtime = R::load(artifact, &BackendOptions::default()).map_err(|e| e.to_string())?;
     let shared = runtime.share(1).map_err(|e| e.to_string())?;
     let mut runner = runtime.runner(&shared, &call).map_err(|e| e.to_string())?;
     let given: Vec<BatchRef<'_>> =

@@ -5,6 +5,7 @@ use crate::host::clock::{Clock, Time};
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::tensor::PortSpec;
+use crate::node::extensions::Extensions;
 
 /// The ports connected to a node, as far as known while planning.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +52,8 @@ pub struct Planning<'a> {
     pub folders: &'a Folders,
     /// The policy for trial runs of models.
     pub trials: &'a Trials,
+    /// What the program gave to the kinds of its registry.
+    pub extensions: &'a Extensions,
 }
 
 /// The build context of a node.

@@ -402,7 +402,12 @@ impl Planner<'_> {
             self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
             return None;
         };
-        let mut cx = Planning { node: &node.name, folders: &self.spec.folders, trials: &self.options.trials };
+        let mut cx = Planning {
+            node: &node.name,
+            folders: &self.spec.folders,
+            trials: &self.options.trials,
+            extensions: self.registry.extensions(),
+        };
         match kind.plan(&node.config, given, &mut cx, &mut self.problems)? {
             Ok(planned) => Some(planned),
             Err(errors) => {

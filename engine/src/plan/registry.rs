@@ -14,6 +14,7 @@ use crate::message::payload::Payload;
 use crate::message::tensor::Tensor;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
+use crate::node::extensions::Extensions;
 use crate::node::intake::Intake;
 use crate::node::planning::{Building, Connected, Planning};
 use crate::node::port::Outputs;
@@ -21,6 +22,7 @@ use crate::node::ports::Ports;
 use crate::node::{Inputs, Node, PortType, Sink, Source, Transform};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
+use std::any::Any;
 use std::collections::BTreeMap;
 
 /// The role of a node in a graph.
@@ -128,6 +130,7 @@ fn quietly<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -
 #[derive(Debug, Default)]
 pub struct Registry {
     kinds: BTreeMap<String, Vec<Kind>>,
+    extensions: Extensions,
 }
 
 impl Registry {
@@ -140,6 +143,17 @@ impl Registry {
     #[must_use]
     pub fn with(self, register: impl FnOnce(Registry) -> Registry) -> Self {
         register(self)
+    }
+
+    /// Gives every kind a value, which replaces an earlier one of the same type: what a crate of kinds asks of a program.
+    #[must_use]
+    pub fn with_extension<T: Any + Send + Sync>(self, value: T) -> Self {
+        Registry { extensions: self.extensions.with(value), ..self }
+    }
+
+    /// The values that kinds are given.
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
     }
 
     fn add(mut self, kind: Kind) -> Self {

@@ -367,7 +367,12 @@ mod tests {
                 let error = OutputFile::open(&of(out, false), path, exists).unwrap_err().to_string();
                 assert!(error.contains("leaves the") && error.contains("--allow-path"), "{path}: {error}");
                 let mut errors = PlanErrors::default();
-                let cx = Planning { node: "n", folders: &of(out, false), trials: &limen::policy::Trials::default() };
+                let cx = Planning {
+                    node: "n",
+                    folders: &of(out, false),
+                    trials: &limen::policy::Trials::default(),
+                    extensions: &limen::node::Extensions::default(),
+                };
                 plan(path, exists, &cx, Ports::new(), &mut errors);
                 assert!(errors.into_result(()).is_err(), "{path}");
             }
@@ -398,7 +403,12 @@ mod tests {
         }
         let busy = File::create(folder.join(".a.txt.78.part")).unwrap();
         busy.lock().unwrap();
-        let cx = Planning { node: "n", folders: &folders(folder), trials: &limen::policy::Trials::default() };
+        let cx = Planning {
+            node: "n",
+            folders: &folders(folder),
+            trials: &limen::policy::Trials::default(),
+            extensions: &limen::node::Extensions::default(),
+        };
         let mut errors = PlanErrors::default();
         let ports = plan("a.txt", Exists::Replace, &cx, Ports::new(), &mut errors);
         let notices = format!("{ports:?}");
@@ -506,7 +516,12 @@ mod tests {
         let folder = folder.path();
         fs::write(folder.join("there.txt"), "x").unwrap();
         let folders = folders(folder);
-        let cx = Planning { node: "n", folders: &folders, trials: &limen::policy::Trials::default() };
+        let cx = Planning {
+            node: "n",
+            folders: &folders,
+            trials: &limen::policy::Trials::default(),
+            extensions: &limen::node::Extensions::default(),
+        };
         for (path, exists, expected) in [
             ("new.txt", Exists::Fail, ""),
             ("out/new.txt", Exists::Replace, ""),

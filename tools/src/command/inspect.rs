@@ -4,15 +4,20 @@ use crate::text::escape::one_line;
 use crate::text::table::Table;
 use limen::backend::BackendError;
 use limen::policy::Trials;
-use limen_backends::{Dispatch, trial};
+use limen_backends::{BackendOptions, Dispatch, trial};
 use std::fmt::Write;
 use std::path::Path;
 
 /// Describes a file.
 ///
 /// # Errors
-/// When the file cannot be read or is malformed.
-pub(crate) fn show_inspection(path: &Path, json: bool, trials: &Trials) -> Result<String, BackendError> {
+/// What is wrong with it.
+pub(crate) fn show_inspection(
+    path: &Path,
+    json: bool,
+    trials: &Trials,
+    options: &BackendOptions,
+) -> Result<String, BackendError> {
     let found = trial::inspect(path, trials)?;
     if json {
         return Ok(format!("{:#}\n", serde_json::json!(found)));
@@ -30,7 +35,7 @@ pub(crate) fn show_inspection(path: &Path, json: bool, trials: &Trials) -> Resul
             ports.row([what.to_string(), binding.port.clone(), binding.name.clone(), spec]);
         }
     }
-    let dispatch = found.dispatch();
+    let dispatch = found.dispatch(options);
     let mut operators = Table::new(["<operator", "count"].into_iter().chain(dispatch.iter().map(|(name, _)| *name)));
     for (operator, n) in &found.operators {
         let support = dispatch.iter().map(|(_, dispatch)| support(dispatch, operator));

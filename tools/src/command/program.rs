@@ -60,14 +60,15 @@ pub fn main(registry: Registry) -> ExitCode {
         Some(Verb::Kinds { json: true }) => Stdout::default().print(&kinds_json(&registry), 0),
         Some(Verb::Kinds { json: false }) => Stdout::default().print(&show_kinds(&registry), 0),
         Some(Verb::Check(arguments)) => {
-            Run::new(&RunArguments { check: true, plan: false, ..*arguments.clone() }).go(&registry)
+            Run::new(&RunArguments { check: true, plan: false, ..*arguments.clone() }).go(registry)
         }
         Some(Verb::Plan(arguments)) => {
-            Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(&registry)
+            Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(registry)
         }
-        Some(Verb::VerifyBackend { against, run }) => Run::new(run).verify_backend(&registry, against),
+        Some(Verb::VerifyBackend { against, run }) => Run::new(run).verify_backend(registry, against),
         Some(Verb::Inspect { file, json, model_limits }) => {
-            match show_inspection(file, *json, &model_limits.clone().unwrap_or_default().0) {
+            let options = registry.extensions().get().cloned().unwrap_or_default();
+            match show_inspection(file, *json, &model_limits.clone().unwrap_or_default().0, &options) {
                 Ok(text) => Stdout::default().print(&text, 0),
                 Err(error) => {
                     let text = format!("{}: {error}", file.to_string_lossy());
@@ -76,13 +77,10 @@ pub fn main(registry: Registry) -> ExitCode {
                 }
             }
         }
-        Some(Verb::Compile(arguments)) => Run::new(arguments).prepare_models(&registry),
-        Some(Verb::Calibrate(arguments)) => {
-            limen_backends::calibrate();
-            Run::new(arguments).prepare_models(&registry)
-        }
-        Some(Verb::Dot(arguments)) => Run::new(&RunArguments { dot: true, ..*arguments.clone() }).go(&registry),
-        Some(Verb::Expand(arguments)) => Run::new(&RunArguments { expand: true, ..*arguments.clone() }).go(&registry),
+        Some(Verb::Compile(arguments)) => Run::new(arguments).prepare_models(registry, false),
+        Some(Verb::Calibrate(arguments)) => Run::new(arguments).prepare_models(registry, true),
+        Some(Verb::Dot(arguments)) => Run::new(&RunArguments { dot: true, ..*arguments.clone() }).go(registry),
+        Some(Verb::Expand(arguments)) => Run::new(&RunArguments { expand: true, ..*arguments.clone() }).go(registry),
         Some(Verb::Completions { shell }) => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "limen-run", &mut text);
@@ -121,8 +119,8 @@ pub fn main(registry: Registry) -> ExitCode {
                 REFUSED
             }
         },
-        Some(Verb::Run(arguments)) => Run::new(arguments).go(&registry),
-        None => Run::new(&arguments.run).go(&registry),
+        Some(Verb::Run(arguments)) => Run::new(arguments).go(registry),
+        None => Run::new(&arguments.run).go(registry),
     };
     ExitCode::from(code)
 }

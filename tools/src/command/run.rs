@@ -22,6 +22,7 @@ use crate::text::paragraph::paragraph;
 use limen::files::real_path;
 use limen::plan::NodePlan;
 use limen::{Layers, Plan, Problems, Registry, Report, RunError, Spec};
+use limen_backends::BackendOptions;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal, stderr};
@@ -65,8 +66,8 @@ impl<'a> Run<'a> {
         Run { arguments, stdout }
     }
 
-    /// Does what the arguments ask for, and returns the exit code.
-    pub(crate) fn go(mut self, registry: &Registry) -> u8 {
+    /// Does what the arguments ask for and gives the exit code.
+    pub(crate) fn go(mut self, registry: Registry) -> u8 {
         let arguments = self.arguments;
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -79,7 +80,7 @@ impl<'a> Run<'a> {
                 Err(problems) => self.refused(&name, &problems),
             };
         }
-        self.find_libraries();
+        let registry = &self.with_backend_options(registry, false);
         let mut layers = arguments.layers();
         if let Some(Shadow { backend, every }) = &arguments.shadow {
             let setting = format!("shadow={{ backend: {backend}, every: {every} }}");
@@ -176,15 +177,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Sets the model cache and the path of ONNX Runtime, if the arguments give them.
-    fn find_libraries(&self) {
-        if let Some(folder) = &self.arguments.cache {
-            limen_backends::cache_in(folder);
-        }
-        #[cfg(feature = "ort")]
-        if let Some(library) = &self.arguments.onnxruntime {
-            limen_backends::find_onnxruntime(library);
-        }
+    /// Adds what the arguments say of native libraries and compiled models to what the program that embeds this says.
+    fn with_backend_options(&self, registry: Registry, calibrate: bool) -> Registry {
         #[cfg(not(feature = "ort"))]
         if let Some(library) = &self.arguments.onnxruntime {
             let library = one_line(&library.display().to_string());
@@ -192,23 +186,28 @@ impl<'a> Run<'a> {
                 "limen-run: --onnxruntime {library} is ignored: this program was built without the backend `ort` (cargo feature `ort`)"
             ));
         }
+        let RunArguments { cache, onnxruntime, .. } = self.arguments;
+        let said = registry.extensions().get::<BackendOptions>().cloned().unwrap_or_default();
+        registry.with_extension(BackendOptions {
+            cache: cache.clone().or(said.cache),
+            calibrate: calibrate || said.calibrate,
+            onnxruntime: onnxruntime.clone().or(said.onnxruntime),
+        })
     }
 
-    /// Plans the graph, which compiles or measures its models and caches the results, and prints the notes of the models.
-    pub(crate) fn prepare_models(self, registry: &Registry) -> u8 {
+    /// Plans the graph, which compiles or measures its models and keeps what came of it, and prints that.
+    pub(crate) fn prepare_models(self, registry: Registry, calibrate: bool) -> u8 {
         if self.arguments.cache.is_none() {
             let name = self.arguments.graph.as_deref().unwrap_or(Path::new("")).display().to_string();
             return self.not_started(&name, "there is no folder for the results: add `--cache DIR`", REFUSED);
         }
-        self.find_libraries();
+        let registry = self.with_backend_options(registry, calibrate);
         let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        match Plan::from_file(path, &self.arguments.layers(), registry, &self.arguments.options()) {
-            Ok(plan) => match self.overwritten_file(&plan) {
-                Some(why) => {
-                    self.refuse_stdout_conflict(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED))
-                }
-                None => self.print_notes(&plan, |node| node.kind == "infer"),
+        match Plan::from_file(path, &self.arguments.layers(), &registry, &self.arguments.options()) {
+            Ok(plan) => match self.in_the_way(&plan) {
+                Some(why) => self.stdout_in_the_way(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED)),
+                None => self.models(&plan, |node| node.kind == "infer"),
             },
             Err(problems) => self.refused(&name, &problems),
         }
@@ -227,9 +226,9 @@ impl<'a> Run<'a> {
         self.stdout.print(&text, 0)
     }
 
-    /// Plans the graph with every model compared with another backend, and prints the differences.
-    pub(crate) fn verify_backend(self, registry: &Registry, against: &str) -> u8 {
-        self.find_libraries();
+    /// Plans the graph with every model compared with another backend, and prints what was found.
+    pub(crate) fn verify_backend(self, registry: Registry, against: &str) -> u8 {
+        let registry = &self.with_backend_options(registry, false);
         let arguments = self.arguments;
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
