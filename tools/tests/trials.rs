@@ -229,6 +229,32 @@ fn two_graphs_of_one_process_keep_what_they_find_in_their_own_folders() {
     assert_eq!((kept("one").len(), kept("two").len()), (0, 1));
 }
 
+/// A trial loads whatever its graph names; the process that runs the graph has room for one library.
+#[cfg(feature = "ort")]
+#[test]
+fn a_graph_with_another_library_of_onnx_runtime_is_refused() {
+    let folder = with("trial-two-libraries", &good());
+    fs::write(folder.0.join("graph.yaml"), GRAPH.replace("model.onnx }", "model.onnx, backend: ort }")).unwrap();
+    let first = std::path::PathBuf::from(std::env::var_os("ORT_DYLIB_PATH").expect("as .ci/backends sets it"));
+    let (link, copy) = (folder.0.join("link.so"), folder.0.join("copy.so"));
+    std::os::unix::fs::symlink(&first, &link).unwrap();
+    fs::copy(&first, &copy).unwrap();
+    let plan = |onnxruntime: Option<&Path>| {
+        let options = BackendOptions { onnxruntime: onnxruntime.map(Path::to_path_buf), ..BackendOptions::default() };
+        let registry = limen_run::registry().with_extension(options);
+        let trials = Trials { program: Some(env!("CARGO_BIN_EXE_limen-run").into()), ..Trials::default() };
+        let options = Options { trials, ..Options::default() };
+        Plan::from_file(folder.0.join("graph.yaml"), &Layers::default(), &registry, &options).map(|_| ())
+    };
+    for same in [None, Some(&*first), Some(&*link)] {
+        assert!(plan(same).is_ok(), "{same:?}: {}", plan(same).unwrap_err());
+    }
+    let why = plan(Some(&copy)).unwrap_err().to_string();
+    for part in ["`m`", "copy.so` is not loaded", &*first.to_string_lossy(), "run this graph in another process"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+}
+
 #[test]
 fn an_embedding_program_names_the_program_for_trials() {
     let plan = |folder: &Folder, trials: Trials| {
