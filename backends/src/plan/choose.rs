@@ -6,7 +6,7 @@ use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
 use super::runtimes::all_runtimes;
 use super::verdict::Verdict;
-use crate::base::{BackendOptions, remote};
+use crate::base::{BackendOptions, refuse_remote};
 use crate::cache::{Calibration, Measured};
 use crate::inspect::{Inspection, read_manifest};
 use crate::onnx::{ModelFile, Outline};
@@ -196,12 +196,12 @@ fn first_that_plans(
     Ok(None)
 }
 
-/// What is said of each runtime.
-fn said(verdicts: &[(Candidate<'_>, Verdict)]) -> Vec<String> {
+/// Returns a line about each runtime.
+fn describe(verdicts: &[(Candidate<'_>, Verdict)]) -> Vec<String> {
     verdicts.iter().map(|(candidate, verdict)| format!("`{}` {verdict}", candidate.name)).collect()
 }
 
-/// Why no runtime that was asked for runs the model, and what to write instead.
+/// Returns the error that no requested runtime runs the model, with what to write instead.
 fn none_fits(verdicts: &[(Candidate<'_>, Verdict)], config: &Config, model: &str) -> PlanErrors {
     let mut errors = PlanErrors::default();
     let lines = describe(verdicts);

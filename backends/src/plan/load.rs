@@ -10,7 +10,7 @@ use limen::node::PlanErrors;
 /// Loads a model into a runtime, binds its shapes and tries it.
 pub(super) fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
     let Job { config, options, given, model, steps, .. } = job;
-    steps.doing(Some(R::NAME), "loaded it");
+    steps.announce(Some(R::NAME), "loaded it");
     let loaded = job
         .files
         .give()

@@ -1,7 +1,7 @@
 //! The trial process, from inside: it sets its own limits, tries the model and replies.
 
-use super::limits::{Asked, Calls};
-use super::request::{AnyPath, HELLO, Heard, Node, OUT_OF_MEMORY, Request, Task, Unread};
+use super::limits::{Calls, RequestedLimits};
+use super::request::{AnyPath, GREETING, Node, OUT_OF_MEMORY, ReadError, Reply, Request, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Inspection, inspect};
 use crate::plan::{Config, choose};
@@ -101,8 +101,8 @@ const MAX_BESIDE: u64 = 1 << 30;
 /// The default stack size of a thread.
 const STACK: usize = 2 << 20;
 
-/// Does what is asked.
-fn tried(request: &Request) -> Value {
+/// Performs the task of a request.
+fn perform(request: &Request) -> Value {
     let answer = match &request.task {
         Task::Plan(node) => {
             let found = caught(|| planned(node, request.options())).unwrap_or_else(|panic| {

@@ -2,7 +2,7 @@
 
 use super::process::{decode, run_trial};
 use super::program::program;
-use super::request::{AnyPath, Request, Task, Unread};
+use super::request::{AnyPath, ReadError, Request, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::Inspection;
 use limen::backend::BackendError;
@@ -26,7 +26,7 @@ pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError>
     // Nothing is loaded into a runtime.
     let options = BackendOptions::default();
     let request = Request::new(trials, &options, path, Task::Inspect(AnyPath::new(path)));
-    match ask(&program, &request).and_then(understood::<Result<Inspection, Unread>>) {
+    match run_trial(&program, &request).and_then(decode::<Result<Inspection, ReadError>>) {
         Ok(found) => found.map_err(BackendError::from),
         Err(died) => Err(BackendError::Model(format!("{}; {}", died.sentence("it"), died.help))),
     }

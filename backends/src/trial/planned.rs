@@ -49,13 +49,13 @@ pub(crate) fn planned(
     let files: Vec<&Path> = std::iter::once(path.as_path()).chain(case_path.as_deref()).collect();
     let mut is_again = false;
     loop {
-        // Read here where what was found is kept by content, and handed on: what is looked up is what runs.
+        // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
         let file = if is_kept(options, &node) { Some(read_model(model, cx)?) } else { None };
         let place = Place::of(config, options, &node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
-            None => match ask(&program, &Request::new(cx.trials, options, &path, Task::Plan(node.clone())))
-                .and_then(understood)
+            None => match run_trial(&program, &Request::new(cx.trials, options, &path, Task::Plan(node.clone())))
+                .and_then(decode)
             {
                 Ok(found) => {
                     let found: Result<Record, PlanErrors> = found;
@@ -74,8 +74,9 @@ pub(crate) fn planned(
                             return Err(errors);
                         }
                     }
+                    continue;
                 }
-            }
+            },
         };
         let steps = Steps::replaying(record, node.dead.clone());
         let planned = choose(config, model, given, cx, case.clone(), &steps, file);
@@ -90,8 +91,8 @@ pub(crate) fn planned(
     }
 }
 
-/// Whether what is found out about a node is kept by the content of its files. What is to be measured is not looked up, and what died
-/// may be mended by now.
+/// Whether the results for a node are kept by the content of its files. Measurements are not looked up, and a runtime that died may be
+/// mended by now.
 fn is_kept(options: &BackendOptions, node: &Node) -> bool {
     options.cache.is_some() && !node.calibrate && node.dead.is_empty()
 }

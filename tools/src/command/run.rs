@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Plans the graph, which compiles or measures its models and keeps what came of it, and prints that.
+    /// Plans the graph, which compiles or measures its models and caches the results, and prints the notes of the models.
     pub(crate) fn prepare_models(self, registry: Registry, calibrate: bool) -> u8 {
         if self.arguments.cache.is_none() {
             let name = self.arguments.graph.as_deref().unwrap_or(Path::new("")).display().to_string();
@@ -205,9 +205,11 @@ impl<'a> Run<'a> {
         let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match Plan::from_file(path, &self.arguments.layers(), &registry, &self.arguments.options()) {
-            Ok(plan) => match self.in_the_way(&plan) {
-                Some(why) => self.stdout_in_the_way(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED)),
-                None => self.models(&plan, |node| node.kind == "infer"),
+            Ok(plan) => match self.overwritten_file(&plan) {
+                Some(why) => {
+                    self.refuse_stdout_conflict(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED))
+                }
+                None => self.print_notes(&plan, |node| node.kind == "infer"),
             },
             Err(problems) => self.refused(&name, &problems),
         }
