@@ -39,6 +39,7 @@ pub(crate) const BURST: usize = 64;
 /// Why a message was lost; a closed list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum Reason {
     FullNewest,
     FullOldest,

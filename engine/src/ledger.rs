@@ -43,6 +43,7 @@ pub(crate) fn push_run(runs: &mut Vec<Run>, run: Run) {
 
 /// The quantity that a histogram measures; part of its tag in dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Term {
     /// Origin to the first publication.
     Source,

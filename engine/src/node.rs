@@ -120,6 +120,7 @@ pub trait Source: Node {
 
 /// When a source wants its next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Next {
     /// Immediately: there is more.
     More,
@@ -138,6 +139,7 @@ pub enum Next {
 
 /// Whether a sink that waits for descriptors can take messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Progress {
     /// It can take the next message. [`Sink::progress`] is called again after that message, when one of its
     /// [`Descriptors`] is ready, and at this time of the run's clock at the latest; [`Time::NEVER`] for no time limit.

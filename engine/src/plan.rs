@@ -125,6 +125,7 @@ pub struct NodePlan {
 
 /// An output port of a plan.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct OutputPlan {
     /// Its name.
     pub name: String,
@@ -183,6 +184,7 @@ impl EdgePlan {
 
 /// A path whose latency has a deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PathPlan {
     /// The source.
     pub from: String,
@@ -199,6 +201,7 @@ pub struct PathPlan {
 
 /// Bytes the engine will allocate, known before anything starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Memory {
     /// Tensor pools.
     pub pools: usize,

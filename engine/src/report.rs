@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// Every source ended and everything arrived.
     Finished,
@@ -44,6 +45,7 @@ impl Outcome {
 
 /// The report of a run.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Report {
     /// The graph's name.
     pub graph: String,
@@ -76,7 +78,8 @@ pub struct Report {
 }
 
 /// Counters of a node.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct NodeReport {
     /// Its name.
     pub name: String,
@@ -125,7 +128,8 @@ impl NodeReport {
 }
 
 /// Counters of an edge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EdgeReport {
     /// Producer, `node/port`.
     pub from: String,
@@ -169,7 +173,8 @@ impl EdgeReport {
 }
 
 /// The results of a path with a deadline.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeadlineReport {
     /// The source.
     pub from: String,
@@ -188,7 +193,8 @@ pub struct DeadlineReport {
 }
 
 /// A thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WorkerReport {
     /// Its name.
     pub name: String,
@@ -228,7 +234,8 @@ impl HistogramReport {
 }
 
 /// A failed call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FailureReport {
     /// The node.
     pub node: String,
@@ -261,6 +268,27 @@ impl std::fmt::Display for FailureReport {
 }
 
 impl Report {
+    /// The report of a graph in which nothing has happened. The parts of a report have `Default`, so that a program can make one up
+    /// to test how it treats reports.
+    pub fn empty(graph: impl Into<String>, started: SystemTime) -> Self {
+        Report {
+            graph: graph.into(),
+            started,
+            wall: Duration::ZERO,
+            outcome: Outcome::Finished,
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            handles: Vec::new(),
+            workers: Vec::new(),
+            histograms: Vec::new(),
+            deadlines: Vec::new(),
+            failures: Vec::new(),
+            failed_calls: 0,
+            bugs: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
     /// Returns whether calls failed, nodes lost messages, or a node was abandoned. Losses by a stop (`stopped`) do not count.
     pub fn is_degraded(&self) -> bool {
         let loses = |node: &NodeReport| node.metrics.losses().any(|(reason, _)| reason != Reason::Stopped.name());

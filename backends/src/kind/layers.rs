@@ -133,7 +133,7 @@ where
         let layers = &*kept.insert(load(&config.config, cx.folders)?);
         let mut errors = PlanErrors::default();
         let (Some(first), Some(last)) = (layers.first(), layers.last()) else { return Err(errors) };
-        let spec = given.single().map(|spec| PortSpec { dtype: DType::F32, ..spec.clone() });
+        let spec = given.single().map(|spec| spec.clone().with_dtype(DType::F32));
         let fits = |dim: &Dim| *dim == Dim::Fixed(first.inputs);
         if let Some(spec) = spec.as_ref().filter(|spec| !spec.shape.last().is_some_and(fits)) {
             let takes = first.inputs;
@@ -145,7 +145,10 @@ where
             PortSpec::new(DType::F32, rows.chain([Dim::Fixed(last.outputs())]))
         });
         let ports = match spec {
-            Some(spec) => Ports::new().input("in", PortSpec { layout: None, ..spec }),
+            Some(mut spec) => {
+                spec.layout = None;
+                Ports::new().input("in", spec)
+            }
             None => Ports::new().input_any("in"),
         };
         let weights: usize = layers.iter().map(|layer| layer.inputs * layer.outputs() + layer.outputs()).sum();

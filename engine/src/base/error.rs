@@ -33,6 +33,7 @@ const MAX_MESSAGE: usize = 600;
 
 /// A problem in a graph: its code, its place, what was found and expected, and a way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Problem {
     /// Stable code, `E` and four digits.
     pub code: &'static str,

@@ -9,6 +9,7 @@ use std::time::Duration;
 /// What happens to a message when its edge is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum WhenFull {
     /// The producer is not called until there is room. Nothing is lost.
     #[default]
@@ -44,6 +45,7 @@ impl WhenFull {
 /// Which messages of several inputs are taken together (joins), or which is taken next (merges).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum JoinPolicy {
     /// Join: messages of the same sequence number. Merge: whatever has arrived, round robin.
     #[default]
@@ -82,6 +84,7 @@ impl JoinPolicy {
 /// Which message of an input a join by time takes for a given moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Pick {
     /// The one nearest in time.
     #[default]
@@ -131,6 +134,7 @@ pub(crate) struct JoinSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Qos {
     /// The default.
     #[default]
@@ -167,6 +171,7 @@ pub(crate) enum ClockOffset {
 /// What happens when a call of a node fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnError {
     /// The run drains and ends with exit code 1.
     #[default]
@@ -199,6 +204,7 @@ impl OnError {
 /// What happens to a message that misses its path's deadline. A miss at the sink is always counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnMiss {
     /// Only counted.
     #[default]
@@ -226,6 +232,7 @@ impl OnMiss {
 /// What happens when an input is silent for longer than `expect_every`. A gap is always counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnGap {
     /// Only counted.
     #[default]
@@ -392,6 +399,7 @@ impl EdgePolicy {
 /// Which bursts are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Telemetry {
     /// Sixteen bursts after idling, then one in sixteen until the source idles again; every burst if bursts are 20 µs or more apart.
     #[default]
@@ -407,6 +415,7 @@ pub enum Telemetry {
 /// How a worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Wait {
     /// Never sleeps. For a dedicated core.
     Spin,
@@ -431,6 +440,7 @@ impl Wait {
 /// Which of the stages that share a core gets the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Schedule {
     /// Round robin, in the order of the graph.
     #[default]
@@ -465,6 +475,7 @@ pub struct RealTime {
 /// How threads of the same real-time priority share a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RtPolicy {
     /// Each runs until it blocks.
     #[default]

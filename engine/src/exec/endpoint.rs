@@ -17,6 +17,7 @@ use std::sync::Mutex;
 
 /// The direction of messages through a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HandleKind {
     /// From the program into the graph.
     In,
@@ -39,6 +40,7 @@ impl HandleKind {
 
 /// The message counts of one handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HandleReport {
     /// The node's name; for a tap, `node/port`.
     pub name: String,

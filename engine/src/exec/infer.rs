@@ -77,6 +77,7 @@ pub struct InferPlan {
 /// What happens to a stream's state when one of its messages is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnSkip {
     /// The state is kept.
     #[default]
@@ -89,6 +90,7 @@ pub enum OnSkip {
 /// was rebuilt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnEnd {
     /// The state is reset.
     #[default]

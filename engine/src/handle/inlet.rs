@@ -243,6 +243,7 @@ impl<T: Payload> Source for InletNode<T> {
 }
 
 /// A message that an inlet did not accept, with the reason.
+#[non_exhaustive]
 pub enum SendError<T: Payload> {
     /// There is no room, or there was none in time: the graph is slower than the program.
     Full(Message<T>),

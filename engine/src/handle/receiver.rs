@@ -12,6 +12,7 @@ use std::time::Duration;
 
 /// Why there is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecvError {
     /// There is none now, or the time is over.
     #[error("no message")]

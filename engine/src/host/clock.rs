@@ -50,6 +50,7 @@ impl fmt::Debug for Time {
 
 /// The clock of a run.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum Clock {
     /// The machine's `CLOCK_MONOTONIC`.
     #[default]

@@ -23,6 +23,7 @@ pub(crate) struct Place {
 
 /// The placement of a worker, as read back from the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pinned {
     /// CPUs the thread may run on.
     pub got: Vec<usize>,

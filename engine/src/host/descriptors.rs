@@ -26,6 +26,7 @@ use std::time::Duration;
 
 /// The events a node waits for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Interest {
     /// Data to read, a connection to accept, or the end.
     Read,

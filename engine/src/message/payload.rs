@@ -11,6 +11,7 @@ use crate::message::pool::Pool;
 /// The header of a message. 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
+#[non_exhaustive]
 pub struct Header {
     /// Sequence number: the source's call that created this message, from 0; parts of one message share it.
     pub seq: u64,

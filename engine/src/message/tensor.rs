@@ -131,6 +131,7 @@ pub enum Layout {
 /// The meaning of a tensor's elements, for sinks and hints: the same `u8[≤n]` may be a line, a packet or a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Content {
     /// Independent numbers.
     #[default]
@@ -143,6 +144,7 @@ pub enum Content {
 
 /// The kind of memory that holds a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Memory {
     /// Ordinary memory.
     #[default]
@@ -171,8 +173,9 @@ impl fmt::Display for Memory {
 /// assert_eq!(boxes.to_string(), "f32[≤300,6]");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct PortSpec {
-    /// Returns the element type.
+    /// Element type.
     pub dtype: DType,
     /// Shape of one message; empty for a scalar.
     pub shape: Vec<Dim>,
@@ -199,6 +202,13 @@ impl PortSpec {
     /// Creates the spec of an image of `height` × `width` with `channels`, as cameras deliver it.
     pub fn image(height: usize, width: usize, channels: usize) -> Self {
         PortSpec::fixed(DType::U8, [height, width, channels]).with_layout(Layout::Hwc)
+    }
+
+    /// Sets the element type.
+    #[must_use]
+    pub fn with_dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
     }
 
     /// Sets the layout.

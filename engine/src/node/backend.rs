@@ -37,6 +37,7 @@ pub trait Backend: 'static {
 
 /// The capabilities of a backend, known before any model is loaded.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// Where it computes.
     pub devices: Vec<String>,
@@ -159,6 +160,7 @@ pub struct Requirements {
 /// A requirement that a backend does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum MissingCapability {
     Device { required: String, there: Vec<String> },
     DType { required: DType, of: String },
@@ -405,6 +407,7 @@ impl fmt::Debug for Helpers {
 
 /// The status of a node's backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackendStatus {
     /// The backend's name in YAML.
     pub backend: &'static str,

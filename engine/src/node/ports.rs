@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 /// The rough duration of one call of a node; decides which nodes share a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[non_exhaustive]
 pub enum Cost {
     /// Below 1 µs.
     #[default]
@@ -97,6 +98,7 @@ pub struct Ports {
 
 /// A number that can be changed while the graph runs, with `Running::set`.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Setting {
     /// Its name.
     pub name: String,
@@ -106,6 +108,7 @@ pub struct Setting {
 
 /// A resource outside the process that only one node may use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Claim {
     /// A file that the node writes.
     File(PathBuf),

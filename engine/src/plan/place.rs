@@ -57,6 +57,7 @@ impl WorkerPlan {
 
 /// The reason for a node's placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Placement {
     /// Its `cpu` is set.
     Cpu,

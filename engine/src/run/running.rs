@@ -84,6 +84,7 @@ impl Stopper {
 
 /// Counters of a node so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeStats {
     /// The node's name.
     pub node: String,

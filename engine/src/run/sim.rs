@@ -109,6 +109,7 @@ pub enum Step {
 
 /// A simulation that did not end.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Stuck {
     /// The state of everything.
     pub report: Report,

@@ -19,7 +19,7 @@ pub(crate) fn any_image() -> [Dim; 3] {
 
 /// Returns the connected spec as numbers of the given dtype. The engine compares the two and refuses another dtype.
 pub(crate) fn any_shape(given: &Connected, dtype: DType) -> Option<PortSpec> {
-    given.single().map(|spec| PortSpec { dtype, content: Content::Numbers, ..spec.clone() })
+    given.single().map(|spec| spec.clone().with_dtype(dtype).with_content(Content::Numbers))
 }
 
 /// Returns ports with an input `in`.

@@ -1,7 +1,7 @@
 //! Thresholds with hysteresis.
 
 use crate::tensor::shape;
-use limen::message::{DType, PortSpec};
+use limen::message::DType;
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -43,7 +43,7 @@ impl Node for Threshold {
             errors.at("release", message).help("write a number at or below `at`");
         }
         let spec = shape::any_shape(given, DType::F32);
-        let out = spec.as_ref().map(|spec| PortSpec { dtype: DType::U8, ..spec.clone() });
+        let out = spec.as_ref().map(|spec| spec.clone().with_dtype(DType::U8));
         errors.into_result(shape::gives(shape::takes(spec), out))
     }
 

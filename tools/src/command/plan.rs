@@ -95,6 +95,8 @@ fn why(plan: &Plan, node: &NodePlan) -> String {
             )
         }
         Placement::First => "no neighbour has a core, so it runs on the first one".into(),
+        // A placement of a later version.
+        placement => format!("{placement:?}"),
     }
 }
 

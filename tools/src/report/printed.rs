@@ -75,6 +75,7 @@ fn headline(text: &mut String, report: &Report) {
         Outcome::Stopped => "stopped after",
         Outcome::Failed => "failed after",
         Outcome::DeadlinePassed => "did not stop in time, abandoned after",
+        _ => "ended after",
     };
     let wall = show_ns(u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX));
     let messages: u64 = sources(report).map(|s| begun_by(report, s)).sum();
@@ -307,13 +308,10 @@ laws: hold on 3 edges and 4 nodes
         report.outcome = Outcome::Failed;
         report.failed_calls = 3;
         report.nodes[1].failed = 3;
-        report.failures.push(FailureReport {
-            node: "digit".into(),
-            call: "infer",
-            number: 12,
-            text: "bad \u{1b}[2Jmodel".into(),
-            panicked: false,
-        });
+        let mut failure = FailureReport::default();
+        (failure.node, failure.call, failure.number) = ("digit".into(), "infer", 12);
+        failure.text = "bad \u{1b}[2Jmodel".into();
+        report.failures.push(failure);
         report.bugs.push("edge a -> b: sent 2 is not received 1 + lost 0 + left 0".into());
         let text = show_report(&report, Detail::Problems);
         for line in [
