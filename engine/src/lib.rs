@@ -65,7 +65,8 @@ pub use run::running::{Drain, Running, Stopper};
 pub use run::sim;
 pub use run::wire::Wired;
 
-/// For programs that show text from graphs and files on a terminal, as `limen-run` does. Not part of the stable API.
+/// Public because `limen-nodes` and `limen-run` show text from graphs and files on a terminal and must treat it alike. Not part of the
+/// stable API.
 #[doc(hidden)]
 pub mod text {
     pub use crate::base::error::{Escaped, is_terminal_control, nearest};

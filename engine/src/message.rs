@@ -8,8 +8,6 @@ pub(crate) mod pool;
 pub(crate) mod tensor;
 
 pub use payload::{Header, Message, Payload, Plain};
-#[doc(hidden)]
-pub use pool::Pool;
 pub use tensor::{
     Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
 };

@@ -39,6 +39,7 @@ pub mod prelude {
 use crate::host::clock::Time;
 use crate::message::payload::{Message, Payload};
 use arrayvec::ArrayVec;
+use intake::SealedInputs;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::any::TypeId;
@@ -238,26 +239,12 @@ pub trait Sink: Node {
 }
 
 /// The input of one call: a message, a tuple of messages, or a [`MessageSet`].
-pub type Taken<I> = <I as Inputs>::Taken;
+pub type Taken<I> = <I as SealedInputs>::Taken;
 
-/// The inputs of a node: a payload, a tuple of payloads, [`Many`], or `TensorMut`.
-pub trait Inputs: 'static {
-    /// The input of one call.
-    type Taken;
-    #[doc(hidden)]
-    type Intake: crate::node::intake::Intake<Taken = Self::Taken>;
-    #[doc(hidden)]
-    fn types(ports: usize) -> Vec<PortType>;
-    /// Number of inputs; `None` if the graph file names them.
-    #[doc(hidden)]
-    const COUNT: Option<usize>;
-    /// Whether the node writes into its input in place.
-    #[doc(hidden)]
-    const WRITES: bool = false;
-    /// Whether a call gets one message of any input, instead of one of each.
-    #[doc(hidden)]
-    const MERGES: bool = false;
-}
+/// The inputs of a node: a payload, a tuple of payloads, [`Many`], [`OneOf`], or `TensorMut`. Sealed: the engine has an intake for each.
+pub trait Inputs: SealedInputs {}
+
+impl<I: SealedInputs> Inputs for I {}
 
 /// Any number of inputs or outputs of one payload, named by the graph file or by the node while planning.
 #[derive(Debug)]

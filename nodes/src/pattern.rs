@@ -74,10 +74,10 @@ pub(crate) fn count(number: u64, tensor: &mut TensorMut) -> Result<(), NodeError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::message::{Pool, PortSpec};
+    use limen::message::PortSpec;
 
     fn tensor(dtype: DType, n: usize) -> TensorMut {
-        Pool::new("test", &PortSpec::fixed(dtype, [n]), 1, 1).unwrap().take().unwrap()
+        TensorMut::alone(&PortSpec::fixed(dtype, [n])).unwrap()
     }
 
     #[test]

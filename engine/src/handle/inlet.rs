@@ -26,7 +26,7 @@ use crate::message::tensor::{Content, Layout, PortSpec, Tensor, TensorError, Ten
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::planning::{Building, Connected, Planning};
-use crate::node::port::Outputs;
+use crate::node::port::SealedOutputs;
 use crate::node::ports::Ports;
 use crate::node::{Next, Node, PortType, Source};
 use schemars::JsonSchema;
@@ -141,7 +141,7 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
         vec![PortType::of::<T>()]
     }
     fn counts(&self) -> (Option<usize>, Option<usize>) {
-        (Some(0), <T as Outputs>::COUNT)
+        (Some(0), <T as SealedOutputs>::COUNT)
     }
     fn outside(&self) -> usize {
         self.capacity + self.hold

@@ -21,9 +21,10 @@ use crate::host::wait::Bell;
 use crate::message::payload::{Message, Payload};
 use crate::message::tensor::Layout;
 use crate::node::error::{NodeError, NodeErrorKind};
+use crate::node::intake::SealedInputs;
 use crate::node::planning::{Building, Connected, Planning};
 use crate::node::ports::{InPort, Ports};
-use crate::node::{Inputs, Node, PortType, Sink};
+use crate::node::{Node, PortType, Sink};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
@@ -77,7 +78,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
         Vec::new()
     }
     fn counts(&self) -> (Option<usize>, Option<usize>) {
-        (<T as Inputs>::COUNT, Some(0))
+        (<T as SealedInputs>::COUNT, Some(0))
     }
     fn outside(&self) -> usize {
         self.hold

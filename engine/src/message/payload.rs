@@ -86,42 +86,40 @@ impl<T: Plain> Message<T> {
     }
 }
 
-/// A type that can be the body of a message. Implemented by [`Tensor`](crate::Tensor) and, through [`Plain`], by small
-/// values.
-pub trait Payload: Send + Sized + 'static {
+/// A type that can be the body of a message: [`Tensor`](crate::Tensor) and, through [`Plain`], small values. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a payload",
+    note = "a payload is `limen::Tensor`, or a small type with `impl limen::message::Plain for {Self} {{}}`"
+)]
+pub trait Payload: SealedPayload {}
+
+impl<T: SealedPayload> Payload for T {}
+
+/// The operations of the engine on a body.
+pub trait SealedPayload: Send + Sized + 'static {
     /// Data beside the body: the header, or nothing if the body has it.
-    #[doc(hidden)]
     type Head: Send + std::fmt::Debug + 'static;
-    #[doc(hidden)]
     fn header(message: &Message<Self>) -> &Header;
     /// Visits the origin of each source upstream.
-    #[doc(hidden)]
     #[allow(private_interfaces, reason = "implemented here only")]
     fn each_origin(message: &Message<Self>, see: &mut dyn FnMut(Origin)) {
         let header = Self::header(message);
         see(fresh(header.source, header.origin));
     }
-    #[doc(hidden)]
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32);
-    #[doc(hidden)]
     fn share(message: &Message<Self>) -> Message<Self>;
     /// Replaces the header, if this is the only handle.
-    #[doc(hidden)]
     fn with_header(message: Message<Self>, header: &Header) -> Message<Self>;
     /// Copies the content into a pool's buffer; `None` if there is no room.
-    #[doc(hidden)]
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
     /// Interpolates linearly between two messages; `None` if their types do not support it.
-    #[doc(hidden)]
     fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
         let _ = (before, after, at, pool);
         None
     }
     /// Whether it is the only handle to a buffer of the pool; always true without buffers.
-    #[doc(hidden)]
     fn is_sole(message: &Message<Self>, pool: Option<&Pool>) -> bool;
     /// Bytes of the body, as they count against an edge's cap.
-    #[doc(hidden)]
     fn bytes(message: &Message<Self>) -> usize {
         size_of_val(&message.body)
     }
@@ -144,7 +142,7 @@ pub trait Payload: Send + Sized + 'static {
 /// ```
 pub trait Plain: Clone + Send + std::fmt::Debug + 'static {}
 
-impl<T: Plain> Payload for T {
+impl<T: Plain> SealedPayload for T {
     type Head = Header;
     #[inline]
     fn header(message: &Message<Self>) -> &Header {

@@ -426,15 +426,6 @@ impl Drop for Guard {
 }
 
 /// A fixed set of equal slots and the right to take them.
-///
-/// ```
-/// use limen::message::{DType, Pool, PortSpec};
-/// let mut pool = Pool::new("pixels", &PortSpec::fixed(DType::F32, [2, 3]), 2, 1).unwrap();
-/// let mut a = pool.take().unwrap();
-/// a.as_mut_slice::<f32>().unwrap()[5] = 1.5;
-/// let a = a.freeze();
-/// assert_eq!(a.share().as_slice::<f32>().unwrap()[5], 1.5);
-/// ```
 pub struct Pool {
     inner: Guard,
     /// The slot to try next. In a pool with origins it stays on a row past the last, which is never free: the fast

@@ -5,7 +5,7 @@ mod parse;
 
 use crate::host::clock::Time;
 use crate::message::origins::{Origin, Origins, fresh};
-use crate::message::payload::{Header, Message, Payload};
+use crate::message::payload::{Header, Message, SealedPayload};
 use crate::message::pool::{Inner, MAX_DYNAMIC, Pool, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -70,14 +70,20 @@ impl fmt::Display for DType {
     }
 }
 
-/// A Rust type that can be a tensor's element.
-pub trait Element: bytemuck::Pod + PartialOrd + Send + Sync + 'static {
+/// A Rust type that can be a tensor's element, one for each [`DType`]. Sealed.
+pub trait Element: SealedElement + bytemuck::Pod + PartialOrd + Send + Sync + 'static {
     /// Its dtype.
     const DTYPE: DType;
 }
 
+/// Only this file implements it.
+pub trait SealedElement {}
+
 macro_rules! elements {
-    ($($t:ty => $d:ident),* $(,)?) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
+    ($($t:ty => $d:ident),* $(,)?) => { $(
+        impl SealedElement for $t {}
+        impl Element for $t { const DTYPE: DType = DType::$d; }
+    )* };
 }
 elements! {
     f32 => F32, half::f16 => F16, half::bf16 => BF16, f64 => F64, i8 => I8, u8 => U8, i16 => I16, u16 => U16,
@@ -498,7 +504,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-impl Payload for Tensor {
+impl SealedPayload for Tensor {
     type Head = ();
     #[inline]
     fn header(message: &Message<Self>) -> &Header {
@@ -569,6 +575,22 @@ impl Payload for Tensor {
 pub struct TensorMut(pub(crate) Tensor);
 
 impl TensorMut {
+    /// Allocates a zeroed tensor that belongs to no graph, for tests of a node.
+    ///
+    /// ```
+    /// use limen::TensorMut;
+    /// use limen::message::{DType, PortSpec};
+    /// let mut pixels = TensorMut::alone(&PortSpec::fixed(DType::F32, [2, 3])).unwrap();
+    /// pixels.as_mut_slice::<f32>().unwrap()[5] = 1.5;
+    /// assert_eq!(pixels.freeze().as_slice::<f32>().unwrap(), [0.0, 0.0, 0.0, 0.0, 0.0, 1.5]);
+    /// ```
+    ///
+    /// # Errors
+    /// As text: a dim has no bound, the size overflows, or the memory cannot be allocated.
+    pub fn alone(spec: &PortSpec) -> Result<Self, String> {
+        Pool::new("alone", spec, 1, 1)?.take().map_err(|error| error.to_string())
+    }
+
     /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.0.dtype()

@@ -15,12 +15,11 @@ use crate::message::origins::{Origin, Trace};
 use crate::message::payload::{Header, Message, Payload};
 use crate::message::pool::Pool;
 use crate::message::tensor::{Tensor, TensorMut};
-use crate::node::{Inputs, PortType};
+use crate::node::PortType;
 use std::any::Any;
 use std::fmt;
 
 /// Items taken together, and the runs they were published in.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct Burst<T> {
     pub(crate) items: Vec<T>,
@@ -33,8 +32,21 @@ impl<T> Burst<T> {
     }
 }
 
+/// The properties of a type of inputs.
+pub trait SealedInputs: 'static {
+    /// The input of one call.
+    type Taken;
+    type Intake: Intake<Taken = Self::Taken>;
+    fn types(ports: usize) -> Vec<PortType>;
+    /// Number of inputs; `None` if the graph file names them.
+    const COUNT: Option<usize>;
+    /// Whether the node writes into its input in place.
+    const WRITES: bool = false;
+    /// Whether a call gets one message of any input, instead of one of each.
+    const MERGES: bool = false;
+}
+
 /// The parts an intake is built from on its thread.
-#[doc(hidden)]
 pub struct IntakeParts {
     pub(crate) edges: Vec<Box<dyn Any>>,
     /// The pool for a mutating node's copies, if it needs any.
@@ -52,7 +64,6 @@ impl fmt::Debug for IntakeParts {
 }
 
 /// Messages left on an edge when its consumer has ended: already counted, or to be counted when all threads have ended.
-#[doc(hidden)]
 pub struct Left {
     pub(crate) edge: usize,
     pub(crate) counted: u64,
@@ -66,7 +77,6 @@ impl fmt::Debug for Left {
 }
 
 /// The inputs of one stage.
-#[doc(hidden)]
 #[allow(private_interfaces)]
 pub trait Intake: Sized + 'static {
     type Taken;
@@ -182,7 +192,6 @@ fn left_of<T: Payload>(rx: Rx<T>, queued: u64) -> Left {
 }
 
 /// One input.
-#[doc(hidden)]
 pub struct Single<T: Payload> {
     rx: Rx<T>,
 }
@@ -269,7 +278,7 @@ impl<T: Payload> Intake for Single<T> {
     }
 }
 
-impl<T: Payload> Inputs for T {
+impl<T: Payload> SealedInputs for T {
     type Taken = Message<T>;
     type Intake = Single<T>;
     const COUNT: Option<usize> = Some(1);
@@ -279,7 +288,6 @@ impl<T: Payload> Inputs for T {
 }
 
 /// One input of tensors that the node writes in place.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct Mutable {
     single: Single<Tensor>,
@@ -365,7 +373,7 @@ impl Intake for Mutable {
     }
 }
 
-impl Inputs for TensorMut {
+impl SealedInputs for TensorMut {
     type Taken = TensorMut;
     type Intake = Mutable;
     const COUNT: Option<usize> = Some(1);

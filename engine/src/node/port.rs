@@ -21,19 +21,21 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-/// The outputs of a node: a payload, a tuple of payloads, or [`Many`].
-pub trait Outputs: 'static {
+/// The outputs of a node: a payload, a tuple of payloads, or [`Many`]. Sealed: the engine has ports for each.
+pub trait Outputs: SealedOutputs {}
+
+impl<O: SealedOutputs> Outputs for O {}
+
+/// The properties of a type of outputs.
+pub trait SealedOutputs: 'static {
     /// One [`Port`], a tuple of them, or a list.
     type Ports: PortSet;
-    #[doc(hidden)]
     fn types(ports: usize) -> Vec<PortType>;
     /// Number of outputs; `None` if the node names them while planning.
-    #[doc(hidden)]
     const COUNT: Option<usize>;
 }
 
 /// The parts an output port is built from on its thread.
-#[doc(hidden)]
 pub struct PortParts {
     pub(crate) name: String,
     pub(crate) emits: usize,
@@ -54,7 +56,6 @@ impl fmt::Debug for PortParts {
 }
 
 /// The ports of one node.
-#[doc(hidden)]
 pub trait PortSet: Sized + 'static {
     fn build(parts: Vec<PortParts>) -> Self;
     /// Runs a step on every port.
@@ -111,7 +112,6 @@ pub trait PortSet: Sized + 'static {
 }
 
 /// The operations of a port that are independent of its payload.
-#[doc(hidden)]
 pub trait AnyPort {
     fn close(&mut self, failed: bool);
     fn is_settling(&self) -> bool;
@@ -491,7 +491,7 @@ impl<T: Payload> PortSet for Port<T> {
     }
 }
 
-impl<T: Payload> Outputs for T {
+impl<T: Payload> SealedOutputs for T {
     type Ports = Port<T>;
     const COUNT: Option<usize> = Some(1);
     fn types(_: usize) -> Vec<PortType> {
@@ -501,7 +501,7 @@ impl<T: Payload> Outputs for T {
 
 macro_rules! tuple_outputs {
     ($($t:ident $i:tt),+) => {
-        impl<$($t: Payload),+> Outputs for ($($t,)+) {
+        impl<$($t: Payload),+> SealedOutputs for ($($t,)+) {
             type Ports = ($(Port<$t>,)+);
             const COUNT: Option<usize> = Some([$($i),+].len());
             fn types(_: usize) -> Vec<PortType> {
@@ -555,7 +555,7 @@ tuple_outputs!(A 0, B 1);
 tuple_outputs!(A 0, B 1, C 2);
 tuple_outputs!(A 0, B 1, C 2, D 3);
 
-impl<T: Payload> Outputs for Many<T> {
+impl<T: Payload> SealedOutputs for Many<T> {
     type Ports = PortList<T>;
     const COUNT: Option<usize> = None;
     fn types(ports: usize) -> Vec<PortType> {

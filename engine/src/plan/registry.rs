@@ -16,10 +16,11 @@ use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::extensions::Extensions;
 use crate::node::intake::Intake;
+use crate::node::intake::SealedInputs;
 use crate::node::planning::{Building, Connected, Planning};
-use crate::node::port::Outputs;
+use crate::node::port::SealedOutputs;
 use crate::node::ports::Ports;
-use crate::node::{Inputs, Node, PortType, Sink, Source, Transform};
+use crate::node::{Node, PortType, Sink, Source, Transform};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use std::any::Any;
@@ -319,7 +320,7 @@ impl<N: Source> PlannedNode for SourceNode<N> {
         N::Out::types(self.0.ports.outputs.len())
     }
     fn counts(&self) -> (Option<usize>, Option<usize>) {
-        (Some(0), <N::Out as Outputs>::COUNT)
+        (Some(0), <N::Out as SealedOutputs>::COUNT)
     }
     fn make(
         self: Box<Self>,
@@ -345,7 +346,7 @@ impl<N: Transform> PlannedNode for TransformNode<N> {
         N::Out::types(self.0.ports.outputs.len())
     }
     fn counts(&self) -> (Option<usize>, Option<usize>) {
-        (<N::In as Inputs>::COUNT, <N::Out as Outputs>::COUNT)
+        (<N::In as SealedInputs>::COUNT, <N::Out as SealedOutputs>::COUNT)
     }
     fn writes(&self) -> bool {
         N::In::WRITES
@@ -379,7 +380,7 @@ impl<N: Sink> PlannedNode for SinkNode<N> {
         Vec::new()
     }
     fn counts(&self) -> (Option<usize>, Option<usize>) {
-        (<N::In as Inputs>::COUNT, Some(0))
+        (<N::In as SealedInputs>::COUNT, Some(0))
     }
     fn merges(&self) -> bool {
         N::In::MERGES

@@ -152,10 +152,10 @@ impl Drop for Console {
 mod tests {
     use super::*;
     use limen::TensorMut;
-    use limen::message::{DType, Dim, Pool};
+    use limen::message::{DType, Dim};
 
     fn tensor(spec: PortSpec) -> TensorMut {
-        Pool::new("test", &spec, 1, 1).unwrap().take().unwrap()
+        TensorMut::alone(&spec).unwrap()
     }
 
     #[test]

@@ -227,10 +227,10 @@ mod tests {
 
     #[test]
     fn every_type_converts_to_every_other() {
-        use limen::message::{Pool, PortSpec};
+        use limen::message::PortSpec;
         let types = [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::U8, DType::I16, DType::U16];
         let types = [&types[..], &[DType::I32, DType::U32, DType::I64, DType::U64]].concat();
-        let loan = |dtype| Pool::new("test", &PortSpec::fixed(dtype, [2]), 1, 1).unwrap().take().unwrap();
+        let loan = |dtype| TensorMut::alone(&PortSpec::fixed(dtype, [2])).unwrap();
         for from in &types {
             for to in &types {
                 let mut source = loan(*from);

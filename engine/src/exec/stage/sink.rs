@@ -13,14 +13,15 @@ use crate::host::descriptors::Descriptors;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::{Origin, Origins};
 use crate::node::error::NodeError;
+use crate::node::intake::SealedInputs;
 use crate::node::intake::{Intake, IntakeParts, Lead};
-use crate::node::{Inputs, Progress, Reset, Sink};
+use crate::node::{Progress, Reset, Sink};
 use std::any::Any;
 
 /// A node without outputs.
 pub(crate) struct SinkStage<N: Sink> {
     common: Common,
-    feed: Feed<<N::In as Inputs>::Intake>,
+    feed: Feed<<N::In as SealedInputs>::Intake>,
     work: SinkWork<N>,
     dirty: bool,
     again: Option<Rebuild<N>>,
@@ -85,9 +86,9 @@ struct SinkWork<N: Sink> {
     ledgers: Vec<(u64, u32, usize)>,
 }
 
-impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
+impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
     #[inline(never)]
-    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>) -> Result<(), NodeError> {
+    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return Ok(()) };
         for item in items {
             node.take(item)?;
@@ -95,29 +96,29 @@ impl<N: Sink> Work<<N::In as Inputs>::Taken> for SinkWork<N> {
         Ok(())
     }
     #[inline(always)]
-    fn give_one(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+    fn give_one(&mut self, item: <N::In as SealedInputs>::Taken) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return drop_item(item) };
         node.take(item)
     }
     #[inline]
-    fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
-        if <N::In as Inputs>::Intake::JOINS {
-            note_skew::<<N::In as Inputs>::Intake>(self.skew, item, weight, cx);
+    fn note(&mut self, item: &<N::In as SealedInputs>::Taken, weight: u32, cx: &mut Cx) {
+        if <N::In as SealedInputs>::Intake::JOINS {
+            note_skew::<<N::In as SealedInputs>::Intake>(self.skew, item, weight, cx);
         }
         if self.traced {
             return self.note_all();
         }
-        let header = <N::In as Inputs>::Intake::header(item, self.lead);
+        let header = <N::In as SealedInputs>::Intake::header(item, self.lead);
         let (source, begun) = (header.source, header.origin.0);
         match self.origins.last_mut() {
             Some(last) if (last.source, last.begun) == (source, begun) => last.n += 1,
             _ => self.origins.push(OriginNote { source, reused: false, closes: true, begun, n: 1 }),
         }
     }
-    fn trace(&mut self, item: &<N::In as Inputs>::Taken, fresh: u16) {
+    fn trace(&mut self, item: &<N::In as SealedInputs>::Taken, fresh: u16) {
         self.now.clear();
         let now = &mut self.now;
-        <N::In as Inputs>::Intake::each_origin(item, fresh, &mut |origin| now.add(origin));
+        <N::In as SealedInputs>::Intake::each_origin(item, fresh, &mut |origin| now.add(origin));
     }
     fn forget(&mut self, n: usize) {
         if self.traced {

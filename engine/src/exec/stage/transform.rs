@@ -12,15 +12,16 @@ use crate::host::clock::Time;
 use crate::ledger::{Hist, Term};
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
+use crate::node::intake::SealedInputs;
 use crate::node::intake::{Intake, trace_call};
 use crate::node::port::PortSet;
-use crate::node::{Inputs, Reset, Transform};
+use crate::node::{Reset, Transform};
 use std::any::Any;
 
 /// A node with inputs and outputs.
 pub(crate) struct TransformStage<N: Transform> {
     common: Common,
-    feed: Feed<<N::In as Inputs>::Intake>,
+    feed: Feed<<N::In as SealedInputs>::Intake>,
     work: TransformWork<N>,
     again: Option<Rebuild<N>>,
 }
@@ -49,9 +50,9 @@ impl ExtraCall {
     }
 }
 
-impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
+impl<N: Transform> Work<<N::In as SealedInputs>::Taken> for TransformWork<N> {
     #[inline(never)]
-    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as Inputs>::Taken>) -> Result<(), NodeError> {
+    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>) -> Result<(), NodeError> {
         // The node exists while the stage's life is `Open`.
         let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
         for item in items {
@@ -63,20 +64,20 @@ impl<N: Transform> Work<<N::In as Inputs>::Taken> for TransformWork<N> {
         Ok(())
     }
     #[inline]
-    fn give_one(&mut self, item: <N::In as Inputs>::Taken) -> Result<(), NodeError> {
+    fn give_one(&mut self, item: <N::In as SealedInputs>::Taken) -> Result<(), NodeError> {
         let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return drop_item(item) };
         node.apply(item, emit)?;
         emit.ports.commit()
     }
-    fn trace(&mut self, item: &<N::In as Inputs>::Taken, fresh: u16) {
+    fn trace(&mut self, item: &<N::In as SealedInputs>::Taken, fresh: u16) {
         if let Some(trace) = &self.emit.trace {
-            trace_call::<<N::In as Inputs>::Intake>(&mut trace.borrow_mut(), item, fresh);
+            trace_call::<<N::In as SealedInputs>::Intake>(&mut trace.borrow_mut(), item, fresh);
         }
     }
     #[inline]
-    fn note(&mut self, item: &<N::In as Inputs>::Taken, weight: u32, cx: &mut Cx) {
-        if <N::In as Inputs>::Intake::JOINS {
-            note_skew::<<N::In as Inputs>::Intake>(self.skew, item, weight, cx);
+    fn note(&mut self, item: &<N::In as SealedInputs>::Taken, weight: u32, cx: &mut Cx) {
+        if <N::In as SealedInputs>::Intake::JOINS {
+            note_skew::<<N::In as SealedInputs>::Intake>(self.skew, item, weight, cx);
         }
     }
     fn forget(&mut self, _: usize) {}
@@ -114,7 +115,7 @@ impl<N: Transform> TransformStage<N> {
     pub(crate) fn new(
         node: N,
         mut common: Common,
-        intake: <N::In as Inputs>::Intake,
+        intake: <N::In as SealedInputs>::Intake,
         emit: Emit<N::Out>,
         inputs: usize,
         again: Option<Rebuild<N>>,

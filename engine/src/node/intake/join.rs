@@ -9,7 +9,7 @@ mod side;
 use align::align;
 pub(super) use side::{AnySide, Side};
 
-use super::{Burst, Intake, IntakeParts, Left};
+use super::{Burst, Intake, IntakeParts, Left, SealedInputs};
 use crate::base::policy::JoinPolicy;
 use crate::base::policy::Pick;
 use crate::edge::BURST;
@@ -19,7 +19,7 @@ use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
 use crate::message::payload::{Header, Message, Payload};
-use crate::node::{Inputs, Many, MessageSet, PortType};
+use crate::node::{Many, MessageSet, PortType};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -201,7 +201,6 @@ fn joined_state(open: bool, states: impl Iterator<Item = State>) -> State {
 macro_rules! tuple_inputs {
     ($name:ident: $($t:ident $s:ident $i:tt),+) => {
         /// Several inputs of different payloads, zipped.
-        #[doc(hidden)]
         pub struct $name<$($t: Payload),+> {
             $($s: Side<$t>,)+
             sets: VecDeque<(($(Message<$t>,)+), Run)>,
@@ -319,7 +318,7 @@ macro_rules! tuple_inputs {
             }
         }
 
-        impl<$($t: Payload),+> Inputs for ($($t,)+) {
+        impl<$($t: Payload),+> SealedInputs for ($($t,)+) {
             type Taken = ($(Message<$t>,)+);
             type Intake = $name<$($t),+>;
             const COUNT: Option<usize> = Some([$($i),+].len());
@@ -334,7 +333,6 @@ tuple_inputs!(Zip3: A a 0, B b 1, C c 2);
 tuple_inputs!(Zip4: A a 0, B b 1, C c 2, D d 3);
 
 /// Any number of inputs of one payload, zipped.
-#[doc(hidden)]
 pub struct ZipMany<T: Payload> {
     sides: Vec<Side<T>>,
     /// There is one input, taken in order: nothing to match, and no sets are held.
@@ -487,7 +485,7 @@ impl<T: Payload> Intake for ZipMany<T> {
     }
 }
 
-impl<T: Payload> Inputs for Many<T> {
+impl<T: Payload> SealedInputs for Many<T> {
     type Taken = MessageSet<T>;
     type Intake = ZipMany<T>;
     const COUNT: Option<usize> = None;

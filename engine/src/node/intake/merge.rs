@@ -1,7 +1,7 @@
 //! Merges: several inputs, one message at a time.
 
 use super::join::{AnySide, JoinRule, Lead, Side};
-use super::{Burst, Intake, IntakeParts, Left};
+use super::{Burst, Intake, IntakeParts, Left, SealedInputs};
 use crate::base::policy::JoinPolicy;
 use crate::edge::BURST;
 use crate::edge::{Reason, State};
@@ -9,7 +9,7 @@ use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
 use crate::message::payload::{Header, Message, Payload};
-use crate::node::{Inputs, PortType};
+use crate::node::PortType;
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
@@ -28,7 +28,6 @@ pub struct Picked<T: Payload> {
 }
 
 /// Merges several inputs.
-#[doc(hidden)]
 pub struct Merge<T: Payload> {
     sides: Vec<Side<T>>,
     picked: VecDeque<(Picked<T>, Run)>,
@@ -206,7 +205,7 @@ impl<T: Payload> Intake for Merge<T> {
     }
 }
 
-impl<T: Payload> Inputs for OneOf<T> {
+impl<T: Payload> SealedInputs for OneOf<T> {
     type Taken = Picked<T>;
     type Intake = Merge<T>;
     const COUNT: Option<usize> = None;
