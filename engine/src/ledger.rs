@@ -91,7 +91,8 @@ impl Term {
 /// The measurements of one term.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Nanoseconds; for [`Term::Batch`], messages. A sample counts for as many as it stands for.
+    /// Nanoseconds; of [`Term::Batch`], messages. What was sampled counts for as many as it stands for. The type is `hdrhistogram`'s,
+    /// so that a program can add histograms, ask for any quantile, and write them as other tools read them.
     pub histogram: Histogram<u64>,
     /// How many of its counts were measured; the others are estimated by sampling.
     pub samples: u64,

@@ -57,7 +57,7 @@ impl Default for Batch {
 
 /// A kind whose nodes run models; it plans which backend runs which model.
 pub trait Infer: 'static {
-    /// The type of `config:`.
+    /// What `config:` holds; as [`Node::Config`](crate::node::Node::Config).
     type Config: DeserializeOwned + JsonSchema;
 
     /// Loads the model and plans how to run it.

@@ -148,7 +148,7 @@ impl NodeBuilder {
         NodeBuilder { map, inputs: Map::default() }
     }
 
-    /// Sets the config of the kind: a map, or a struct that serializes as one.
+    /// What the kind takes: a map, or a struct that serializes as one, by the same `serde` that reads it from a graph file.
     pub fn config(self, config: impl Serialize) -> Self {
         self.with("config", config)
     }

@@ -70,7 +70,8 @@ impl fmt::Display for DType {
     }
 }
 
-/// A Rust type that can be a tensor's element, one for each [`DType`]. Sealed.
+/// A Rust type that is a tensor's element. Sealed: there is one for each [`DType`]. `bytemuck::Pod`, because a
+/// buffer of bytes is read as a slice of it.
 pub trait Element: SealedElement + bytemuck::Pod + PartialOrd + Send + Sync + 'static {
     /// Its dtype.
     const DTYPE: DType;

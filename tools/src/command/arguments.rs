@@ -326,7 +326,8 @@ impl Arguments {
     /// Parses a command line; its first word is the program's name.
     ///
     /// # Errors
-    /// When the command line is wrong, and for `--help` and `--version`; [`clap::Error::exit_code`] tells them apart.
+    /// What is wrong with it, or the text of `--help` and `--version`; [`clap::Error::exit_code`] tells them apart, and
+    /// [`clap::Error::exit`] prints it as `limen-run` does.
     pub fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments = Arguments::try_parse_from(words)?;
         match &arguments.run.graph {

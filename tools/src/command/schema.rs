@@ -15,7 +15,7 @@ const VARIABLE: &str = r"\$\{";
 const SPAN: &str = r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$";
 const BYTES: &str = r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$";
 
-/// Returns the JSON Schema of a graph file with the kinds of a registry.
+/// The schema of a graph whose kinds are those of a registry; a value of `serde_json`, as validators take it.
 ///
 /// ```
 /// let schema = limen_run::schema(&limen_run::registry());

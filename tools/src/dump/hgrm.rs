@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// Steps per halving of the distance to 100 %: the default of every port.
 const TICKS: f64 = 5.0;
 
-/// Formats the percentile distribution of a histogram in the `.hgrm` format.
+/// The percentile distribution of a histogram as text: one of a report's, [`Recorded::histogram`](limen::report::Recorded).
 ///
 /// ```
 /// let mut histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();
