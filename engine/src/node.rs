@@ -11,6 +11,7 @@ pub(crate) mod error;
 pub(crate) mod extensions;
 pub(crate) mod intake;
 pub(crate) mod metrics;
+pub(crate) mod one_to_one;
 pub(crate) mod planning;
 pub(crate) mod port;
 pub(crate) mod ports;
@@ -23,6 +24,7 @@ pub use error::{NodeError, NodeErrorKind};
 pub use extensions::Extensions;
 pub use intake::{OneOf, Picked};
 pub use metrics::Metrics;
+pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};
 pub use port::{Outputs, Port, PortList};
 pub use ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
@@ -30,8 +32,8 @@ pub use ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
 /// The items most nodes need: `use limen::node::prelude::*;`.
 pub mod prelude {
     pub use super::{
-        Building, Connected, Emit, Many, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Reset, Sink,
-        Source, Transform,
+        Building, Connected, Emit, InPlace, Many, Metrics, Next, Node, NodeError, OneToOne, PlanErrors, Planning,
+        Ports, Reset, Sink, Source, Transform,
     };
     pub use crate::message::{DType, Dim, Header, Message, PortSpec, Tensor, TensorMut};
 }
@@ -46,7 +48,8 @@ use std::any::TypeId;
 
 /// The part common to every kind of node.
 pub trait Node: Sized + 'static {
-    /// The type of `config:`. `#[serde(deny_unknown_fields)]` is not needed: unknown keys are always errors.
+    /// What `config:` holds. `#[serde(deny_unknown_fields)]` is not needed: unknown keys are always errors. `serde` reads it, and
+    /// `schemars` describes it to `limen-run kinds`, `explain` and `schema`: what every other crate derives on its structs.
     type Config: DeserializeOwned + JsonSchema + Send + 'static;
 
     /// Returns the node's ports, while planning. They may depend on the config, on the specs of the connected ports,
@@ -250,7 +253,8 @@ impl<I: SealedInputs> Inputs for I {}
 #[derive(Debug)]
 pub struct Many<T>(std::marker::PhantomData<T>);
 
-/// The matched messages of a call, one per input of a [`Many`], in the order of [`Ports`].
+/// The messages of one sequence, one for each input of a [`Many`], in the order of [`Ports`]. A vector of `arrayvec`,
+/// because it lies in its queue whole: no set is allocated. It is used as a slice, or iterated.
 pub type MessageSet<T> = ArrayVec<Message<T>, MAX_PORTS>;
 
 /// A payload's type, compared while planning.

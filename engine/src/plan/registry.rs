@@ -17,6 +17,7 @@ use crate::node::error::NodeError;
 use crate::node::extensions::Extensions;
 use crate::node::intake::Intake;
 use crate::node::intake::SealedInputs;
+use crate::node::one_to_one::{InPlace, InPlaceNode, OneToOne, OneToOneNode};
 use crate::node::planning::{Building, Connected, Planning};
 use crate::node::port::SealedOutputs;
 use crate::node::ports::Ports;
@@ -75,7 +76,7 @@ type PlanFn =
     fn(&Tree, &Connected, &mut Planning<'_>, &mut Problems) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>>;
 
 impl Kind {
-    /// Returns the JSON schema of its `config:`.
+    /// The JSON schema of its `config:`; the type of `schemars`, which made it from the config's own.
     pub fn schema(&self) -> Schema {
         (self.schema)()
     }
@@ -203,6 +204,18 @@ impl Registry {
             read: read::<N::Config>,
             plan: |config, given, cx, problems| plan_node::<N>(config, given, cx, problems, |p| Box::new(SinkNode(p))),
         })
+    }
+
+    /// Adds a kind of transform that changes tensors where they lie.
+    #[must_use]
+    pub fn in_place<N: InPlace>(self, name: &str) -> Self {
+        self.transform::<InPlaceNode<N>>(name)
+    }
+
+    /// Adds a kind of transform that makes one tensor of each.
+    #[must_use]
+    pub fn one_to_one<N: OneToOne>(self, name: &str) -> Self {
+        self.transform::<OneToOneNode<N>>(name)
     }
 
     /// Adds a kind whose nodes run models.
