@@ -82,8 +82,9 @@ impl Runtime for TractRuntime {
     fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
         use DType::*;
         let ops = tract_onnx::onnx().op_register.0.into_keys().collect();
-        let cpu = Capabilities::cpu("tract 0.23", [F32, F16, I8, U8, I16, U16, I32, U32, U64], Ops::Listed(ops));
-        Ok(Capabilities { max_threads: Some(1), ..cpu })
+        let mut cpu = Capabilities::cpu("tract 0.23", [F32, F16, I8, U8, I16, U16, I32, U32, U64], Ops::Listed(ops));
+        cpu.max_threads = Some(1);
+        Ok(cpu)
     }
 
     fn rewrites(operator: &str) -> bool {
