@@ -4,6 +4,6 @@ mod infer;
 mod layer;
 mod layers;
 
-pub use infer::Infer;
+pub use infer::InferKind;
 pub use layer::{Activation, LayerConfig};
-pub use layers::{Layers, MlpConfig, Planned};
+pub use layers::{LayersNode, MlpConfig, PlannedLayers};

@@ -50,7 +50,7 @@ pub use backend::{Tract, TractRunner, TractRuntime};
 pub use base::BackendOptions;
 pub use cache::Compiled;
 pub use inspect::{Binding, Inspection, Stored, inspect};
-pub use kind::{Activation, Infer, LayerConfig, Layers, MlpConfig, Planned};
+pub use kind::{Activation, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers};
 pub use onnx::OnnxModel;
 pub use plan::{
     Choice, Config, Dispatch, Guard, Load, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig,
@@ -60,7 +60,10 @@ pub use weights::{Quantize, Quantized, Slice, WeightConfig, WeightTransform, Wei
 
 /// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {
-    registry.infer::<Infer>("infer").transform::<Layers<LayerConfig>>("linear").transform::<Layers<MlpConfig>>("mlp")
+    registry
+        .infer::<InferKind>("infer")
+        .transform::<LayersNode<LayerConfig>>("linear")
+        .transform::<LayersNode<MlpConfig>>("mlp")
 }
 
 /// [`register`], with options of the program's own. A registry that has the kinds already takes other options by

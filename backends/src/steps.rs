@@ -33,7 +33,7 @@ impl Record {
 
 /// The progress of a trial.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Progress<'a> {
+pub(crate) enum TrialProgress<'a> {
     /// The next step, and the runtime that takes it.
     Doing { runtime: Option<&'a str>, what: &'a str },
     /// The size of the model and its weights, in bytes.
@@ -56,13 +56,13 @@ enum Mode {
     #[default]
     Here,
     /// Results are recorded, and progress is reported to the function.
-    Recording(RefCell<Record>, fn(Progress<'_>)),
+    Recording(RefCell<Record>, fn(TrialProgress<'_>)),
     /// Recorded results are returned instead of running the steps.
     Replaying(Record),
 }
 
 impl Steps {
-    pub(crate) fn recording(dead: Vec<(String, String)>, report: fn(Progress<'_>)) -> Self {
+    pub(crate) fn recording(dead: Vec<(String, String)>, report: fn(TrialProgress<'_>)) -> Self {
         Steps { mode: Mode::Recording(RefCell::default(), report), dead, ..Steps::default() }
     }
 
@@ -80,7 +80,7 @@ impl Steps {
     /// Reports the next step, in words that follow the name of the runtime (`ran it on zeros`).
     pub(crate) fn announce(&self, runtime: Option<&str>, what: &str) {
         if let Mode::Recording(_, report) = &self.mode {
-            report(Progress::Doing { runtime, what });
+            report(TrialProgress::Doing { runtime, what });
         }
     }
 
@@ -148,7 +148,7 @@ impl Steps {
                 let mut record = record.borrow_mut();
                 (record.sums, record.case) = (sums, case.map(Case::digest));
                 drop(record);
-                report(Progress::Size(size));
+                report(TrialProgress::Size(size));
                 Ok(())
             }
             Mode::Replaying(record) => {

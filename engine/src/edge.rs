@@ -132,14 +132,14 @@ impl Shared {
     /// Whether more messages can arrive. Tests closed before empty, so that messages sent before closing are never
     /// missed.
     #[inline]
-    pub(crate) fn state(&self, is_empty: impl FnOnce() -> bool) -> State {
+    pub(crate) fn state(&self, is_empty: impl FnOnce() -> bool) -> EdgeState {
         let state = self.state.load(Ordering::Acquire);
         if state == OPEN || !is_empty() {
-            State::Open
+            EdgeState::Open
         } else if state == FAILED {
-            State::Failed
+            EdgeState::Failed
         } else {
-            State::Finished
+            EdgeState::Finished
         }
     }
 
@@ -181,7 +181,7 @@ impl Shared {
 
 /// Whether more messages can arrive through an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum EdgeState {
     Open,
     /// The producer has ended and the edge is empty.
     Finished,
@@ -324,7 +324,7 @@ mod loom_tests {
             let mut taken = 0;
             loop {
                 taken = edge.1.load(Ordering::Acquire).max(taken);
-                if edge.0.state(|| edge.1.load(Ordering::Acquire) == taken) == State::Finished {
+                if edge.0.state(|| edge.1.load(Ordering::Acquire) == taken) == EdgeState::Finished {
                     break;
                 }
                 thread::yield_now();
@@ -358,7 +358,7 @@ mod loom_tests {
                             taken.store(n, Ordering::Release);
                             shared.made_room(bell);
                         }
-                        if shared.state(|| sent.load(Ordering::Acquire) == n) == State::Finished {
+                        if shared.state(|| sent.load(Ordering::Acquire) == n) == EdgeState::Finished {
                             return;
                         }
                         thread::yield_now();

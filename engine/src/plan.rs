@@ -78,7 +78,7 @@ pub struct Plan {
     pub(crate) warmup: Duration,
     pub(crate) telemetry: Telemetry,
     pub(crate) frames: Option<u64>,
-    memory: Memory,
+    memory: PlannedMemory,
 }
 
 /// A node of a plan.
@@ -202,7 +202,7 @@ pub struct PathPlan {
 /// Bytes the engine will allocate, known before anything starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Memory {
+pub struct PlannedMemory {
     /// Tensor pools.
     pub pools: usize,
     /// Rings and buffers of edges, and the buffers of stages.
@@ -219,10 +219,10 @@ pub struct Memory {
     pub limit: usize,
 }
 
-impl Memory {
+impl PlannedMemory {
     /// Returns the sum of all parts, without the limit.
     pub fn total(&self) -> usize {
-        let Memory { pools, edges, nodes, histograms, windows, events, limit: _ } = *self;
+        let PlannedMemory { pools, edges, nodes, histograms, windows, events, limit: _ } = *self;
         [pools, edges, nodes, histograms, windows, events].into_iter().fold(0, usize::saturating_add)
     }
 }
@@ -347,7 +347,7 @@ impl Plan {
     }
 
     /// Returns the memory the engine will allocate.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> PlannedMemory {
         self.memory
     }
 

@@ -28,13 +28,13 @@ pub(crate) struct TallyConfig {
     pub fail_at: Option<u64>,
     /// Other methods that panic.
     #[serde(default)]
-    pub panic_in: Vec<Place>,
+    pub panic_in: Vec<PanicPlace>,
 }
 
 /// Methods that may panic, besides calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Place {
+pub(crate) enum PanicPlace {
     Plan,
     Reset,
     Resume,
@@ -43,14 +43,14 @@ pub(crate) enum Place {
 }
 
 impl TallyConfig {
-    fn panic_if_asked(&self, place: Place) {
+    fn panic_if_asked(&self, place: PanicPlace) {
         assert!(!self.panic_in.contains(&place), "it panics in {place:?}");
     }
 }
 
 impl Drop for Adding {
     fn drop(&mut self) {
-        self.config.panic_if_asked(Place::Drop);
+        self.config.panic_if_asked(PanicPlace::Drop);
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Tally;
 impl Infer for Tally {
     type Config = TallyConfig;
     fn plan(config: TallyConfig, _: &Connected, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
-        config.panic_if_asked(Place::Plan);
+        config.panic_if_asked(PanicPlace::Plan);
         let port = |name: &str| TensorSpec { name: name.into(), dtype: DType::U64, shape: Vec::new() };
         let signature = Signature { inputs: vec![port("in")], outputs: vec![port("sum")], max_batch: None };
         let TallyConfig { batch, on_skip, on_end, .. } = config;
@@ -131,14 +131,14 @@ impl Session for Adding {
         Ok(())
     }
     fn reset(&mut self) {
-        self.config.panic_if_asked(Place::Reset);
+        self.config.panic_if_asked(PanicPlace::Reset);
     }
     fn figures(&self, metrics: &mut Metrics) {
-        self.config.panic_if_asked(Place::Figures);
+        self.config.panic_if_asked(PanicPlace::Figures);
         metrics.set("tallied", self.done as f64);
     }
     fn resume(&mut self, figures: &Metrics) {
-        self.config.panic_if_asked(Place::Resume);
+        self.config.panic_if_asked(PanicPlace::Resume);
         self.done = figures.iter().find(|(name, _)| *name == "tallied").map_or(0, |(_, value)| value as u64);
     }
 }

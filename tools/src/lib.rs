@@ -55,7 +55,7 @@ pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
 pub use report::exit_code::exit_code;
-pub use report::gate::{Gate, GateError, Verdict};
+pub use report::gate::{Gate, GateError, GateVerdict};
 pub use report::printed::{Detail, show_report};
 pub use report::summary::{
     BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,

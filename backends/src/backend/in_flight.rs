@@ -61,7 +61,7 @@ impl<P: Prepared> Prepared for InFlightPrepared<P> {
 }
 
 /// The buffers of a batch and the result of its call; it is sent to a thread and back.
-struct Job {
+struct ThreadBatch {
     batch: usize,
     inputs: Vec<PortBuffer>,
     outputs: Vec<PortBuffer>,
@@ -95,16 +95,21 @@ impl PortBuffer {
     }
 }
 
-impl Job {
+impl ThreadBatch {
     fn new(signature: &Signature, max_batch: usize) -> Result<Self, BackendError> {
         let sides = |specs: &[TensorSpec]| -> Result<Vec<PortBuffer>, BackendError> {
             specs.iter().map(|spec| PortBuffer::new(spec, max_batch)).collect()
         };
-        Ok(Job { batch: 0, inputs: sides(&signature.inputs)?, outputs: sides(&signature.outputs)?, result: Ok(()) })
+        Ok(ThreadBatch {
+            batch: 0,
+            inputs: sides(&signature.inputs)?,
+            outputs: sides(&signature.outputs)?,
+            result: Ok(()),
+        })
     }
 
     fn run<S: Session>(&mut self, session: &mut S, lane: &mut S::Lane) -> Result<(), BackendError> {
-        let Job { batch, inputs, outputs, .. } = self;
+        let ThreadBatch { batch, inputs, outputs, .. } = self;
         let ins = |side| {
             let PortBuffer { dtype, shape, .. }: &PortBuffer = side;
             BatchRef { dtype: *dtype, shape, bytes: side.bytes(*batch) }
@@ -123,8 +128,8 @@ impl Job {
 }
 
 /// A task of a thread.
-enum Task {
-    Call(Job),
+enum ThreadTask {
+    Call(ThreadBatch),
     /// The figures of its session for the report.
     Figures(SyncSender<Metrics>),
 }
@@ -132,11 +137,11 @@ enum Task {
 /// A thread with a session, and its job.
 struct Thread {
     /// Dropped to end the thread.
-    tasks: Option<SyncSender<Task>>,
+    tasks: Option<SyncSender<ThreadTask>>,
     handle: Option<JoinHandle<()>>,
-    done: Receiver<Job>,
+    done: Receiver<ThreadBatch>,
     /// The job, while no call is in flight.
-    here: Option<Job>,
+    here: Option<ThreadBatch>,
     is_under_way: bool,
 }
 
@@ -160,7 +165,7 @@ impl Thread {
             return None;
         }
         let (to, figures) = sync_channel(1);
-        self.tasks.as_ref()?.try_send(Task::Figures(to)).ok()?;
+        self.tasks.as_ref()?.try_send(ThreadTask::Figures(to)).ok()?;
         figures.recv_timeout(Duration::from_secs(1)).ok()
     }
 }
@@ -207,7 +212,7 @@ fn work<P: Prepared>(
     prepared: &P,
     max_batch: usize,
     ready: &SyncSender<Result<SessionMetadata, BackendError>>,
-    (tasks, done): (&Receiver<Task>, &SyncSender<Job>),
+    (tasks, done): (&Receiver<ThreadTask>, &SyncSender<ThreadBatch>),
     helpers: &Helpers,
 ) {
     let session = caught(|| prepared.session(max_batch)).map_err(BackendError::Call).and_then(|session| session);
@@ -220,8 +225,8 @@ fn work<P: Prepared>(
     let mut lane = Default::default();
     while let Ok(task) = tasks.recv() {
         let mut job = match task {
-            Task::Call(job) => job,
-            Task::Figures(to) => {
+            ThreadTask::Call(job) => job,
+            ThreadTask::Figures(to) => {
                 let mut metrics = Metrics::default();
                 session.figures(&mut metrics);
                 let _ = to.send(metrics);
@@ -268,7 +273,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
             let gone = || BackendError::Unavailable("the thread for a call has ended".into());
             let about = is_ready.recv().map_err(|_| gone())??;
             self.about.get_or_insert(about);
-            let job = Job::new(self.prepared.signature(), self.max_batch)?;
+            let job = ThreadBatch::new(self.prepared.signature(), self.max_batch)?;
             self.carried = job.inputs.iter().chain(&job.outputs).map(|side| 8 * side.words.len() as u64).sum();
             let here = Some(job);
             self.threads.push(Thread { tasks: Some(tasks), handle, done, here, is_under_way: false });
@@ -284,7 +289,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
         for (side, input) in job.inputs.iter_mut().zip(inputs) {
             side.bytes_mut(batch).copy_from_slice(input.bytes);
         }
-        let sent = thread.tasks.as_ref().is_some_and(|tasks| tasks.try_send(Task::Call(job)).is_ok());
+        let sent = thread.tasks.as_ref().is_some_and(|tasks| tasks.try_send(ThreadTask::Call(job)).is_ok());
         if !sent {
             return Err(BackendError::Call("the thread of this call is gone".into()));
         }

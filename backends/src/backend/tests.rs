@@ -2,7 +2,7 @@
 
 use crate::base::{BackendOptions, caught};
 use crate::onnx::test_models::{Io, case_of, external, floats, graphs, ints, model};
-use crate::onnx::{Artifact, Loaded, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime, State};
+use crate::onnx::{Artifact, Loaded, ModelState, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Runtime};
 use crate::verify::Tolerance;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
 use limen::message::{DType, Dim};
@@ -491,8 +491,9 @@ fn each_stream_has_its_own_state<R: Runtime>() {
         &[],
         &["before = Transpose state perm=1,0,2", "y = Add x before", "next = Transpose y perm=1,0,2"],
     );
-    let state = |input: &str, output: &str, batch_dim| State { input: input.into(), output: output.into(), batch_dim };
-    let prepare = |states: Vec<State>| {
+    let state =
+        |input: &str, output: &str, batch_dim| ModelState { input: input.into(), output: output.into(), batch_dim };
+    let prepare = |states: Vec<ModelState>| {
         let model = OnnxModel { bytes: Some(bytes.clone()), path: "m.onnx".into(), states, ..OnnxModel::default() };
         Onnx::<R>::prepare(model)
     };
@@ -594,7 +595,8 @@ fn the_guard_detects_non_finite_numbers<R: Runtime>() {
         &[],
         &["before = Transpose state perm=1,0,2", "y = Add x before", "next = Transpose y perm=1,0,2"],
     );
-    let (states, buckets) = (vec![State { input: "state".into(), output: "next".into(), batch_dim: None }], vec![4]);
+    let (states, buckets) =
+        (vec![ModelState { input: "state".into(), output: "next".into(), batch_dim: None }], vec![4]);
     let how =
         OnnxModel { bytes: Some(bytes), path: "m.onnx".into(), finite: true, states, buckets, ..OnnxModel::default() };
     let mut session = Onnx::<R>::prepare(how).unwrap().session(4).unwrap();

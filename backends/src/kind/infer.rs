@@ -12,9 +12,9 @@ use limen::node::{Connected, PlanErrors, Planning};
 
 /// The kind `infer`.
 #[derive(Debug)]
-pub struct Infer;
+pub struct InferKind;
 
-impl limen::infer::Infer for Infer {
+impl limen::infer::Infer for InferKind {
     type Config = Config;
 
     fn plan(config: Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
@@ -86,7 +86,7 @@ mod tests {
         let folders = Folders { graph, ..Folders::default() };
         let mut cx =
             Planning { node: "digit", folders: &folders, trials: &limen::policy::Trials::default(), extensions };
-        let planned = <Infer as limen::infer::Infer>::plan(config, &Connected::default(), &mut cx);
+        let planned = <InferKind as limen::infer::Infer>::plan(config, &Connected::default(), &mut cx);
         planned.map(|plan| format!("{plan:?}")).map_err(|errors| format!("{errors:?}"))
     }
 

@@ -62,24 +62,24 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
 
 /// The config of a node of layers, and the weights loaded while the graph was planned: these are the weights that run.
 #[derive(Debug)]
-pub struct Planned<C> {
+pub struct PlannedLayers<C> {
     config: C,
     layers: Mutex<Option<Vec<Layer>>>,
 }
 
-impl<C> From<C> for Planned<C> {
+impl<C> From<C> for PlannedLayers<C> {
     fn from(config: C) -> Self {
-        Planned { config, layers: Mutex::default() }
+        PlannedLayers { config, layers: Mutex::default() }
     }
 }
 
-impl<'de, C: Deserialize<'de>> Deserialize<'de> for Planned<C> {
+impl<'de, C: Deserialize<'de>> Deserialize<'de> for PlannedLayers<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        C::deserialize(deserializer).map(Planned::from)
+        C::deserialize(deserializer).map(PlannedLayers::from)
     }
 }
 
-impl<C: JsonSchema> JsonSchema for Planned<C> {
+impl<C: JsonSchema> JsonSchema for PlannedLayers<C> {
     fn inline_schema() -> bool {
         C::inline_schema()
     }
@@ -96,14 +96,14 @@ impl<C: JsonSchema> JsonSchema for Planned<C> {
 
 /// A node of layers.
 #[derive(Debug)]
-pub struct Layers<C> {
+pub struct LayersNode<C> {
     layers: Vec<Layer>,
     /// Buffers between one layer and the next.
     between: [Vec<f32>; 2],
     config: std::marker::PhantomData<C>,
 }
 
-impl<C> Layers<C> {
+impl<C> LayersNode<C> {
     fn run(&mut self, input: &[f32], output: &mut [f32]) {
         let [from, to] = &mut self.between;
         let Some((last, first)) = self.layers.split_last() else { return };
@@ -122,13 +122,13 @@ impl<C> Layers<C> {
     }
 }
 
-impl<C> Node for Layers<C>
+impl<C> Node for LayersNode<C>
 where
     C: LayerList + serde::de::DeserializeOwned + JsonSchema + Send + 'static,
 {
-    type Config = Planned<C>;
+    type Config = PlannedLayers<C>;
 
-    fn ports(config: &Planned<C>, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &PlannedLayers<C>, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut kept = config.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let layers = &*kept.insert(load(&config.config, cx.folders)?);
         let mut errors = PlanErrors::default();
@@ -159,8 +159,8 @@ where
         errors.into_result(ports)
     }
 
-    fn build(config: Planned<C>, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Planned { config, layers } = config;
+    fn build(config: PlannedLayers<C>, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let PlannedLayers { config, layers } = config;
         let layers = match layers.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(layers) => layers,
             // A node that is rebuilt reads its weights again.
@@ -184,11 +184,11 @@ where
         }
         let widest = layers.iter().map(|layer| layer.inputs.max(layer.outputs())).max().unwrap_or(0);
         let between = [Vec::with_capacity(widest), Vec::with_capacity(widest)];
-        Ok(Layers { layers, between, config: std::marker::PhantomData })
+        Ok(LayersNode { layers, between, config: std::marker::PhantomData })
     }
 }
 
-impl<C> Transform for Layers<C>
+impl<C> Transform for LayersNode<C>
 where
     C: LayerList + serde::de::DeserializeOwned + JsonSchema + Send + 'static,
 {
@@ -217,7 +217,8 @@ mod tests {
     }
 
     fn run(layers: Vec<Layer>, input: &[f32], outputs: usize) -> Vec<f32> {
-        let mut node = Layers::<LayerConfig> { layers, between: [vec![], vec![]], config: std::marker::PhantomData };
+        let mut node =
+            LayersNode::<LayerConfig> { layers, between: [vec![], vec![]], config: std::marker::PhantomData };
         let mut output = vec![9.0; outputs];
         node.run(input, &mut output);
         output

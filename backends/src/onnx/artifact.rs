@@ -30,12 +30,12 @@ pub struct Artifact {
 
 /// A file that may hold a model, read but not parsed.
 #[derive(Debug)]
-pub(crate) struct ModelFile {
+pub(crate) struct UncheckedModel {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-impl ModelFile {
+impl UncheckedModel {
     /// Reads an open file.
     pub(crate) fn read(mut file: InputFile) -> Result<Self, BackendError> {
         if file.size() > MAX_MODEL_BYTES {
@@ -43,7 +43,7 @@ impl ModelFile {
             return Err(BackendError::Model(format!("the file has {size}; at most {most} are possible")));
         }
         let bytes = file.read_whole(MAX_MODEL_BYTES).map_err(unreadable)?;
-        Ok(ModelFile { path: file.path().to_path_buf(), bytes })
+        Ok(UncheckedModel { path: file.path().to_path_buf(), bytes })
     }
 
     /// Returns the SHA-256 of its content in hexadecimal digits.
@@ -95,7 +95,7 @@ impl Artifact {
 
     /// Reads a model's file and the files of its weights.
     pub(crate) fn open(path: &Path) -> Result<Artifact, BackendError> {
-        ModelFile::read(InputFile::open(path).map_err(unreadable)?)?.artifact()
+        UncheckedModel::read(InputFile::open(path).map_err(unreadable)?)?.artifact()
     }
 
     /// Returns the size of all its files in bytes.

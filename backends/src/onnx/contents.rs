@@ -3,7 +3,7 @@
 use super::elem::elem_of;
 use super::node::{brief, graphs_of, label, name_of, order};
 use super::wire;
-use super::wrong::Wrong;
+use super::wrong::ModelProblems;
 use limen::backend::BackendError;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ impl Contents {
         if nodes > MAX_NODES {
             return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are possible")));
         }
-        let mut reader = Reader { file_bytes, found: Contents::default(), wrong: Wrong::default() };
+        let mut reader = ContentsReader { file_bytes, found: Contents::default(), wrong: ModelProblems::default() };
         reader.graph(graph, "", None);
         reader.wrong.into_result()?;
         Ok(reader.found)
@@ -70,10 +70,10 @@ impl Contents {
 }
 
 /// Walks a graph and its subgraphs.
-struct Reader {
+struct ContentsReader {
     file_bytes: u64,
     found: Contents,
-    wrong: Wrong,
+    wrong: ModelProblems,
 }
 
 /// The names of the tensors of a graph and of the graphs around it.
@@ -88,7 +88,7 @@ impl Names<'_> {
     }
 }
 
-impl Reader {
+impl ContentsReader {
     /// Reads a graph inside the node `within`, with the tensors of the graphs around it.
     fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Names<'_>>) {
         let mut seen = Names { names: BTreeSet::new(), outer };

@@ -20,14 +20,14 @@ pub struct Input {
     /// Its element type.
     pub elem: Elem,
     /// The meaning of its first dim.
-    pub lead: Lead,
+    pub lead: LeadingDim,
     /// Its shape in the model.
     pub shape: Vec<Length>,
 }
 
 /// The meaning of an input's first dim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lead {
+pub enum LeadingDim {
     /// The batch, of any length.
     Batch,
     /// The batch, fixed at one item.
@@ -95,9 +95,9 @@ impl Input {
             });
         }
         let lead = match dims.first() {
-            Some(Length::Symbol(_)) => Lead::Batch,
-            Some(Length::Fixed(1)) => Lead::One,
-            _ => Lead::None,
+            Some(Length::Symbol(_)) => LeadingDim::Batch,
+            Some(Length::Fixed(1)) => LeadingDim::One,
+            _ => LeadingDim::None,
         };
         if dims.len() > MAX_RANK + 1 {
             return unsupported(format!("has {} dims; at most {MAX_RANK} and a batch are possible", dims.len()));
@@ -119,7 +119,7 @@ impl Input {
 
     /// Returns the index of its batch dim, for an input that is not a state.
     pub fn batch_dim(&self) -> Option<usize> {
-        (self.lead != Lead::None).then_some(0)
+        (self.lead != LeadingDim::None).then_some(0)
     }
 
     /// Returns the type and dims of one item: `f32[3,h,w]`.

@@ -1,7 +1,7 @@
 //! A model with known shapes: trial runs find the shapes of its outputs, and whether it takes batches.
 
 use super::artifact::Artifact;
-use super::input::{Input, Lead, Length};
+use super::input::{Input, LeadingDim, Length};
 use super::loaded::Loaded;
 use super::outline::Outline;
 use super::runtime::{Call, CallInput, Runtime, batch_shape};
@@ -41,7 +41,7 @@ pub struct OnnxModel {
     /// for a batch size, and no padding for the others.
     pub buckets: Vec<usize>,
     /// Outputs that are inputs of the next call of the same stream.
-    pub states: Vec<State>,
+    pub states: Vec<ModelState>,
     /// Whether a call fails if its inputs or outputs hold an infinity or NaN.
     pub finite: bool,
     /// Whether a session is prepared in its first call, and not before.
@@ -54,7 +54,7 @@ pub struct OnnxModel {
 
 /// An output that is an input of the next call of the same stream. It is not a port; the first call gets zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct ModelState {
     /// The port name of the input.
     pub input: String,
     /// The port name of the output.
@@ -90,7 +90,7 @@ impl<R: Runtime> Backend for Onnx<R> {
 ///
 /// # Errors
 /// A state that the model does not have, or whose `batch_dim` it does not have.
-pub(crate) fn batch_dims(outline: &Outline, states: &[State]) -> Result<Vec<Option<usize>>, BackendError> {
+pub(crate) fn batch_dims(outline: &Outline, states: &[ModelState]) -> Result<Vec<Option<usize>>, BackendError> {
     fn unsupported<T>(why: String) -> Result<T, BackendError> {
         Err(BackendError::Unsupported(why))
     }
@@ -106,15 +106,15 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[State]) -> Result<Vec<Opti
     let batches: Vec<&Length> = outline
         .inputs
         .iter()
-        .filter(|input| state_of(input).is_none() && input.lead == Lead::Batch)
+        .filter(|input| state_of(input).is_none() && input.lead == LeadingDim::Batch)
         .filter_map(|input| input.shape.first())
         .collect();
     let dim_of = |input: &Input| match state_of(input) {
         None => Ok(input.batch_dim()),
-        Some(State { batch_dim: Some(dim), .. }) if *dim >= input.shape.len() => {
+        Some(ModelState { batch_dim: Some(dim), .. }) if *dim >= input.shape.len() => {
             unsupported(format!("the state `{}` has {} dims; `batch_dim` is {dim}", input.port, input.shape.len()))
         }
-        Some(State { batch_dim: Some(dim), .. }) => Ok(Some(*dim)),
+        Some(ModelState { batch_dim: Some(dim), .. }) => Ok(Some(*dim)),
         Some(_) => Ok(input.shape.iter().position(|dim| batches.contains(&dim))),
     };
     outline.inputs.iter().map(dim_of).collect()
@@ -178,7 +178,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         let outputs = output_sides(&one, &out_ports, &call.inputs, &states)?;
         let has_no_batch = |at: usize| match states.iter().any(|(input, _)| *input == at) {
             true => batch_dims[at].is_none(),
-            false => outline.inputs[at].lead != Lead::Batch,
+            false => outline.inputs[at].lead != LeadingDim::Batch,
         };
         let single = if let Some(at) = (0..in_ports.len()).find(|at| has_no_batch(*at)) {
             Some(format!("its input `{}` has no batch dim of its own", in_ports[at]))

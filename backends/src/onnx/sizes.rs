@@ -9,7 +9,7 @@
 use super::data_file::DataFile;
 use super::node::{brief, graphs_of, label, name_of, order};
 use super::wire;
-use super::wrong::Wrong;
+use super::wrong::ModelProblems;
 use limen::backend::BackendError;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -20,14 +20,14 @@ const MAX_ELEMENTS: u64 = 1 << 30;
 /// Longer shapes are not propagated, nor constants with more elements: they are not shapes, and a file can use them many times.
 const MAX_NUMBERS: usize = 64;
 
-type Shape = Vec<u64>;
+type Lengths = Vec<u64>;
 
 /// Checks that no tensor of a graph exceeds [`MAX_ELEMENTS`].
 ///
 /// # Errors
 /// Every node whose output does.
 pub(super) fn check(graph: &wire::Graph, data: &[DataFile]) -> Result<(), BackendError> {
-    let mut wrong = Wrong::default();
+    let mut wrong = ModelProblems::default();
     Scope { data, outer: None, shapes: BTreeMap::new(), numbers: BTreeMap::new() }.graph(graph, &mut wrong);
     wrong.into_result()
 }
@@ -37,12 +37,12 @@ struct Scope<'a> {
     data: &'a [DataFile],
     outer: Option<&'a Scope<'a>>,
     /// Shared between tensors of the same shape: a model may have many nodes.
-    shapes: BTreeMap<&'a str, Rc<Shape>>,
+    shapes: BTreeMap<&'a str, Rc<Lengths>>,
     numbers: BTreeMap<&'a str, Vec<f64>>,
 }
 
 impl<'a> Scope<'a> {
-    fn graph(mut self, graph: &'a wire::Graph, wrong: &mut Wrong) {
+    fn graph(mut self, graph: &'a wire::Graph, wrong: &mut ModelProblems) {
         for input in &graph.inputs {
             let tensor = input.kind.as_ref().and_then(|kind| kind.tensor.as_ref());
             let Some(shape) = tensor.and_then(|tensor| tensor.shape.as_ref()) else { continue };
@@ -82,7 +82,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn know(&mut self, name: &'a str, shape: Option<Rc<Shape>>, numbers: Option<Vec<f64>>) {
+    fn know(&mut self, name: &'a str, shape: Option<Rc<Lengths>>, numbers: Option<Vec<f64>>) {
         if let Some(shape) = shape.filter(|shape| shape.len() <= MAX_NUMBERS) {
             self.shapes.insert(name, shape);
         }
@@ -92,7 +92,7 @@ impl<'a> Scope<'a> {
     }
 
     fn constant(&mut self, name: &'a str, tensor: &'a wire::Tensor) {
-        let shape: Shape = tensor.dims.iter().map(|dim| u64::try_from(*dim).unwrap_or(0)).collect();
+        let shape: Lengths = tensor.dims.iter().map(|dim| u64::try_from(*dim).unwrap_or(0)).collect();
         let count = Some(product(&shape)).filter(|count| *count <= MAX_NUMBERS as u64);
         let numbers = count.and_then(|count| self.read(tensor, count as usize));
         self.know(name, Some(Rc::new(shape)), numbers);
@@ -130,7 +130,7 @@ impl<'a> Scope<'a> {
         (bytes.len() == count * size).then(|| bytes.chunks_exact(size).map(number).collect())
     }
 
-    fn shape_of(&self, name: &str) -> Option<&Rc<Shape>> {
+    fn shape_of(&self, name: &str) -> Option<&Rc<Lengths>> {
         self.shapes.get(name).or_else(|| self.outer?.shape_of(name))
     }
 
@@ -153,8 +153,8 @@ fn length(number: f64) -> u64 {
 }
 
 /// Returns the shape to which all of these broadcast.
-fn broadcast<'s>(shapes: impl Iterator<Item = &'s Shape>) -> Shape {
-    let mut wide = Shape::new();
+fn broadcast<'s>(shapes: impl Iterator<Item = &'s Lengths>) -> Lengths {
+    let mut wide = Lengths::new();
     for shape in shapes {
         while wide.len() < shape.len() {
             wide.insert(0, 1);
@@ -176,12 +176,12 @@ impl<'n> NodeShapes<'n, '_> {
         self.node.inputs.get(at).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    fn of(&self, at: usize) -> Option<&'n Shape> {
+    fn of(&self, at: usize) -> Option<&'n Lengths> {
         self.scope.shape_of(self.input(at)?).map(|shape| &**shape)
     }
 
     /// Returns the shape of its first input, if its output has the same.
-    fn same(&self) -> Option<Rc<Shape>> {
+    fn same(&self) -> Option<Rc<Lengths>> {
         let is_same = SHAPE_PRESERVING.split_whitespace().any(|known| known == self.node.op);
         self.scope.shape_of(self.input(0).filter(|_| is_same)?).cloned()
     }
@@ -236,7 +236,7 @@ impl<'n> NodeShapes<'n, '_> {
     }
 
     /// Returns a lower bound of the shape of its first output.
-    fn shape(&self) -> Option<Shape> {
+    fn shape(&self) -> Option<Lengths> {
         let ones = |rank: usize| vec![1; rank];
         let scaled = |by: &[f64]| {
             let x = self.of(0).filter(|x| x.len() == by.len()).cloned().unwrap_or_else(|| ones(by.len()));
@@ -246,7 +246,7 @@ impl<'n> NodeShapes<'n, '_> {
             "ConstantOfShape" => self.given(0).map(|shape| shape.iter().copied().map(length).collect()),
             "RandomNormal" | "RandomUniform" => self.ints("shape").map(|s| s.into_iter().map(length).collect()),
             "Expand" => {
-                let to: Shape = self.given(1)?.iter().copied().map(length).collect();
+                let to: Lengths = self.given(1)?.iter().copied().map(length).collect();
                 Some(broadcast(self.of(0).into_iter().chain([&to])))
             }
             "Tile" => self.given(1).map(scaled),
@@ -283,7 +283,7 @@ impl<'n> NodeShapes<'n, '_> {
                 Some(whole)
             }
             "Concat" => {
-                let parts: Option<Vec<&Shape>> = (0..self.node.inputs.len()).map(|at| self.of(at)).collect();
+                let parts: Option<Vec<&Lengths>> = (0..self.node.inputs.len()).map(|at| self.of(at)).collect();
                 let parts = parts?;
                 let mut whole = (*parts.first()?).clone();
                 let axis = self.axis(0, whole.len())?;
@@ -320,7 +320,7 @@ impl<'n> NodeShapes<'n, '_> {
             }
             "Reshape" => {
                 let (x, to) = (self.of(0), self.given(1)?);
-                let mut shape: Shape = Vec::new();
+                let mut shape: Lengths = Vec::new();
                 for (at, dim) in to.iter().enumerate() {
                     let copied = || x.and_then(|x| x.get(at).copied()).unwrap_or(1);
                     shape.push(if *dim == 0.0 { copied() } else { length(dim.max(1.0)) });
@@ -359,7 +359,7 @@ impl<'n> NodeShapes<'n, '_> {
     }
 
     /// Returns the output shape of an equation without ellipsis: each letter is a dim.
-    fn einsum(&self) -> Option<Shape> {
+    fn einsum(&self) -> Option<Lengths> {
         let equation = String::from_utf8(find(self.node, "equation")?.text.to_vec()).ok()?;
         let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
         let (inputs, output) = equation.split_once("->").filter(|_| !equation.contains('.'))?;
@@ -375,7 +375,7 @@ impl<'n> NodeShapes<'n, '_> {
     }
 
     /// Returns the output shape of convolution and pooling.
-    fn windows(&self) -> Option<Shape> {
+    fn windows(&self) -> Option<Lengths> {
         let op = self.node.op.as_str();
         let (x, weight) = (self.of(0), self.of(1).filter(|_| op.starts_with("Conv")));
         let kernel =

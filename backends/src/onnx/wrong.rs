@@ -7,12 +7,12 @@ const MAX_ERRORS: usize = 16;
 
 /// The errors of a model: the first as messages, the rest as a number.
 #[derive(Default)]
-pub(super) struct Wrong {
+pub(super) struct ModelProblems {
     messages: Vec<String>,
     more: usize,
 }
 
-impl Wrong {
+impl ModelProblems {
     pub(super) fn push(&mut self, why: impl FnOnce() -> String) {
         if self.messages.len() < MAX_ERRORS {
             self.messages.push(why());

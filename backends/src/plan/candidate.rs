@@ -3,7 +3,7 @@
 use super::config::{Choice, Config};
 use super::dispatch::Dispatch;
 use super::model_file::ModelFiles;
-use super::verdict::Verdict;
+use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
 use crate::onnx::{Reference, measure};
 use crate::steps::Steps;
@@ -14,7 +14,7 @@ use limen::node::{Connected, PlanErrors};
 use std::time::Duration;
 
 /// A node to plan.
-pub(crate) struct Job<'a> {
+pub(crate) struct PlanRequest<'a> {
     pub(crate) config: &'a Config,
     /// What the program asks for.
     pub(crate) options: &'a BackendOptions,
@@ -49,28 +49,28 @@ pub(crate) struct Candidate<'a> {
 pub(super) struct Built {
     pub(super) probe: fn(&BackendOptions) -> Result<Capabilities, BackendError>,
     pub(super) is_library: bool,
-    pub(super) plan: fn(&Job<'_>) -> Result<InferPlan, PlanErrors>,
-    pub(super) reference: fn(&Job<'_>) -> Result<Reference, PlanErrors>,
+    pub(super) plan: fn(&PlanRequest<'_>) -> Result<InferPlan, PlanErrors>,
+    pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, PlanErrors>,
     pub(super) rewrites: fn(&str) -> bool,
 }
 
 impl Candidate<'_> {
     /// Whether it can do what is required.
-    pub(crate) fn verdict(&self, required: &Requirements) -> Verdict {
-        let Some(built) = &self.built else { return Verdict::NotBuilt(self.name) };
+    pub(crate) fn verdict(&self, required: &Requirements) -> RuntimeVerdict {
+        let Some(built) = &self.built else { return RuntimeVerdict::NotBuilt(self.name) };
         match (built.probe)(self.options) {
-            Err(error) => Verdict::Unavailable(error.to_string()),
+            Err(error) => RuntimeVerdict::Unavailable(error.to_string()),
             Ok(capabilities) => match capabilities.lacks(required) {
-                lacks if lacks.is_empty() => Verdict::Fits,
-                lacks => Verdict::Lacks(lacks),
+                lacks if lacks.is_empty() => RuntimeVerdict::Fits,
+                lacks => RuntimeVerdict::Lacks(lacks),
             },
         }
     }
 
     /// Like [`Candidate::verdict`], without loading a library that the node does not ask for.
-    pub(crate) fn verdict_if_asked(&self, required: &Requirements, is_asked: bool) -> Verdict {
+    pub(crate) fn verdict_if_asked(&self, required: &Requirements, is_asked: bool) -> RuntimeVerdict {
         match self.built {
-            Some(built) if built.is_library && !is_asked => Verdict::NotAsked,
+            Some(built) if built.is_library && !is_asked => RuntimeVerdict::NotAsked,
             _ => self.verdict(required),
         }
     }
@@ -82,9 +82,11 @@ impl Candidate<'_> {
 
     /// Returns how the runtime handles each operator.
     pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>) -> Dispatch {
-        let Some(built) = &self.built else { return Dispatch::NotThere(Verdict::NotBuilt(self.name).to_string()) };
+        let Some(built) = &self.built else {
+            return Dispatch::NotThere(RuntimeVerdict::NotBuilt(self.name).to_string());
+        };
         let known = match (built.probe)(self.options) {
-            Err(error) => return Dispatch::NotThere(Verdict::Unavailable(error.to_string()).to_string()),
+            Err(error) => return Dispatch::NotThere(RuntimeVerdict::Unavailable(error.to_string()).to_string()),
             Ok(Capabilities { ops: Ops::Unlisted, .. }) => return Dispatch::Unsaid,
             Ok(Capabilities { ops: Ops::Listed(known), .. }) => known,
         };
@@ -101,7 +103,7 @@ impl Candidate<'_> {
     }
 
     /// Measures the time per item, alone and in a batch, ns.
-    pub(crate) fn measure(&self, job: &Job<'_>) -> Option<[u64; 2]> {
+    pub(crate) fn measure(&self, job: &PlanRequest<'_>) -> Option<[u64; 2]> {
         let built = self.built?;
         job.steps.step(self.name, "was measured with it", || {
             let reference = (built.reference)(job).ok()?;
@@ -111,7 +113,7 @@ impl Candidate<'_> {
         })
     }
 
-    pub(crate) fn plan(&self, job: &Job<'_>) -> Result<InferPlan, PlanErrors> {
+    pub(crate) fn plan(&self, job: &PlanRequest<'_>) -> Result<InferPlan, PlanErrors> {
         match &self.built {
             Some(built) => (built.plan)(job),
             None => Err(PlanErrors::default()),
@@ -123,11 +125,11 @@ impl Candidate<'_> {
 ///
 /// # Errors
 /// Why the backend cannot run the model.
-pub(crate) fn reference(choice: Choice, job: &Job<'_>) -> Result<Reference, String> {
+pub(crate) fn reference(choice: Choice, job: &PlanRequest<'_>) -> Result<Reference, String> {
     let candidate = job.candidates.iter().find(|candidate| candidate.choice == choice);
     let candidate = candidate.ok_or("a model can be compared with `rten`, `tract` or `ort`")?;
     match (candidate.verdict(&job.required), &candidate.built) {
-        (Verdict::Fits, Some(built)) => (built.reference)(job).map_err(|errors| {
+        (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|errors| {
             format!("`{}` cannot run it: {}", candidate.name, errors.messages().collect::<Vec<_>>().join("; "))
         }),
         (verdict, _) => Err(format!("`{}` {verdict}", candidate.name)),
@@ -162,8 +164,8 @@ mod tests {
         ] {
             let is_asked = serde_json::from_value::<Config>(config.clone()).unwrap().asks(Choice::Ort);
             let verdict = |candidate: Candidate<'_>| candidate.verdict_if_asked(&Requirements::default(), is_asked);
-            assert_eq!(verdict(library) != Verdict::NotAsked, is_loaded, "{config}");
-            assert_ne!(verdict(linked), Verdict::NotAsked, "{config}");
+            assert_eq!(verdict(library) != RuntimeVerdict::NotAsked, is_loaded, "{config}");
+            assert_ne!(verdict(linked), RuntimeVerdict::NotAsked, "{config}");
         }
     }
 }

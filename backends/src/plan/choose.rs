@@ -1,15 +1,15 @@
 //! Chooses a runtime for a model.
 
-use super::candidate::{Candidate, Job};
+use super::candidate::{Candidate, PlanRequest};
 use super::config::{Choice, Config};
 use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
 use super::runtimes::all_runtimes;
-use super::verdict::Verdict;
+use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, refuse_remote};
 use crate::cache::{Calibration, Measured};
 use crate::inspect::{Inspection, read_manifest};
-use crate::onnx::{ModelFile, Outline};
+use crate::onnx::{Outline, UncheckedModel};
 use crate::steps::Steps;
 use crate::verify::{Case, Tolerance};
 use limen::backend::Requirements;
@@ -28,7 +28,7 @@ pub(crate) fn choose(
     cx: &Planning<'_>,
     case: Option<(Case, Tolerance)>,
     steps: &Steps,
-    file: Option<ModelFile>,
+    file: Option<UncheckedModel>,
 ) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
     steps.announce(None, "was read");
@@ -54,13 +54,13 @@ pub(crate) fn choose(
     let options = BackendOptions::of(cx);
     let candidates = all_runtimes(options);
     let required = required(config, &outline);
-    let mut verdicts: Vec<(Candidate<'_>, Verdict)> = candidates
+    let mut verdicts: Vec<(Candidate<'_>, RuntimeVerdict)> = candidates
         .iter()
         .copied()
         .map(|candidate| {
             let is_asked = config.asks(candidate.choice) || options.calibrate;
             match (candidate.verdict_if_asked(&required, is_asked), steps.failed(candidate.name)) {
-                (Verdict::Fits, Some(why)) => (candidate, Verdict::Failed(why)),
+                (RuntimeVerdict::Fits, Some(why)) => (candidate, RuntimeVerdict::Failed(why)),
                 (verdict, _) => (candidate, verdict),
             }
         })
@@ -68,7 +68,7 @@ pub(crate) fn choose(
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some()) || config.shadow.is_some();
     let is_shared = config.backend == Choice::Auto || is_compared || options.calibrate;
     let files = ModelFiles::new(artifact, is_shared);
-    let job = Job { config, options, candidates: &candidates, given, model, files, case, required, steps };
+    let job = PlanRequest { config, options, candidates: &candidates, given, model, files, case, required, steps };
     let mut notes = Vec::new();
     let cache = options.cache.as_deref();
     let mut table = cache.map(Calibration::read).unwrap_or_default();
@@ -88,7 +88,7 @@ pub(crate) fn choose(
     }
     // To suggest another backend, a library that was not asked for is loaded too.
     let asked = verdicts.into_iter().map(|(candidate, verdict)| match verdict {
-        Verdict::NotAsked => (candidate, candidate.verdict(&job.required)),
+        RuntimeVerdict::NotAsked => (candidate, candidate.verdict(&job.required)),
         verdict => (candidate, verdict),
     });
     Err(none_fits(&asked.collect::<Vec<_>>(), config, model))
@@ -148,21 +148,21 @@ fn required(config: &Config, outline: &Outline) -> Requirements {
 
 /// Returns the plan of the first runtime that fits, is asked for and can load the model. The verdicts of the others say why not.
 fn first_that_plans(
-    verdicts: &mut [(Candidate<'_>, Verdict)],
-    job: &Job<'_>,
+    verdicts: &mut [(Candidate<'_>, RuntimeVerdict)],
+    job: &PlanRequest<'_>,
     outline: &Outline,
     table: &Calibration,
     measured: &Measured,
 ) -> Result<Option<InferPlan>, PlanErrors> {
-    let Job { config, steps, .. } = job;
+    let PlanRequest { config, steps, .. } = job;
     let operators = Inspection::of(outline).operators;
     for (candidate, verdict) in verdicts {
         let is_asked = config.backend == Choice::Auto || config.backend == candidate.choice;
-        if !is_asked || *verdict != Verdict::Fits {
+        if !is_asked || *verdict != RuntimeVerdict::Fits {
             continue;
         }
         if !steps.admits(candidate.name) {
-            *verdict = Verdict::Failed(vec!["it was not tried".into()]);
+            *verdict = RuntimeVerdict::Failed(vec!["it was not tried".into()]);
             continue;
         }
         match candidate.plan(job) {
@@ -189,7 +189,7 @@ fn first_that_plans(
             Err(errors) => {
                 let why: Vec<String> = errors.messages().map(str::to_string).collect();
                 steps.fail(candidate.name, &why);
-                *verdict = Verdict::Failed(why);
+                *verdict = RuntimeVerdict::Failed(why);
             }
         }
     }
@@ -197,23 +197,24 @@ fn first_that_plans(
 }
 
 /// Returns a line about each runtime.
-fn describe(verdicts: &[(Candidate<'_>, Verdict)]) -> Vec<String> {
+fn describe(verdicts: &[(Candidate<'_>, RuntimeVerdict)]) -> Vec<String> {
     verdicts.iter().map(|(candidate, verdict)| format!("`{}` {verdict}", candidate.name)).collect()
 }
 
 /// Returns the error that no requested runtime runs the model, with what to write instead.
-fn none_fits(verdicts: &[(Candidate<'_>, Verdict)], config: &Config, model: &str) -> PlanErrors {
+fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, model: &str) -> PlanErrors {
     let mut errors = PlanErrors::default();
     let lines = describe(verdicts);
-    let fitting = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits).map(|(candidate, _)| candidate.name);
+    let fitting =
+        verdicts.iter().filter(|(_, verdict)| *verdict == RuntimeVerdict::Fits).map(|(candidate, _)| candidate.name);
     let fitting: Vec<String> = fitting.map(|name| format!("`backend: {name}`")).collect();
     let others = |name: &str| {
-        let others = verdicts.iter().filter(|(other, verdict)| other.name != name && *verdict != Verdict::Fits);
+        let others = verdicts.iter().filter(|(other, verdict)| other.name != name && *verdict != RuntimeVerdict::Fits);
         let others: Vec<String> = others.map(|(other, verdict)| format!("`{}` {verdict}", other.name)).collect();
         if others.is_empty() { String::new() } else { format!("; of the others {}", others.join(", and ")) }
     };
     match verdicts.iter().find(|(candidate, _)| candidate.choice == config.backend) {
-        Some((candidate, Verdict::NotBuilt(name))) => {
+        Some((candidate, RuntimeVerdict::NotBuilt(name))) => {
             let message = format!("this program was built without the backend `{}`", candidate.name);
             let mut help = format!(
                 "build limen-run with `--features {name}` (in a program of your own, that feature of limen-backends)"
@@ -226,7 +227,7 @@ fn none_fits(verdicts: &[(Candidate<'_>, Verdict)], config: &Config, model: &str
         Some((candidate, verdict)) => {
             // A requirement of the config itself is reported at `require`.
             let asked = config.require.clone().map(|require| candidate.verdict(&require.requirements()));
-            let is_asked = matches!(asked, Some(Verdict::Lacks(_)));
+            let is_asked = matches!(asked, Some(RuntimeVerdict::Lacks(_)));
             let field = if is_asked { "require" } else { "backend" };
             let instead = match (fitting.is_empty(), is_asked) {
                 (false, _) => format!("write {}", fitting.join(" or ")),
@@ -249,12 +250,12 @@ fn none_fits(verdicts: &[(Candidate<'_>, Verdict)], config: &Config, model: &str
 /// Measures the model on every backend that fits.
 fn calibrate(
     table: &mut Calibration,
-    verdicts: &[(Candidate<'_>, Verdict)],
-    job: &Job<'_>,
+    verdicts: &[(Candidate<'_>, RuntimeVerdict)],
+    job: &PlanRequest<'_>,
     of: &Measured,
     notes: &mut Vec<String>,
 ) {
-    for (candidate, _) in verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Fits) {
+    for (candidate, _) in verdicts.iter().filter(|(_, verdict)| *verdict == RuntimeVerdict::Fits) {
         let Some([alone, together]) = candidate.measure(job) else { continue };
         let (name, max) = (candidate.name, job.config.batch.max);
         table.set(of, name, &candidate.version(), [alone, together]);
@@ -271,7 +272,7 @@ mod tests {
     use super::*;
     use crate::base::sha256;
     use crate::onnx::test_models::{external, model};
-    use crate::steps::Progress;
+    use crate::steps::TrialProgress;
     use limen::Folders;
     use limen::node::Extensions;
     use limen::policy::Trials;
@@ -284,8 +285,8 @@ mod tests {
         static FOLDER: RefCell<(PathBuf, usize)> = RefCell::default();
     }
 
-    fn remove_files(progress: Progress<'_>) {
-        if matches!(progress, Progress::Doing { what: "loaded it", .. }) {
+    fn remove_files(progress: TrialProgress<'_>) {
+        if matches!(progress, TrialProgress::Doing { what: "loaded it", .. }) {
             FOLDER.with_borrow_mut(|(folder, times)| {
                 *times += 1;
                 for name in ["m.onnx", "m.onnx.data"] {

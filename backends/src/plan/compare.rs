@@ -1,6 +1,6 @@
 //! Compares a model on the backend that will serve it with another backend.
 
-use super::candidate::Job;
+use super::candidate::PlanRequest;
 use crate::base::caught;
 use crate::onnx::{Comparison, OnnxPrepared, Reference, Runtime, compare};
 use crate::verify::Tolerance;
@@ -64,7 +64,7 @@ impl Comparison {
 }
 
 /// Runs the recorded case on the reference too, and returns a line for the plan if the outputs match.
-pub(super) fn check_case_on(reference: &Reference, job: &Job<'_>, errors: &mut PlanErrors) -> Option<String> {
+pub(super) fn check_case_on(reference: &Reference, job: &PlanRequest<'_>, errors: &mut PlanErrors) -> Option<String> {
     let (case, tolerance) = job.case.as_ref()?;
     let file = job.config.verify.as_ref()?.case.as_ref()?;
     let (max, name) = (job.config.batch.max, reference.name);
@@ -130,7 +130,17 @@ mod tests {
         let steps = &Steps::default();
         let files = ModelFiles::new(artifact, true);
         let options = &BackendOptions::default();
-        let job = Job { config: &config, options, candidates: &[], given: &given, model, files, case, required, steps };
+        let job = PlanRequest {
+            config: &config,
+            options,
+            candidates: &[],
+            given: &given,
+            model,
+            files,
+            case,
+            required,
+            steps,
+        };
         let mut errors = PlanErrors::default();
         assert_eq!(check_case_on(&reference, &job, &mut errors), None);
         let why = errors.messages().next().unwrap();

@@ -1,25 +1,29 @@
 //! Loads a model into a runtime and tries it.
 
-use super::candidate::Job;
+use super::candidate::PlanRequest;
 use super::config::{Guard, Load, MAX_THREADS};
 use super::model_file::unreadable;
-use crate::onnx::{AnySession, Loaded, OnnxModel, OnnxPrepared, Reference, Runtime, State, batch_dims};
+use crate::onnx::{AnySession, Loaded, ModelState, OnnxModel, OnnxPrepared, Reference, Runtime, batch_dims};
 use limen::backend::Prepared;
 use limen::node::PlanErrors;
 
 /// Loads a model into a runtime, binds its shapes and tries it.
-pub(super) fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
-    let Job { config, options, given, model, steps, .. } = job;
+pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
+    let PlanRequest { config, options, given, model, steps, .. } = job;
     steps.announce(Some(R::NAME), "loaded it");
     let loaded = job
         .files
         .give()
         .and_then(|files| Loaded::<R>::share(files, options))
         .map_err(|error| unreadable(model, &error))?;
-    let states: Vec<State> = config
+    let states: Vec<ModelState> = config
         .state
         .iter()
-        .map(|state| State { input: state.input.clone(), output: state.output.clone(), batch_dim: state.batch_dim })
+        .map(|state| ModelState {
+            input: state.input.clone(),
+            output: state.output.clone(),
+            batch_dim: state.batch_dim,
+        })
         .collect();
     let mut errors = PlanErrors::default();
     let batch_dims = match batch_dims(&loaded.outline, &states) {
@@ -56,7 +60,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &Job<'_>) -> Result<OnnxPrepared<R>,
 }
 
 /// Loads a model as the reference of a comparison.
-pub(super) fn reference_onnx<R: Runtime>(job: &Job<'_>) -> Result<Reference, PlanErrors> {
+pub(super) fn reference_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<Reference, PlanErrors> {
     let prepared = prepare_onnx::<R>(job)?;
     let signature = prepared.signature().clone();
     let is_stateful = prepared.is_stateful();

@@ -1,13 +1,13 @@
 //! A model's files: where a graph may read them, and which runtimes get them.
 
 use crate::base::refuse_remote;
-use crate::onnx::{Artifact, ModelFile};
+use crate::onnx::{Artifact, UncheckedModel};
 use limen::backend::BackendError;
 use limen::files::FileError;
 use limen::node::{PlanErrors, Planning};
 use std::cell::RefCell;
 
-/// The files of a model, read once, for the runtimes that load it. Dropped with the [`Job`](super::candidate::Job), or sooner.
+/// The files of a model, read once, for the runtimes that load it. Dropped with the [`PlanRequest`](super::candidate::PlanRequest), or sooner.
 pub(crate) struct ModelFiles {
     artifact: RefCell<Option<Artifact>>,
     /// Whether more than one runtime may ask for them.
@@ -27,7 +27,7 @@ impl ModelFiles {
 }
 
 /// Reads a model's file, if the graph may read it.
-pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<ModelFile, PlanErrors> {
+pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<UncheckedModel, PlanErrors> {
     let mut errors = PlanErrors::default();
     if let Err(why) = refuse_remote(model) {
         errors.at("model", why);
@@ -45,7 +45,7 @@ pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<ModelFile, Pl
             unreadable(model, &BackendError::Model(why))
         }
     });
-    ModelFile::read(opened?).map_err(|error| unreadable(model, &error))
+    UncheckedModel::read(opened?).map_err(|error| unreadable(model, &error))
 }
 
 pub(crate) fn unreadable(model: &str, error: &BackendError) -> PlanErrors {

@@ -1,6 +1,6 @@
 //! Plans a node that runs an ONNX model.
 
-use super::candidate::{Job, reference};
+use super::candidate::{PlanRequest, reference};
 use super::compare::{against_reference, check_case_on};
 use super::config::Load;
 use super::infer_plan::infer_plan;
@@ -21,8 +21,8 @@ pub(crate) const COMPILED: &str = "reported what it compiled";
 const MEASURED_FOR: Duration = Duration::from_millis(5);
 
 /// Plans a model for a runtime.
-pub(super) fn plan_onnx<R: Runtime>(job: &Job<'_>) -> Result<InferPlan, PlanErrors> {
-    let Job { config, model, steps, .. } = job;
+pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, PlanErrors> {
+    let PlanRequest { config, model, steps, .. } = job;
     let mut prepared = prepare_onnx::<R>(job)?;
     let (bytes, parameters) = prepared.size();
     let threads = prepared.threads();
@@ -55,7 +55,7 @@ fn self_comparison<R: Runtime>(reference: &Reference) -> Option<String> {
 /// Compares the model with another backend, if `verify.against` names one.
 fn compare_with_reference<R: Runtime>(
     prepared: &OnnxPrepared<R>,
-    job: &Job<'_>,
+    job: &PlanRequest<'_>,
     errors: &mut PlanErrors,
 ) -> Vec<String> {
     let Some(verify) = &job.config.verify else { return Vec::new() };
@@ -78,7 +78,11 @@ fn compare_with_reference<R: Runtime>(
 }
 
 /// Loads the model into a second backend, if `shadow` names one.
-fn add_shadow<R: Runtime>(prepared: &mut OnnxPrepared<R>, job: &Job<'_>, errors: &mut PlanErrors) -> Vec<String> {
+fn add_shadow<R: Runtime>(
+    prepared: &mut OnnxPrepared<R>,
+    job: &PlanRequest<'_>,
+    errors: &mut PlanErrors,
+) -> Vec<String> {
     let Some(shadow) = &job.config.shadow else { return Vec::new() };
     let found = reference(shadow.backend, job).and_then(|reference| {
         reference.fits(prepared.signature(), job.config.batch.max)?;
@@ -100,7 +104,7 @@ fn add_shadow<R: Runtime>(prepared: &mut OnnxPrepared<R>, job: &Job<'_>, errors:
 }
 
 /// Measures an item alone and in a batch, and says whether batching pays, for nodes with batches.
-fn batching_advice<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Option<String> {
+fn batching_advice<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'_>) -> Option<String> {
     let max = job.config.batch.max;
     if max <= 1 || prepared.single().is_some() || job.config.load != Load::Eager {
         return None;
@@ -112,7 +116,7 @@ fn batching_advice<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Opt
 }
 
 /// Returns lines about what was compiled.
-fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &Job<'_>) -> Vec<String> {
+fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'_>) -> Vec<String> {
     let compiled = job.steps.step(R::NAME, COMPILED, || {
         let found = prepared.compiled()?;
         let ms = found.compile_ns as f64 / 1e6;

@@ -1,13 +1,13 @@
 //! The order in which `backend: auto` tries runtimes.
 
 use super::candidate::Candidate;
-use super::verdict::Verdict;
+use super::verdict::RuntimeVerdict;
 use crate::cache::{Calibration, Measured};
 use limen::unit::show_ns;
 
 /// Puts the backend that was measured as the fastest first; what was never measured comes last, in the order it had. Says by
 /// what the order goes.
-pub(crate) fn order(verdicts: &mut [(Candidate<'_>, Verdict)], table: &Calibration, of: &Measured) -> String {
+pub(crate) fn order(verdicts: &mut [(Candidate<'_>, RuntimeVerdict)], table: &Calibration, of: &Measured) -> String {
     let measured = |candidate: &Candidate<'_>| table.get(of, candidate.name, &candidate.version());
     verdicts.sort_by_cached_key(|(candidate, _)| measured(candidate).unwrap_or(u64::MAX));
     let known = verdicts.iter().filter_map(|(candidate, _)| Some((candidate.name, measured(candidate)?)));
@@ -26,8 +26,8 @@ mod tests {
     use crate::plan::runtimes::all_runtimes;
     use limen::node::Connected;
 
-    fn verdicts(options: &BackendOptions) -> Vec<(Candidate<'_>, Verdict)> {
-        all_runtimes(options).into_iter().map(|candidate| (candidate, Verdict::Fits)).collect()
+    fn verdicts(options: &BackendOptions) -> Vec<(Candidate<'_>, RuntimeVerdict)> {
+        all_runtimes(options).into_iter().map(|candidate| (candidate, RuntimeVerdict::Fits)).collect()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Whether a runtime meets the requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RuntimeVerdict {
     Fits,
     /// A library that was not loaded, because the node names another backend.
     NotAsked,
@@ -17,14 +17,14 @@ pub(crate) enum Verdict {
 }
 
 /// Follows the name of the runtime.
-impl fmt::Display for Verdict {
+impl fmt::Display for RuntimeVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Fits => f.write_str("fits"),
-            Verdict::NotAsked => f.write_str("was not loaded, because `backend` names another"),
-            Verdict::NotBuilt(name) => write!(f, "is not built in (cargo feature `{name}`)"),
-            Verdict::Unavailable(why) => write!(f, "is {why}"),
-            Verdict::Lacks(lacks) => {
+            RuntimeVerdict::Fits => f.write_str("fits"),
+            RuntimeVerdict::NotAsked => f.write_str("was not loaded, because `backend` names another"),
+            RuntimeVerdict::NotBuilt(name) => write!(f, "is not built in (cargo feature `{name}`)"),
+            RuntimeVerdict::Unavailable(why) => write!(f, "is {why}"),
+            RuntimeVerdict::Lacks(lacks) => {
                 // A missing operator is named once, however many nodes use it.
                 let mut shown: Vec<String> = Vec::new();
                 let mut more = 0;
@@ -40,7 +40,7 @@ impl fmt::Display for Verdict {
                 let more = if more > 0 { format!(" and {more} more of them") } else { String::new() };
                 write!(f, "has {}{more}", shown.join(", "))
             }
-            Verdict::Failed(why) => write!(f, "cannot run it: {}", why.join("; ")),
+            RuntimeVerdict::Failed(why) => write!(f, "cannot run it: {}", why.join("; ")),
         }
     }
 }
@@ -53,10 +53,10 @@ mod tests {
     fn an_operator_missing_at_many_nodes_is_named_once() {
         let lack = |op: &str, node: &str| MissingCapability::Op { op: op.into(), node: node.into() };
         let lacks = vec![lack("Foo", "a"), lack("Bar", "b/c"), lack("Foo", "d"), lack("Foo", "e")];
-        let said = Verdict::Lacks(lacks).to_string();
+        let said = RuntimeVerdict::Lacks(lacks).to_string();
         let expected =
             "has no operator Foo (node `a` of the model), no operator Bar (node `b/c` of the model) and 2 more of them";
         assert_eq!(said, expected);
-        assert_eq!(Verdict::NotBuilt("ort").to_string(), "is not built in (cargo feature `ort`)");
+        assert_eq!(RuntimeVerdict::NotBuilt("ort").to_string(), "is not built in (cargo feature `ort`)");
     }
 }

@@ -1,11 +1,11 @@
 //! The trial process, from inside: it sets its own limits, tries the model and replies.
 
 use super::limits::{Calls, RequestedLimits};
-use super::request::{AnyPath, GREETING, Node, OUT_OF_MEMORY, ReadError, Reply, Request, Task};
+use super::request::{AnyPath, GREETING, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Inspection, inspect};
 use crate::plan::{Config, choose};
-use crate::steps::{Progress, Record, Steps};
+use crate::steps::{Record, Steps, TrialProgress};
 use limen::Folders;
 use limen::node::{Connected, Extensions, PlanErrors, Planning};
 use limen::policy::Trials;
@@ -34,12 +34,12 @@ fn send(reply: &Reply) {
     let _ = out.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line);
 }
 
-fn send_progress(progress: Progress<'_>) {
+fn send_progress(progress: TrialProgress<'_>) {
     send(&match progress {
-        Progress::Doing { runtime, what } => {
+        TrialProgress::Doing { runtime, what } => {
             Reply::Doing { runtime: runtime.map(str::to_string), what: what.to_string() }
         }
-        Progress::Size(size) => Reply::Size(size),
+        TrialProgress::Size(size) => Reply::Size(size),
     });
 }
 
@@ -132,7 +132,7 @@ fn perform(request: &Request) -> Value {
 }
 
 /// Plans a node as the process that asks will do, and records what it need not try again.
-fn planned(node: &Node, options: BackendOptions) -> Result<Record, PlanErrors> {
+fn planned(node: &RequestedNode, options: BackendOptions) -> Result<Record, PlanErrors> {
     let wrong = |why: String| {
         let mut errors = PlanErrors::default();
         errors.node(format!("the request of the trial cannot be read: {why}"));

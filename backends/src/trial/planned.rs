@@ -2,8 +2,8 @@
 
 use super::process::{decode, run_trial};
 use super::program::program;
-use super::record::Place;
-use super::request::{AnyPath, Node, Request, Task};
+use super::record::RecordPlace;
+use super::request::{AnyPath, Request, RequestedNode, Task};
 use crate::base::BackendOptions;
 use crate::plan::{Choice, Config, choose, read_model};
 use crate::steps::{Record, Steps};
@@ -29,7 +29,7 @@ pub(crate) fn planned(
     let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
         + u64::from(config.shadow.is_some());
     let all = config.backend == Choice::Auto || options.calibrate;
-    let mut node = Node {
+    let mut node = RequestedNode {
         config: config.to_json(),
         given: given_text.collect(),
         graph: AnyPath::new(&cx.folders.graph),
@@ -51,7 +51,7 @@ pub(crate) fn planned(
     loop {
         // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
         let file = if is_kept(options, &node) { Some(read_model(model, cx)?) } else { None };
-        let place = Place::of(config, options, &node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
+        let place = RecordPlace::of(config, options, &node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
             None => match run_trial(&program, &Request::new(cx.trials, options, &path, Task::Plan(node.clone())))
@@ -93,6 +93,6 @@ pub(crate) fn planned(
 
 /// Whether the results for a node are kept by the content of its files. Measurements are not looked up, and a runtime that died may be
 /// mended by now.
-fn is_kept(options: &BackendOptions, node: &Node) -> bool {
+fn is_kept(options: &BackendOptions, node: &RequestedNode) -> bool {
     options.cache.is_some() && !node.calibrate && node.dead.is_empty()
 }

@@ -1,9 +1,9 @@
 //! Keeps the results of trials.
 
-use super::request::Node;
+use super::request::RequestedNode;
 use crate::base::BackendOptions;
 use crate::cache;
-use crate::onnx::ModelFile;
+use crate::onnx::UncheckedModel;
 use crate::plan::{COMPILED, Config, all_runtimes};
 use crate::steps::Record;
 use crate::verify::Case;
@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// Where the result of a trial is kept: in memory for the lifetime of the process, and in the cache folder.
-pub(super) struct Place {
+pub(super) struct RecordPlace {
     /// What was asked, with which options, and which files were there.
     name: String,
     /// The folder, where there is one.
@@ -26,13 +26,13 @@ static KEPT: Mutex<Vec<(String, Record)>> = Mutex::new(Vec::new());
 /// The most results kept in memory.
 const MAX_KEPT: usize = 64;
 
-impl Place {
+impl RecordPlace {
     pub(super) fn of(
         config: &Config,
         options: &BackendOptions,
-        node: &Node,
+        node: &RequestedNode,
         files: &[&Path],
-        file: Option<&ModelFile>,
+        file: Option<&UncheckedModel>,
         case: Option<&Case>,
     ) -> Self {
         let asked = serde_json::to_string(node).unwrap_or_default();
@@ -43,15 +43,15 @@ impl Place {
         };
         let stamps: Vec<String> = files.iter().map(|path| stamp(path).unwrap_or_default()).collect();
         let name = format!("{asked}\n{options:?}\n{}", stamps.join("\n"));
-        let key = file.map(|file| Place::key(config, options, node, file, case));
-        Place { name, cache: options.cache.clone(), key }
+        let key = file.map(|file| RecordPlace::key(config, options, node, file, case));
+        RecordPlace { name, cache: options.cache.clone(), key }
     }
 
     fn key(
         config: &Config,
         options: &BackendOptions,
-        node: &Node,
-        file: &ModelFile,
+        node: &RequestedNode,
+        file: &UncheckedModel,
         case: Option<&Case>,
     ) -> cache::Key {
         let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum()];

@@ -60,7 +60,7 @@ impl Request {
 
     pub(super) fn calls(&self) -> Calls {
         match &self.task {
-            Task::Plan(Node { runtimes, threads, items, item, .. }) => {
+            Task::Plan(RequestedNode { runtimes, threads, items, item, .. }) => {
                 Calls { runtimes: *runtimes, threads: *threads, items: *items, item: *item }
             }
             Task::Inspect(_) => Calls { runtimes: 1, threads: 1, items: 1, item: 0 },
@@ -72,14 +72,14 @@ impl Request {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Task {
     /// Plan a node; the answer is a `Result<Record, PlanErrors>`.
-    Plan(Node),
+    Plan(RequestedNode),
     /// Inspect a file; the answer is a `Result<Inspection, ReadError>`.
     Inspect(AnyPath),
 }
 
 /// A node that runs a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Node {
+pub(super) struct RequestedNode {
     pub(super) config: Value,
     /// The connected inputs with their specs as text.
     pub(super) given: Vec<(String, Option<String>)>,

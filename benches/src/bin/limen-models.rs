@@ -2,7 +2,7 @@
 //! JSON object. `benches/backends/models_run.py` compares these with onnxruntime in Python.
 
 use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session, TensorSpec};
-use limen_backends::onnx::{Onnx, OnnxLane, OnnxModel, Runtime, State};
+use limen_backends::onnx::{ModelState, Onnx, OnnxLane, OnnxModel, Runtime};
 use std::time::{Duration, Instant};
 
 fn shape(spec: &TensorSpec) -> Vec<usize> {
@@ -12,7 +12,7 @@ fn shape(spec: &TensorSpec) -> Vec<usize> {
 fn run<R: Runtime>(path: &str, batch: usize, threads: usize, seconds: f64) {
     // The only stateful model here.
     let has_state = path.contains("stream_gru");
-    let state = State { input: "state".into(), output: "next_state".into(), batch_dim: None };
+    let state = ModelState { input: "state".into(), output: "next_state".into(), batch_dim: None };
     let states = if has_state { vec![state] } else { Vec::new() };
     let begun = Instant::now();
     let model = OnnxModel { path: path.into(), threads, states, one_item: batch == 1, ..OnnxModel::default() };

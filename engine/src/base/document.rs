@@ -8,7 +8,7 @@ mod printer;
 mod reader;
 
 use crate::base::error::{Place, Problem, Problems};
-use reader::{Findings, Reader};
+use reader::{Findings, TreeReader};
 use serde::de::{self, DeserializeOwned};
 use serde_saphyr::Spanned;
 use std::fmt;
@@ -333,7 +333,7 @@ impl Tree {
         let findings = Findings::default();
         let mut wrong = Vec::new();
         let value = loop {
-            match T::deserialize(Reader::new(self, &findings)) {
+            match T::deserialize(TreeReader::new(self, &findings)) {
                 Ok(value) => break Some(value),
                 Err(error) => {
                     let goes_on = error.is_set_aside;

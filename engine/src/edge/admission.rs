@@ -21,7 +21,7 @@ pub(crate) enum Mark {
 }
 
 /// The decision about a message.
-enum Verdict {
+enum AdmissionVerdict {
     Take,
     /// Accepted after evicting this many of the oldest, or as many as needed.
     Evict(Option<usize>),
@@ -158,16 +158,16 @@ impl<T: Payload> Lanes<T> {
                 gone.is_some()
             };
             match verdict(params, class, self.mark(at, params), bytes) {
-                Verdict::Take => {}
-                Verdict::Evict(Some(n)) => (0..n).for_each(|_| {
+                AdmissionVerdict::Take => {}
+                AdmissionVerdict::Evict(Some(n)) => (0..n).for_each(|_| {
                     evict();
                 }),
-                Verdict::Evict(None) => while self.mark(at, params) == Mark::Hard && evict() {},
-                Verdict::Lose(reason) => {
+                AdmissionVerdict::Evict(None) => while self.mark(at, params) == Mark::Hard && evict() {},
+                AdmissionVerdict::Lose(reason) => {
                     lose(reason);
                     continue;
                 }
-                Verdict::Fail => {
+                AdmissionVerdict::Fail => {
                     lose(Reason::FullNewest);
                     result = Err(EdgeFull);
                     continue;
@@ -202,27 +202,27 @@ impl<T: Payload> Lanes<T> {
 }
 
 /// Decides about a message of a class that finds its lane at a mark.
-fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> Verdict {
+fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> AdmissionVerdict {
     let EdgePolicy { soft_evict, max_bytes, .. } = params.policy;
     match (params.policy.when_full, mark) {
         // A blocking producer has checked for room first.
-        (_, Mark::Below) | (WhenFull::Block, _) => Verdict::Take,
-        (_, Mark::Between) if class == Qos::Urgent => Verdict::Take,
+        (_, Mark::Below) | (WhenFull::Block, _) => AdmissionVerdict::Take,
+        (_, Mark::Between) if class == Qos::Urgent => AdmissionVerdict::Take,
         // A background message must never cause the loss of a more important one.
         (WhenFull::DropNewest | WhenFull::DropOldest | WhenFull::Latest, _) if class == Qos::Background => {
-            Verdict::Lose(Reason::FullNewest)
+            AdmissionVerdict::Lose(Reason::FullNewest)
         }
-        (WhenFull::DropNewest, _) => Verdict::Lose(Reason::FullNewest),
+        (WhenFull::DropNewest, _) => AdmissionVerdict::Lose(Reason::FullNewest),
         (WhenFull::DropOldest | WhenFull::Latest, Mark::Between) => {
-            Verdict::Evict(Some(usize::from(soft_evict == Some(true))))
+            AdmissionVerdict::Evict(Some(usize::from(soft_evict == Some(true))))
         }
-        (WhenFull::Fail, Mark::Between) => Verdict::Take,
-        (WhenFull::Fail, Mark::Hard) => Verdict::Fail,
+        (WhenFull::Fail, Mark::Between) => AdmissionVerdict::Take,
+        (WhenFull::Fail, Mark::Hard) => AdmissionVerdict::Fail,
         // No eviction could make room for it.
         (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) if max_bytes.is_some_and(|most| bytes >= most.0) => {
-            Verdict::Lose(Reason::TooLarge)
+            AdmissionVerdict::Lose(Reason::TooLarge)
         }
-        (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) => Verdict::Evict(None),
+        (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) => AdmissionVerdict::Evict(None),
     }
 }
 

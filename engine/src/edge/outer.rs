@@ -3,7 +3,7 @@
 //! The same rings, counters and guarantees as between workers, without runs: the ledger does not cover what the program
 //! does with a message before or after the graph. Both ends may move between threads, and neither allocates.
 
-use super::{FAILED, FINISHED, Half, OPEN, Reason, Remains, Shared, State, evicted};
+use super::{EdgeState, FAILED, FINISHED, Half, OPEN, Reason, Remains, Shared, evicted};
 use crate::base::policy::WhenFull;
 use crate::host::sync::{Arc, AtomicBool, Ordering};
 use crate::host::wait::Bell;
@@ -177,7 +177,7 @@ impl<T: Payload> OuterRx<T> {
 
     /// Whether more messages can arrive.
     #[inline]
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> EdgeState {
         self.params.shared.state(|| self.len() == 0)
     }
 

@@ -1,7 +1,7 @@
 //! The consumer's end of an edge, and the counting of messages left when both ends have stopped.
 
 use super::local::{Local, take_runs};
-use super::{CrossRx, CrossRxKind, Lanes, Params, Reason, Stamped, State};
+use super::{CrossRx, CrossRxKind, EdgeState, Lanes, Params, Reason, Stamped};
 use crate::base::policy::WhenFull;
 use crate::host::sync::Arc;
 use crate::ledger::{Run, push_run};
@@ -195,7 +195,7 @@ impl<T: Payload> Rx<T> {
 
     /// Whether more messages can arrive.
     #[inline]
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> EdgeState {
         self.params.shared.state(|| self.len() == 0)
     }
 

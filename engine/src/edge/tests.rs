@@ -130,9 +130,9 @@ fn messages_sent_before_closing_are_never_missed() {
     every_form(&ALL, 4, |name, mut tx, mut rx, shared| {
         send(&mut tx, 0..1).unwrap();
         tx.close(name.starts_with("fail"));
-        assert_eq!(rx.state(), State::Open, "{name}");
+        assert_eq!(rx.state(), EdgeState::Open, "{name}");
         assert_eq!(take(&mut rx, 4).0, [0], "{name}");
-        let expected = if name.starts_with("fail") { State::Failed } else { State::Finished };
+        let expected = if name.starts_with("fail") { EdgeState::Failed } else { EdgeState::Finished };
         assert_eq!(rx.state(), expected, "{name}");
         law(&shared, 0);
     });
@@ -215,7 +215,7 @@ fn between_threads_every_message_keeps_its_own_run() {
     let mut rx = Rx::from_cross(rx);
     let (mut items, mut runs) = (Vec::new(), Vec::new());
     let mut wrong = 0;
-    while rx.state() == State::Open {
+    while rx.state() == EdgeState::Open {
         rx.fill(64, &mut items, &mut runs);
         let sent = runs.iter().flat_map(|run: &Run| std::iter::repeat_n(run.sent, run.n as usize));
         wrong += items.iter().zip(sent).filter(|(message, sent)| message.body.0 != *sent).count();

@@ -14,7 +14,7 @@ use crate::exec::scheduler::Scheduler;
 use crate::exec::shared::{At, BuildError, Command, RunShared};
 use crate::exec::stage::{Common, Ended, Stage, Turn};
 use crate::host::clock::{Clock, Watch};
-use crate::host::cpu::{self, Place};
+use crate::host::cpu::{self, ThreadPlace};
 use crate::host::descriptors::Poller;
 use crate::host::sync::Arc;
 use crate::host::wait::{Bell, Idle, Patience};
@@ -405,16 +405,16 @@ impl Idler {
 pub(crate) type BuildStages = Box<dyn FnOnce(&mut Cx) -> Result<Vec<Box<dyn Stage>>, BuildError> + Send>;
 
 /// Everything a worker needs to start.
-pub(crate) struct Plan {
+pub(crate) struct WorkerStart {
     pub(crate) index: usize,
     pub(crate) name: String,
-    pub(crate) place: Place,
+    pub(crate) place: ThreadPlace,
     pub(crate) schedule: Schedule,
     pub(crate) nodes: Vec<usize>,
     pub(crate) build: BuildStages,
 }
 
-impl Plan {
+impl WorkerStart {
     /// Builds the nodes on the calling thread.
     pub(crate) fn build(self, cx: &mut Cx) -> Result<Scheduler, BuildError> {
         let build = self.build;
@@ -431,7 +431,7 @@ impl Plan {
 }
 
 /// The result of a worker.
-pub(crate) struct Outcome {
+pub(crate) struct WorkerOutcome {
     pub(crate) worker: usize,
     pub(crate) histograms: Vec<(Subject, Term, Recorded)>,
     pub(crate) ended: Vec<Ended>,
@@ -439,7 +439,7 @@ pub(crate) struct Outcome {
     pub(crate) bug: Option<String>,
 }
 
-impl Outcome {
+impl WorkerOutcome {
     /// Ends a worker's nodes and collects their results.
     pub(crate) fn of(worker: usize, scheduler: Scheduler, mut cx: Cx, bug: Option<String>) -> Self {
         let ended = scheduler.end(&mut cx);
@@ -448,12 +448,12 @@ impl Outcome {
         let subjects = std::mem::take(&mut cx.subjects);
         let histograms =
             subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.take(hist))).collect();
-        Outcome { worker, histograms, ended, bug }
+        WorkerOutcome { worker, histograms, ended, bug }
     }
 }
 
 /// The body of a worker's thread.
-pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
+pub(crate) fn work(plan: WorkerStart, mut cx: Cx, warmup: u64) -> WorkerOutcome {
     let shared = cx.shared.clone();
     let bell = shared.bell(plan.index);
     bell.set_sleeper();
@@ -478,7 +478,7 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
             shared.abort();
         }
     }
-    Outcome::of(index, scheduler, cx, bug)
+    WorkerOutcome::of(index, scheduler, cx, bug)
 }
 
 /// Starts a worker's thread.
@@ -486,10 +486,10 @@ pub(crate) fn work(plan: Plan, mut cx: Cx, warmup: u64) -> Outcome {
 /// # Errors
 /// The error of the operating system if the thread cannot be started.
 pub(crate) fn spawn(
-    plan: Plan,
+    plan: WorkerStart,
     cx: impl FnOnce() -> Cx + Send + 'static,
     warmup: u64,
-    done: std::sync::mpsc::SyncSender<Outcome>,
+    done: std::sync::mpsc::SyncSender<WorkerOutcome>,
 ) -> std::io::Result<JoinHandle<()>> {
     let name = plan.name.clone();
     std::thread::Builder::new().name(name).spawn(move || {

@@ -252,7 +252,7 @@ impl Spec {
 
     fn read(flat: Flat) -> (Spec, Problems) {
         let mut problems = flat.problems;
-        let mut spec = Reader { problems: &mut problems }.graph(&flat.tree);
+        let mut spec = SpecReader { problems: &mut problems }.graph(&flat.tree);
         (spec.tree, spec.expectations, spec.folders) = (flat.tree, flat.expectations, flat.folders);
         (spec, problems)
     }
@@ -288,11 +288,11 @@ impl PartialEq for Spec {
     }
 }
 
-struct Reader<'a> {
+struct SpecReader<'a> {
     problems: &'a mut Problems,
 }
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     fn problem(&mut self, code: &'static str, place: &Place, message: impl Into<String>, help: impl Into<String>) {
         self.problems.push(Problem::new(code, place.clone(), message).help(help));
     }

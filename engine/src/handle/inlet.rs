@@ -8,7 +8,7 @@ use super::{end_of, has_buffers, sleep_unless};
 use crate::base::error::PlanErrors;
 use crate::base::policy::Qos;
 use crate::base::policy::WhenFull;
-use crate::edge::{OuterParams, OuterRx, OuterTx, Shared, State, outer};
+use crate::edge::{EdgeState, OuterParams, OuterRx, OuterTx, Shared, outer};
 use crate::exec::endpoint::Endpoint;
 use crate::exec::endpoint::EndpointParts;
 use crate::exec::endpoint::HandleKind;
@@ -205,7 +205,7 @@ impl<T: Payload> Source for InletNode<T> {
     fn next(&mut self, out: &mut Emit<T>) -> Result<Next, NodeError> {
         let Some(rx) = &mut self.graph_end.rx else { return Ok(Next::Done) };
         let Some(message) = rx.pop() else {
-            return Ok(if rx.state() == State::Open { Next::Idle } else { Next::Done });
+            return Ok(if rx.state() == EdgeState::Open { Next::Idle } else { Next::Done });
         };
         rx.received(1);
         let given = *message.header();

@@ -1,7 +1,7 @@
 //! The common part of outlets and taps: receiving messages, waiting for them, and teardown.
 
 use super::{end_of, sleep_unless};
-use crate::edge::{OuterRx, Reason, State};
+use crate::edge::{EdgeState, OuterRx, Reason};
 use crate::exec::endpoint::Endpoint;
 use crate::exec::shared::lock;
 use crate::host::clock::Time;
@@ -44,9 +44,9 @@ impl<T: Payload> Receiver<T> {
             return Ok(message);
         }
         match rx.state() {
-            State::Open => Err(RecvError::Empty),
-            State::Finished => Err(RecvError::Ended),
-            State::Failed => Err(RecvError::Failed),
+            EdgeState::Open => Err(RecvError::Empty),
+            EdgeState::Finished => Err(RecvError::Ended),
+            EdgeState::Failed => Err(RecvError::Failed),
         }
     }
 
@@ -61,7 +61,7 @@ impl<T: Payload> Receiver<T> {
                 other => return other,
             }
             let is_due =
-                || lock(&self.endpoint.end).as_ref().is_none_or(|rx| rx.len() > 0 || rx.state() != State::Open);
+                || lock(&self.endpoint.end).as_ref().is_none_or(|rx| rx.len() > 0 || rx.state() != EdgeState::Open);
             if !sleep_unless(&self.endpoint.run, &self.bell, until, is_due) {
                 return Err(RecvError::OwnTurn);
             }

@@ -141,12 +141,12 @@ const SIMULTANEOUS_NS: u64 = 2_000;
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Clock,
-    counter: Option<Counter>,
+    counter: Option<CycleCounter>,
 }
 
 impl Watch {
     pub(crate) fn new(clock: Clock) -> Self {
-        let counter = (matches!(clock, Clock::Monotonic) && kernel_uses_counter()).then(Counter::default);
+        let counter = (matches!(clock, Clock::Monotonic) && kernel_uses_counter()).then(CycleCounter::default);
         Watch { clock, counter }
     }
 
@@ -174,7 +174,7 @@ const LOOK_NS: u64 = 1_000_000_000;
 
 /// The processor's counter, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Default)]
-struct Counter {
+struct CycleCounter {
     /// Counter and clock at the last calibration.
     ticks: u64,
     ns: u64,
@@ -186,7 +186,7 @@ struct Counter {
     last: u64,
 }
 
-impl Counter {
+impl CycleCounter {
     #[inline]
     fn now(&mut self) -> u64 {
         let passed = ticks().wrapping_sub(self.ticks);
@@ -230,7 +230,7 @@ impl Counter {
         let (ticks_passed, ns_passed) = (ticks.wrapping_sub(self.ticks), ns.saturating_sub(self.ns));
         if self.ns == 0 || ticks_passed > u64::MAX / 2 {
             // The first calibration, or the counter was reset.
-            *self = Counter { ticks, ns, last: self.last, ..Counter::default() };
+            *self = CycleCounter { ticks, ns, last: self.last, ..CycleCounter::default() };
         } else if ns_passed >= FIRST_LOOK_NS {
             let per_tick = (u128::from(ns_passed) << 32) / u128::from(ticks_passed.max(1));
             self.rate = u64::try_from(per_tick).unwrap_or(u64::MAX);
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn readings_interrupted_by_preemption_are_discarded() {
         const AWAY: u64 = 30_000_000;
-        let mut counter = Counter::default();
+        let mut counter = CycleCounter::default();
         let begin = 1_000_000_000u64;
         for (after, torn) in [(0, 1), (25_000_000, TRIES), (80_000_000, TRIES - 1)] {
             let mut left = torn;

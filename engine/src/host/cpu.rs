@@ -11,7 +11,7 @@ use thread_priority::{
 
 /// Where and how a worker runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ThreadPlace {
     /// The kernel's number of the CPU; `None` for a helper, which may run on any CPU of the run.
     pub(crate) cpu: Option<usize>,
     /// The CPUs of the run.
@@ -50,7 +50,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Applies a placement to the calling thread, and reads back the result.
-pub(crate) fn apply(place: &Place) -> Pinned {
+pub(crate) fn apply(place: &ThreadPlace) -> Pinned {
     // 1 ns: the default timer slack of 50 µs would add to the latency of every paced source.
     let _ = nix::sys::prctl::set_timerslack(1);
     let (got, unpinned) = pin(place);
@@ -71,7 +71,7 @@ pub(crate) fn apply(place: &Place) -> Pinned {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the one place, with a checked number")]
-fn pin(place: &Place) -> (Vec<usize>, Option<String>) {
+fn pin(place: &ThreadPlace) -> (Vec<usize>, Option<String>) {
     let asked: Vec<usize> = place.cpu.map_or_else(|| place.allowed.clone(), |cpu| vec![cpu]);
     let refused = match place.cpu {
         // Planning refused every id that is not allowed; `core_affinity` aborts on some of them.

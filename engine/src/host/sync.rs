@@ -69,11 +69,11 @@ impl Counter {
 
 /// Memory to which a protocol grants access. Under loom, overlapping access is reported; otherwise this is the bare cell.
 #[derive(Debug)]
-pub(crate) struct Watched<T>(UnsafeCell<T>);
+pub(crate) struct OrderedCell<T>(UnsafeCell<T>);
 
-impl<T> Watched<T> {
+impl<T> OrderedCell<T> {
     pub(crate) fn new(value: T) -> Self {
-        Watched(UnsafeCell::new(value))
+        OrderedCell(UnsafeCell::new(value))
     }
 
     /// Returns a pointer for reading. The caller may use it until it gives up its right to read.

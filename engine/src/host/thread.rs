@@ -1,7 +1,7 @@
 //! Threads that the engine starts in addition to its workers.
 
 use crate::base::policy::Wait;
-use crate::host::cpu::{self, Place};
+use crate::host::cpu::{self, ThreadPlace};
 use std::thread::JoinHandle;
 
 /// Starts a thread for calls that a worker does not wait for, on the CPUs of the run.
@@ -15,7 +15,7 @@ pub(crate) fn spawn_helper(
 ) -> std::io::Result<JoinHandle<()>> {
     // Linux keeps 15 bytes of a thread's name.
     let name = format!("limen-{name}").chars().take(15).collect();
-    let place = Place { cpu: None, allowed, wait: Wait::Park, may_spin: false, real_time: None };
+    let place = ThreadPlace { cpu: None, allowed, wait: Wait::Park, may_spin: false, real_time: None };
     std::thread::Builder::new().name(name).spawn(move || {
         // A thread inherits affinity and policy from its parent; failing to leave them makes it slow at worst.
         cpu::drop_real_time();

@@ -14,7 +14,7 @@
 //! watched. Loom cannot see pointer provenance and use after free; Miri checks these (`.ci/miri`).
 
 use crate::host::clock::Time;
-use crate::host::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Watched, alloc_zeroed, dealloc};
+use crate::host::sync::{AtomicBool, AtomicU32, Mutex, OrderedCell, Ordering, alloc_zeroed, dealloc};
 use crate::message::origins::{NO_ORIGIN, Origin, Origins};
 use crate::message::payload::Header;
 use crate::message::tensor::{DType, Dim, MAX_RANK, PortSpec, Shape, Tensor, TensorError, TensorMut};
@@ -38,14 +38,14 @@ const ALIGN: usize = 128;
 /// header, its count and its pool pointer in one transfer.
 #[repr(C, align(64))]
 pub(crate) struct Row {
-    header: Watched<Header>,
+    header: OrderedCell<Header>,
     /// Number of handles to the slot; kept in its first row only.
     refs: AtomicU32,
     /// The row's index in its slot.
     index: u32,
     pool: NonNull<Inner>,
     /// Represents the row's bytes, which are not cells, for loom; zero-sized.
-    bytes: Watched<()>,
+    bytes: OrderedCell<()>,
 }
 
 impl Row {
@@ -180,16 +180,16 @@ pub(crate) struct Inner {
     /// slot.
     table: NonNull<[Row]>,
     /// By row; empty if every dim is fixed.
-    lens: Box<[Watched<Lens>]>,
+    lens: Box<[OrderedCell<Lens>]>,
     /// The sources whose origins are kept for each row, and the origins, row by row.
     sources: Box<[u16]>,
-    origins: Box<[Watched<u64>]>,
+    origins: Box<[OrderedCell<u64>]>,
     data: NonNull<u8>,
     layout: Layout,
     /// Set when the owner is gone: the last tensor then frees the pool.
     is_orphan: AtomicBool,
     /// Represents the pool's lifetime, for loom.
-    alive: Watched<()>,
+    alive: OrderedCell<()>,
 }
 
 // SAFETY: `data`, `lens`, `origins` and headers are written only by the single holder of a slot and read only by
@@ -201,7 +201,7 @@ unsafe impl Sync for Inner {}
 impl Inner {
     /// # Safety
     /// The row is of this pool and the caller holds a reference to its slot.
-    unsafe fn lens(&self, row: NonNull<Row>) -> &Watched<Lens> {
+    unsafe fn lens(&self, row: NonNull<Row>) -> &OrderedCell<Lens> {
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.offset_from(self.table.cast()) };
         &self.lens[at as usize]
@@ -222,7 +222,7 @@ impl Inner {
     ///
     /// # Safety
     /// As [`Inner::lens`].
-    unsafe fn row_origins(&self, row: NonNull<Row>) -> &[Watched<u64>] {
+    unsafe fn row_origins(&self, row: NonNull<Row>) -> &[OrderedCell<u64>] {
         // SAFETY: both pointers are into the table (caller).
         let at = unsafe { row.offset_from(self.table.cast()) } as usize;
         &self.origins[at * self.sources.len()..(at + 1) * self.sources.len()]
@@ -473,8 +473,8 @@ impl Pool {
         let never = if sources.is_empty() { 0 } else { rows };
         let lens_in_all = if dynamic.is_empty() { 0 } else { slots * rows };
         let (Some(mut lens), Some(mut origins), Some(mut table)) = (
-            reserved::<Watched<Lens>>(lens_in_all),
-            (slots * rows).checked_mul(sources.len()).and_then(reserved::<Watched<u64>>),
+            reserved::<OrderedCell<Lens>>(lens_in_all),
+            (slots * rows).checked_mul(sources.len()).and_then(reserved::<OrderedCell<u64>>),
             (slots * rows).checked_add(never).and_then(reserved::<Row>),
         ) else {
             return Err(format!("the system has no memory for {slots} slots of {rows} rows of {spec}"));
@@ -488,8 +488,8 @@ impl Pool {
             // SAFETY: `at` lies in the allocation, which is not shared yet.
             unsafe { data.as_ptr().add(at).write_volatile(0) };
         }
-        lens.resize_with(lens_in_all, || Watched::new(Lens::default()));
-        origins.resize_with(slots * rows * sources.len(), || Watched::new(NO_ORIGIN));
+        lens.resize_with(lens_in_all, || OrderedCell::new(Lens::default()));
+        origins.resize_with(slots * rows * sources.len(), || OrderedCell::new(NO_ORIGIN));
         let pool = NonNull::from(Box::leak(Box::new(Inner {
             name: name.to_string(),
             dtype: spec.dtype,
@@ -506,14 +506,14 @@ impl Pool {
             data,
             layout,
             is_orphan: AtomicBool::new(false),
-            alive: Watched::new(()),
+            alive: OrderedCell::new(()),
         })));
         let row = |at: usize, refs: u32| Row {
-            header: Watched::new(Header::new(0, Time::ZERO)),
+            header: OrderedCell::new(Header::new(0, Time::ZERO)),
             refs: AtomicU32::new(refs),
             index: (at % rows) as u32,
             pool,
-            bytes: Watched::new(()),
+            bytes: OrderedCell::new(()),
         };
         // In a pool with origins, rows past the last that are never used and never free.
         table.extend((0..slots * rows).map(|at| row(at, 0)).chain((0..never).map(|at| row(at, 1))));

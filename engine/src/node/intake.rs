@@ -9,7 +9,7 @@ mod merge;
 pub(crate) use join::{JoinRule, Lead, ZipMany};
 pub use merge::{OneOf, Picked};
 
-use crate::edge::{Reason, Remains, Rx, State, rx};
+use crate::edge::{EdgeState, Reason, Remains, Rx, rx};
 use crate::ledger::Run;
 use crate::message::origins::{Origin, Trace};
 use crate::message::payload::{Header, Message, Payload};
@@ -136,10 +136,10 @@ pub trait Intake: Sized + 'static {
     }
     /// Whether more calls are possible. Those of a join end when one of its inputs ends, whatever arrives on the
     /// others.
-    fn state(&self) -> State;
+    fn state(&self) -> EdgeState;
     /// Whether every input has ended and is empty.
     fn is_drained(&self) -> bool {
-        self.state() != State::Open
+        self.state() != EdgeState::Open
     }
     /// Empties the inputs of a node that is gone. Returns whether there was anything.
     fn discard(&mut self, reason: Reason) -> bool;
@@ -250,7 +250,7 @@ impl<T: Payload> Intake for Single<T> {
         self.rx.lose(reason, calls);
     }
     #[inline]
-    fn state(&self) -> State {
+    fn state(&self) -> EdgeState {
         self.rx.state()
     }
     fn discard(&mut self, reason: Reason) -> bool {
@@ -347,7 +347,7 @@ impl Intake for Mutable {
     fn lose(&mut self, reason: Reason, calls: u64) {
         self.single.lose(reason, calls);
     }
-    fn state(&self) -> State {
+    fn state(&self) -> EdgeState {
         self.single.state()
     }
     fn discard(&mut self, reason: Reason) -> bool {

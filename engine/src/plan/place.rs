@@ -9,7 +9,7 @@ use crate::base::policy::RealTime;
 use crate::base::policy::Schedule;
 use crate::base::policy::Wait;
 use crate::file::spec::{CoreSpec, NodeSpec};
-use crate::host::cpu::Place;
+use crate::host::cpu::ThreadPlace;
 use crate::node::ports::Cost;
 use crate::plan::{EdgePlan, NodePlan};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct WorkerPlan {
     pub name: String,
     /// Its nodes, in the order of their turns.
     pub nodes: Vec<usize>,
-    pub(crate) place: Place,
+    pub(crate) place: ThreadPlace,
     /// Which of its nodes gets the next turn.
     pub schedule: Schedule,
     pub(crate) is_helper: bool,
@@ -282,7 +282,7 @@ fn workers(
         for at in &members {
             nodes[*at].worker = workers.len();
         }
-        let place = Place { cpu, allowed: cpus.to_vec(), wait: core.wait, may_spin: true, real_time: core.rt };
+        let place = ThreadPlace { cpu, allowed: cpus.to_vec(), wait: core.wait, may_spin: true, real_time: core.rt };
         workers.push(WorkerPlan { name, nodes: members, place, schedule: core.schedule, is_helper });
     }
     check_helpers(nodes, specs, &workers, cpus, problems);

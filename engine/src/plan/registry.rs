@@ -302,7 +302,7 @@ fn schema_of<T: JsonSchema>() -> Schema {
     SchemaGenerator::default().into_root_schema_for::<T>()
 }
 
-struct Planned<N: Node> {
+struct PlannedConfig<N: Node> {
     config: N::Config,
     ports: Ports,
 }
@@ -312,15 +312,15 @@ fn plan_node<N: Node>(
     given: &Connected,
     cx: &mut Planning<'_>,
     problems: &mut Problems,
-    erase: fn(Planned<N>) -> Box<dyn PlannedNode>,
+    erase: fn(PlannedConfig<N>) -> Box<dyn PlannedNode>,
 ) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
     let config = config.read_config::<N::Config>(problems)?;
-    Some(N::ports(&config, given, cx).map(|ports| erase(Planned { config, ports })))
+    Some(N::ports(&config, given, cx).map(|ports| erase(PlannedConfig { config, ports })))
 }
 
-struct SourceNode<N: Source>(Planned<N>);
-struct TransformNode<N: Transform>(Planned<N>);
-struct SinkNode<N: Sink>(Planned<N>);
+struct SourceNode<N: Source>(PlannedConfig<N>);
+struct TransformNode<N: Transform>(PlannedConfig<N>);
+struct SinkNode<N: Sink>(PlannedConfig<N>);
 
 impl<N: Source> PlannedNode for SourceNode<N> {
     fn ports(&self) -> &Ports {

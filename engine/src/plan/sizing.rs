@@ -2,7 +2,7 @@
 
 use super::effort::Effort;
 use super::planner::Planner;
-use super::{EdgePlan, Memory, NodePlan, OutputPlan};
+use super::{EdgePlan, NodePlan, OutputPlan, PlannedMemory};
 use crate::base::error::Place;
 use crate::base::policy::{EdgePolicy, JoinPolicy, Pick, WhenFull};
 use crate::base::unit::show_bytes;
@@ -329,7 +329,7 @@ impl Planner<'_> {
         sources
     }
 
-    pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan]) -> Memory {
+    pub(super) fn memory(&mut self, nodes: &[NodePlan], edges: &[EdgePlan]) -> PlannedMemory {
         let pools = nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.bytes));
         // The origins of earlier calls, kept by nodes whose messages combine several calls.
         let kept = |n: &NodePlan| if n.stage.traced { n.planned.as_ref().map_or(0, |p| p.ports().spans) } else { 0 };
@@ -355,7 +355,7 @@ impl Planner<'_> {
         }
         let addresses = addresses_left();
         let limit = self.spec.run.max_memory.map_or_else(default_memory, |b| b.0 as usize).min(addresses);
-        let memory = Memory {
+        let memory = PlannedMemory {
             pools,
             edges: edge_bytes,
             nodes: node_bytes,

@@ -5,7 +5,7 @@
 
 use crate::exec::scheduler::Scheduler;
 use crate::exec::stage::Turn;
-use crate::exec::worker::{Cx, Outcome};
+use crate::exec::worker::{Cx, WorkerOutcome};
 use crate::host::clock::{Clock, Time};
 use crate::host::descriptors::{Kernel, Poller};
 use crate::host::sync::Arc;
@@ -249,7 +249,7 @@ impl Driven {
             running.shared.abort();
         }
         for (worker, (scheduler, cx)) in workers.into_iter().enumerate() {
-            running.outcomes[worker] = Some(Outcome::of(worker, scheduler, cx, None));
+            running.outcomes[worker] = Some(WorkerOutcome::of(worker, scheduler, cx, None));
         }
         let mut report = running.gathered(!has_ended);
         report.wall = Duration::from_nanos(clock.now().since(begun));

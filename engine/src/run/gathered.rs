@@ -26,7 +26,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn of(outcomes: Vec<Option<worker::Outcome>>) -> Self {
+    fn of(outcomes: Vec<Option<worker::WorkerOutcome>>) -> Self {
         let abandoned = outcomes.iter().map(Option::is_none).collect();
         let mut all = Gathered { abandoned, ..Gathered::default() };
         let mut remains = Vec::new();

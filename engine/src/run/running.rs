@@ -48,8 +48,8 @@ pub struct Running {
     /// Deadline counts at the sinks, by path of the plan.
     pub(crate) judged: Arc<Vec<Judged>>,
     pub(crate) pinned: Vec<Pinned>,
-    pub(crate) done: Receiver<worker::Outcome>,
-    pub(crate) outcomes: Vec<Option<worker::Outcome>>,
+    pub(crate) done: Receiver<worker::WorkerOutcome>,
+    pub(crate) outcomes: Vec<Option<worker::WorkerOutcome>>,
     /// The workers' threads, as far as they were started, and the watchdog thread.
     pub(crate) threads: Vec<JoinHandle<()>>,
     pub(crate) watch: Option<JoinHandle<()>>,
@@ -312,7 +312,7 @@ impl Running {
         }
     }
 
-    fn arrived(&mut self, outcome: worker::Outcome) {
+    fn arrived(&mut self, outcome: worker::WorkerOutcome) {
         let worker = outcome.worker;
         self.outcomes[worker] = Some(outcome);
     }

@@ -45,7 +45,7 @@
 
 use crate::exec::scheduler::Scheduler;
 use crate::exec::stage::Turn;
-use crate::exec::worker::{Cx, Outcome};
+use crate::exec::worker::{Cx, WorkerOutcome};
 use crate::host::clock::{Clock, SimulatedClock, Time};
 use crate::host::descriptors::Poller;
 use crate::report::Report;
@@ -68,7 +68,7 @@ const AGAIN_NS: u64 = 1_000;
 pub struct Simulation {
     running: Running,
     workers: Vec<(Scheduler, Cx)>,
-    stages: Vec<StageState>,
+    stages: Vec<SimStage>,
     poller: Rc<Poller>,
     clock: SimulatedClock,
     rng: fastrand::Rng,
@@ -78,14 +78,14 @@ pub struct Simulation {
 
 /// A stage, and the result of its last turn.
 #[derive(Debug)]
-struct StageState {
+struct SimStage {
     worker: usize,
     at: usize,
-    state: State,
+    state: StageState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum StageState {
     /// Has to be turned: something moved since its last turn.
     Ready,
     /// Nothing to do before this time, unless something moves.
@@ -147,7 +147,7 @@ impl Wired {
         let clock = SimulatedClock::new(BEGIN);
         let (running, workers, poller) = self.build_here(&Clock::Simulated(clock.clone()))?;
         let states_of = |(worker, (scheduler, _)): (usize, &(Scheduler, Cx))| {
-            (0..scheduler.len()).map(move |at| StageState { worker, at, state: State::Ready })
+            (0..scheduler.len()).map(move |at| SimStage { worker, at, state: StageState::Ready })
         };
         let stages = workers.iter().enumerate().flat_map(states_of).collect();
         Ok(Simulation {
@@ -183,12 +183,12 @@ impl Simulation {
             // Which stage waits for the descriptor does not matter: a stage without work goes quiet again.
             self.wake(u64::MAX);
         }
-        let ready = self.stages.iter().filter(|stage| stage.state == State::Ready).count();
+        let ready = self.stages.iter().filter(|stage| stage.state == StageState::Ready).count();
         if ready == 0 {
             return self.wait();
         }
         let drawn = self.rng.usize(..ready);
-        let stage = self.stages.iter_mut().filter(|stage| stage.state == State::Ready).nth(drawn);
+        let stage = self.stages.iter_mut().filter(|stage| stage.state == StageState::Ready).nth(drawn);
         let Some(stage) = stage else { return Step::Ended };
         let (scheduler, cx) = &mut self.workers[stage.worker];
         let turn = scheduler.turn(stage.at, cx);
@@ -196,11 +196,11 @@ impl Simulation {
         self.clock.advance(1 + self.rng.u64(..TURN_NS));
         let soon = self.clock.now().0 + AGAIN_NS;
         stage.state = match turn {
-            Turn::Worked => State::Ready,
-            Turn::Idle(until) => State::Quiet(until.max(soon)),
-            Turn::Pending => State::Quiet(soon),
-            Turn::Blocked => State::Quiet(u64::MAX),
-            Turn::Done => State::Done,
+            Turn::Worked => StageState::Ready,
+            Turn::Idle(until) => StageState::Quiet(until.max(soon)),
+            Turn::Pending => StageState::Quiet(soon),
+            Turn::Blocked => StageState::Quiet(u64::MAX),
+            Turn::Done => StageState::Done,
         };
         if matches!(turn, Turn::Worked | Turn::Done) {
             // Something moved, so stages that had no work may have some now.
@@ -256,8 +256,8 @@ impl Simulation {
 
     fn wake(&mut self, until: u64) {
         for stage in &mut self.stages {
-            if matches!(stage.state, State::Quiet(at) if at <= until) {
-                stage.state = State::Ready;
+            if matches!(stage.state, StageState::Quiet(at) if at <= until) {
+                stage.state = StageState::Ready;
             }
         }
     }
@@ -266,12 +266,12 @@ impl Simulation {
     fn look_outside(&mut self) {
         let Simulation { running, workers, stages, .. } = self;
         for (node, _) in &running.endpoints {
-            let is_endpoint = |stage: &&mut StageState| workers[stage.worker].0.node(stage.at) == *node;
+            let is_endpoint = |stage: &&mut SimStage| workers[stage.worker].0.node(stage.at) == *node;
             let Some(stage) = stages.iter_mut().find(is_endpoint) else { continue };
             // No worker sleeps here: a bell that was armed and no longer is has been rung.
             let is_rung = !running.shared.bell(stage.worker).is_armed();
-            if is_rung && matches!(stage.state, State::Quiet(_)) {
-                stage.state = State::Ready;
+            if is_rung && matches!(stage.state, StageState::Quiet(_)) {
+                stage.state = StageState::Ready;
             }
         }
         for (node, _) in &running.endpoints {
@@ -281,7 +281,7 @@ impl Simulation {
 
     fn wait(&mut self) -> Step {
         let times = self.stages.iter().filter_map(|stage| match stage.state {
-            State::Quiet(at) => Some(at),
+            StageState::Quiet(at) => Some(at),
             _ => None,
         });
         match times.min() {
@@ -342,7 +342,7 @@ impl Simulation {
     }
 
     fn stuck(self, is_deadlock: bool) -> Box<Stuck> {
-        let nodes = self.stages.iter().filter(|stage| stage.state != State::Done);
+        let nodes = self.stages.iter().filter(|stage| stage.state != StageState::Done);
         let names =
             nodes.map(|stage| self.running.plan.nodes()[self.workers[stage.worker].0.node(stage.at)].name.clone());
         let waiting = names.collect();
@@ -353,7 +353,7 @@ impl Simulation {
     pub fn finish(self) -> Report {
         let Simulation { mut running, workers, clock, .. } = self;
         for (worker, (scheduler, cx)) in workers.into_iter().enumerate() {
-            running.outcomes[worker] = Some(Outcome::of(worker, scheduler, cx, None));
+            running.outcomes[worker] = Some(WorkerOutcome::of(worker, scheduler, cx, None));
         }
         let mut report = running.wait();
         report.wall = Duration::from_nanos(clock.now().since(BEGIN));

@@ -373,12 +373,16 @@ impl Wired {
     }
 
     /// Splits it into the run and the workers still to be started.
-    pub(crate) fn split(self, done: Receiver<worker::Outcome>, has_workers: bool) -> (Running, Vec<worker::Plan>) {
+    pub(crate) fn split(
+        self,
+        done: Receiver<worker::WorkerOutcome>,
+        has_workers: bool,
+    ) -> (Running, Vec<worker::WorkerStart>) {
         let Wired { plan, shared, edges, counts, workers, judged, handles, endpoints } = self;
         drop(handles);
         let worker = |(index, WorkerParts { nodes, ends }): (usize, WorkerParts)| {
             let (folders, worker) = (plan.folders.clone(), &plan.workers()[index]);
-            worker::Plan {
+            worker::WorkerStart {
                 index,
                 name: worker.name.clone(),
                 place: worker.place.clone(),
@@ -387,7 +391,7 @@ impl Wired {
                 build: Box::new(move |cx: &mut Cx| build(nodes, ends, &folders, cx)),
             }
         };
-        let workers: Vec<worker::Plan> = workers.into_iter().enumerate().map(worker).collect();
+        let workers: Vec<worker::WorkerStart> = workers.into_iter().enumerate().map(worker).collect();
         let watched = plan.edges().iter().zip(&edges).map(|(edge, counters)| WatchedEdge {
             counters: counters.clone(),
             name: format!("{} -> {}", edge.from_name, edge.to_name),

@@ -40,7 +40,7 @@ const HEAVY_BYTES: usize = 64 << 10;
 
 /// The header of a file.
 #[derive(Debug, PartialEq)]
-struct Header {
+struct ArrayHeader {
     dtype: DType,
     /// The number of items.
     items: u64,
@@ -74,8 +74,8 @@ fn check_safe(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-impl Header {
-    fn read(from: &mut impl Read) -> Result<Header, String> {
+impl ArrayHeader {
+    fn read(from: &mut impl Read) -> Result<ArrayHeader, String> {
         let mut bytes = vec![0; 8];
         from.read_exact(&mut bytes).map_err(|_| "it is too short for a `.npy` file")?;
         if !bytes.starts_with(b"\x93NUMPY") {
@@ -94,10 +94,10 @@ impl Header {
         from.read_exact(&mut bytes[begin..]).map_err(|_| "it ends within its header")?;
         check_safe(&String::from_utf8_lossy(&bytes[begin..]))?;
         let header = NpyHeader::from_reader(&bytes[..]).map_err(|e| format!("its header cannot be read: {e}"))?;
-        Header::of(&header, bytes.len() as u64)
+        ArrayHeader::of(&header, bytes.len() as u64)
     }
 
-    fn of(header: &NpyHeader, start: u64) -> Result<Header, String> {
+    fn of(header: &NpyHeader, start: u64) -> Result<ArrayHeader, String> {
         let npyz::DType::Plain(kind) = header.dtype() else {
             return Err("its elements have fields; save each as an array of its own".into());
         };
@@ -136,19 +136,19 @@ impl Header {
             shape.iter().map(|n| usize::try_from(*n).map_err(|_| too_large())).collect::<Result<_, _>>()?;
         let size = PortSpec::fixed(dtype, shape.iter().copied()).max_bytes();
         let size = size.filter(|size| isize::try_from(*size).is_ok()).ok_or_else(too_large)?;
-        Ok(Header { dtype, items: *items, shape, size, start })
+        Ok(ArrayHeader { dtype, items: *items, shape, size, start })
     }
 }
 
 /// Opens a file and reads its header.
-fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, Header), FileProblem> {
+fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, ArrayHeader), FileProblem> {
     let file = input_file::open(&config.path, folders)?;
     let path = file.path().to_path_buf();
     let help = "save the array again with `numpy.save`";
     let problem = |message: String| (format!("`{}`: {message}", path.display()), help);
     let length = file.size();
     let mut file = BufReader::with_capacity(64 << 10, file);
-    let header = Header::read(&mut file).map_err(problem)?;
+    let header = ArrayHeader::read(&mut file).map_err(problem)?;
     // Memory for items is planned from the header, so require that the file holds at least one.
     if header.items > 0 && length.saturating_sub(header.start) < header.size as u64 {
         let message = format!("an item has {} bytes, but the whole file has {length}", header.size);
@@ -162,7 +162,7 @@ fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputF
 pub struct Npy {
     path: PathBuf,
     file: BufReader<InputFile>,
-    header: Header,
+    header: ArrayHeader,
     pace: Pace,
     passes: u32,
     /// Items sent in this pass.
@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> String {
-        match Header::read(&mut &bytes[..]) {
+        match ArrayHeader::read(&mut &bytes[..]) {
             Ok(h) => format!("{} × {} from {}", h.items, PortSpec::fixed(h.dtype, h.shape), h.start),
             Err(message) => message,
         }
@@ -339,7 +339,7 @@ mod tests {
         }
         let whole = file(1, &dict("'<f4'", "False", "(10, 3)"));
         for cut in 0..whole.len() {
-            assert!(Header::read(&mut &whole[..cut]).is_err());
+            assert!(ArrayHeader::read(&mut &whole[..cut]).is_err());
         }
     }
 }

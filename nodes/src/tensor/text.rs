@@ -86,12 +86,12 @@ impl<'a> Values<'a> {
 }
 
 /// An element that can be written as text.
-trait Element {
+trait TextElement {
     fn write(&self, form: Form, to: &mut Vec<u8>);
 }
 
 macro_rules! whole {
-    ($($t:ty)*) => { $(impl Element for $t {
+    ($($t:ty)*) => { $(impl TextElement for $t {
         fn write(&self, _: Form, to: &mut Vec<u8>) {
             let _ = write!(to, "{self}");
         }
@@ -100,7 +100,7 @@ macro_rules! whole {
 whole!(i8 u8 i16 u16 i32 u32 i64 u64);
 
 macro_rules! float {
-    ($($t:ty)*) => { $(impl Element for $t {
+    ($($t:ty)*) => { $(impl TextElement for $t {
         /// Writes the shortest digits that read back as the same number, with an exponent for very small and large ones.
         fn write(&self, form: Form, to: &mut Vec<u8>) {
             let size = self.abs();
@@ -117,13 +117,13 @@ macro_rules! float {
 }
 float!(f32 f64);
 
-impl Element for f16 {
+impl TextElement for f16 {
     fn write(&self, form: Form, to: &mut Vec<u8>) {
         self.to_f32().write(form, to);
     }
 }
 
-impl Element for bf16 {
+impl TextElement for bf16 {
     fn write(&self, form: Form, to: &mut Vec<u8>) {
         self.to_f32().write(form, to);
     }

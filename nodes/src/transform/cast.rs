@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// Converts the elements of a tensor of any shape to another type: `value · scale + offset`.
 ///
-/// Conversion saturates: a value out of range becomes the nearest one of the type, which may be an infinity. To integer types,
+/// Conversion saturates: values out of range become the nearest of the type, which may be an infinity. To integer types,
 /// fractions are truncated and NaN becomes 0, as in NumPy and ONNX. Between integer types without `scale` and `offset` the
 /// conversion is exact; otherwise it is computed in double precision.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -11,7 +11,7 @@ use super::watch::execute;
 use crate::dump::run_info::{GraphFile, RunInfo};
 use crate::dump::{Dump, is_dumped};
 use crate::report::exit_code::{FAILED, REFUSED};
-use crate::report::gate::Verdict;
+use crate::report::gate::GateVerdict;
 use crate::report::printed::show_report;
 use crate::report::summary::Summary;
 use crate::terminal::log::{self, print_error, print_info};
@@ -304,7 +304,7 @@ impl<'a> Run<'a> {
     /// Applies the gates to a report, prints it and dumps it.
     fn finish(mut self, report: &Report, graph: &GraphFile, log: Option<io::Result<PathBuf>>) -> u8 {
         let arguments = self.arguments;
-        let verdicts: Vec<Verdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
+        let verdicts: Vec<GateVerdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
         let summary = Summary::new(report, &verdicts);
         let text = if arguments.json { summary.json() } else { show_report(report, arguments.detail()) };
         let mut code = self.stdout.print(&text, summary.exit_code);

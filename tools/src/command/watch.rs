@@ -5,7 +5,7 @@ use crate::dump::IntervalLog;
 use crate::terminal::events::RateLimiter;
 use crate::terminal::interrupt::{Interrupt, name_unfinished};
 use crate::terminal::log::{self, print_error, print_info};
-use crate::terminal::progress::Progress;
+use crate::terminal::progress::ProgressLine;
 use crate::text::escape::one_line;
 use limen::{Events, Plan, Report, RunError, Running};
 use std::io;
@@ -28,7 +28,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, O
     }
     let interrupt = Interrupt::install();
     let duration = arguments.duration.map(|duration| duration.0);
-    let progress = Progress::new(&plan, arguments.frames, duration, arguments.quiet);
+    let progress = ProgressLine::new(&plan, arguments.frames, duration, arguments.quiet);
     let name = plan.graph().to_string();
     let mut running = plan.wire()?.start()?;
     interrupt.stops(running.stopper());
@@ -87,7 +87,7 @@ const POLL: Duration = Duration::from_millis(100);
 struct Watch {
     events: Events,
     limiter: RateLimiter,
-    progress: Progress,
+    progress: ProgressLine,
     intervals: Intervals,
 }
 

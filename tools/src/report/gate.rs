@@ -49,7 +49,7 @@ impl FromStr for Gate {
 
 /// The result of a gate.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct GateVerdict {
     /// The expression.
     pub gate: String,
     /// Whether the gate fails the run.
@@ -82,8 +82,8 @@ impl Gate {
     }
 
     /// Evaluates the expression on the report of a run.
-    pub fn judge(&self, report: &Report) -> Verdict {
-        let verdict = |tripped, value, text: String| Verdict { gate: self.text.clone(), tripped, value, text };
+    pub fn judge(&self, report: &Report) -> GateVerdict {
+        let verdict = |tripped, value, text: String| GateVerdict { gate: self.text.clone(), tripped, value, text };
         match self.look_up(report) {
             Err(why) => verdict(true, None, format!("{} cannot be judged: {why}", self.text)),
             Ok(value) if value.is_nan() => {

@@ -29,7 +29,7 @@
 mod gather;
 
 use crate::report::exit_code::exit_code;
-use crate::report::gate::Verdict;
+use crate::report::gate::GateVerdict;
 use crate::text::escape::{one_line, plain_json};
 use crate::text::number::seconds;
 use limen::{Problems, Report};
@@ -223,7 +223,7 @@ pub struct ProblemSummary {
 
 impl Summary {
     /// Summarizes a run. The exit code follows from the report and the verdicts.
-    pub fn new(report: &Report, verdicts: &[Verdict]) -> Self {
+    pub fn new(report: &Report, verdicts: &[GateVerdict]) -> Self {
         Summary {
             graph: report.graph.clone(),
             outcome: report.outcome.name().into(),

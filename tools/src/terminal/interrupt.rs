@@ -30,10 +30,10 @@ pub(crate) fn name_unfinished() {
 
 /// A signal handler that stops runs.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<Mutex<State>>);
+pub struct Interrupt(Arc<Mutex<InterruptState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct InterruptState {
     asked: bool,
     stopper: Option<Stopper>,
 }
@@ -75,7 +75,7 @@ impl Interrupt {
     }
 
     /// A poisoned lock is no problem: the state is plain data.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InterruptState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(500);
 
 /// The line and the nodes that it counts.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     bar: ProgressBar,
     began: Instant,
     shown: Instant,
@@ -31,7 +31,7 @@ enum Bound {
     None,
 }
 
-impl Progress {
+impl ProgressLine {
     /// A bar if the end of the run is known, else a spinner.
     pub(crate) fn new(plan: &Plan, frames: Option<u64>, duration: Option<Duration>, quiet: bool) -> Self {
         let prints = stdout().is_terminal() && plan.nodes().iter().any(|node| prints_lines(&node.kind));
@@ -52,7 +52,7 @@ impl Progress {
         }
         let ends = plan.nodes().iter().filter(|node| matches!(node.role, Role::Source | Role::Sink));
         let ends = ends.map(|node| (node.name.clone(), node.role)).collect();
-        Progress { bar, began: Instant::now(), shown: Instant::now(), bound, ends }
+        ProgressLine { bar, began: Instant::now(), shown: Instant::now(), bound, ends }
     }
 
     /// Prints something above the line.

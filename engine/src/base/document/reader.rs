@@ -133,18 +133,18 @@ impl Findings {
 
 /// A serde deserializer over a [`Tree`] that adds places to errors.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a> {
+pub(super) struct TreeReader<'a> {
     tree: &'a Tree,
     findings: &'a Findings,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TreeReader<'a> {
     pub(super) fn new(tree: &'a Tree, findings: &'a Findings) -> Self {
-        Reader { tree, findings }
+        TreeReader { tree, findings }
     }
 
     fn at(self, tree: &'a Tree) -> Self {
-        Reader { tree, ..self }
+        TreeReader { tree, ..self }
     }
 
     /// Gives an error without a place the place of this value.
@@ -170,7 +170,7 @@ fn visit_int<'de, V: de::Visitor<'de>>(i: i128, visitor: V) -> Result<V::Value, 
     }
 }
 
-impl<'de> de::Deserializer<'de> for Reader<'_> {
+impl<'de> de::Deserializer<'de> for TreeReader<'_> {
     type Error = ReadError;
 
     fn deserialize_any<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -302,7 +302,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_> {
 }
 
 struct Items<'a> {
-    reader: Reader<'a>,
+    reader: TreeReader<'a>,
     items: std::slice::Iter<'a, Tree>,
 }
 
@@ -317,7 +317,7 @@ impl<'de> de::SeqAccess<'de> for Items<'_> {
 }
 
 struct Entries<'a> {
-    reader: Reader<'a>,
+    reader: TreeReader<'a>,
     fields: Option<&'static [&'static str]>,
     entries: std::slice::Iter<'a, (Key, Tree)>,
     value: Option<&'a Tree>,
@@ -355,7 +355,7 @@ impl<'de> de::MapAccess<'de> for Entries<'_> {
 
 /// A variant: a name alone, or the only key of a map.
 struct Variant<'a> {
-    reader: Reader<'a>,
+    reader: TreeReader<'a>,
     name: &'a str,
     place: &'a Place,
     value: Option<&'a Tree>,
@@ -363,7 +363,7 @@ struct Variant<'a> {
 
 impl<'a> Variant<'a> {
     /// Reads the value of the variant.
-    fn value(self) -> Result<Reader<'a>, ReadError> {
+    fn value(self) -> Result<TreeReader<'a>, ReadError> {
         let missing = || ReadError {
             place: Some(self.place.clone()),
             message: format!("`{}` needs a value", self.name),

@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 
 /// Shape and buffer of one input or output of the model.
-pub(super) struct Side {
+pub(super) struct BatchBuffer {
     dtype: DType,
     shape: Vec<usize>,
     pub(super) item_bytes: usize,
@@ -22,7 +22,7 @@ pub(super) struct Side {
     pub(super) buffer: Vec<u64>,
 }
 
-impl Side {
+impl BatchBuffer {
     pub(super) fn new(spec: &TensorSpec, max: usize) -> Result<Self, NodeError> {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
         let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
@@ -35,18 +35,18 @@ impl Side {
             return Err(NodeError::input(&*spec.name, format!("the system has no memory for {max} of {port}")));
         }
         buffer.resize(words, 0);
-        Ok(Side { dtype: spec.dtype, shape, item_bytes, buffer })
+        Ok(BatchBuffer { dtype: spec.dtype, shape, item_bytes, buffer })
     }
 }
 
 /// The inputs of a call with the first `n` messages held. Several messages are copied into one dense buffer; a single
 /// one is read in place.
 pub(super) fn batches<'a>(
-    sides: &'a mut [Side],
+    sides: &'a mut [BatchBuffer],
     held: &'a VecDeque<Held>,
     n: usize,
 ) -> ArrayVec<BatchRef<'a>, MAX_PORTS> {
-    let batch = |(i, side): (usize, &'a mut Side)| {
+    let batch = |(i, side): (usize, &'a mut BatchBuffer)| {
         let bytes = match (held.front(), n) {
             (Some(only), 1) if only.set[i].body.bytes().len() == side.item_bytes => only.set[i].body.bytes(),
             _ => {
@@ -65,7 +65,7 @@ pub(super) fn batches<'a>(
 /// Has `write` fill one slot per port with the outputs of a call, and emits the rows of the messages that leave.
 pub(super) fn emit_rows(
     emit: &mut Emit<Many<Tensor>>,
-    outputs: &mut [Side],
+    outputs: &mut [BatchBuffer],
     flight: &Flight,
     write: impl FnOnce(&mut [BatchMut<'_>]) -> Result<(), BackendError>,
 ) -> Result<(), NodeError> {

@@ -3,9 +3,9 @@
 mod call;
 
 use crate::base::unit::Span;
-use crate::edge::{Reason, State};
+use crate::edge::{EdgeState, Reason};
 use crate::exec::infer::flight::Flight;
-use crate::exec::infer::side::Side;
+use crate::exec::infer::side::BatchBuffer;
 use crate::exec::infer::streams::Streams;
 use crate::exec::infer::{Batch, Make};
 use crate::exec::stage::{
@@ -75,8 +75,8 @@ pub(super) struct InferStage<B: Backend> {
     reset_pending: bool,
     /// Finished flights, for reuse.
     spare: Vec<Flight>,
-    inputs: Vec<Side>,
-    outputs: Vec<Side>,
+    inputs: Vec<BatchBuffer>,
+    outputs: Vec<BatchBuffer>,
     emit: Emit<Many<Tensor>>,
     max: usize,
     within: u64,
@@ -116,8 +116,8 @@ impl<B: Backend> InferStage<B> {
                 BackendStatus { backend: B::NAME, device, threads, memory, ready: true, ..BackendStatus::default() };
         });
         let signature: &Signature = prepared.signature();
-        let sides = |specs: &[crate::node::backend::TensorSpec]| -> Result<Vec<Side>, NodeError> {
-            specs.iter().map(|s| Side::new(s, batch.max)).collect()
+        let sides = |specs: &[crate::node::backend::TensorSpec]| -> Result<Vec<BatchBuffer>, NodeError> {
+            specs.iter().map(|s| BatchBuffer::new(s, batch.max)).collect()
         };
         let spare = std::iter::repeat_with(|| Flight::new(batch.max, common.traced)).take(max_in_flight).collect();
         let origins = VecDeque::with_capacity(if common.traced { batch.max } else { 0 });
@@ -363,11 +363,11 @@ impl<B: Backend> Stage for InferStage<B> {
         }
         let gathered = self.gather(cx);
         let state = self.intake.state();
-        let ending = state != State::Open;
+        let ending = state != EdgeState::Open;
         let Some(oldest) = self.held.front() else {
             let freed = self.intake.ring();
             if ending && self.flights.is_empty() {
-                self.emit.ports.each(&mut |port| port.close(state == State::Failed));
+                self.emit.ports.each(&mut |port| port.close(state == EdgeState::Failed));
                 // Messages without a partner from an ended input are lost.
                 self.common.life = Life::Gone(Reason::Unmatched);
                 return Turn::Worked;
@@ -425,7 +425,7 @@ impl<B: Backend> Stage for InferStage<B> {
             return Standing { ready: true, due: self.common.due_of(first, now), pressed };
         }
         if self.held.is_empty() && self.intake.ready(1) == 0 {
-            let has_turn = self.intake.has_freed() || self.intake.state() != State::Open;
+            let has_turn = self.intake.has_freed() || self.intake.state() != EdgeState::Open;
             return if has_turn { Standing::URGENT } else { Standing::IDLE };
         }
         let since = self.common.ready_since(now);

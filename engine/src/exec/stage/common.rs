@@ -7,7 +7,7 @@ use super::restart::Restart;
 use super::trouble::{Trouble, TroubleText};
 use super::{Counts, Judged, SLOW_NS, Standing, TURN_NS, Turn};
 use crate::base::policy::{NodePolicy, OnError, OnGap};
-use crate::edge::{BURST, Reason, State};
+use crate::edge::{BURST, EdgeState, Reason};
 use crate::exec::notice::Noticed;
 use crate::exec::planned::StagePlan;
 use crate::exec::shared::{Failure, RunShared};
@@ -349,7 +349,7 @@ impl Common {
         if intake.ready(1) == 0 {
             // A join may have lost messages without a partner. Their producer has room again, and the next turn must
             // tell it.
-            let has_turn = intake.has_freed() || intake.state() != State::Open;
+            let has_turn = intake.has_freed() || intake.state() != EdgeState::Open;
             return if has_turn { Standing::URGENT } else { Standing::IDLE };
         }
         let mut due = None;

@@ -228,7 +228,7 @@ const GUESSES: u32 = 8;
 const SKIPS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum DeadlineVerdict {
     Keep,
     Late,
     Skip,
@@ -294,18 +294,18 @@ impl DeadlineFilter {
     }
 
     /// Judges a message; `end` is when a call that begins now reaches the last sink.
-    fn judge<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, now: u64, end: u64) -> Verdict {
-        let mut verdict = Verdict::Keep;
+    fn judge<I: Intake>(&self, taken: &I::Taken, lead: Lead, fresh: u16, now: u64, end: u64) -> DeadlineVerdict {
+        let mut verdict = DeadlineVerdict::Keep;
         self.each_origin::<I>(taken, lead, fresh, &mut |source, begun, own| match self.rules.due(source, begun, own) {
-            Some((due, OnMiss::SkipToLatest)) if end > due => verdict = Verdict::Skip,
-            Some((due, _)) if end > due && verdict == Verdict::Keep => verdict = Verdict::Late,
+            Some((due, OnMiss::SkipToLatest)) if end > due => verdict = DeadlineVerdict::Skip,
+            Some((due, _)) if end > due && verdict == DeadlineVerdict::Keep => verdict = DeadlineVerdict::Late,
             _ => {}
         });
-        if verdict == Verdict::Keep && !self.rules.max_age.is_empty() {
+        if verdict == DeadlineVerdict::Keep && !self.rules.max_age.is_empty() {
             I::each_header(taken, &mut |input, header| {
                 let age = self.rules.max_age.get(input).copied().flatten();
                 if age.is_some_and(|age| now.saturating_sub(header.origin.0) > age) {
-                    verdict = Verdict::Late;
+                    verdict = DeadlineVerdict::Late;
                 }
             });
         }
@@ -315,22 +315,22 @@ impl DeadlineFilter {
     /// Lets a message through now and then that is late only by estimate.
     fn reconsider<I: Intake>(
         &mut self,
-        verdict: Verdict,
+        verdict: DeadlineVerdict,
         taken: &I::Taken,
         lead: Lead,
         fresh: u16,
         now: u64,
-    ) -> Verdict {
+    ) -> DeadlineVerdict {
         match verdict {
-            Verdict::Keep => self.guessed = 0,
-            _ if self.judge::<I>(taken, lead, fresh, now, now) == Verdict::Keep => self.guessed += 1,
+            DeadlineVerdict::Keep => self.guessed = 0,
+            _ if self.judge::<I>(taken, lead, fresh, now, now) == DeadlineVerdict::Keep => self.guessed += 1,
             _ => {}
         }
         if self.guessed <= GUESSES {
             return verdict;
         }
         (self.guessed, self.is_probe) = (0, true);
-        Verdict::Keep
+        DeadlineVerdict::Keep
     }
 
     /// Visits source, origin and own deadline of each origin that is judged: all sources of the message that were not
@@ -376,11 +376,11 @@ pub(crate) fn filter_burst<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken
         let fresh = intake.fresh_at(kept);
         let mut verdict = filter.judge::<I>(item, lead, fresh, now, end);
         verdict = filter.reconsider::<I>(verdict, item, lead, fresh, now);
-        if verdict == Verdict::Keep && fault.as_mut().is_some_and(|fault| fault.drops()) {
-            verdict = Verdict::Drop;
+        if verdict == DeadlineVerdict::Keep && fault.as_mut().is_some_and(|fault| fault.drops()) {
+            verdict = DeadlineVerdict::Drop;
         }
         match verdict {
-            Verdict::Keep => {
+            DeadlineVerdict::Keep => {
                 let run = runs.get(at).copied().unwrap_or_default();
                 match filter.kept.last_mut() {
                     // Adjacent messages of one run stay one run.
@@ -388,15 +388,15 @@ pub(crate) fn filter_burst<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken
                     _ => push_run(&mut filter.kept, Run { n: 1, ..run }),
                 }
             }
-            Verdict::Late => intake.lose_at(kept, Reason::Expired),
-            Verdict::Skip => {
+            DeadlineVerdict::Late => intake.lose_at(kept, Reason::Expired),
+            DeadlineVerdict::Skip => {
                 skip = true;
                 intake.lose_at(kept, Reason::Expired);
             }
-            Verdict::Drop => intake.lose_at(kept, Reason::Gate),
+            DeadlineVerdict::Drop => intake.lose_at(kept, Reason::Gate),
         }
-        kept += usize::from(verdict == Verdict::Keep);
-        verdict == Verdict::Keep
+        kept += usize::from(verdict == DeadlineVerdict::Keep);
+        verdict == DeadlineVerdict::Keep
     });
     std::mem::swap(runs, &mut filter.kept);
     filter.kept.clear();

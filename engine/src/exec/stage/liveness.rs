@@ -2,7 +2,7 @@
 
 use crate::base::policy::OnGap;
 use crate::base::unit::show_ns;
-use crate::edge::{Shared, State};
+use crate::edge::{EdgeState, Shared};
 use crate::host::sync::Arc;
 
 /// A monitored input.
@@ -33,7 +33,7 @@ impl Liveness {
             (self.sent, self.last, self.is_silent) = (sent, now, false);
         }
         // An ended input is allowed to be silent.
-        if self.is_silent || self.edge.state(|| true) != State::Open {
+        if self.is_silent || self.edge.state(|| true) != EdgeState::Open {
             return (u64::MAX, None);
         }
         let due = self.last.saturating_add(self.every);

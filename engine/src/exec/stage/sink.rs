@@ -6,7 +6,7 @@ use super::{
     reset_node, set_node,
 };
 use crate::edge::BURST;
-use crate::edge::State;
+use crate::edge::EdgeState;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
@@ -334,8 +334,8 @@ impl<N: Sink> SinkStage<N> {
         if available == 0 {
             let freed = self.feed.intake.ring();
             let state = self.feed.intake.state();
-            if state != State::Open {
-                if let (State::Failed, Some(node)) = (state, &mut self.work.node) {
+            if state != EdgeState::Open {
+                if let (EdgeState::Failed, Some(node)) = (state, &mut self.work.node) {
                     node.feeder_failed();
                 }
                 self.call_extra(cx, ExtraCall::Finish);

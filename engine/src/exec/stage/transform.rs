@@ -6,7 +6,7 @@ use super::{
     note_skew, reset_node, set_node,
 };
 use crate::base::policy::Telemetry;
-use crate::edge::State;
+use crate::edge::EdgeState;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::ledger::{Hist, Term};
@@ -190,13 +190,13 @@ impl<N: Transform> TransformStage<N> {
 
     /// Handles the end of the inputs.
     #[cold]
-    fn finish(&mut self, state: State, cx: &mut Cx) -> Turn {
+    fn finish(&mut self, state: EdgeState, cx: &mut Cx) -> Turn {
         if self.work.emit.ports.room(1, &mut || cx.read()) == 0 {
             self.common.note_blocked(cx);
             return blocked(&mut self.work.emit.ports, &self.common.counts);
         }
         if self.call_extra(cx, ExtraCall::Finish) || self.common.life == Life::Open {
-            self.work.emit.ports.each(&mut |port| port.close(state == State::Failed));
+            self.work.emit.ports.each(&mut |port| port.close(state == EdgeState::Failed));
             self.common.life = self.feed.ended();
         }
         Turn::Worked
@@ -256,8 +256,8 @@ impl<N: Transform> TransformStage<N> {
             // turn.
             let freed = self.feed.intake.ring();
             return match self.feed.intake.state() {
-                State::Open if freed => Turn::Worked,
-                State::Open => {
+                EdgeState::Open if freed => Turn::Worked,
+                EdgeState::Open => {
                     let (wake, reset) = self.common.listen(self.work.emit.wake.0.min(self.feed.intake.due()), cx);
                     match if reset { reset_node(&mut self.work.node, Reset::Gap, cx) } else { Ok(()) } {
                         Ok(()) => Turn::Idle(wake),

@@ -7,13 +7,13 @@ mod align;
 mod side;
 
 use align::align;
-pub(super) use side::{AnySide, Side};
+pub(super) use side::{AnyJoinInput, JoinInput};
 
 use super::{Burst, Intake, IntakeParts, Left, SealedInputs};
 use crate::base::policy::JoinPolicy;
 use crate::base::policy::Pick;
 use crate::edge::BURST;
-use crate::edge::{Reason, State};
+use crate::edge::{EdgeState, Reason};
 use crate::host::clock::Clock;
 use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
@@ -188,13 +188,13 @@ fn combine<'a>(known: u64, parts: impl Iterator<Item = (&'a Header, Run)>) -> Ru
     Run { hold: complete.saturating_sub(run.sent), n: 1, ..run }
 }
 
-fn joined_state(open: bool, states: impl Iterator<Item = State>) -> State {
+fn joined_state(open: bool, states: impl Iterator<Item = EdgeState>) -> EdgeState {
     if open {
-        State::Open
-    } else if states.into_iter().any(|s| s == State::Failed) {
-        State::Failed
+        EdgeState::Open
+    } else if states.into_iter().any(|s| s == EdgeState::Failed) {
+        EdgeState::Failed
     } else {
-        State::Finished
+        EdgeState::Finished
     }
 }
 
@@ -202,7 +202,7 @@ macro_rules! tuple_inputs {
     ($name:ident: $($t:ident $s:ident $i:tt),+) => {
         /// Several inputs of different payloads, zipped.
         pub struct $name<$($t: Payload),+> {
-            $($s: Side<$t>,)+
+            $($s: JoinInput<$t>,)+
             sets: VecDeque<(($(Message<$t>,)+), Run)>,
             fresh: Fresh,
             rule: JoinRule,
@@ -225,7 +225,7 @@ macro_rules! tuple_inputs {
                 let mut pools = parts.blends.into_iter();
                 let policy = |at: usize| if parts.rule.trigger == Some(at) { JoinPolicy::Zip } else { parts.rule.policy };
                 $name {
-                    $($s: Side::new(edges.next().expect("an edge for each input"), policy($i), pools.next().flatten()),)+
+                    $($s: JoinInput::new(edges.next().expect("an edge for each input"), policy($i), pools.next().flatten()),)+
                     sets: VecDeque::with_capacity(BURST),
                     fresh: Fresh::new(&parts.rule),
                     rule: parts.rule,
@@ -271,7 +271,7 @@ macro_rules! tuple_inputs {
             fn due(&self) -> u64 {
                 self.due
             }
-            fn state(&self) -> State {
+            fn state(&self) -> EdgeState {
                 let open = !self.sets.is_empty() || self.rule.is_open([$(self.$s.is_open()),+].into_iter());
                 joined_state(open, [$(self.$s.rx.state()),+].into_iter())
             }
@@ -334,7 +334,7 @@ tuple_inputs!(Zip4: A a 0, B b 1, C c 2, D d 3);
 
 /// Any number of inputs of one payload, zipped.
 pub struct ZipMany<T: Payload> {
-    sides: Vec<Side<T>>,
+    sides: Vec<JoinInput<T>>,
     /// There is one input, taken in order: nothing to match, and no sets are held.
     is_sole: bool,
     sets: VecDeque<(MessageSet<T>, Run)>,
@@ -353,8 +353,8 @@ impl<T: Payload> fmt::Debug for ZipMany<T> {
 impl<T: Payload> ZipMany<T> {
     fn align(&mut self) -> bool {
         // At most `MAX_PORTS` sides, so the list of borrows needs no allocation.
-        let mut sides: arrayvec::ArrayVec<&mut dyn AnySide, MAX_PORTS> =
-            self.sides.iter_mut().map(|s| s as &mut dyn AnySide).collect();
+        let mut sides: arrayvec::ArrayVec<&mut dyn AnyJoinInput, MAX_PORTS> =
+            self.sides.iter_mut().map(|s| s as &mut dyn AnyJoinInput).collect();
         align(&mut sides, &self.rule, &mut self.due, &mut self.known)
     }
 }
@@ -370,7 +370,7 @@ impl<T: Payload> Intake for ZipMany<T> {
             sides: {
                 let pools = parts.blends.into_iter().chain(std::iter::repeat_with(|| None));
                 let ends = parts.edges.into_iter().zip(pools).enumerate();
-                ends.map(|(at, (end, pool))| Side::new(end, policy(at), pool)).collect()
+                ends.map(|(at, (end, pool))| JoinInput::new(end, policy(at), pool)).collect()
             },
             sets: VecDeque::with_capacity(BURST),
             fresh: Fresh::new(&parts.rule),
@@ -413,7 +413,7 @@ impl<T: Payload> Intake for ZipMany<T> {
     }
     fn fill(&mut self, n: usize, into: &mut Burst<MessageSet<T>>) {
         if self.is_sole {
-            let Side { rx, items, .. } = &mut self.sides[0];
+            let JoinInput { rx, items, .. } = &mut self.sides[0];
             rx.fill(n, items, &mut into.runs);
             into.items.extend(items.drain(..).map(|message| MessageSet::from_iter([message])));
             return rx.recycle(items);
@@ -438,12 +438,12 @@ impl<T: Payload> Intake for ZipMany<T> {
     fn due(&self) -> u64 {
         self.due
     }
-    fn state(&self) -> State {
-        let open = !self.sets.is_empty() || self.rule.is_open(self.sides.iter().map(AnySide::is_open));
+    fn state(&self) -> EdgeState {
+        let open = !self.sets.is_empty() || self.rule.is_open(self.sides.iter().map(AnyJoinInput::is_open));
         joined_state(open, self.sides.iter().map(|s| s.rx.state()))
     }
     fn is_drained(&self) -> bool {
-        self.sets.is_empty() && !self.sides.iter().any(AnySide::is_open)
+        self.sets.is_empty() && !self.sides.iter().any(AnyJoinInput::is_open)
     }
     fn discard(&mut self, reason: Reason) -> bool {
         let sets = self.sets.len() as u64;

@@ -1,10 +1,10 @@
 //! Merges: several inputs, one message at a time.
 
-use super::join::{AnySide, JoinRule, Lead, Side};
+use super::join::{AnyJoinInput, JoinInput, JoinRule, Lead};
 use super::{Burst, Intake, IntakeParts, Left, SealedInputs};
 use crate::base::policy::JoinPolicy;
 use crate::edge::BURST;
-use crate::edge::{Reason, State};
+use crate::edge::{EdgeState, Reason};
 use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
@@ -29,7 +29,7 @@ pub struct Picked<T: Payload> {
 
 /// Merges several inputs.
 pub struct Merge<T: Payload> {
-    sides: Vec<Side<T>>,
+    sides: Vec<JoinInput<T>>,
     picked: VecDeque<(Picked<T>, Run)>,
     /// The inputs of the messages picked and not yet counted.
     inputs: VecDeque<u8>,
@@ -70,8 +70,8 @@ impl<T: Payload> Merge<T> {
     /// Whether a silent input has been waited for long enough: the other inputs have too many waiting messages, or are
     /// full, which may itself be blocking the silent one.
     fn is_impatient(&self) -> bool {
-        let longest = self.sides.iter().map(AnySide::waiting).max().unwrap_or(0);
-        self.rule.patience.is_some_and(|p| longest > p || self.sides.iter().any(AnySide::is_full))
+        let longest = self.sides.iter().map(AnyJoinInput::waiting).max().unwrap_or(0);
+        self.rule.patience.is_some_and(|p| longest > p || self.sides.iter().any(AnyJoinInput::is_full))
     }
 
     /// The input with the oldest message, once every input that could still supply an older one has a message.
@@ -112,7 +112,7 @@ impl<T: Payload> Intake for Merge<T> {
     type Taken = Picked<T>;
     fn build(parts: IntakeParts) -> Self {
         Merge {
-            sides: parts.edges.into_iter().map(|end| Side::new(end, JoinPolicy::Zip, None)).collect(),
+            sides: parts.edges.into_iter().map(|end| JoinInput::new(end, JoinPolicy::Zip, None)).collect(),
             picked: VecDeque::with_capacity(BURST),
             // Those waiting, and those of the burst being processed.
             inputs: VecDeque::with_capacity(2 * BURST),
@@ -128,7 +128,7 @@ impl<T: Payload> Intake for Merge<T> {
             JoinPolicy::InTurn | JoinPolicy::OldestFirst => self.pick(limit),
             // Nothing has to be waited for, so the choice is made only when there is room: messages arriving meanwhile
             // may go first.
-            _ => self.picked.len() + self.sides.iter().map(AnySide::waiting).sum::<usize>(),
+            _ => self.picked.len() + self.sides.iter().map(AnyJoinInput::waiting).sum::<usize>(),
         }
         .min(limit)
     }
@@ -161,13 +161,13 @@ impl<T: Payload> Intake for Merge<T> {
         let input = self.inputs.remove(before);
         self.lose_input(input, reason);
     }
-    fn state(&self) -> State {
-        if !self.picked.is_empty() || self.sides.iter().any(AnySide::is_open) {
-            State::Open
-        } else if self.sides.iter().any(|side| side.rx.state() == State::Failed) {
-            State::Failed
+    fn state(&self) -> EdgeState {
+        if !self.picked.is_empty() || self.sides.iter().any(AnyJoinInput::is_open) {
+            EdgeState::Open
+        } else if self.sides.iter().any(|side| side.rx.state() == EdgeState::Failed) {
+            EdgeState::Failed
         } else {
-            State::Finished
+            EdgeState::Finished
         }
     }
     fn discard(&mut self, reason: Reason) -> bool {
@@ -196,7 +196,7 @@ impl<T: Payload> Intake for Merge<T> {
     }
     fn left(self) -> Vec<Left> {
         let inputs = self.inputs;
-        let add = |(at, side): (usize, Side<T>)| {
+        let add = |(at, side): (usize, JoinInput<T>)| {
             let mut left = side.left();
             left.counted += inputs.iter().filter(|input| usize::from(**input) == at).count() as u64;
             left

@@ -67,7 +67,7 @@ pub(crate) struct Counts {
 }
 
 /// Which peers are ready, and after them whether the listener or the connection attempt is.
-type Events = ArrayVec<bool, { MAX_PEERS + 1 }>;
+type ReadyLinks = ArrayVec<bool, { MAX_PEERS + 1 }>;
 
 /// When a connection counts as idle.
 #[derive(Debug, Clone, Copy)]
@@ -238,7 +238,7 @@ impl Links {
     pub(crate) fn poll(&mut self) -> bool {
         let now = self.clock.now();
         self.start_due(now);
-        let mut events: Events = self.peers.iter().map(|peer| peer.stream().is_ready()).collect();
+        let mut events: ReadyLinks = self.peers.iter().map(|peer| peer.stream().is_ready()).collect();
         events.push(match &self.endpoint {
             Endpoint::Listen { listener, next, .. } => *next <= now && listener.is_ready(),
             Endpoint::Connect { attempt: Attempt::InProgress(stream, _), .. } => stream.is_ready(),
@@ -249,7 +249,7 @@ impl Links {
     }
 
     /// Reads from the peers that are ready, and accepts or completes connections. Returns whether anything has happened.
-    fn handle(&mut self, events: &Events, now: Time) -> bool {
+    fn handle(&mut self, events: &ReadyLinks, now: Time) -> bool {
         let mut has_happened = false;
         for (peer, _) in self.peers.iter_mut().zip(events).filter(|(_, is_ready)| **is_ready) {
             let read = if peer.is_closed { Read::Nothing } else { peer.read() };

@@ -4,7 +4,7 @@ use super::{
     BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
     PathSummary, ProblemSummary, WorkerSummary,
 };
-use crate::report::gate::Verdict;
+use crate::report::gate::GateVerdict;
 use limen::report::{
     EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Recorded, Term, WorkerReport,
 };
@@ -147,7 +147,7 @@ pub(super) fn failure(f: &FailureReport) -> FailureSummary {
     FailureSummary { node: f.node.clone(), call: f.call, number: f.number, text: f.text.clone(), panicked: f.panicked }
 }
 
-pub(super) fn gate(v: &Verdict) -> GateSummary {
+pub(super) fn gate(v: &GateVerdict) -> GateSummary {
     GateSummary { gate: v.gate.clone(), tripped: v.tripped, value: v.value, text: v.text.clone() }
 }
 

@@ -7,12 +7,12 @@ use crate::node::intake::join::side::Choice;
 use std::cmp::Reverse;
 
 use super::JoinRule;
-use super::side::AnySide;
+use super::side::AnyJoinInput;
 
 /// Advances every side to the next match, losing messages that cannot be matched. True if there is a match; `known` is
 /// then when it became certain, if that was after the last of its messages arrived. Otherwise `due` is when to check
 /// again although no message arrives.
-pub(super) fn align(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
+pub(super) fn align(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     (*due, *known) = (u64::MAX, 0);
     match rule.policy {
         JoinPolicy::ByTime => align_by_time(sides, rule, due, known),
@@ -23,8 +23,8 @@ pub(super) fn align(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u
 
 /// Gives up the oldest message of every side that has one, if a partner has ended or has been waited for too long.
 fn give_up(
-    sides: &mut [&mut dyn AnySide],
-    missing: impl Fn(&mut dyn AnySide) -> bool,
+    sides: &mut [&mut dyn AnyJoinInput],
+    missing: impl Fn(&mut dyn AnyJoinInput) -> bool,
     patience: Option<usize>,
 ) -> bool {
     // A partner that has ended sends no more. A late one is waited for until patience is used up, or until an edge is
@@ -42,7 +42,7 @@ fn give_up(
 
 /// By time: each input supplies the message that `pick` selects for a moment, which an input's head sets. Matching uses
 /// the messages' origins; only `hold` and a full edge end the wait for a better one by the clock.
-fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
+fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     let now = rule.clock.now().0;
     loop {
         let mut newest = None;
@@ -106,14 +106,14 @@ fn align_by_time(sides: &mut [&mut dyn AnySide], rule: &JoinRule, due: &mut u64,
     }
 }
 
-fn align_newest(sides: &mut [&mut dyn AnySide], trigger: Option<usize>) -> bool {
+fn align_newest(sides: &mut [&mut dyn AnyJoinInput], trigger: Option<usize>) -> bool {
     let mut newer = false;
     for (at, side) in sides.iter_mut().enumerate() {
         if trigger != Some(at) {
             newer |= side.renew();
         }
     }
-    let others = |sides: &[&mut dyn AnySide]| {
+    let others = |sides: &[&mut dyn AnyJoinInput]| {
         sides.iter().enumerate().all(|(at, side)| trigger == Some(at) || side.has_newest())
     };
     let Some(trigger) = trigger else { return newer && others(sides) };
@@ -127,7 +127,7 @@ fn align_newest(sides: &mut [&mut dyn AnySide], trigger: Option<usize>) -> bool 
     false
 }
 
-fn align_by_sequence(sides: &mut [&mut dyn AnySide], patience: Option<usize>) -> bool {
+fn align_by_sequence(sides: &mut [&mut dyn AnyJoinInput], patience: Option<usize>) -> bool {
     loop {
         let mut newest = None;
         let mut complete = true;

@@ -4,7 +4,7 @@ use super::super::{Left, left_of};
 use crate::base::policy::JoinPolicy;
 use crate::base::policy::Pick;
 use crate::edge::BURST;
-use crate::edge::{Reason, Rx, State, rx};
+use crate::edge::{EdgeState, Reason, Rx, rx};
 use crate::host::clock::Time;
 use crate::ledger::Run;
 use crate::message::payload::{Message, Payload};
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 const FUTURE_NS: u64 = 1_000_000_000;
 
 /// One side of a join: an edge, and the messages taken from it and not yet matched.
-pub(in crate::node::intake) struct Side<T: Payload> {
+pub(in crate::node::intake) struct JoinInput<T: Payload> {
     pub(in crate::node::intake) rx: Rx<T>,
     queue: VecDeque<(Message<T>, Run)>,
     pub(super) items: Vec<Message<T>>,
@@ -91,7 +91,7 @@ pub(in crate::node::intake) enum Choice {
 }
 
 /// The operations matching needs, independent of the payload.
-pub(in crate::node::intake) trait AnySide {
+pub(in crate::node::intake) trait AnyJoinInput {
     /// Sequence number and part of the oldest message, taken off the edge if necessary.
     fn head(&mut self) -> Option<(u64, u32)>;
     /// Origin of the oldest message, after sorting in the messages that have arrived.
@@ -111,12 +111,12 @@ pub(in crate::node::intake) trait AnySide {
     fn is_open(&self) -> bool;
 }
 
-impl<T: Payload> Side<T> {
+impl<T: Payload> JoinInput<T> {
     /// `pool` is for interpolated messages.
     pub(in crate::node::intake) fn new(end: Box<dyn Any>, policy: JoinPolicy, pool: Option<Pool>) -> Self {
         let rx: Rx<T> = rx(end);
         let buffer = rx.buffer();
-        Side {
+        JoinInput {
             queue: VecDeque::with_capacity(buffer + BURST),
             items: rx.list(),
             runs: Vec::with_capacity(buffer + 1),
@@ -210,7 +210,7 @@ impl<T: Payload> Side<T> {
     }
 }
 
-impl<T: Payload> AnySide for Side<T> {
+impl<T: Payload> AnyJoinInput for JoinInput<T> {
     fn head(&mut self) -> Option<(u64, u32)> {
         if self.queue.is_empty() {
             // A message taken early can no longer be superseded by a fresher one.
@@ -331,7 +331,7 @@ impl<T: Payload> AnySide for Side<T> {
         self.rx.is_full()
     }
     fn may_grow(&self) -> bool {
-        self.rx.state() == State::Open
+        self.rx.state() == EdgeState::Open
     }
     fn is_open(&self) -> bool {
         !self.queue.is_empty() || self.may_grow()
