@@ -266,7 +266,7 @@ mod tests {
         };
         assert!(plan(Some("one"), true).contains("`rten`: "));
         assert_eq!((kept("one", "json"), kept("two", "json")), (1, 0));
-        let (usual, measured) = ("nothing was measured", "`auto` goes by what was measured: ");
+        let (usual, measured) = ("nothing was measured", "`auto` tries the fastest first: ");
         let compiled = kept("one", "limen");
         for (cache, said) in [(Some("two"), usual), (None, usual), (Some("one"), measured)] {
             let planned = plan(cache, false);

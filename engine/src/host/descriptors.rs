@@ -87,7 +87,7 @@ impl Interest {
 ///                 out.send(Message::new(header, Byte(byte[0])));
 ///                 Ok(Next::More)
 ///             }
-/// No data: call again when there is some, and not before.
+///             // No data: call again when there is some, and not before.
 ///             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Next::WhenReady(Time::NEVER)),
 ///             Err(error) => Err(NodeError::other(error)),
 ///         }
