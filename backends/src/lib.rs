@@ -25,7 +25,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
-// Without any runtime the code they share is unused: a program that needs `mock`, `linear` and `mlp` only.
+// Without any runtime their shared code is unused, as in a program that needs only `mock`, `linear` and `mlp`.
 #![cfg_attr(not(any(feature = "rten", feature = "tract", feature = "ort")), allow(dead_code, unused_imports))]
 
 mod backend;
@@ -66,7 +66,7 @@ pub fn register(registry: limen::Registry) -> limen::Registry {
         .transform::<LayersNode<MlpConfig>>("mlp")
 }
 
-/// [`register`], with options of the program's own. A registry that has the kinds already takes other options by
+/// Like [`register`], with options. To set options on a registry that has the kinds already, use
 /// [`Registry::with_extension`](limen::Registry::with_extension).
 ///
 /// ```

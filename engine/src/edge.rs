@@ -36,7 +36,7 @@ use std::any::Any;
 /// Most messages a stage takes in one turn.
 pub(crate) const BURST: usize = 64;
 
-/// Why a message was lost; a closed list.
+/// Why a message was lost. The engine's list is complete ([`Reason::ALL`]); later versions may add reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 #[non_exhaustive]

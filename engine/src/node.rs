@@ -49,7 +49,7 @@ use std::any::TypeId;
 /// The part common to every kind of node.
 pub trait Node: Sized + 'static {
     /// What `config:` holds. `#[serde(deny_unknown_fields)]` is not needed: unknown keys are always errors. `serde` reads it, and
-    /// `schemars` describes it to `limen-run kinds`, `explain` and `schema`: what every other crate derives on its structs.
+    /// `schemars` describes it to `limen-run kinds`, `explain` and `schema`.
     type Config: DeserializeOwned + JsonSchema + Send + 'static;
 
     /// Returns the node's ports, while planning. They may depend on the config, on the specs of the connected ports,
@@ -253,8 +253,8 @@ impl<I: SealedInputs> Inputs for I {}
 #[derive(Debug)]
 pub struct Many<T>(std::marker::PhantomData<T>);
 
-/// The messages of one sequence, one for each input of a [`Many`], in the order of [`Ports`]. A vector of `arrayvec`,
-/// because it lies in its queue whole: no set is allocated. It is used as a slice, or iterated.
+/// The messages of one sequence, one for each input of a [`Many`], in the order of [`Ports`]. An
+/// `ArrayVec`, stored inline in its queue, so no set is allocated. Use it as a slice, or iterate.
 pub type MessageSet<T> = ArrayVec<Message<T>, MAX_PORTS>;
 
 /// A payload's type, compared while planning.

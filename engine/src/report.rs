@@ -268,8 +268,8 @@ impl std::fmt::Display for FailureReport {
 }
 
 impl Report {
-    /// The report of a graph in which nothing has happened. The parts of a report have `Default`, so that a program can make one up
-    /// to test how it treats reports.
+    /// The report of a graph in which nothing has happened, for tests of how a program treats reports. The reports of nodes, edges,
+    /// deadlines, workers and failures have `Default`; those of handles come only from a run.
     pub fn empty(graph: impl Into<String>, started: SystemTime) -> Self {
         Report {
             graph: graph.into(),

@@ -1,7 +1,7 @@
-//! A node of one's own: a config struct and one short `impl`.
+//! A custom node: a config struct and one short `impl`.
 //!
-//! `cargo run --example own_node` runs the graph below. A program that shall have the whole command line of `limen-run`, with
-//! this kind among the others, is `limen_run::main(limen_run::registry().transform::<Brighten>("brighten"))`.
+//! `cargo run --example own_node` runs the graph below. For the whole command line of `limen-run` with this kind added, call
+//! `limen_run::main(limen_run::registry().transform::<Brighten>("brighten"))`.
 
 use limen::message::DType;
 use limen::node::{Building, Connected, Emit, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Transform};
@@ -9,12 +9,12 @@ use limen::{Message, Plan, Spec, Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Adds to every byte of an image, and stays within what a byte can hold.
+/// Adds a number to every byte of an image; the sum saturates at 255.
 ///
-/// The first line is what `limen-run kinds` shows; the fields below are what the graph file may write.
+/// The first line is the summary in `limen-run kinds`; the fields are the keys of `config:`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 struct Config {
-    /// How much.
+    /// The number to add.
     by: u8,
 }
 
@@ -28,7 +28,7 @@ impl Node for Brighten {
         if config.by == 0 {
             errors.at("by", "0 changes nothing").help("write 1 to 255, or remove the node");
         }
-        // What comes out is what comes in, in the same buffers: the node writes in place.
+        // The output has the spec and the buffers of the input: the node writes in place.
         let spec = given.single().cloned();
         if spec.as_ref().is_some_and(|spec| spec.dtype != DType::U8) {
             errors.input("in", "only images of bytes can be brightened");
@@ -44,7 +44,7 @@ impl Node for Brighten {
         Ok(Brighten(config.by))
     }
 
-    /// `Running::set("node", "by", 30.0)`, applied between two turns. Only what `ports` declared gets here.
+    /// `Running::set("node", "by", 30.0)`, applied between two turns. Called only for settings that `ports` declares.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         match name {
             "by" => self.0 = value as u8,
@@ -55,7 +55,7 @@ impl Node for Brighten {
 }
 
 impl Transform for Brighten {
-    /// `TensorMut` writes in place; `Tensor` would read, and fill a buffer of its own: `out.loan(input.header())`.
+    /// `TensorMut` is writable in place. With `Tensor`, the node would read it and fill a new buffer: `out.loan(input.header())`.
     type In = TensorMut;
     type Out = Tensor;
 

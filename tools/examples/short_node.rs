@@ -1,12 +1,12 @@
-//! The shortest node of one's own: its config is the node, and one `impl` says what a message becomes.
+//! The shortest custom node: the config is the node, and one `impl` changes a message in place.
 
 use limen::node::prelude::*;
 use limen::{Plan, Spec};
 
-/// Adds to every byte of an image, and stays within what a byte can hold.
+/// Adds a number to every byte of an image; the sum saturates at 255.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Brighten {
-    /// How much.
+    /// The number to add.
     by: u8,
 }
 

@@ -456,7 +456,7 @@ fn compile_needs_a_cache_and_reports_when_nothing_is_compiled() {
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
     folder.run("compile graph.yaml").expect(2, "", "no folder for the results: add `--cache DIR`");
     let ran = folder.run("compile graph.yaml --cache kept");
-    ran.expect(0, "digit\n", "").expect(0, "`rten` compiles nothing, so nothing compiled is kept\n", "");
+    ran.expect(0, "digit\n", "").expect(0, "`rten` compiles nothing, so the cache holds no compiled model\n", "");
     assert_eq!(fs::read_dir(folder.0.join("kept")).unwrap().count(), 1, "what its trial found");
 }
 

@@ -134,13 +134,13 @@ enum ThreadTask {
     Figures(SyncSender<Metrics>),
 }
 
-/// A thread with a session, and its job.
+/// A thread with a session, and its batch.
 struct Thread {
     /// Dropped to end the thread.
     tasks: Option<SyncSender<ThreadTask>>,
     handle: Option<JoinHandle<()>>,
     done: Receiver<ThreadBatch>,
-    /// The job, while no call is in flight.
+    /// The batch, while no call is in flight.
     here: Option<ThreadBatch>,
     is_under_way: bool,
 }
@@ -179,7 +179,7 @@ pub(crate) struct InFlightSession<P: Prepared> {
     /// The next ticket: the number of batches submitted.
     next: u64,
     about: Option<SessionMetadata>,
-    /// Bytes of the buffers of one thread's job.
+    /// Bytes of the buffers of one thread's batch.
     carried: u64,
     /// The session for blocking calls, which use no thread.
     own: Option<(P::Session, <P::Session as Session>::Lane)>,
@@ -316,7 +316,7 @@ impl<P: Prepared> Session for InFlightSession<P> {
         match (&self.about, &self.own) {
             (Some(about), _) => {
                 let SessionMetadata { threads, memory, shared, .. } = *about;
-                // Each thread has its own session buffers and job; the weights are shared.
+                // Each thread has its own session buffers and batch; the weights are shared.
                 let most = self.most as u64;
                 let own = memory.saturating_sub(shared).saturating_add(self.carried);
                 let memory = shared.saturating_add(own.saturating_mul(most));

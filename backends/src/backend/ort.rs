@@ -1,9 +1,9 @@
 //! ONNX models on the CPU, through ONNX Runtime: the widest set of operators and the fastest kernels.
 //!
-//! ONNX Runtime is a native library, found when it is first needed and not when this program is built: at the path in
-//! [`BackendOptions::onnxruntime`], else at the one in the environment's `ORT_DYLIB_PATH`, else under its usual name where the system
-//! looks for libraries. A graph file cannot say where it is: loading a library runs its code. Version 1.22 or later fits.
-//! A process loads one library and keeps it: for a graph that asks for another file `ort` is unavailable.
+//! ONNX Runtime is a native library that is loaded on first use: from the path in [`BackendOptions::onnxruntime`], else from the one in
+//! the environment's `ORT_DYLIB_PATH`, else by its usual name from the system's search path. A graph file cannot name it, because
+//! loading a library runs its code. It has to be version 1.22 or later. A process loads one library and never unloads it; for a graph
+//! that names another file, `ort` is unavailable.
 //!
 //! Models run on the CPU only; no other execution provider is used.
 //!
@@ -35,12 +35,12 @@ use std::time::Instant;
 /// The backend `ort`.
 pub type Ort = Onnx<OrtRuntime>;
 
-/// The library of this process: `ort` and the library itself have room for one.
+/// The library of this process. ort and ONNX Runtime support only one.
 static LIBRARY: Mutex<Library> = Mutex::new(Library { loaded: None, failed: BTreeMap::new() });
 
-/// ONNX Runtime's library, as far as this process has looked for it.
+/// The state of ONNX Runtime's library in this process.
 struct Library {
-    /// The file that was loaded, and what came of starting it. It is never unloaded.
+    /// The loaded file, and its environment or why that could not be created. Never unloaded.
     loaded: Option<(PathBuf, Result<Environment, String>)>,
     /// Files that could not be loaded, and why.
     failed: BTreeMap<PathBuf, String>,
@@ -50,32 +50,41 @@ fn lock_library() -> MutexGuard<'static, Library> {
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The library that these options lead to, where that does not depend on the environment of the process.
+/// Returns the library that a trial has to load: that of the options, else the one that this process has loaded; `None` if neither.
 pub(crate) fn library_for(options: &BackendOptions) -> Option<PathBuf> {
     options.onnxruntime.clone().or_else(|| Some(lock_library().loaded.as_ref()?.0.clone()))
 }
 
-/// ONNX Runtime, loaded when it is first asked for.
+/// Returns ONNX Runtime's environment, and loads the library on first use.
 fn environment(options: &BackendOptions) -> Result<Environment, BackendError> {
     lock_library().environment(options.onnxruntime.as_deref()).map_err(BackendError::Unavailable)
 }
 
 impl Library {
     fn environment(&mut self, asked: Option<&Path>) -> Result<Environment, String> {
+        // A path is relative to the working directory; a bare name is left to the system's search.
+        let is_bare = |path: &Path| path.components().count() == 1;
+        let absolute = |path: &Path| match is_bare(path) {
+            true => path.to_path_buf(),
+            false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+        };
+        let asked = asked.map(absolute);
         if let Some((loaded, environment)) = &self.loaded {
             return match asked {
-                Some(asked) if asked != loaded && real_path(asked) != real_path(loaded) => Err(format!(
-                    "ONNX Runtime: `{}` is not loaded, because this process has loaded `{}` and can load only one; name that file for \
+                Some(asked) if asked != *loaded && (is_bare(loaded) || real_path(&asked) != real_path(loaded)) => {
+                    Err(format!(
+                        "ONNX Runtime: `{}` is not loaded, because this process has loaded `{}` and can load only one; name that file for \
                      this graph too, or run this graph in another process",
-                    asked.display(),
-                    loaded.display()
-                )),
+                        asked.display(),
+                        loaded.display()
+                    ))
+                }
                 _ => environment.clone(),
             };
         }
         let variable = || std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
         let usual = || format!("{}onnxruntime{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX).into();
-        let path = asked.map(PathBuf::from).or_else(variable).unwrap_or_else(usual);
+        let path = asked.or_else(variable).unwrap_or_else(usual);
         if let Some(why) = self.failed.get(&path) {
             return Err(why.clone());
         }
@@ -97,7 +106,7 @@ impl Library {
         let environment = caught(|| builder.build().map_err(|error| error.to_string())).and_then(|result| result);
         let environment = environment.map_err(unusable);
         if let Ok(environment) = &environment {
-            // What fails is returned, and said by the engine; here it would go to the standard error of the process.
+            // Errors are returned and reported by the engine; ONNX Runtime would also print them to stderr.
             environment.set_log_level(LogLevel::Fatal);
         }
         self.loaded = Some((path, environment.clone()));
@@ -116,9 +125,9 @@ pub struct OrtRuntime {
     packed: PrepackedWeights,
     made: Mutex<Made>,
     environment: Environment,
-    /// Where the optimised model is kept on disk.
+    /// The cache folder.
     cache: Option<PathBuf>,
-    /// Under which name.
+    /// The key of the optimized model in the cache.
     key: Key,
 }
 
@@ -238,9 +247,9 @@ impl OrtRuntime {
         }
         let begun = Instant::now();
         let mut builder = self.builder(threads, GraphOptimizationLevel::All)?;
-        // The first one is kept.
+        // Only the first compiled model is cached.
         let kept = match self.cache.as_deref().filter(|_| compiled.compiled == 0) {
-            // They would have to be kept beside what was made, and be found there.
+            // The optimized model would refer to files of weights in the cache folder.
             Some(_) if !self.data.is_empty() => {
                 compiled.warnings.push("the compiled model is not cached: its weights are in other files".into());
                 None
@@ -426,7 +435,11 @@ mod tests {
         let loaded = library_for(&BackendOptions::default()).unwrap();
         assert_eq!(OrtRuntime::probe(&options(&loaded)), Ok(found));
         let elsewhere = Path::new("/nowhere/libonnxruntime.so");
-        assert_eq!(library_for(&options(elsewhere)).as_deref(), Some(elsewhere), "it is what a trial is told");
+        assert_eq!(
+            library_for(&options(elsewhere)).as_deref(),
+            Some(elsewhere),
+            "a trial gets the library of the options"
+        );
         let why = OrtRuntime::probe(&options(elsewhere)).unwrap_err().to_string();
         for part in ["`/nowhere/libonnxruntime.so` is not loaded", &*loaded.to_string_lossy(), "in another process"] {
             assert!(why.contains(part), "{part}: {why}");

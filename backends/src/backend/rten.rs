@@ -80,7 +80,7 @@ impl Runtime for RtenRuntime {
     }
 
     fn load(artifact: Artifact, _: &BackendOptions) -> Result<Self, BackendError> {
-        // Its own rule, said in its own words as "disallowed path".
+        // rten has this rule too, but reports it only as "disallowed path".
         let is_known = |name: &str| {
             let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
             !name.contains('/') && (ending.starts_with("data") || ending.starts_with("onnx_data"))

@@ -18,7 +18,7 @@ const MAGIC: &str = "limen cache 1";
 /// Larger files are not read: this program does not write such entries.
 pub(crate) const MAX_BYTES: u64 = 4 << 30;
 
-/// What a compiled model was made from, or what was tried, and so its name; and how its file's name ends.
+/// The name and the extension of an entry's file: a hash of what the entry was made from, and the type of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(String, &'static str);
 

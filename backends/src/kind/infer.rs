@@ -249,7 +249,7 @@ mod tests {
         );
     }
 
-    /// What one graph has measured and compiled is not found, and nothing is written, where another keeps its own.
+    /// A cache folder holds only the results of graphs that are planned with it, and other graphs do not read them.
     #[cfg(feature = "rten")]
     #[test]
     fn options_hold_only_for_graphs_that_are_planned_with_them() {
@@ -268,17 +268,17 @@ mod tests {
         assert_eq!((kept("one", "json"), kept("two", "json")), (1, 0));
         let (usual, measured) = ("nothing was measured", "`auto` tries the fastest first: ");
         let compiled = kept("one", "limen");
-        for (cache, said) in [(Some("two"), usual), (None, usual), (Some("one"), measured)] {
+        for (cache, expected) in [(Some("two"), usual), (None, usual), (Some("one"), measured)] {
             let planned = plan(cache, false);
-            assert!(planned.contains(said), "{cache:?}: {planned}");
+            assert!(planned.contains(expected), "{cache:?}: {planned}");
         }
         assert_eq!((kept("one", "json"), kept("two", "json"), kept("one", "limen")), (1, 0, compiled));
-        // Of the runtimes only ONNX Runtime keeps what it compiled.
+        // Only ONNX Runtime caches compiled models on disk.
         let is_ort_there = plan(None, false).contains("`ort` fits");
         assert_eq!((compiled, kept("two", "limen")), (usize::from(is_ort_there), usize::from(is_ort_there)));
     }
 
-    /// Determinants are ONNX Runtime's alone: the plan is good, and says why it is not one of the others.
+    /// Only ONNX Runtime has the operator Det: the plan uses it, and says why the other backends cannot.
     #[cfg(all(feature = "rten", feature = "tract", feature = "ort"))]
     #[test]
     fn the_plan_says_why_other_backends_cannot_run_the_model() {

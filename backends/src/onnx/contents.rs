@@ -53,7 +53,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Goes through a graph, of a file with so many bytes, and those inside it.
+    /// Reads and checks a graph and its subgraphs, in a file of the given size.
     ///
     /// # Errors
     /// Every error, with the tensor or node.

@@ -21,13 +21,14 @@ pub(crate) struct Loaded<R> {
 
 type Shared = Weak<dyn Any + Send + Sync>;
 
-/// Which model it is: the folder and name of its file, the content of all its files, and where what is made of it is kept.
-type Key = (PathBuf, String, BTreeMap<String, String>, Option<PathBuf>);
+/// The identity of a loaded model: its path, the checksums of all its files, and the backend's options.
+type Key = (PathBuf, String, BTreeMap<String, String>, BackendOptions);
 
 fn key(artifact: &Artifact, options: &BackendOptions) -> Key {
     let Artifact { folder, file, outline, .. } = artifact;
     let path = limen::files::real_path(&folder.join(file));
-    (path, outline.sha256.clone(), outline.files.clone(), options.cache.clone())
+    let options = BackendOptions { calibrate: false, ..options.clone() };
+    (path, outline.sha256.clone(), outline.files.clone(), options)
 }
 
 /// Models in use, by runtime and file, so that nodes with the same file share its weights. Weak references: a model is dropped with
@@ -35,10 +36,10 @@ fn key(artifact: &Artifact, options: &BackendOptions) -> Key {
 static IN_USE: Mutex<Vec<(&str, Key, Shared)>> = Mutex::new(Vec::new());
 
 impl<R: Runtime> Loaded<R> {
-    /// Loads a model, or takes it from another node that runs the very same one.
+    /// Loads a model, or returns the one that another node has loaded with the same key.
     pub(crate) fn share(artifact: Artifact, options: &BackendOptions) -> Result<Arc<Self>, BackendError> {
         let key = key(&artifact, options);
-        // Held while loading, so that two plans made at once do not load the same model twice.
+        // Held while loading, so that two plans do not load the same model at once.
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|(_, _, model)| model.strong_count() > 0);
         let found = in_use.iter().find(|(name, k, _)| *name == R::NAME && *k == key);

@@ -48,7 +48,7 @@ pub struct OnnxModel {
     pub lazy: bool,
     /// Whether every call has one item: the trial run on two items is then skipped.
     pub one_item: bool,
-    /// Where compiled models are kept and where libraries are.
+    /// The cache folder and the library of ONNX Runtime.
     pub options: BackendOptions,
 }
 
@@ -68,6 +68,7 @@ impl<R: Runtime> Backend for Onnx<R> {
     type Model = OnnxModel;
     type Prepared = OnnxPrepared<R>;
 
+    /// With default options: `ort` loads its default library, which is then the only one of this process.
     fn probe() -> Result<Capabilities, BackendError> {
         R::probe(&BackendOptions::default())
     }

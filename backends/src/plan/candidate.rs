@@ -16,7 +16,7 @@ use std::time::Duration;
 /// A node to plan.
 pub(crate) struct PlanRequest<'a> {
     pub(crate) config: &'a Config,
-    /// What the program asks for.
+    /// The backend options of the program.
     pub(crate) options: &'a BackendOptions,
     /// Every runtime of this program.
     pub(crate) candidates: &'a [Candidate<'a>],
@@ -39,7 +39,7 @@ const MEASURED_FOR: Duration = Duration::from_millis(50);
 pub(crate) struct Candidate<'a> {
     pub(crate) choice: Choice,
     pub(crate) name: &'static str,
-    /// What the program asks for.
+    /// The backend options of the program.
     pub(super) options: &'a BackendOptions,
     pub(super) built: Option<Built>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Built {
 }
 
 impl Candidate<'_> {
-    /// Whether it can do what is required.
+    /// Whether it meets the requirements.
     pub(crate) fn verdict(&self, required: &Requirements) -> RuntimeVerdict {
         let Some(built) = &self.built else { return RuntimeVerdict::NotBuilt(self.name) };
         match (built.probe)(self.options) {

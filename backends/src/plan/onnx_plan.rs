@@ -103,7 +103,7 @@ fn add_shadow<R: Runtime>(
     }
 }
 
-/// Measures an item alone and in a batch, and says whether batching pays, for nodes with batches.
+/// Measures an item alone and in a batch, for nodes with batches, and returns a line that says whether batching pays off.
 fn batching_advice<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'_>) -> Option<String> {
     let max = job.config.batch.max;
     if max <= 1 || prepared.single().is_some() || job.config.load != Load::Eager {
@@ -127,7 +127,7 @@ fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'
     match compiled {
         Some(lines) => lines,
         None if job.options.cache.is_some() => {
-            vec![format!("`{}` compiles nothing, so nothing compiled is kept", R::NAME)]
+            vec![format!("`{}` compiles nothing, so the cache holds no compiled model", R::NAME)]
         }
         None => Vec::new(),
     }

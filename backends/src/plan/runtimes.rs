@@ -16,7 +16,7 @@ fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> 
     Candidate { choice, name: R::NAME, options, built: Some(built) }
 }
 
-/// Every runtime, in the order in which `auto` takes them: the fastest first, as measured on nine models.
+/// Returns every runtime, in the order in which `auto` tries them: the fastest first, as measured on nine models.
 pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
     #[cfg(not(all(feature = "rten", feature = "tract", feature = "ort")))]
     let missing = |choice, name| Candidate { choice, name, options, built: None };
@@ -36,8 +36,8 @@ pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
 }
 
 impl Inspection {
-    /// What each backend makes of the model's operators: nothing is loaded, so a backend that says it knows an operator may
-    /// still refuse the way it is used.
+    /// Returns how each backend handles the model's operators. The model is not loaded, so a backend that has an operator may still
+    /// refuse its attributes or types.
     pub fn dispatch(&self, options: &BackendOptions) -> Vec<(&'static str, Dispatch)> {
         let operators = self.operators.keys().map(String::as_str);
         all_runtimes(options).iter().map(|candidate| (candidate.name, candidate.dispatch(operators.clone()))).collect()

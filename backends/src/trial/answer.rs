@@ -131,7 +131,7 @@ fn perform(request: &Request) -> Value {
     answer.unwrap_or(Value::Null)
 }
 
-/// Plans a node as the process that asks will do, and records what it need not try again.
+/// Plans a node as the parent will, and records the results of the steps that run the model.
 fn planned(node: &RequestedNode, options: BackendOptions) -> Result<Record, PlanErrors> {
     let wrong = |why: String| {
         let mut errors = PlanErrors::default();
@@ -148,14 +148,15 @@ fn planned(node: &RequestedNode, options: BackendOptions) -> Result<Record, Plan
     let trials = Trials { here: true, ..Trials::default() };
     let extensions = Extensions::default().with(options);
     let cx = Planning { node: "", folders: &folders, trials: &trials, extensions: &extensions };
-    // A case that cannot be read is said by who asked.
+    // The parent reports a case that cannot be read.
     let case = config.case(&cx, &mut PlanErrors::default());
     let steps = Steps::recording(node.dead.clone(), send_progress);
     choose(&config, &model, &given, &cx, case, &steps, None)?;
     Ok(steps.into_record())
 }
 
-/// Sets what never changes: no core dump, hard limits, and this process as the first that the kernel kills when memory runs out.
+/// Sets the limits that do not depend on the model's size: no core dump, and hard limits. Makes this process the first that the kernel
+/// kills when memory runs out.
 fn prepare(asked: &RequestedLimits, calls: Calls, base: u64) -> std::io::Result<()> {
     let most = asked.most(calls);
     let lower = |resource, most: u64| -> std::io::Result<()> {

@@ -91,8 +91,8 @@ pub(crate) fn planned(
     }
 }
 
-/// Whether the results for a node are kept by the content of its files. Measurements are not looked up, and a runtime that died may be
-/// mended by now.
+/// Whether the results for a node are cached by the content of its files: not when measuring, and not after a runtime has crashed,
+/// which may not happen again.
 fn is_kept(options: &BackendOptions, node: &RequestedNode) -> bool {
     options.cache.is_some() && !node.calibrate && node.dead.is_empty()
 }

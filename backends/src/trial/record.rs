@@ -13,11 +13,11 @@ use std::time::UNIX_EPOCH;
 
 /// Where the result of a trial is kept: in memory for the lifetime of the process, and in the cache folder.
 pub(super) struct RecordPlace {
-    /// What was asked, with which options, and which files were there.
+    /// The key in memory: the request, the options, and path, size and time of the files.
     name: String,
-    /// The folder, where there is one.
+    /// The cache folder, if there is one.
     cache: Option<PathBuf>,
-    /// The same by content, where there is a folder.
+    /// The key on disk, by content, if there is a cache folder.
     key: Option<cache::Key>,
 }
 
@@ -62,7 +62,7 @@ impl RecordPlace {
         cache::Key::of_trial(&parts)
     }
 
-    /// Returns a result that was kept, and a note for the plan.
+    /// Returns the stored result, and a note for the plan if it was read from disk.
     pub(super) fn find(&self) -> Option<(Record, Option<String>)> {
         let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, record)) = kept.iter().find(|(name, _)| *name == self.name) {
@@ -72,7 +72,7 @@ impl RecordPlace {
         let (folder, key) = (self.cache.as_deref()?, self.key.as_ref()?);
         let cache::Found::Entry(bytes) = cache::read(folder, key) else { return None };
         let mut record: Record = serde_json::from_slice(&bytes).ok()?;
-        // What was compiled depends on this process: it reports that itself.
+        // Compilation counts belong to this process, so that step is run again.
         record.forget(COMPILED);
         Some((record, Some(format!("tried before; the result was read from {}", folder.display()))))
     }
@@ -86,7 +86,7 @@ impl RecordPlace {
         kept.push((self.name.clone(), record.clone()));
         drop(kept);
         if let (Some(folder), Some(key), Ok(text)) = (&self.cache, &self.key, serde_json::to_vec(record)) {
-            // Where it cannot be written, the next start tries again, which is all it would have spared.
+            // A failed write is ignored: the next start tries the model again.
             let _ = cache::write(folder, key, &text);
         }
     }

@@ -49,7 +49,7 @@ impl Request {
         }
     }
 
-    /// The options of the process that asks.
+    /// Returns the backend options of the parent.
     pub(super) fn options(&self) -> BackendOptions {
         BackendOptions {
             cache: self.cache.as_ref().map(AnyPath::path),

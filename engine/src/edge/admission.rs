@@ -62,7 +62,7 @@ impl<T: Payload> Clone for Lane<T> {
     }
 }
 
-/// Both ends of an edge with lanes; the first lane is the ordinary one.
+/// Both ends of an edge that inspects messages; the first lane is the ordinary one.
 pub(super) struct Lanes<T: Payload>(Vec<Lane<T>>);
 
 impl<T: Payload> Clone for Lanes<T> {

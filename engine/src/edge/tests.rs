@@ -16,9 +16,9 @@ impl Plain for Number {}
 fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Number>, Rx<Number>, Arc<Shared>)) {
     for when_full in when_full {
         let capacity = if *when_full == WhenFull::Latest { 1 } else { capacity };
-        for form in ["local", "crossing", "looking local", "looking crossing"] {
+        for form in ["local", "crossing", "inspecting local", "inspecting crossing"] {
             // A cap that is never reached.
-            let max_bytes = form.starts_with("looking").then_some(Bytes(u64::MAX));
+            let max_bytes = form.starts_with("inspecting").then_some(Bytes(u64::MAX));
             let policy = EdgePolicy { when_full: *when_full, max_bytes, ..EdgePolicy::default() };
             let params = Params {
                 index: 0,
@@ -159,8 +159,8 @@ fn a_partial_take_splits_its_run() {
         let (mut items, mut runs) = (Vec::new(), Vec::new());
         rx.fill(2, &mut items, &mut runs);
         rx.fill(4, &mut items, &mut runs);
-        // In an edge with lanes, each message has a run of its own.
-        let whole = if name.contains("looking") { vec![1; 6] } else { vec![2, 3, 1] };
+        // In an edge that inspects messages, each message has a run of its own.
+        let whole = if name.contains("inspecting") { vec![1; 6] } else { vec![2, 3, 1] };
         assert_eq!(runs.iter().map(|r| r.n).collect::<Vec<_>>(), whole, "{name}");
         assert_eq!(items.iter().map(|m| m.body.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5], "{name}");
     });

@@ -114,7 +114,7 @@ impl<T: Payload> Tx<T> {
             self.stalled = Some(0);
             return 0;
         }
-        // An edge with lanes may never have a quarter of its slots free, because of its cap on bytes.
+        // An edge that inspects messages may never have a quarter of its slots free, because of its cap on bytes.
         let enough = matches!(self.kind, TxKind::Local(_) | TxKind::Inspecting(..))
             || self.params.capacity < HYSTERESIS_FROM
             || free >= self.params.capacity / 4;
@@ -173,7 +173,7 @@ impl<T: Payload> Tx<T> {
         self.stalled.is_some_and(|since| since > 0)
     }
 
-    /// Sends messages and empties the list; `runs` are their publications.
+    /// Sends messages and empties the list; `runs` tell which were published together.
     ///
     /// # Errors
     /// With `when_full: fail`, if some found no room; they count as lost, and the node fails.

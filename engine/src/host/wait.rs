@@ -133,8 +133,8 @@ impl Bell {
     }
 }
 
-/// Waking a sleeping core takes 40–60 µs on the machines measured (docs/performance.md): spinning for less than this is cheaper
-/// for the message and, on a shared host, overall.
+/// Waking a sleeping core takes 40–60 µs on the machines measured: spinning for less than this is cheaper for the message and, on a
+/// shared host, overall.
 const WAKE_NS: u64 = 60_000;
 /// How long to spin even if no message is expected soon, ns: messages often come in groups.
 const GRACE_NS: u64 = 1_000;
@@ -192,7 +192,7 @@ impl Patience {
         self.last_work = now;
     }
 
-    /// Called when no work was found. `wake` is when the next timer is due.
+    /// Called when no work was found. `wake` is when the next timer is due; `u64::MAX` if there is none.
     pub(crate) fn idle(&mut self, now: impl FnOnce() -> u64, wake: u64) -> Idle {
         self.rounds = self.rounds.saturating_add(1);
         match self.wait {
@@ -204,7 +204,7 @@ impl Patience {
             // A yield lets the producer run; a few of them bridge a busy neighbour's turn.
             return if self.rounds < 4 { Idle::Yield } else { Idle::Sleep };
         }
-        // Measured by the clock, not in rounds: a round is a pass over all stages, however many there are.
+        // Measured by the clock, not in rounds: a round is a pass over all stages, which takes longer the more there are.
         let now = now();
         if self.rounds == 1 {
             self.idle_since = now;

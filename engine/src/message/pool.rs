@@ -574,7 +574,7 @@ impl Pool {
         if at >= self.slots() { at - self.slots() } else { at }
     }
 
-    /// Takes a free slot; its bytes are those an earlier message left.
+    /// Takes a free slot; its bytes and header are those an earlier message left.
     ///
     /// # Errors
     /// [`TensorError::PoolEmpty`] if every slot is held.

@@ -511,13 +511,13 @@ impl SealedPayload for Tensor {
     fn header(message: &Message<Self>) -> &Header {
         message.body.header()
     }
-    #[allow(private_interfaces, reason = "hidden, and implemented in this crate only")]
+    #[allow(private_interfaces, reason = "implemented in this crate only")]
     fn each_origin(message: &Message<Self>, see: &mut dyn FnMut(Origin)) {
         message.body.each_origin(see);
     }
     fn set_part(message: &mut Message<Self>, part: u32, parts: u32) {
         if message.body.is_unique() {
-            // SAFETY: `message` is borrowed mutably and its slot has no other handle, so no other thread reads the row.
+            // SAFETY: `message` is borrowed mutably and its slot has no other handle, so nothing else reads the row.
             let header = unsafe { Row::header_mut(message.body.row) };
             (header.part, header.parts) = (part, parts);
         }

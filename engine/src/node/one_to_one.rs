@@ -10,8 +10,8 @@ use crate::node::{Node, PlanErrors, Transform};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-/// A node that changes each tensor where it lies, or only looks at it, and sends it on. The type is its own config, the input is
-/// called `in` and the output `out`; what it remembers are fields with `#[serde(skip)]`.
+/// A node that modifies each tensor in place, or only reads it, and forwards it. The type is its own config; the input is `in`, the
+/// output `out`. State is kept in fields with `#[serde(skip)]`.
 ///
 /// ```
 /// use limen::node::prelude::*;
@@ -36,7 +36,7 @@ use serde::de::DeserializeOwned;
 /// # assert_eq!(registry.kinds().count(), 1);
 /// ```
 pub trait InPlace: DeserializeOwned + JsonSchema + Send + Sized + 'static {
-    /// Holds the config against what is connected, as far as it is known.
+    /// Checks the config against the connected input, if its spec is known.
     ///
     /// # Errors
     /// Everything that is wrong, naming fields and the input `in`.
@@ -45,15 +45,15 @@ pub trait InPlace: DeserializeOwned + JsonSchema + Send + Sized + 'static {
         Ok(())
     }
 
-    /// Works on one tensor, which is then sent on.
+    /// Processes one tensor, which is then forwarded.
     ///
     /// # Errors
     /// The message counts as failed and is not sent; `on_error` decides what follows.
     fn apply(&mut self, tensor: &mut TensorMut) -> Result<(), NodeError>;
 }
 
-/// A node that fills another tensor from each it is given. The type is its own config, the input is called `in` and the output
-/// `out`; what it remembers are fields with `#[serde(skip)]`.
+/// A node that computes one output tensor from each input tensor. The type is its own config; the input is `in`, the output `out`.
+/// State is kept in fields with `#[serde(skip)]`.
 ///
 /// ```
 /// use limen::node::prelude::*;
@@ -79,7 +79,7 @@ pub trait InPlace: DeserializeOwned + JsonSchema + Send + Sized + 'static {
 /// # assert_eq!(registry.kinds().count(), 1);
 /// ```
 pub trait OneToOne: DeserializeOwned + JsonSchema + Send + Sized + 'static {
-    /// The spec of the output where this is connected; `None` where it is not known yet.
+    /// Returns the spec of the output for the connected input; `None` if it is not known yet.
     ///
     /// # Errors
     /// Everything that is wrong with the config or with what is connected, naming fields and the input `in`.
@@ -100,7 +100,7 @@ fn takes(input: Option<&PortSpec>) -> Ports {
     }
 }
 
-/// An [`InPlace`] as the engine turns it.
+/// The node that runs an [`InPlace`].
 pub(crate) struct InPlaceNode<N>(N);
 
 impl<N: InPlace> Node for InPlaceNode<N> {
@@ -126,7 +126,7 @@ impl<N: InPlace> Transform for InPlaceNode<N> {
     }
 }
 
-/// A [`OneToOne`] as the engine turns it.
+/// The node that runs a [`OneToOne`].
 pub(crate) struct OneToOneNode<N>(N);
 
 impl<N: OneToOne> Node for OneToOneNode<N> {

@@ -219,8 +219,8 @@ fn place_heavy(nodes: &mut [NodePlan], assigned: &mut [Option<Assignment>], cpus
     }
 }
 
-/// Light nodes join the first node they feed that has a core, else the node they take from, else the first core. A node that feeds a
-/// heavy one by a lossy edge goes to a core without heavy nodes, if there is one.
+/// Light nodes join the first node they feed that has a core, else the node they take from, else the first core. A node whose
+/// lossy edge leads to a core with a heavy node goes to a core without one, if there is one.
 fn place_light(nodes: &mut [NodePlan], edges: &[EdgePlan], assigned: &mut [Option<Assignment>], cpus: &[usize]) {
     let on_cpu = |assignment: &Option<Assignment>| assignment.and_then(Assignment::cpu).map(Assignment::Cpu);
     let heavy: Vec<Assignment> =

@@ -30,13 +30,13 @@ use std::collections::BTreeMap;
 /// The role of a node in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Begins messages.
+    /// Creates messages.
     Source,
     /// Makes messages from messages.
     Transform,
     /// Runs a model.
     Infer,
-    /// Ends messages.
+    /// Consumes messages.
     Sink,
 }
 
@@ -76,7 +76,7 @@ type PlanFn =
     fn(&Tree, &Connected, &mut Planning<'_>, &mut Problems) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>>;
 
 impl Kind {
-    /// The JSON schema of its `config:`; the type of `schemars`, which made it from the config's own.
+    /// Returns the JSON schema of its `config:`, as `schemars` derives it.
     pub fn schema(&self) -> Schema {
         (self.schema)()
     }
@@ -147,13 +147,13 @@ impl Registry {
         register(self)
     }
 
-    /// Gives every kind a value, which replaces an earlier one of the same type: what a crate of kinds asks of a program.
+    /// Adds a value that every kind can read, replacing an earlier one of the same type.
     #[must_use]
     pub fn with_extension<T: Any + Send + Sync>(self, value: T) -> Self {
         Registry { extensions: self.extensions.with(value), ..self }
     }
 
-    /// The values that kinds are given.
+    /// Returns the values that every kind can read.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
@@ -206,13 +206,13 @@ impl Registry {
         })
     }
 
-    /// Adds a kind of transform that changes tensors where they lie.
+    /// Adds a kind of transform that modifies tensors in place.
     #[must_use]
     pub fn in_place<N: InPlace>(self, name: &str) -> Self {
         self.transform::<InPlaceNode<N>>(name)
     }
 
-    /// Adds a kind of transform that makes one tensor of each.
+    /// Adds a kind of transform that computes one tensor from each.
     #[must_use]
     pub fn one_to_one<N: OneToOne>(self, name: &str) -> Self {
         self.transform::<OneToOneNode<N>>(name)

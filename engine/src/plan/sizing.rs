@@ -171,7 +171,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A node that writes in place takes over the buffer if no other node shares it; otherwise it copies.
+    /// A node that writes in place takes over the buffer if nothing else can hold it; otherwise it copies.
     pub(super) fn share_or_copy(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan]) {
         for at in 0..nodes.len() {
             if !nodes[at].planned.as_ref().is_some_and(|p| p.writes()) {
@@ -206,7 +206,7 @@ impl Planner<'_> {
             };
             if !exclusive {
                 nodes[at].copies = Some(0);
-                nodes[at].notes.push("copies its input, because other nodes share the buffer".into());
+                nodes[at].notes.push("copies its input, because the buffer may be shared".into());
             }
         }
     }

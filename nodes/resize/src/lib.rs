@@ -1,16 +1,16 @@
 //! Scales images of 8-bit samples in 1 to 4 channels.
 //!
-//! All of `fast_image_resize` that is used is compiled here, for every number of channels, filter and set of SIMD instructions: more code than
-//! all nodes together. This crate needs nothing of limen, so that it compiles while the engine does.
+//! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for every number of channels, filter and SIMD
+//! instruction set. That takes longer than compiling all nodes. This crate does not depend on limen, so Cargo builds both in parallel.
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{U8, U8x2, U8x3, U8x4};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 
-/// How the pixels of a scaled image are weighed.
+/// An interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// A triangle as wide as the scale asks for: Pillow's `BILINEAR`.
+    /// A triangle filter that widens with the scale: Pillow's `BILINEAR`.
     Bilinear,
     /// The nearest pixel.
     Nearest,
@@ -36,10 +36,11 @@ impl Resizer {
         Resizer { resizer: fast_image_resize::Resizer::new(), options }
     }
 
-    /// Scales from one buffer into another; shapes are height, width, channels. Colours are weighed by the alpha of 2 and 4 channels.
+    /// Scales an image from one buffer into another; shapes are height, width, channels. With 2 or 4 channels the last one is alpha: unless
+    /// the filter is [`Filter::Nearest`], colours are weighted by it.
     ///
     /// # Errors
-    /// In words: the number of channels is not 1 to 4 or not the same, or a buffer is too small for its shape.
+    /// A message, if a length is 0, the number of channels is not 1 to 4 or differs, or a buffer is too small for its shape.
     ///
     /// ```
     /// use limen_resize::{Filter, Resizer};
@@ -49,6 +50,9 @@ impl Resizer {
     /// assert_eq!(half, [50, 200]);
     /// ```
     pub fn scale(&mut self, from: [usize; 3], pixels: &[u8], to: [usize; 3], into: &mut [u8]) -> Result<(), String> {
+        if from.iter().chain(&to).any(|length| *length == 0 || u32::try_from(*length).is_err()) {
+            return Err(format!("{from:?} cannot be scaled to {to:?}"));
+        }
         let [.., channels] = from;
         if to[2] != channels {
             return Err(format!("{channels} channels, expected {}", to[2]));

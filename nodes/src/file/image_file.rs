@@ -15,11 +15,11 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 /// Largest side of an image, in pixels: far above any camera, far below what overflows a size.
 const MAX_SIDE: usize = 1 << 15;
 
-/// A file decodes to at most this many times its size: DEFLATE makes at most 1032 bytes of one, and each of their bits may be a pixel of four
-/// bytes. JPEG needs a bit for a block.
+/// The largest ratio of decoded bytes to bytes of a file. DEFLATE expands a byte to at most 1032, and each of their bits may be a pixel of
+/// four bytes. JPEG needs at least one bit per block, which is less.
 const MAX_EXPANSION: u64 = 1032 * 8 * 4;
 
-/// Bytes that a PNG file's chunks other than pixels may take in memory.
+/// Bytes that the PNG decoder may allocate for metadata and for one row.
 const MAX_METADATA: usize = 64 << 20;
 
 const PNG_SIGNATURE: [u8; 8] = [0x89, b'P', b'N', b'G', 0x0D, 0x0A, 0x1A, 0x0A];
@@ -55,7 +55,7 @@ pub(crate) struct Found {
     pub(crate) real: PathBuf,
 }
 
-/// What the first bytes of a file say that it is.
+/// The format of a file, from its first bytes.
 enum Format {
     Png,
     Jpeg,
@@ -78,7 +78,7 @@ fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String
     let mut decoder = png::Decoder::new_with_limits(file, png::Limits { bytes: MAX_METADATA });
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
-    // Palettes become RGB, one to four bits a sample become eight, a transparent colour becomes an alpha channel.
+    // Palettes become RGB, samples of 1 to 4 bits become 8 bits, and a transparent colour becomes an alpha channel.
     decoder.set_transformations(png::Transformations::EXPAND);
     let reader = decoder.read_info().map_err(|e| e.to_string())?;
     let (width, height) = reader.info().size();
@@ -88,20 +88,21 @@ fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String
         png::ColorType::Rgba => 4,
     };
     let size = Size { height: height as usize, width: width as usize, channels };
-    if size.width > MAX_SIDE || size.height > MAX_SIDE {
-        return Err(format!("{size}; a side has at most {MAX_SIDE}"));
-    }
     Ok((reader, size))
 }
 
 /// Reads a JPEG file's header.
 fn open_jpeg<R: ZByteReaderTrait>(file: R) -> Result<(JpegDecoder<R>, Size), String> {
-    let options = DecoderOptions::default().set_strict_mode(false).set_max_width(MAX_SIDE).set_max_height(MAX_SIDE);
+    let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
     let mut decoder = JpegDecoder::new_with_options(file, options);
     decoder.decode_headers().map_err(|e| e.to_string())?;
     let (Some((width, height)), Some(colors)) = (decoder.dimensions(), decoder.input_colorspace()) else {
         return Err("the header has no size".into());
     };
+    let components = decoder.info().map_or(0, |info| info.components);
+    if !matches!(components, 1 | 3 | 4) {
+        return Err(format!("{components} components, expected 1, 3 or 4"));
+    }
     let (channels, colors) = match colors {
         ColorSpace::Luma => (1, ColorSpace::Luma),
         // YCbCr, CMYK and the rest.
@@ -122,6 +123,9 @@ pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeErr
         Format::Jpeg => open_jpeg(file).map(|(_, size)| size),
     };
     let size = size.map_err(bad)?;
+    if size.width > MAX_SIDE || size.height > MAX_SIDE {
+        return Err(bad(format!("{size}; a side has at most {MAX_SIDE}")));
+    }
     if size.bytes() == 0 {
         return Err(bad(format!("the image is empty: {size}")));
     }
@@ -161,6 +165,8 @@ pub(crate) fn decode(bytes: &[u8], size: Size, into: &mut [u8]) -> Result<(), St
         Format::Jpeg => {
             let (mut decoder, found) = open_jpeg(ZCursor::new(bytes))?;
             check(found)?;
+            // zune-jpeg leaves the last rows of some damaged files unwritten, and the buffer may hold an earlier image.
+            into.fill(128);
             decoder.decode_into(into).map_err(|e| e.to_string())
         }
     }
@@ -176,7 +182,7 @@ fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &
     reader.next_frame(&mut samples).map_err(|e| e.to_string())?;
     let of_pixel = color.samples();
     if depth == png::BitDepth::Sixteen {
-        // Rounded, not cut: 65535 is 255, and as many levels become each of the others.
+        // Rounded to the nearest of 256 levels: 65535 becomes 255.
         for at in 0..samples.len() / 2 {
             let sample = u16::from_be_bytes([samples[2 * at], samples[2 * at + 1]]);
             samples[at] = ((u32::from(sample) + 128) / 257) as u8;
@@ -186,7 +192,7 @@ fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &
     if samples.len() / of_pixel * size.channels != into.len() {
         return Err(format!("it decodes to {} samples, not to {}", samples.len(), into.len()));
     }
-    // Only grey images with an alpha channel have more samples than are wanted.
+    // Only grey images with alpha have more samples per pixel than the result.
     for (pixel, found) in into.chunks_exact_mut(size.channels).zip(samples.chunks_exact(of_pixel)) {
         pixel.copy_from_slice(&found[..size.channels]);
     }
@@ -262,6 +268,35 @@ mod tests {
             decode(&bytes, size(expected.len() / 2), &mut pixels).unwrap();
             assert_eq!(pixels, expected);
         }
+    }
+
+    /// A JPEG file as Pillow 12 wrote it: 8 × 16 pixels, the upper half 10, the lower half 200.
+    const JPEG: &str = "ffd8ffe000104a46494600010100000100010000ffdb004300100b0c0e0c0a100e0d0e1211101318281a181616183123251d283a333d3c3933383740\
+        485c4e404457453738506d51575f626768673e4d71797064785c656763ffc0000b080010000801011100ffc400150001010000000000000000000000000000\
+        0607ffc40014100100000000000000000000000000000000ffda0008010100003f0008afbfffd9";
+
+    fn bytes_of(hex: &str) -> Vec<u8> {
+        (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_damaged_jpeg_shows_nothing_of_an_earlier_image() {
+        let size = Size { height: 16, width: 8, channels: 1 };
+        let decoded = |hex: &str| {
+            let mut pixels = [7; 128];
+            decode(&bytes_of(hex), size, &mut pixels).map(|()| pixels)
+        };
+        let pixels = decoded(JPEG).unwrap();
+        assert!(pixels[..64].iter().all(|p| p.abs_diff(10) < 3) && pixels[64..].iter().all(|p| p.abs_diff(200) < 3));
+        // Markers instead of the last rows, or of all.
+        for (from, to) in [("afbfffd9", "ffe00002ffd9"), ("08afbfffd9", "ffe00002ffd9"), ("afbfffd9", "ffdb0002ffd9")] {
+            if let Ok(pixels) = decoded(&JPEG.replace(from, to)) {
+                assert!(!pixels.contains(&7), "{to}: {pixels:?}");
+            }
+        }
+        let two = JPEG.replace("ffc0000b080010000801011100", "ffc0000e080010000802011100021100");
+        let two = two.replace("ffda0008010100003f00", "ffda000a0201000200003f00");
+        assert_eq!(decoded(&two).unwrap_err(), "2 components, expected 1, 3 or 4");
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl ArrayHeader {
 
     fn of(header: &NpyHeader, start: u64) -> Result<ArrayHeader, String> {
         let npyz::DType::Plain(kind) = header.dtype() else {
-            return Err("its elements have fields; save each as an array of its own".into());
+            return Err("its elements have fields; save each as a separate array".into());
         };
         let dtype = match (kind.type_char(), kind.size_field()) {
             (TypeChar::Float, 2) => DType::F16,

@@ -11,7 +11,7 @@ use std::path::Path;
 /// Describes a file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When the file cannot be read or is malformed, or the trial process fails.
 pub(crate) fn show_inspection(
     path: &Path,
     json: bool,

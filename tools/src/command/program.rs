@@ -125,8 +125,8 @@ pub fn main(registry: Registry) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The message for a first word that is neither a verb nor a graph file. clap takes it for a file and complains about the words after it,
-/// which would mislead.
+/// The message for a first word that is neither a verb nor a graph file. clap takes it for a file, and its error
+/// about the following words would mislead.
 fn unknown_verb(error: ErrorKind, word: Option<OsString>) -> Option<String> {
     let word = word?.into_string().ok()?;
     let may_mislead =

@@ -53,6 +53,11 @@ fn is_cached(name: &str) -> bool {
     sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()) && name.len() > 64
 }
 
+/// The backend options of a registry.
+fn backend_options(registry: &Registry) -> BackendOptions {
+    registry.extensions().get().cloned().unwrap_or_default()
+}
+
 /// One run of `limen-run GRAPH`.
 pub(crate) struct Run<'a> {
     arguments: &'a RunArguments,
@@ -103,7 +108,7 @@ impl<'a> Run<'a> {
         {
             return self.not_started(&name, &format!("--fail-on '{gate}': {error}"), REFUSED);
         }
-        if let Some(why) = self.overwritten_file(&plan) {
+        if let Some(why) = self.overwritten_file(&plan, registry) {
             return self.not_started(&name, &why, REFUSED);
         }
         if arguments.check {
@@ -138,7 +143,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Complains and returns the exit code if stdout is a file that the graph reads or writes. Must come before any output.
+    /// Prints an error and returns the exit code if stdout is a file that the graph reads or writes. Must come before any output.
     fn refuse_stdout_conflict(&self, plan: &Plan) -> Option<u8> {
         let why = self.stdout.conflict(plan)?;
         print_error(&format!("limen-run: {}; nothing has run", one_line(&why)));
@@ -146,10 +151,11 @@ impl<'a> Run<'a> {
     }
 
     /// The message for a file of the graph, read or written by it, that an option of the command line would overwrite.
-    fn overwritten_file(&self, plan: &Plan) -> Option<String> {
+    fn overwritten_file(&self, plan: &Plan, registry: &Registry) -> Option<String> {
+        let cache = backend_options(registry).cache;
         let is_dumped = |name: &str| is_dumped(plan.graph(), name);
         let options: [OutputFolder<'_>; 2] =
-            [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &self.arguments.cache, &is_cached)];
+            [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &cache, &is_cached)];
         options.into_iter().find_map(|(option, folder, is_written)| {
             let folder = folder.as_ref()?;
             let about = |name: &OsStr, what: String| {
@@ -177,7 +183,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Adds what the arguments say of native libraries and compiled models to what the program that embeds this says.
+    /// Sets the backend options: those of the command line, else those that the registry has.
     fn with_backend_options(&self, registry: Registry, calibrate: bool) -> Registry {
         #[cfg(not(feature = "ort"))]
         if let Some(library) = &self.arguments.onnxruntime {
@@ -187,25 +193,25 @@ impl<'a> Run<'a> {
             ));
         }
         let RunArguments { cache, onnxruntime, .. } = self.arguments;
-        let said = registry.extensions().get::<BackendOptions>().cloned().unwrap_or_default();
+        let registered = backend_options(&registry);
         registry.with_extension(BackendOptions {
-            cache: cache.clone().or(said.cache),
-            calibrate: calibrate || said.calibrate,
-            onnxruntime: onnxruntime.clone().or(said.onnxruntime),
+            cache: cache.clone().or(registered.cache),
+            calibrate: calibrate || registered.calibrate,
+            onnxruntime: onnxruntime.clone().or(registered.onnxruntime),
         })
     }
 
     /// Plans the graph, which compiles or measures its models and caches the results, and prints the notes of the models.
     pub(crate) fn prepare_models(self, registry: Registry, calibrate: bool) -> u8 {
-        if self.arguments.cache.is_none() {
+        let registry = self.with_backend_options(registry, calibrate);
+        if backend_options(&registry).cache.is_none() {
             let name = self.arguments.graph.as_deref().unwrap_or(Path::new("")).display().to_string();
             return self.not_started(&name, "there is no folder for the results: add `--cache DIR`", REFUSED);
         }
-        let registry = self.with_backend_options(registry, calibrate);
         let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match Plan::from_file(path, &self.arguments.layers(), &registry, &self.arguments.options()) {
-            Ok(plan) => match self.overwritten_file(&plan) {
+            Ok(plan) => match self.overwritten_file(&plan, &registry) {
                 Some(why) => {
                     self.refuse_stdout_conflict(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED))
                 }

@@ -6,7 +6,7 @@ use crate::base::policy::FaultSpec;
 use crate::host::clock::Clock;
 use crate::node::error::NodeError;
 
-/// The planted faults of one node.
+/// The injected faults of one node.
 #[derive(Debug)]
 pub(crate) struct Fault {
     spec: FaultSpec,

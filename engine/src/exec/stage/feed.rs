@@ -174,7 +174,7 @@ impl Pass {
     }
 }
 
-/// Passes one item to a node with planted faults. A failed call has consumed its message.
+/// Passes one item to a node with injected faults. A failed call has consumed its message.
 #[cold]
 fn give_or_fail<T, W: Work<T>>(fault: &mut Fault, item: T, work: &mut W) -> Result<(), NodeError> {
     fault.apply()?;

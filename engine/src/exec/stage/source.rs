@@ -23,9 +23,9 @@ pub(crate) struct SourceStage<N: Source> {
     sampler: Sampler,
     term: Hist,
     origins: Vec<(u64, u32)>,
-    /// The source is not called before this time,
+    /// The source is not called before this time, unless a descriptor is ready.
     due: u64,
-    /// unless a descriptor is ready.
+    /// Whether it waits for a descriptor.
     waits: bool,
     descriptors: Descriptors,
     after_idle: bool,

@@ -67,8 +67,8 @@ impl<T: Payload> Merge<T> {
         (0..n).map(|i| (self.next + i) % n).find(|at| self.sides[*at].head().is_some())
     }
 
-    /// Whether a silent input has been waited for long enough: the other inputs have too many waiting messages, or are
-    /// full, which may itself be blocking the silent one.
+    /// Whether a silent input has been waited for long enough: more than `patience` messages wait on another input, or one is full,
+    /// which may itself be blocking the silent one. Never without `patience`.
     fn is_impatient(&self) -> bool {
         let longest = self.sides.iter().map(AnyJoinInput::waiting).max().unwrap_or(0);
         self.rule.patience.is_some_and(|p| longest > p || self.sides.iter().any(AnyJoinInput::is_full))

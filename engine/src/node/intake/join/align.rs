@@ -27,8 +27,8 @@ fn give_up(
     missing: impl Fn(&mut dyn AnyJoinInput) -> bool,
     patience: Option<usize>,
 ) -> bool {
-    // A partner that has ended sends no more. A late one is waited for until patience is used up, or until an edge is
-    // full, which may itself be blocking the partner.
+    // A partner that has ended sends no more. A late one is waited for without limit, or with `patience` until that is used up or an
+    // edge is full, which may itself be blocking the partner.
     let ended = sides.iter_mut().any(|side| missing(&mut **side) && !side.is_open());
     let longest = sides.iter().map(|s| s.waiting()).max().unwrap_or(0);
     if !ended && !patience.is_some_and(|p| longest > p || sides.iter().any(|s| s.is_full())) {
