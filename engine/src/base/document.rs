@@ -12,8 +12,7 @@ use reader::{Findings, TreeReader};
 use serde::de::{self, DeserializeOwned};
 use serde_saphyr::Spanned;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Deeper nesting is refused; a graph file needs six levels.
 const MAX_DEPTH: usize = 64;
@@ -57,12 +56,16 @@ pub(crate) struct Substituted {
     text: String,
     /// How the file writes it, if the value is secret.
     written: Option<String>,
-    /// How any clone of it was read: [`AS_TEXT`], [`AS_VALUE`] or both.
-    read: Arc<AtomicU8>,
+    /// How it was read, by any of its clones.
+    read: Arc<Reads>,
 }
 
-const AS_TEXT: u8 = 1;
-const AS_VALUE: u8 = 2;
+/// How a value was read; each is set at the first read of its kind.
+#[derive(Debug, Default)]
+struct Reads {
+    text: OnceLock<()>,
+    value: OnceLock<()>,
+}
 
 impl Substituted {
     pub(crate) fn new(text: String, written: Option<String>) -> Self {
@@ -81,19 +84,21 @@ impl Substituted {
 
     /// Reads it as text.
     pub(crate) fn text(&self) -> &str {
-        self.read.fetch_or(AS_TEXT, Ordering::Relaxed);
+        let _ = self.read.text.set(());
         &self.text
     }
 
     /// Reads it as a plain scalar of the same text.
     fn value(&self) -> Value {
-        self.read.fetch_or(AS_VALUE, Ordering::Relaxed);
+        let _ = self.read.value.set(());
         self.plain()
     }
 
-    /// Returns whether a plain scalar of the same text would be null, and if so records that it was read as that.
-    fn is_null(&self) -> bool {
-        self.plain() == Value::Null && self.value() == Value::Null
+    /// Reads it as nothing, if a plain scalar of the same text would be null; else it stays unread.
+    fn null(&self) -> Option<()> {
+        (self.plain() == Value::Null).then(|| {
+            let _ = self.read.value.set(());
+        })
     }
 
     fn plain(&self) -> Value {
@@ -110,10 +115,10 @@ impl Substituted {
 
     /// How it was read, or the only way in which it can be read; `None` if it is still ambiguous.
     fn settled(&self) -> Option<Value> {
-        match (self.read.load(Ordering::Relaxed), self.plain()) {
-            (_, text @ Value::Text(_)) => Some(text),
-            (AS_TEXT, _) => Some(Value::Text(self.text.clone())),
-            (AS_VALUE, value) => Some(value),
+        match (self.read.text.get(), self.read.value.get(), self.plain()) {
+            (_, _, text @ Value::Text(_)) => Some(text),
+            (Some(()), None, _) => Some(Value::Text(self.text.clone())),
+            (None, Some(()), value) => Some(value),
             _ => None,
         }
     }

@@ -201,7 +201,10 @@ impl<'de> de::Deserializer<'de> for TreeReader<'_> {
     fn deserialize_option<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.tree.value {
             Value::Null => visitor.visit_none(),
-            Value::Substituted(word) if word.is_null() => visitor.visit_none(),
+            Value::Substituted(word) => match word.null() {
+                Some(()) => visitor.visit_none(),
+                None => visitor.visit_some(self),
+            },
             _ => visitor.visit_some(self),
         }
     }
