@@ -95,6 +95,13 @@ pub enum Reset {
     Gap,
 }
 
+mod engine_only {
+    /// An argument of the methods that only the engine's handles implement: no other crate can name its type.
+    #[derive(Clone, Copy, Debug)]
+    pub struct EngineOnly;
+}
+pub(crate) use engine_only::EngineOnly;
+
 /// A node that creates messages.
 pub trait Source: Node {
     /// The payloads of its outputs.
@@ -109,17 +116,17 @@ pub trait Source: Node {
 
     /// Whether a stop has to wait for messages already promised.
     #[doc(hidden)]
-    fn owes(&self) -> bool {
+    fn owes(&self, _: EngineOnly) -> bool {
         false
     }
 
     /// Called after a turn, when its output has been published.
     #[doc(hidden)]
-    fn turned(&mut self) {}
+    fn turned(&mut self, _: EngineOnly) {}
 
     /// Called after the last call.
     #[doc(hidden)]
-    fn ended(&mut self) {}
+    fn ended(&mut self, _: EngineOnly) {}
 }
 
 /// When a source wants its next call.
@@ -228,17 +235,17 @@ pub trait Sink: Node {
 
     /// Returns how many of `calls` calls there is room for downstream.
     #[doc(hidden)]
-    fn room(&self, calls: usize) -> usize {
+    fn room(&self, calls: usize, _: EngineOnly) -> usize {
         calls
     }
 
     /// Called after a turn.
     #[doc(hidden)]
-    fn turned(&mut self) {}
+    fn turned(&mut self, _: EngineOnly) {}
 
     /// Called before [`Sink::finish`] if the upstream node has failed.
     #[doc(hidden)]
-    fn feeder_failed(&mut self) {}
+    fn feeder_failed(&mut self, _: EngineOnly) {}
 }
 
 /// The input of one call: a message, a tuple of messages, or a [`MessageSet`].

@@ -196,7 +196,7 @@ pub struct PathPlan {
     pub on_miss: OnMiss,
     /// The node behind which the origin of the source's messages is no longer tracked: the path is not measured, and its
     /// deadline not judged.
-    pub untold_behind: Option<String>,
+    pub untracked_behind: Option<String>,
 }
 
 /// Bytes the engine will allocate, known before anything starts.

@@ -189,7 +189,7 @@ pub struct DeadlineReport {
     /// Those whose call at the sink ended after the deadline. Messages dropped on the way are counted as lost, reason `expired`.
     pub missed: u64,
     /// The node behind which the origin of the source's messages is no longer tracked; if set, none is judged.
-    pub untold_behind: Option<String>,
+    pub untracked_behind: Option<String>,
 }
 
 /// A thread.
@@ -297,7 +297,7 @@ impl Report {
 
     /// Returns the messages lost on edges, between graph and program, and by nodes. Messages that only a tap missed do not count.
     pub fn lost_total(&self) -> u64 {
-        let handles = self.handles.iter().filter(|h| h.way != HandleKind::Past).map(HandleReport::lost_total);
+        let handles = self.handles.iter().filter(|h| h.kind != HandleKind::Tap).map(HandleReport::lost_total);
         let nodes = self.nodes.iter().map(NodeReport::lost_total);
         self.edges.iter().map(EdgeReport::lost_total).chain(handles).chain(nodes).sum()
     }
@@ -311,7 +311,7 @@ impl Report {
             let lost = edge.lost.iter().filter(|(reason, _)| !edge.is_thinned(*reason));
             lost.for_each(|(reason, n)| add(reason.name(), *n));
         }
-        for handle in self.handles.iter().filter(|handle| handle.way != HandleKind::Past) {
+        for handle in self.handles.iter().filter(|handle| handle.kind != HandleKind::Tap) {
             let lost = handle.lost.iter().filter(|(reason, _)| *reason != Reason::Superseded);
             lost.for_each(|(reason, n)| add(reason.name(), *n));
         }
@@ -323,7 +323,7 @@ impl Report {
 
     /// Returns the messages thinned on purpose, counted as in [`Report::lost_total`].
     pub fn thinned_total(&self) -> u64 {
-        let handles = self.handles.iter().filter(|h| h.way != HandleKind::Past).map(HandleReport::thinned_total);
+        let handles = self.handles.iter().filter(|h| h.kind != HandleKind::Tap).map(HandleReport::thinned_total);
         let nodes = self.nodes.iter().map(NodeReport::thinned_total);
         self.edges.iter().map(EdgeReport::thinned_total).chain(handles).chain(nodes).sum()
     }
@@ -419,12 +419,12 @@ impl Report {
             }
         }
         for handle in self.handles.iter().filter(|h| h.counted) {
-            let HandleReport { name, way, sent, received, left, .. } = handle;
+            let HandleReport { name, kind, sent, received, left, .. } = handle;
             let (lost, thinned) = (handle.lost_total(), handle.thinned_total());
             if *sent != received + lost + thinned + left {
-                let way = way.name();
+                let kind = kind.name();
                 self.bugs.push(format!(
-                    "{way} {name}: sent {sent} is not received {received} + lost {lost} + thinned {thinned} + left {left}"
+                    "{kind} {name}: sent {sent} is not received {received} + lost {lost} + thinned {thinned} + left {left}"
                 ));
             }
         }

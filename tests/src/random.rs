@@ -149,15 +149,15 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
         let fail = if fails { format!(", fail_at: {}", rng.u64(..count)) } else { String::new() };
         let waits = if apart.u8(..4) == 0 { ", descriptor: true" } else { "" };
         let mut emits = 1;
-        let planted = fault(rng, false, Some(&mut emits));
+        let injected = fault(rng, false, Some(&mut emits));
         let qos = pick(rng, &["", "", ", qos: urgent", ", qos: background", ", clock: { offset: -1us }"]);
         let _ = writeln!(
             yaml,
-            "  {name}: {{ kind: numbers, config: {{ count: {count}{period}{fail}{waits} }}, on_error: {}{}{planted}{qos} }}",
+            "  {name}: {{ kind: numbers, config: {{ count: {count}{period}{fail}{waits} }}, on_error: {}{}{injected}{qos} }}",
             on_error(rng),
             place(rng)
         );
-        if !fails && planted.is_empty() {
+        if !fails && injected.is_empty() {
             counts.push((name.clone(), count));
         }
         outputs.push(Output { name, emits, sources: BTreeSet::from([i]), in_order: true });
@@ -196,10 +196,10 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
                 (if n == 8 { "pair" } else { "synchronize" }, "{}".to_string())
             }
         };
-        let planted = fault(rng, true, Some(&mut emits));
+        let injected = fault(rng, true, Some(&mut emits));
         let _ = writeln!(
             yaml,
-            "  {name}: {{ kind: {kind}, config: {config}, {tail}, on_error: {}{}{planted} }}",
+            "  {name}: {{ kind: {kind}, config: {config}, {tail}, on_error: {}{}{injected} }}",
             on_error(rng),
             place(rng)
         );
@@ -220,8 +220,8 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
             }
             _ => format!("kind: collect, from: {input}"),
         };
-        let planted = fault(rng, true, None);
-        let _ = writeln!(yaml, "  z{i}: {{ {kind}, on_error: {}{}{planted} }}", on_error(rng), place(rng));
+        let injected = fault(rng, true, None);
+        let _ = writeln!(yaml, "  z{i}: {{ {kind}, on_error: {}{}{injected} }}", on_error(rng), place(rng));
         if upstream.out_of_order {
             unordered.push(format!("z{i}"));
         }
@@ -301,7 +301,7 @@ pub fn wrong(drawn: &Drawn, report: &Report) -> Vec<String> {
             wrong.push(format!("{} -> {}: {} missed of {} judged", path.from, path.to, path.missed, path.judged));
         }
         let samples = report.paths().find(|(from, to, _)| (*from, *to) == (&path.from, &path.to));
-        if path.untold_behind.is_some() && (path.judged > 0 || samples.is_some()) {
+        if path.untracked_behind.is_some() && (path.judged > 0 || samples.is_some()) {
             wrong.push(format!("{} -> {} is judged without origins of its source", path.from, path.to));
         }
     }

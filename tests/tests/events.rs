@@ -37,28 +37,28 @@ fn every_problem_is_one_event_in_order() {
         panicked,
         then,
     };
-    let planted = |number, then| failed("call", number, "fault: planted", false, then);
+    let injected = |number, then| failed("call", number, "fault: injected", false, then);
     let gap = || EventKind::Gap { node: node("f"), edge: "a/out -> f/in".into(), every: 30 * MS };
     // Five numbers through a node with a fault.
     for (keys, expected) in [
-        ("on_error: skip, fault: { error_every: 2 }", vec![planted(1, OnError::Skip), planted(3, OnError::Skip)]),
+        ("on_error: skip, fault: { error_every: 2 }", vec![injected(1, OnError::Skip), injected(3, OnError::Skip)]),
         (
             "on_error: skip, fault: { panic_at: 3 }",
-            vec![failed("call", 2, "panicked: planted by `fault`", true, OnError::Skip)],
+            vec![failed("call", 2, "panicked: injected by `fault`", true, OnError::Skip)],
         ),
-        ("fault: { error_at: 2 }", vec![planted(2, OnError::Stop)]),
+        ("fault: { error_at: 2 }", vec![injected(2, OnError::Stop)]),
         (
             "on_error: detach, fault: { error_at: 2 }",
-            vec![planted(2, OnError::Detach), EventKind::Detached { node: node("f") }],
+            vec![injected(2, OnError::Detach), EventKind::Detached { node: node("f") }],
         ),
         (
             "on_error: { restart: { max: 1, backoff: 12ms } }, fault: { error_every: 2 }",
             vec![
-                planted(2, OnError::Restart),
+                injected(2, OnError::Restart),
                 EventKind::Restarting { node: node("f"), after: 12 * MS },
                 EventKind::Restarted { node: node("f") },
-                planted(4, OnError::Restart),
-                failed("restart", 4, "it has been built again 1 times, and fails", false, OnError::Stop),
+                injected(4, OnError::Restart),
+                failed("restart", 4, "it fails again after 1 restart", false, OnError::Stop),
             ],
         ),
         ("fault: { delay: 120ms }", vec![EventKind::Returned { node: node("f"), took: 120 * MS }; 5]),

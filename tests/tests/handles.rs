@@ -98,7 +98,7 @@ fn messages_of_the_program_come_out_in_order() {
             let HandleReport { sent, received, left, .. } = handle(&report, name);
             assert_eq!((*sent, *received, *left), (5_000, 5_000, 0), "{name}");
         }
-        assert_eq!((handle(&report, "a").way, handle(&report, "z").way), (HandleKind::In, HandleKind::Out));
+        assert_eq!((handle(&report, "a").kind, handle(&report, "z").kind), (HandleKind::Inlet, HandleKind::Outlet));
         assert!(report.paths().any(|(from, to, latencies)| from == "a" && to == "z" && latencies.samples > 0));
     }
 }
@@ -471,7 +471,7 @@ fn a_tap_sees_every_message_and_changes_nothing() {
         assert!(seen > 0 && all.iter().all(|message| number(message) == message.header().seq));
         for (name, received) in [("b/out", seen), ("a/out", all.len() as u64)] {
             let tap = handle(&report, name);
-            assert_eq!((tap.way, tap.sent, tap.received), (HandleKind::Past, 20_000, received), "{name}");
+            assert_eq!((tap.kind, tap.sent, tap.received), (HandleKind::Tap, 20_000, received), "{name}");
         }
         assert!(report.nodes.iter().all(|node| node.pool_empty == 0));
         assert_eq!(tap.try_recv().unwrap_err(), RecvError::Ended);

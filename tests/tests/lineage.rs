@@ -179,8 +179,8 @@ fn a_path_without_origins_is_reported_as_not_judged() {
     let notes = plan(&graph).expect("plans").notes().join("\n");
     assert!(notes.contains("`b` to `z` is not judged: messages from `r` do not carry the origin of `b`"), "{notes}");
     let report = ran(&graph);
-    assert_eq!((deadline(&report, "a").judged, deadline(&report, "a").untold_behind.as_deref()), (64, None));
-    assert_eq!((deadline(&report, "b").judged, deadline(&report, "b").untold_behind.as_deref()), (0, Some("r")));
+    assert_eq!((deadline(&report, "a").judged, deadline(&report, "a").untracked_behind.as_deref()), (64, None));
+    assert_eq!((deadline(&report, "b").judged, deadline(&report, "b").untracked_behind.as_deref()), (0, Some("r")));
 }
 
 #[test]

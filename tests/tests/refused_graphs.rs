@@ -266,7 +266,7 @@ fn contradictory_join_policies_are_refused() {
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, anchor: c } }",
             "5:50 E0139",
-            "`anchor: c` is none of its inputs",
+            "`anchor: c` names none of its inputs",
         ),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time, within: 1ms, pick: interpolate } }",

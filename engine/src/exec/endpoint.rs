@@ -15,25 +15,25 @@ use crate::node::PortType;
 use std::any::Any;
 use std::sync::Mutex;
 
-/// The direction of messages through a handle.
+/// Which of its ends a program holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandleKind {
     /// From the program into the graph.
-    In,
+    Inlet,
     /// Out of the graph into the program.
-    Out,
+    Outlet,
     /// Copies for the program; the graph's own messages are unaffected.
-    Past,
+    Tap,
 }
 
 impl HandleKind {
     /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
-            HandleKind::In => "inlet",
-            HandleKind::Out => "outlet",
-            HandleKind::Past => "tap",
+            HandleKind::Inlet => "inlet",
+            HandleKind::Outlet => "outlet",
+            HandleKind::Tap => "tap",
         }
     }
 }
@@ -44,8 +44,8 @@ impl HandleKind {
 pub struct HandleReport {
     /// The node's name; for a tap, `node/port`.
     pub name: String,
-    /// The direction of messages.
-    pub way: HandleKind,
+    /// Inlet, outlet or tap.
+    pub kind: HandleKind,
     /// Messages sent; for a tap, messages observed.
     pub sent: u64,
     /// Messages received at the other end.
@@ -73,7 +73,7 @@ impl HandleReport {
 /// The state shared by a handle, its stage and the report.
 pub(crate) struct Endpoint<E> {
     pub(crate) name: String,
-    pub(crate) way: HandleKind,
+    pub(crate) kind: HandleKind,
     /// The program's end, until it is dropped or the report takes it.
     pub(crate) end: Mutex<Option<E>>,
     /// The consumer's end, once its owner is gone; counted when no more messages can be sent.
@@ -122,7 +122,7 @@ impl<E> Endpoint<E> {
         let counts = self.counts();
         HandleReport {
             name: self.name.clone(),
-            way: self.way,
+            kind: self.kind,
             sent: counts.producer.moved.get(),
             received: counts.consumer.moved.get(),
             lost: Reason::ALL.iter().map(|r| (*r, counts.lost(*r))).filter(|(_, n)| *n > 0).collect(),

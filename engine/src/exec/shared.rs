@@ -101,7 +101,7 @@ pub(crate) struct RunShared {
     /// The workers' histogram mailboxes.
     pub(crate) mailboxes: Vec<Arc<Mailbox>>,
     /// Nodes whose overlong turn has been reported while it still runs.
-    named: Vec<AtomicBool>,
+    reported: Vec<AtomicBool>,
     /// The backends' status, by node.
     backends: Mutex<BTreeMap<usize, BackendStatus>>,
     begun: OnceLock<Begun>,
@@ -155,7 +155,7 @@ impl RunShared {
             bells,
             cpus,
             watchdog: nanos(watchdog),
-            named: names.iter().map(|_| AtomicBool::new(false)).collect(),
+            reported: names.iter().map(|_| AtomicBool::new(false)).collect(),
             names,
             at: (0..workers).map(|_| Arc::default()).collect(),
             started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
@@ -236,7 +236,7 @@ impl RunShared {
     #[cold]
     #[inline(never)]
     pub(crate) fn returned(&self, node: usize, took: u64) {
-        if !self.take_named(node) {
+        if !self.take_reported(node) {
             // The watchdog did not look while the turn ran.
             let (name, took) = (self.name(node), show_ns(took));
             self.note(format!("`{name}` has been in one turn for {took}"));
@@ -245,14 +245,14 @@ impl RunShared {
     }
 
     fn mark_reported(&self, node: usize) {
-        if let Some(named) = self.named.get(node) {
-            named.store(true, Ordering::Relaxed);
+        if let Some(reported) = self.reported.get(node) {
+            reported.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether a node's overlong turn has been reported; clears the mark.
-    pub(crate) fn take_named(&self, node: usize) -> bool {
-        self.named.get(node).is_some_and(|named| named.swap(false, Ordering::Relaxed))
+    pub(crate) fn take_reported(&self, node: usize) -> bool {
+        self.reported.get(node).is_some_and(|reported| reported.swap(false, Ordering::Relaxed))
     }
 
     /// A node's name.

@@ -28,7 +28,7 @@ use crate::node::error::NodeError;
 use crate::node::planning::{Building, Connected, Planning};
 use crate::node::port::SealedOutputs;
 use crate::node::ports::Ports;
-use crate::node::{Next, Node, PortType, Source};
+use crate::node::{EngineOnly, Next, Node, PortType, Source};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
@@ -159,7 +159,7 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
         let (tx, rx) = outer(&params);
         let endpoint = DynArc::new(Endpoint {
             name: with.name,
-            way: HandleKind::In,
+            kind: HandleKind::Inlet,
             end: Some(tx).into(),
             remains: None.into(),
             params,
@@ -225,17 +225,17 @@ impl<T: Payload> Source for InletNode<T> {
         Ok(Next::More)
     }
 
-    fn owes(&self) -> bool {
+    fn owes(&self, _: EngineOnly) -> bool {
         self.graph_end.rx.as_ref().is_some_and(|rx| rx.len() > 0)
     }
 
-    fn turned(&mut self) {
+    fn turned(&mut self, _: EngineOnly) {
         if let Some(rx) = &mut self.graph_end.rx {
             rx.ring();
         }
     }
 
-    fn ended(&mut self) {
+    fn ended(&mut self, _: EngineOnly) {
         if let Some(rx) = &self.graph_end.rx {
             rx.leave();
         }

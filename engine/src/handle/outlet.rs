@@ -24,7 +24,7 @@ use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::intake::SealedInputs;
 use crate::node::planning::{Building, Connected, Planning};
 use crate::node::ports::{InPort, Ports};
-use crate::node::{Node, PortType, Sink};
+use crate::node::{EngineOnly, Node, PortType, Sink};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
@@ -97,7 +97,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
         self.tx = Some(tx);
         let endpoint = DynArc::new(Endpoint {
             name: with.name,
-            way: HandleKind::Out,
+            kind: HandleKind::Outlet,
             end: Some(rx).into(),
             remains: None.into(),
             params,
@@ -152,15 +152,15 @@ impl<T: Payload> Sink for OutletNode<T> {
         Ok(())
     }
 
-    fn room(&self, calls: usize) -> usize {
+    fn room(&self, calls: usize, _: EngineOnly) -> usize {
         if self.tx.is_gone() { calls } else { self.tx.room().min(calls) }
     }
 
-    fn turned(&mut self) {
+    fn turned(&mut self, _: EngineOnly) {
         self.tx.ring();
     }
 
-    fn feeder_failed(&mut self) {
+    fn feeder_failed(&mut self, _: EngineOnly) {
         self.failed = true;
     }
 }

@@ -67,7 +67,7 @@ impl<T: Payload> Tap<T> {
         let (tx, rx) = outer(&params);
         let endpoint = DynArc::new(Endpoint {
             name,
-            way: HandleKind::Past,
+            kind: HandleKind::Tap,
             end: Some(rx).into(),
             remains: None.into(),
             params,

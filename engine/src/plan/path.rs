@@ -42,7 +42,7 @@ impl Planner<'_> {
                 to: path.to.clone(),
                 deadline: path.deadline.map(crate::base::unit::Span::as_nanos),
                 on_miss: path.on_miss,
-                untold_behind: untracked.map(|at| nodes[*at].name.clone()),
+                untracked_behind: untracked.map(|at| nodes[*at].name.clone()),
             });
         }
         paths
@@ -208,7 +208,7 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
             if awaits {
                 found.soonest.set(source, ahead.soonest);
             }
-            if let Some(index) = judged.filter(|index| paths[*index].untold_behind.is_none()) {
+            if let Some(index) = judged.filter(|index| paths[*index].untracked_behind.is_none()) {
                 let deadline = paths[index].deadline.unwrap_or(u64::MAX);
                 found.paths.set(source, (deadline, paths[index].on_miss, index));
             }

@@ -125,34 +125,9 @@ pub(crate) fn place(
     }
     let mut assigned: Vec<Option<Assignment>> = vec![None; nodes.len()];
     for (at, spec) in specs.iter().enumerate() {
-        if let Some(cpu) = &spec.cpu {
-            if cpus.contains(&cpu.value) {
-                nodes[at].why = Placement::Cpu;
-                assigned[at] = Some(Assignment::Cpu(cpu.value));
-            } else {
-                let message = format!("CPU {} is not one of this run's CPUs", cpu.value);
-                problems.push(Problem::new("E0141", cpu.place.clone(), message).help(format!("choose from {cpus:?}")));
-            }
-        }
-        if let Some(core) = &spec.core {
-            if core.value >= online || (core.value >= cpus.len() && strict) {
-                let message =
-                    format!("core {} does not exist: this run has {} (CPUs {cpus:?})", core.value, cpus.len());
-                let help = format!("write a core from 0 to {}", cpus.len().saturating_sub(1));
-                problems.push(Problem::new("E0141", core.place.clone(), message).help(help));
-            } else {
-                if core.value >= cpus.len() {
-                    let folded = core.value % cpus.len();
-                    notes.push(format!(
-                        "`{}` asks for core {} and runs on core {folded} of {}",
-                        spec.name,
-                        core.value,
-                        cpus.len()
-                    ));
-                }
-                nodes[at].why = Placement::Core;
-                assigned[at] = Some(Assignment::Cpu(cpus[core.value % cpus.len()]));
-            }
+        if let Some((why, cpu)) = cpu_in_graph(spec, cpus, online, strict, problems, notes) {
+            nodes[at].why = why;
+            assigned[at] = Some(Assignment::Cpu(cpu));
         }
         if nodes[at].blocking {
             let cpu = assigned[at].and_then(Assignment::cpu);
@@ -176,6 +151,39 @@ pub(crate) fn place(
         ));
     }
     workers(nodes, specs, &assigned, cores, cpus, problems)
+}
+
+/// The CPU that the graph file gives a node, and by which key. Reports one that does not exist.
+fn cpu_in_graph(
+    spec: &NodeSpec,
+    cpus: &[usize],
+    online: usize,
+    strict: bool,
+    problems: &mut Problems,
+    notes: &mut Vec<String>,
+) -> Option<(Placement, usize)> {
+    let mut found = None;
+    if let Some(cpu) = &spec.cpu {
+        if cpus.contains(&cpu.value) {
+            found = Some((Placement::Cpu, cpu.value));
+        } else {
+            let message = format!("CPU {} is not one of this run's CPUs", cpu.value);
+            problems.push(Problem::new("E0141", cpu.place.clone(), message).help(format!("choose from {cpus:?}")));
+        }
+    }
+    let Some(core) = &spec.core else { return found };
+    if core.value >= online || (core.value >= cpus.len() && strict) {
+        let message = format!("core {} does not exist: this run has {} (CPUs {cpus:?})", core.value, cpus.len());
+        let help = format!("write a core from 0 to {}", cpus.len().saturating_sub(1));
+        problems.push(Problem::new("E0141", core.place.clone(), message).help(help));
+        return found;
+    }
+    let folded = core.value % cpus.len();
+    if core.value >= cpus.len() {
+        let (node, core, all) = (&spec.name, core.value, cpus.len());
+        notes.push(format!("`{node}` asks for core {core} and runs on core {folded} of {all}"));
+    }
+    Some((Placement::Core, cpus[folded]))
 }
 
 /// Splits the heavy nodes into contiguous groups, in the order of the graph so that few edges cross threads, with the largest group

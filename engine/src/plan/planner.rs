@@ -43,6 +43,11 @@ struct Link {
     input: usize,
 }
 
+/// The index of the input of this name.
+fn input_of(plan: &NodePlan, name: &Option<String>) -> Option<usize> {
+    plan.inputs.iter().position(|(port, _)| Some(port) == name.as_ref())
+}
+
 /// Sets the parameters of stages that depend on the finished plan.
 fn settle_stages(nodes: &mut [NodePlan], edges: &[EdgePlan], workers: &[WorkerPlan]) {
     for node in nodes {
@@ -110,7 +115,7 @@ impl Planner<'_> {
         }
         let paths = self.paths(&nodes, is_whole);
         for path in &paths {
-            if let Some(node) = &path.untold_behind {
+            if let Some(node) = &path.untracked_behind {
                 notes.push(format!(
                     "the path `{}` to `{}` is not judged: messages from `{node}` do not carry the origin of `{}`",
                     path.from, path.to, path.from
@@ -129,18 +134,7 @@ impl Planner<'_> {
         if is_whole {
             self.check_joins(&nodes, &edges, &specs);
         }
-        if self.effort.is_spent() {
-            let message = "its nodes depend on each other in more ways than planning can follow";
-            let place = Place { line: 0, ..self.spec.place.clone() };
-            let help = if is_too_wide {
-                "let fewer nodes depend on many sources, directly or indirectly, or split it into graphs connected by `udp` \
-                 or `tcp`"
-            } else {
-                "write `join: { patience: 16 }` at nodes with several inputs: such a node stops waiting for a lost partner, so \
-                 losses on the way to it need not be followed"
-            };
-            self.problem("E0169", &place, message, help);
-        }
+        self.check_effort(is_too_wide);
         settle_stages(&mut nodes, &edges, &workers);
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
         let plan = Plan {
@@ -164,6 +158,23 @@ impl Planner<'_> {
             memory,
         };
         self.problems.into_result(plan)
+    }
+
+    /// Refuses a graph that could not be checked to the end. `is_too_wide` says that it could not even before the joins.
+    fn check_effort(&mut self, is_too_wide: bool) {
+        if !self.effort.is_spent() {
+            return;
+        }
+        let message = "its nodes depend on each other in more ways than planning can follow";
+        let place = Place { line: 0, ..self.spec.place.clone() };
+        let help = if is_too_wide {
+            "let fewer nodes depend on many sources, directly or indirectly, or split it into graphs connected by `udp` \
+             or `tcp`"
+        } else {
+            "write `join: { patience: 16 }` at nodes with several inputs: such a node stops waiting for a lost partner, so \
+             losses on the way to it need not be followed"
+        };
+        self.problem("E0169", &place, message, help);
     }
 
     fn cpus(&mut self) -> Vec<usize> {
@@ -475,7 +486,21 @@ impl Planner<'_> {
     /// Sets the join rule of a node with several inputs.
     fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool) {
         let Some(join) = &node.policy.join else { return };
-        let JoinSpec { policy, patience, within, hold, trigger, pick, anchor } = join;
+        self.check_join(node, join, plan, merges);
+        plan.stage.rule = JoinRule {
+            policy: join.policy,
+            patience: join.patience,
+            within: join.within.map_or(0, Span::as_nanos),
+            hold: join.hold.map_or(0, Span::as_nanos),
+            trigger: input_of(plan, &join.trigger),
+            pick: join.pick.unwrap_or_default(),
+            anchor: input_of(plan, &join.anchor),
+            ..JoinRule::default()
+        };
+    }
+
+    fn check_join(&mut self, node: &NodeSpec, join: &JoinSpec, plan: &NodePlan, merges: bool) {
+        let JoinSpec { policy, patience: _, within, hold, trigger, pick, anchor } = join;
         let place = node.places.get("join").unwrap_or(&node.place);
         let mut wrong = |message: &str, help: &str| {
             self.problem("E0139", place, format!("`{}`: {message}", node.name), help);
@@ -495,51 +520,37 @@ impl Planner<'_> {
             let message = "`policy: by_time` needs `within`; `within` and `hold` are for `by_time` only";
             wrong(message, "write `join: { policy: by_time, within: 5ms }`");
         }
-        let at = trigger.as_ref().and_then(|port| plan.inputs.iter().position(|(name, _)| name == port));
         if let Some(port) = trigger
-            && (at.is_none() || *policy != JoinPolicy::Sample)
+            && (input_of(plan, trigger).is_none() || *policy != JoinPolicy::Sample)
         {
             let message = format!("`trigger: {port}` needs `policy: sample` and the name of an input");
             wrong(&message, "write `policy: sample`, and name an input");
         }
-        let input = |name: &Option<String>| plan.inputs.iter().position(|(port, _)| Some(port) == name.as_ref());
         if (pick.is_some() || anchor.is_some()) && !by_time {
             wrong(
                 "`pick` and `anchor` belong to `policy: by_time`",
                 "write `join: { policy: by_time, within: 5ms, .. }`",
             );
-        } else if let (Some(name), None) = (anchor, input(anchor)) {
+        } else if let (Some(name), None) = (anchor, input_of(plan, anchor)) {
             let names: Vec<String> = plan.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
-            wrong(&format!("`anchor: {name}` is none of its inputs"), &format!("name one of {}", names.join(", ")));
+            wrong(&format!("`anchor: {name}` names none of its inputs"), &format!("name one of {}", names.join(", ")));
         }
-        let at_anchor = input(anchor);
-        if *pick == Some(Pick::Interpolate) {
-            let is_number = |spec: &Option<PortSpec>| {
-                spec.as_ref()
-                    .is_some_and(|spec| matches!(spec.dtype, DType::F32 | DType::F64) && spec.fixed_shape().is_some())
-            };
-            let others = plan.inputs.iter().enumerate().filter(|(at, _)| Some(*at) != at_anchor);
-            if anchor.is_none() {
-                wrong("`pick: interpolate` needs an `anchor`", "write `anchor:` with the input that sets the moments");
-            } else if let Some((_, (name, spec))) = others.clone().find(|(_, (_, spec))| !is_number(spec)) {
-                let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
-                wrong(
-                    &format!("`{name}` cannot be interpolated: {what} is not `f32` or `f64` of a fixed shape"),
-                    "put a `cast` before it, or write `pick: nearest`",
-                );
-            }
+        if *pick != Some(Pick::Interpolate) {
+            return;
         }
-        let anchor = at_anchor;
-        plan.stage.rule = JoinRule {
-            policy: *policy,
-            patience: *patience,
-            within: within.map_or(0, Span::as_nanos),
-            hold: hold.map_or(0, Span::as_nanos),
-            trigger: at,
-            pick: pick.unwrap_or_default(),
-            anchor,
-            ..JoinRule::default()
-        };
+        if anchor.is_none() {
+            wrong("`pick: interpolate` needs an `anchor`", "write `anchor:` with the input that sets the moments");
+            return;
+        }
+        let is_number = |spec: &PortSpec| matches!(spec.dtype, DType::F32 | DType::F64) && spec.fixed_shape().is_some();
+        let mut others = plan.inputs.iter().filter(|(port, _)| Some(port) != anchor.as_ref());
+        if let Some((name, spec)) = others.find(|(_, spec)| !spec.as_ref().is_some_and(is_number)) {
+            let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
+            wrong(
+                &format!("`{name}` cannot be interpolated: {what} is not `f32` or `f64` of a fixed shape"),
+                "put a `cast` before it, or write `pick: nearest`",
+            );
+        }
     }
 
     /// Injects the faults of the graph file.

@@ -154,7 +154,7 @@ impl Watcher {
                 if let (true, Some((node, _))) = (seen.is_reported, seen.turn) {
                     let took = u64::try_from((now - seen.since).as_nanos()).unwrap_or(u64::MAX);
                     // Unless its worker has measured the time and reported it.
-                    if self.shared.take_named(node) {
+                    if self.shared.take_reported(node) {
                         self.shared.notice(|| Noticed::Returned { node, took });
                     }
                 }

@@ -186,7 +186,7 @@ impl Running {
                     on_miss: path.on_miss,
                     judged: judged.all.get(),
                     missed: judged.missed.get(),
-                    untold_behind: path.untold_behind.clone(),
+                    untracked_behind: path.untracked_behind.clone(),
                 })
             })
             .collect()

@@ -111,10 +111,10 @@ fn losses(text: &mut String, report: &Report) {
             table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, edge.sent)]);
         }
     }
-    for handle in report.handles.iter().filter(|h| h.way != HandleKind::Past) {
+    for handle in report.handles.iter().filter(|h| h.kind != HandleKind::Tap) {
         for (reason, n) in &handle.lost {
             let (lost, thinned) = if *reason == Reason::Superseded { (0, *n) } else { (*n, 0) };
-            let name = format!("{} {}", handle.way.name(), handle.name);
+            let name = format!("{} {}", handle.kind.name(), handle.name);
             table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, handle.sent)]);
         }
     }
@@ -148,7 +148,7 @@ fn handles(text: &mut String, report: &Report) {
     for handle in &report.handles {
         table.row([
             handle.name.clone(),
-            handle.way.name().into(),
+            handle.kind.name().into(),
             handle.sent.to_string(),
             handle.received.to_string(),
             handle.lost_total().to_string(),

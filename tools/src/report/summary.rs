@@ -10,9 +10,9 @@
 //! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
 //!              lost {reason: n}, thinned {reason: n}, backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, thinned (how many of `lost` were discarded on purpose), left, counted
-//! handles[]    name, way ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as for edges), left, counted
+//! handles[]    name, kind ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as for edges), left, counted
 //! workers[]    name, cpu (null: any), floats (null, or why it is not pinned), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
-//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), untold_behind (a node, or null), p50 .. max in ns, closure_p99
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), untracked_behind (a node, or null), p50 .. max in ns, closure_p99
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, lost.reason, thinned, left, failed, and each node's as node.name
 //! failures[]   of the first failed calls: node, call, number, text, panicked
@@ -124,7 +124,7 @@ pub struct EdgeSummary {
 #[allow(missing_docs, reason = "as in HandleReport")]
 pub struct HandleSummary {
     pub name: String,
-    pub way: &'static str,
+    pub kind: &'static str,
     pub sent: u64,
     pub received: u64,
     pub lost: BTreeMap<&'static str, u64>,
@@ -159,7 +159,7 @@ pub struct PathSummary {
     pub samples: u64,
     pub late: Option<u64>,
     pub judged: Option<u64>,
-    pub untold_behind: Option<String>,
+    pub untracked_behind: Option<String>,
     pub p50: Option<u64>,
     pub p90: Option<u64>,
     pub p99: Option<u64>,

@@ -262,6 +262,52 @@ impl<B: Backend> InferStage<B> {
         if self.wakes { Turn::Idle(wake.min(cx.mark().saturating_add(LOOK_NS))) } else { Turn::Pending }
     }
 
+    /// A turn in which no message waits in the batch.
+    fn turn_without_messages(&mut self, state: EdgeState, gathered: bool, cx: &mut Cx) -> Turn {
+        let freed = self.intake.ring();
+        if state != EdgeState::Open && self.flights.is_empty() {
+            self.emit.ports.each(&mut |port| port.close(state == EdgeState::Failed));
+            // Messages without a partner from an ended input are lost.
+            self.common.life = Life::Gone(Reason::Unmatched);
+            return Turn::Worked;
+        }
+        let (wake, reset) = self.common.listen(self.intake.due(), cx);
+        self.reset_pending |= reset;
+        if self.flights.is_empty() && std::mem::take(&mut self.reset_pending) {
+            let outcome = guarded("reset", || {
+                self.forget();
+                self.session.iter_mut().for_each(Session::reset);
+                Ok(())
+            });
+            if let Err(trouble) = outcome {
+                self.fail(cx, trouble);
+                return Turn::Worked;
+            }
+        }
+        if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) }
+    }
+
+    /// Until when the batch waits for further messages; `None` if its call is due.
+    fn waits_until(&mut self, ending: bool, cx: &mut Cx) -> Option<u64> {
+        let oldest = self.held.front()?;
+        if ending || self.held.len() == self.max || self.callable() < self.held.len() {
+            return None;
+        }
+        let latest_start = self.latest_start(oldest);
+        let due = oldest.since.saturating_add(self.within).min(latest_start.unwrap_or(u64::MAX));
+        if due > cx.mark() && due > cx.read() {
+            return Some(due);
+        }
+        if latest_start.is_some() {
+            // Messages that arrived meanwhile may have made it due earlier than the requested time.
+            match cx.read().checked_sub(self.closes).filter(|_| self.closes > 0) {
+                Some(late) => self.late.add(late),
+                None => self.late.decay(),
+            }
+        }
+        None
+    }
+
     #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
         if self.common.report(cx, trouble) {
@@ -364,48 +410,17 @@ impl<B: Backend> Stage for InferStage<B> {
         let gathered = self.gather(cx);
         let state = self.intake.state();
         let ending = state != EdgeState::Open;
-        let Some(oldest) = self.held.front() else {
-            let freed = self.intake.ring();
-            if ending && self.flights.is_empty() {
-                self.emit.ports.each(&mut |port| port.close(state == EdgeState::Failed));
-                // Messages without a partner from an ended input are lost.
-                self.common.life = Life::Gone(Reason::Unmatched);
-                return Turn::Worked;
-            }
-            let (wake, reset) = self.common.listen(self.intake.due(), cx);
-            self.reset_pending |= reset;
-            if self.flights.is_empty() && std::mem::take(&mut self.reset_pending) {
-                let outcome = guarded("reset", || {
-                    self.forget();
-                    self.session.iter_mut().for_each(Session::reset);
-                    Ok(())
-                });
-                if let Err(trouble) = outcome {
-                    self.fail(cx, trouble);
-                    return Turn::Worked;
-                }
-            }
-            return if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) };
+        if self.held.is_empty() {
+            return self.turn_without_messages(state, gathered, cx);
+        }
+        let waits_until = match self.flights.len() == self.max_in_flight {
+            true => Some(u64::MAX),
+            false => self.waits_until(ending, cx),
         };
-        if self.flights.len() == self.max_in_flight {
-            self.closes = 0;
-            return if gathered { Turn::Worked } else { self.idle_until(u64::MAX, cx) };
+        self.closes = waits_until.filter(|until| *until != u64::MAX).unwrap_or(0);
+        if let Some(until) = waits_until {
+            return if gathered { Turn::Worked } else { self.idle_until(until, cx) };
         }
-        let latest_start = self.latest_start(oldest);
-        let due = oldest.since.saturating_add(self.within).min(latest_start.unwrap_or(u64::MAX));
-        let is_full = self.held.len() == self.max || self.callable() < self.held.len();
-        if !is_full && !ending && (due > cx.mark() && due > cx.read()) {
-            self.closes = due;
-            return if gathered { Turn::Worked } else { self.idle_until(due, cx) };
-        }
-        if let (Some(_), false) = (latest_start, is_full || ending) {
-            // Messages that arrived meanwhile may have made it due earlier than the requested time.
-            match cx.read().checked_sub(self.closes).filter(|_| self.closes > 0) {
-                Some(late) => self.late.add(late),
-                None => self.late.decay(),
-            }
-        }
-        self.closes = 0;
         if self.max_in_flight == 1 && self.emit.ports.room(1, &mut || cx.read()) == 0 {
             return blocked(&mut self.emit.ports, &self.common.counts);
         }

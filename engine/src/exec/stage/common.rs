@@ -75,7 +75,7 @@ pub(crate) struct Common {
     pub(super) blocked_since: u64,
     /// Which input's header represents a call.
     pub(crate) lead: Lead,
-    /// Planted faults.
+    /// Injected faults.
     pub(crate) fault: Option<Box<Fault>>,
     /// Selects the messages still worth a call.
     pub(crate) filter: Option<Box<DeadlineFilter>>,
@@ -291,7 +291,8 @@ impl Common {
             self.shared.notice(|| Noticed::Restarting { node, after });
             return true;
         }
-        let text = format!("it has been built again {} times, and fails", restart.tries());
+        let tries = restart.tries();
+        let text = format!("it fails again after {tries} restart{}", if tries == 1 { "" } else { "s" });
         let number = self.counts.done.get() + self.counts.failed.get();
         cx.shared.fail(Failure { node: self.node, call: "restart", number, text, panicked: false }, OnError::Stop);
         false

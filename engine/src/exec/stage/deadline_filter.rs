@@ -1,7 +1,7 @@
 //! The deadline filter: selects the messages still worth a call.
 //!
 //! A message is judged when its call would start. One that would be too late for every sink downstream is lost
-//! (`expired`), and so is one that a injected fault drops (`gate`). A stage without deadlines, ages or faults has no
+//! (`expired`), and so is one that an injected fault drops (`gate`). A stage without deadlines, ages or faults has no
 //! filter.
 
 use super::{Common, Counts};

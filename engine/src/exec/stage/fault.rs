@@ -1,4 +1,4 @@
-//! Planted faults: `fault:` injects failures into a node's calls, so that a graph's response can be rehearsed.
+//! Injected faults: `fault:` injects failures into a node's calls, so that a graph's response can be rehearsed.
 //!
 //! All random choices come from the node's seed, so a rehearsal is reproducible.
 
@@ -37,9 +37,9 @@ impl Fault {
         if self.spec.hang_at == Some(call) {
             self.clock.hang();
         }
-        assert!(self.spec.panic_at != Some(call), "planted by `fault`");
+        assert!(self.spec.panic_at != Some(call), "injected by `fault`");
         if self.spec.error_at == Some(call) || self.spec.error_every.is_some_and(|n| call.is_multiple_of(n)) {
-            return Err(NodeError::input("fault", "planted"));
+            return Err(NodeError::input("fault", "injected"));
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::message::origins::{Origin, Origins};
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
 use crate::node::intake::{Intake, IntakeParts, Lead};
-use crate::node::{Progress, Reset, Sink};
+use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
 
 /// A node without outputs.
@@ -336,7 +336,7 @@ impl<N: Sink> SinkStage<N> {
             let state = self.feed.intake.state();
             if state != EdgeState::Open {
                 if let (EdgeState::Failed, Some(node)) = (state, &mut self.work.node) {
-                    node.feeder_failed();
+                    node.feeder_failed(EngineOnly);
                 }
                 self.call_extra(cx, ExtraCall::Finish);
                 if self.common.life != Life::Open {
@@ -366,7 +366,7 @@ impl<N: Sink> SinkStage<N> {
             let wake = if N::WAITS { wake.min(self.waits.due) } else { wake };
             return if freed { Turn::Worked } else { Turn::Idle(wake) };
         }
-        let room = self.work.node.as_ref().map_or(available, |node| node.room(available));
+        let room = self.work.node.as_ref().map_or(available, |node| node.room(available, EngineOnly));
         if room == 0 {
             self.common.note_blocked(cx);
             return Turn::Blocked;
@@ -376,7 +376,7 @@ impl<N: Sink> SinkStage<N> {
             self.fail(cx, trouble);
         }
         if let Some(node) = &mut self.work.node {
-            node.turned();
+            node.turned(EngineOnly);
         }
         Turn::Worked
     }
@@ -385,7 +385,7 @@ impl<N: Sink> SinkStage<N> {
 impl<N: Sink> Stage for SinkStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let is_plain = !N::WAITS && self.common.life == Life::Open && self.feed.has_only(&self.common);
-        if is_plain && self.work.node.as_ref().is_some_and(|node| node.room(1) > 0) {
+        if is_plain && self.work.node.as_ref().is_some_and(|node| node.room(1, EngineOnly) > 0) {
             self.common.counts.turns.add(1);
             cx.enter(self.common.node);
             self.dirty = true;
@@ -393,7 +393,7 @@ impl<N: Sink> Stage for SinkStage<N> {
                 self.fail(cx, trouble);
             }
             if let Some(node) = &mut self.work.node {
-                node.turned();
+                node.turned(EngineOnly);
             }
             return Turn::Worked;
         }

@@ -13,7 +13,7 @@ use crate::ledger::{Hist, Sampler, Term};
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::port::{Outputs, PortSet};
-use crate::node::{Next, Source};
+use crate::node::{EngineOnly, Next, Source};
 
 /// A node without inputs.
 pub(crate) struct SourceStage<N: Source> {
@@ -79,11 +79,105 @@ impl<N: Source> SourceStage<N> {
 
     fn finish(&mut self, failed: bool) -> Turn {
         if let Some(node) = &mut self.node {
-            node.ended();
+            node.ended(EngineOnly);
         }
         self.emit.ports.each(&mut |port| port.close(failed));
         self.common.life = Life::Ended;
         Turn::Worked
+    }
+
+    /// Calls the source until its next sequence number is `until`. Returns what it wants next, how many calls failed,
+    /// and the failure that ends it.
+    #[inline]
+    fn call(&mut self, until: u64, cx: &mut Cx) -> (Next, u64, Result<(), Trouble>) {
+        let mut failed = 0;
+        // Every call that emits or fails uses a sequence number of its own.
+        loop {
+            let (node, emit, common) = (&mut self.node, &mut self.emit, &mut self.common);
+            // The node's `Next` holds even if an edge has no room for its output.
+            let mut wants = Next::More;
+            let call = guarded("next", || {
+                if let Some(fault) = &mut common.fault {
+                    fault.apply()?;
+                }
+                wants = node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))?;
+                if common.singled { finish_call(emit, common) } else { Ok(()) }
+            });
+            let trouble = match call {
+                Ok(()) => return (wants, failed, Ok(())),
+                Err(trouble) => trouble,
+            };
+            self.emit.ports.rollback();
+            self.emit.seq += 1;
+            failed += 1;
+            if self.common.policy.on_error != OnError::Skip {
+                return (Next::Done, failed, Err(trouble));
+            }
+            self.common.report(cx, trouble);
+            if self.emit.seq >= until {
+                return (wants, failed, Ok(()));
+            }
+        }
+    }
+
+    /// Records the calls of a turn that began at `started`. Returns when they ended, and the weight of their messages.
+    #[inline]
+    fn record(&mut self, started: u64, done: u64, failed: u64, cx: &mut Cx) -> (u64, u32) {
+        // A turn that began no message is idle time, not a burst to be sampled.
+        let weight = if done > 0 { self.sampler.weight(self.after_idle, started) } else { 0 };
+        self.after_idle = done == 0;
+        self.common.turns = self.common.turns.wrapping_add(1);
+        let common = &self.common;
+        if weight == 0 && !common.is_slow() && !common.singled && common.turns % PROBE != 1 {
+            cx.stale();
+            return (started, weight);
+        }
+        let end = cx.read();
+        if done + failed > 0 {
+            self.common.learn(end - started, (done + failed) as usize);
+            self.common.check_budget(end - started);
+        }
+        if weight > 0 && done > 0 {
+            let n = u32::try_from(done).unwrap_or(u32::MAX);
+            cx.record(self.common.compute, end - started, n, weight);
+            self.origins.clear();
+            let origins = &mut self.origins;
+            // The ports of a call share their origin; the first port with messages represents all.
+            self.emit.ports.each(&mut |port| {
+                if origins.is_empty() {
+                    port.origins(origins);
+                }
+            });
+            for (origin, n) in self.origins.drain(..) {
+                cx.record(self.term, end.saturating_sub(origin), n, weight);
+            }
+        }
+        (end, weight)
+    }
+
+    /// The outcome of a turn whose last call returned `next`.
+    #[inline]
+    fn until_next(&mut self, next: Next, has_called: bool, now: u64) -> Turn {
+        match next {
+            Next::More if has_called => return Turn::Worked,
+            Next::More => return Turn::Idle(0),
+            Next::Done => return self.finish(false),
+            Next::Idle => (self.due, self.waits) = (0, false),
+            Next::WhenReady(time) => {
+                self.descriptors.wait_again();
+                (self.due, self.waits) = (time.0, true);
+            }
+            Next::At(time) => (self.due, self.waits) = (time.0, false),
+        }
+        self.after_idle = true;
+        match next {
+            _ if has_called => Turn::Worked,
+            Next::At(time) if time.0 <= now => Turn::Worked,
+            Next::At(time) => Turn::Idle(time.0),
+            Next::WhenReady(_) if self.descriptors.is_woken() => Turn::Idle(0),
+            Next::WhenReady(time) => Turn::Idle(time.0),
+            Next::Idle | Next::More | Next::Done => Turn::Idle(u64::MAX),
+        }
     }
 }
 
@@ -143,7 +237,7 @@ impl<N: Source> Stage for SourceStage<N> {
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        let owes = || self.node.as_ref().is_some_and(Source::owes);
+        let owes = || self.node.as_ref().is_some_and(|node| node.owes(EngineOnly));
         if (cx.is_stopping() && !owes()) || cx.frames().is_some_and(|n| self.emit.seq >= n) {
             return self.finish(false);
         }
@@ -168,72 +262,15 @@ impl<N: Source> Stage for SourceStage<N> {
             return blocked(&mut self.emit.ports, &self.common.counts);
         }
         self.emit.now = Time(started);
-        let (first, until) = (self.emit.seq, self.emit.seq + room as u64);
-        let mut failed = 0u64;
-        // Every call that emits or fails uses a sequence number of its own.
-        let (next, outcome) = loop {
-            let (node, emit, common) = (&mut self.node, &mut self.emit, &mut self.common);
-            // The node's `Next` holds even if an edge has no room for its output.
-            let mut wants = Next::More;
-            let call = guarded("next", || {
-                if let Some(fault) = &mut common.fault {
-                    fault.apply()?;
-                }
-                wants = node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))?;
-                if common.singled { finish_call(emit, common) } else { Ok(()) }
-            });
-            let trouble = match call {
-                Ok(()) => break (wants, Ok(())),
-                Err(trouble) => trouble,
-            };
-            self.emit.ports.rollback();
-            self.emit.seq += 1;
-            failed += 1;
-            if self.common.policy.on_error != OnError::Skip {
-                break (Next::Done, Err(trouble));
-            }
-            self.common.report(cx, trouble);
-            if self.emit.seq >= until {
-                break (wants, Ok(()));
-            }
-        };
+        let first = self.emit.seq;
+        let (next, failed, outcome) = self.call(first + room as u64, cx);
         let done = self.emit.seq - first - failed;
-        // A turn that began no message is idle time, not a burst to be sampled.
-        let weight = if done > 0 { self.sampler.weight(self.after_idle, started) } else { 0 };
-        self.after_idle = done == 0;
-        self.common.turns = self.common.turns.wrapping_add(1);
-        let common = &self.common;
-        let timed = weight > 0 || common.is_slow() || common.singled || common.turns % PROBE == 1;
-        let mut end = started;
-        if timed {
-            end = cx.read();
-        } else {
-            cx.stale();
-        }
-        if timed && done + failed > 0 {
-            self.common.learn(end - started, (done + failed) as usize);
-            self.common.check_budget(end - started);
-        }
-        if weight > 0 && done > 0 {
-            let n = u32::try_from(done).unwrap_or(u32::MAX);
-            cx.record(self.common.compute, end - started, n, weight);
-            self.origins.clear();
-            let origins = &mut self.origins;
-            // The ports of a call share their origin; the first port with messages represents all.
-            self.emit.ports.each(&mut |port| {
-                if origins.is_empty() {
-                    port.origins(origins);
-                }
-            });
-            for (origin, n) in self.origins.drain(..) {
-                cx.record(self.term, end.saturating_sub(origin), n, weight);
-            }
-        }
+        let (end, weight) = self.record(started, done, failed, cx);
         // The ledger begins here: source time is measured from each message's own origin.
         let published = self.emit.ports.publish_all(end, weight, end, 0).map_err(|e| Trouble::error("emit", &e));
         self.emit.ports.ring();
         if let Some(node) = &mut self.node {
-            node.turned();
+            node.turned(EngineOnly);
         }
         self.common.counts.taken.add(done + failed);
         self.common.counts.done.add(done);
@@ -243,31 +280,7 @@ impl<N: Source> Stage for SourceStage<N> {
         {
             return self.fail(cx);
         }
-        match next {
-            Next::More if done + failed == 0 => Turn::Idle(0),
-            Next::More => Turn::Worked,
-            Next::Idle => {
-                (self.due, self.waits) = (0, false);
-                self.after_idle = true;
-                if done + failed > 0 { Turn::Worked } else { Turn::Idle(u64::MAX) }
-            }
-            Next::WhenReady(time) => {
-                self.descriptors.wait_again();
-                (self.due, self.waits) = (time.0, true);
-                self.after_idle = true;
-                match self.descriptors.is_woken() {
-                    _ if done + failed > 0 => Turn::Worked,
-                    true => Turn::Idle(0),
-                    false => Turn::Idle(time.0),
-                }
-            }
-            Next::At(time) => {
-                (self.due, self.waits) = (time.0, false);
-                self.after_idle = true;
-                if time.0 <= end || done + failed > 0 { Turn::Worked } else { Turn::Idle(time.0) }
-            }
-            Next::Done => self.finish(false),
-        }
+        self.until_next(next, done + failed > 0, end)
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

@@ -42,7 +42,7 @@ impl Wired {
     /// # Errors
     /// [`RunError::NoSuch`] if the node is no inlet, sends another payload, or its handle was already taken.
     pub fn inlet<T: Payload>(&mut self, node: &str) -> Result<Inlet<T>, RunError> {
-        self.take_handle::<Inlet<T>, T>(node, HandleKind::In)
+        self.take_handle::<Inlet<T>, T>(node, HandleKind::Inlet)
     }
 
     /// Takes the program's end of a node of `kind: outlet`, or of a kind added by [`Registry::outlet`](crate::Registry::outlet).
@@ -50,7 +50,7 @@ impl Wired {
     /// # Errors
     /// [`RunError::NoSuch`] if the node is no outlet, takes another payload, or its handle was already taken.
     pub fn outlet<T: Payload>(&mut self, node: &str) -> Result<Outlet<T>, RunError> {
-        self.take_handle::<Outlet<T>, T>(node, HandleKind::Out)
+        self.take_handle::<Outlet<T>, T>(node, HandleKind::Outlet)
     }
 
     /// Makes a tap on an output: `node/port`, or `node` if it has one output. Holds four messages; a tap never slows the graph,
@@ -184,7 +184,7 @@ impl Wired {
             return handle.map(|handle| *handle).ok_or_else(|| RunError::NoSuch(format!("no `{name}`")));
         }
         same_payload::<T>(name, Some(made.ty))?;
-        let other = if kind == HandleKind::In { HandleKind::Out } else { HandleKind::In };
+        let other = if kind == HandleKind::Inlet { HandleKind::Outlet } else { HandleKind::Inlet };
         Err(RunError::NoSuch(format!("`{name}` is an {}, not an {}", other.name(), kind.name())))
     }
 

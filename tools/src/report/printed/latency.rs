@@ -150,7 +150,7 @@ pub(super) fn path_latencies(text: &mut String, report: &Report) {
 
 /// How many messages missed a path's deadline, of those judged by it.
 fn misses(path: &DeadlineReport) -> String {
-    match (&path.untold_behind, path.judged, path.missed) {
+    match (&path.untracked_behind, path.judged, path.missed) {
         (Some(_), ..) => "not judged".into(),
         (None, 0, _) => "none judged".into(),
         (None, _, 0) => "0".into(),

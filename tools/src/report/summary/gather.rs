@@ -73,7 +73,7 @@ pub(super) fn edge(e: &EdgeReport) -> EdgeSummary {
 pub(super) fn handle(h: &HandleReport) -> HandleSummary {
     HandleSummary {
         name: h.name.clone(),
-        way: h.way.name(),
+        kind: h.kind.name(),
         sent: h.sent,
         received: h.received,
         lost: h.lost.iter().map(|(reason, n)| (reason.name(), *n)).collect(),
@@ -129,7 +129,7 @@ pub(super) fn paths(report: &Report) -> Vec<PathSummary> {
             samples: recorded.map_or(0, |r| r.samples),
             late: deadline.map(|d| d.missed),
             judged: deadline.map(|d| d.judged),
-            untold_behind: deadline.and_then(|d| d.untold_behind.clone()),
+            untracked_behind: deadline.and_then(|d| d.untracked_behind.clone()),
             p50: recorded.and_then(|r| r.quantile(0.5)),
             p90: recorded.and_then(|r| r.quantile(0.9)),
             p99: recorded.and_then(|r| r.quantile(0.99)),

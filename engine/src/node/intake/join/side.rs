@@ -208,6 +208,54 @@ impl<T: Payload> JoinInput<T> {
         let header = message.header();
         Some((header.origin.0, header.seq, header.part))
     }
+
+    /// Drops messages until the head may serve the moment. Returns its origin, and the place in the queue and the origin
+    /// of the first message with a later one; `None` if no message is left.
+    fn serving_head(&mut self, moment: u64, rule: &JoinRule, now: u64) -> Option<(u64, Option<(usize, u64)>)> {
+        // A message can be dropped when the next one is at least as good for this moment and for every later one.
+        let serves = match rule.pick {
+            Pick::Nearest | Pick::Interpolate => moment,
+            Pick::Oldest => 0,
+            Pick::Newest => moment.saturating_add(rule.within),
+        };
+        loop {
+            let head = self.begun(now)?;
+            // Parts of one message share an origin and serve equally well.
+            let begun = |(message, _): &(Message<T>, Run)| message.header().origin.0;
+            let later = self.queue.iter().position(|other| begun(other) > head).map(|at| (at, begun(&self.queue[at])));
+            let is_early = head.saturating_add(rule.within) < moment;
+            if !is_early && (head >= serves || later.is_none_or(|(_, next)| next > serves)) {
+                return Some((head, later));
+            }
+            self.lose_head(Reason::Unmatched);
+        }
+    }
+
+    /// As [`AnyJoinInput::choose`], with `pick: interpolate`: needs a message on each side of the moment, or one at it.
+    fn choose_around(
+        &mut self,
+        moment: u64,
+        within: u64,
+        head: u64,
+        later: Option<(usize, u64)>,
+        is_final: bool,
+    ) -> Choice {
+        let Some(blend) = &mut self.blend else { return Choice::Nothing };
+        let known = later.map_or(0, |(at, _)| self.queue[at].1.sent);
+        let is_near = |begun: u64| begun.abs_diff(moment) <= within;
+        blend.moment = if head == moment { 0 } else { moment };
+        let has_before =
+            head <= moment || blend.before.as_ref().is_some_and(|(message, _)| is_near(message.header().origin.0));
+        let after = if head > moment { Some(head) } else { later.map(|(_, next)| next) };
+        match after {
+            _ if head == moment => Choice::Found { behind: 0, begun: head, known: 0 },
+            _ if !has_before => Choice::Nothing,
+            Some(after) if is_near(after) => Choice::Found { behind: 0, begun: head, known },
+            Some(_) => Choice::Nothing,
+            None if is_final => Choice::Nothing,
+            None => Choice::Open,
+        }
+    }
 }
 
 impl<T: Payload> AnyJoinInput for JoinInput<T> {
@@ -242,45 +290,16 @@ impl<T: Payload> AnyJoinInput for JoinInput<T> {
     }
     fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice {
         let last = moment.saturating_add(rule.within);
-        // A message can be dropped when the next one is at least as good for this moment and for every later one.
-        let serves = match rule.pick {
-            Pick::Nearest | Pick::Interpolate => moment,
-            Pick::Oldest => 0,
-            Pick::Newest => last,
-        };
-        let (head, later) = loop {
-            let Some(head) = self.begun(now) else {
-                return if self.may_grow() { Choice::Open } else { Choice::Nothing };
-            };
-            // Parts of one message share an origin and serve equally well.
-            let begun = |(message, _): &(Message<T>, Run)| message.header().origin.0;
-            let later = self.queue.iter().position(|other| begun(other) > head).map(|at| (at, begun(&self.queue[at])));
-            let is_early = head.saturating_add(rule.within) < moment;
-            if !is_early && (head >= serves || later.is_none_or(|(_, next)| next > serves)) {
-                break (head, later);
-            }
-            self.lose_head(Reason::Unmatched);
+        let Some((head, later)) = self.serving_head(moment, rule, now) else {
+            return if self.may_grow() { Choice::Open } else { Choice::Nothing };
         };
         if head > last {
             return Choice::Nothing;
         }
         // With a full burst of equal origins, no more are taken off the edge.
         let is_final = is_final || !self.may_grow() || (self.queue.len() >= BURST && later.is_none());
-        if let (Pick::Interpolate, Some(blend)) = (rule.pick, &mut self.blend) {
-            let known = later.map_or(0, |(at, _)| self.queue[at].1.sent);
-            let is_near = |begun: u64| begun.abs_diff(moment) <= rule.within;
-            blend.moment = if head == moment { 0 } else { moment };
-            let has_before =
-                head <= moment || blend.before.as_ref().is_some_and(|(message, _)| is_near(message.header().origin.0));
-            let after = if head > moment { Some(head) } else { later.map(|(_, next)| next) };
-            return match after {
-                _ if head == moment => Choice::Found { behind: 0, begun: head, known: 0 },
-                _ if !has_before => Choice::Nothing,
-                Some(after) if is_near(after) => Choice::Found { behind: 0, begun: head, known },
-                Some(_) => Choice::Nothing,
-                None if is_final => Choice::Nothing,
-                None => Choice::Open,
-            };
+        if rule.pick == Pick::Interpolate && self.blend.is_some() {
+            return self.choose_around(moment, rule.within, head, later, is_final);
         }
         let found = |behind, begun, known| Choice::Found { behind, begun, known };
         match (rule.pick, later) {
