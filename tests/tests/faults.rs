@@ -284,7 +284,7 @@ fn restarts_back_off_and_are_limited() {
     assert!((700..720).contains(&report.wall.as_millis()), "{:?}", report.wall);
     let last = report.failures.last().unwrap();
     assert_eq!((last.node.as_str(), last.call), ("b", "restart"));
-    assert!(last.text.contains("3 times"), "{last}");
+    assert!(last.text.contains("after 3 restarts"), "{last}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod printer;
 mod reader;
 
 use crate::base::error::{Place, Problem, Problems};
-use reader::{Findings, TreeReader};
+use reader::{Findings, ReadError, TreeReader};
 use serde::de::{self, DeserializeOwned};
 use serde_saphyr::Spanned;
 use std::fmt;
@@ -335,29 +335,41 @@ impl Tree {
     }
 
     fn read_or<T: DeserializeOwned>(&self, problems: &mut Problems, missing: fn(&str) -> String) -> Option<T> {
+        let mut value = None;
+        let is_right = self.read_all(problems, missing, &mut |reader| {
+            value = Some(T::deserialize(reader)?);
+            Ok(())
+        });
+        value.filter(|_| is_right)
+    }
+
+    /// Calls `read` until no wrong value is left to report. True if there was none.
+    fn read_all(
+        &self,
+        problems: &mut Problems,
+        missing: fn(&str) -> String,
+        read: &mut dyn FnMut(TreeReader<'_>) -> Result<(), ReadError>,
+    ) -> bool {
         let findings = Findings::default();
         let mut wrong = Vec::new();
-        let value = loop {
-            match T::deserialize(TreeReader::new(self, &findings)) {
-                Ok(value) => break Some(value),
-                Err(error) => {
-                    let goes_on = error.is_set_aside;
-                    if !error.is_known {
-                        let place = error.place.unwrap_or_else(|| self.place.clone());
-                        let mut problem = Problem::new("E0104", place, error.message);
-                        problem.help = error.help.or_else(|| error.missing.map(missing));
-                        wrong.push(problem);
-                    }
-                    if !goes_on || wrong.len() == MAX_WRONG_VALUES {
-                        break None;
-                    }
-                }
+        while let Err(ReadError(error)) = read(TreeReader::new(self, &findings)) {
+            let goes_on = error.is_set_aside;
+            if !error.is_known {
+                let place = error.place.unwrap_or_else(|| self.place.clone());
+                let mut problem = Problem::new("E0104", place, error.message);
+                problem.help = error.help.or_else(|| error.missing.map(missing));
+                wrong.push(problem);
             }
-        };
+            if !goes_on || wrong.len() == MAX_WRONG_VALUES {
+                wrong.extend(findings.unknown.into_inner());
+                problems.0.extend(wrong);
+                return false;
+            }
+        }
         wrong.extend(findings.unknown.into_inner());
-        let value = value.filter(|_| wrong.is_empty());
+        let is_right = wrong.is_empty();
         problems.0.extend(wrong);
-        value
+        is_right
     }
 }
 

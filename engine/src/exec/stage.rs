@@ -152,13 +152,39 @@ pub(crate) fn note_skew<I: Intake>(skew: Option<Hist>, taken: &I::Taken, weight:
     }
 }
 
-/// Resets a node. `Err` if it panicked.
-#[cold]
-fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, cx: &mut Cx) -> Result<(), Trouble> {
-    let outcome = guarded("reset", || {
-        if let Some(node) = node {
+/// A stage's node, erased over its type, for what is done rarely: compiled once, not for every node.
+trait NodeSlot {
+    fn reset(&mut self, why: crate::node::Reset);
+    /// Returns the reason, if the node refuses.
+    fn set(&mut self, name: &str, value: f64) -> Option<NodeError>;
+    /// Writes the node's metrics. False if it has been dropped.
+    fn metrics(&self, to: &mut Metrics) -> bool;
+    fn clear(&mut self);
+}
+
+impl<N: Node> NodeSlot for Option<N> {
+    fn reset(&mut self, why: crate::node::Reset) {
+        if let Some(node) = self {
             node.reset(why);
         }
+    }
+    fn set(&mut self, name: &str, value: f64) -> Option<NodeError> {
+        self.as_mut().and_then(|node| node.set(name, value).err())
+    }
+    fn metrics(&self, to: &mut Metrics) -> bool {
+        self.iter().for_each(|node| node.metrics(to));
+        self.is_some()
+    }
+    fn clear(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// Resets a node. `Err` if it panicked.
+#[cold]
+fn reset_node(node: &mut dyn NodeSlot, why: crate::node::Reset, cx: &mut Cx) -> Result<(), Trouble> {
+    let outcome = guarded("reset", || {
+        node.reset(why);
         Ok(())
     });
     cx.stale();
@@ -167,10 +193,10 @@ fn reset_node<N: Node>(node: &mut Option<N>, why: crate::node::Reset, cx: &mut C
 
 /// Changes a setting of a node. A refusal is noted; `Err` if the node panicked.
 #[cold]
-fn set_node<N: Node>(node: &mut Option<N>, name: &str, value: f64, cx: &mut Cx) -> Result<(), Trouble> {
-    let said = guarded("set", || Ok(node.as_mut().and_then(|node| node.set(name, value).err())))?;
+fn set_node(node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) -> Result<(), Trouble> {
+    let refusal = guarded("set", || Ok(node.set(name, value)))?;
     cx.stale();
-    if let Some(error) = said {
+    if let Some(error) = refusal {
         refuse(name, value, &error, cx);
     }
     Ok(())
@@ -181,34 +207,29 @@ pub(crate) fn refuse(name: &str, value: f64, error: &NodeError, cx: &Cx) {
     cx.shared.refuse(format!("set {name} = {value}: {error}"));
 }
 
-/// Drops a node; a panic in its `Drop` is reported and contained.
-fn drop_node<N: Node>(node: &mut Option<N>, common: &mut Common, cx: &Cx) {
-    if let Some(node) = node {
-        let mut metrics = metrics_of(node, common, cx);
+/// Drops a node and keeps its metrics; a panic in its `Drop` is reported and contained.
+#[cold]
+fn drop_node(node: &mut dyn NodeSlot, common: &mut Common, cx: &Cx) {
+    let (mut metrics, mut is_there) = (Metrics::default(), true);
+    if let Err(trouble) = guarded("metrics", || {
+        is_there = node.metrics(&mut metrics);
+        Ok(())
+    }) {
+        common.report(cx, trouble);
+    }
+    if is_there {
+        for note in metrics.notes.drain(..) {
+            cx.shared.note_of(common.node, &note);
+        }
         metrics.carry_over(std::mem::take(&mut common.last));
         common.last = metrics;
     }
-    let node = node.take();
     if let Err(trouble) = guarded("drop", || {
-        drop(node);
+        node.clear();
         Ok(())
     }) {
         common.report(cx, trouble);
     }
-}
-
-fn metrics_of<N: Node>(node: &N, common: &Common, cx: &Cx) -> Metrics {
-    let mut metrics = Metrics::default();
-    if let Err(trouble) = guarded("metrics", || {
-        node.metrics(&mut metrics);
-        Ok(())
-    }) {
-        common.report(cx, trouble);
-    }
-    for note in metrics.notes.drain(..) {
-        cx.shared.note_of(common.node, &note);
-    }
-    metrics
 }
 
 /// Whether an output is at its soft mark, or full.
@@ -219,10 +240,25 @@ fn is_pressed(ports: &mut impl PortSet) -> bool {
 }
 
 /// Rebuilds a node, if it is due. `Err` if that failed.
-#[cold]
 fn build_again<N>(
     node: &mut Option<N>,
     again: &mut Option<Rebuild<N>>,
+    due: u64,
+    common: &mut Common,
+    cx: &mut Cx,
+) -> Result<Turn, Trouble> {
+    let mut build = || {
+        if let Some(again) = again {
+            *node = Some(again()?);
+        }
+        Ok(())
+    };
+    build_when_due(&mut build, due, common, cx)
+}
+
+#[cold]
+fn build_when_due(
+    build: &mut dyn FnMut() -> Result<(), NodeError>,
     due: u64,
     common: &mut Common,
     cx: &mut Cx,
@@ -233,9 +269,7 @@ fn build_again<N>(
     }
     common.counts.turns.add(1);
     cx.enter(common.node);
-    if let Some(again) = again {
-        *node = Some(guarded("build", again)?);
-    }
+    guarded("build", build)?;
     cx.stale();
     common.rebuilt();
     Ok(Turn::Worked)

@@ -25,6 +25,7 @@ use crate::node::{Node, PortType, Sink, Source, Transform};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The role of a node in a graph.
@@ -299,7 +300,23 @@ fn read<T: DeserializeOwned>(config: &Tree, problems: &mut Problems) {
 }
 
 fn schema_of<T: JsonSchema>() -> Schema {
-    SchemaGenerator::default().into_root_schema_for::<T>()
+    root_schema(T::json_schema, T::schema_name)
+}
+
+/// As [`SchemaGenerator::into_root_schema_for`], compiled once instead of for every config.
+fn root_schema(schema: fn(&mut SchemaGenerator) -> Schema, name: fn() -> Cow<'static, str>) -> Schema {
+    let mut generator = SchemaGenerator::default();
+    let mut schema = schema(&mut generator);
+    let definitions = generator.take_definitions(true);
+    let object = schema.ensure_object();
+    object.entry("title").or_insert_with(|| name().into());
+    if let Some(dialect) = &generator.settings().meta_schema {
+        object.insert("$schema".into(), dialect.as_ref().into());
+    }
+    if !definitions.is_empty() {
+        object.insert("$defs".into(), definitions.into());
+    }
+    schema
 }
 
 struct PlannedConfig<N: Node> {

@@ -7,9 +7,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
 
-/// The reason that a tree cannot be read as a type.
+/// The reason that a tree cannot be read as a type. One word wide: every field of every config returns one.
+#[derive(Debug)]
+pub(super) struct ReadError(pub(super) Box<WrongValue>);
+
 #[derive(Debug, Default)]
-pub(super) struct ReadError {
+pub(super) struct WrongValue {
     pub(super) place: Option<Place>,
     pub(super) message: String,
     pub(super) help: Option<String>,
@@ -23,15 +26,30 @@ pub(super) struct ReadError {
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
 impl std::error::Error for ReadError {}
 
+impl From<WrongValue> for ReadError {
+    fn from(wrong: WrongValue) -> Self {
+        ReadError(Box::new(wrong))
+    }
+}
+
+impl ReadError {
+    /// Sets the place, if the error has none.
+    #[cold]
+    fn at(mut self, place: &Place) -> Self {
+        self.0.place.get_or_insert_with(|| place.clone());
+        self
+    }
+}
+
 impl de::Error for ReadError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        ReadError { message: message.to_string(), ..ReadError::default() }
+        WrongValue { message: message.to_string(), ..WrongValue::default() }.into()
     }
     fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let number = match found {
@@ -73,7 +91,7 @@ impl de::Error for ReadError {
             }
             _ => format!("write {expected}"),
         };
-        ReadError { message: format!("{found} is not {expected}"), help: Some(help), ..ReadError::default() }
+        WrongValue { message: format!("{found} is not {expected}"), help: Some(help), ..WrongValue::default() }.into()
     }
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         Self::invalid_type(found, expected)
@@ -81,15 +99,16 @@ impl de::Error for ReadError {
     fn invalid_length(found: usize, expected: &dyn de::Expected) -> Self {
         let expected = expected_in_words(expected);
         let help = Some(format!("write {expected}"));
-        ReadError { message: format!("a list of {found} is not {expected}"), help, ..ReadError::default() }
+        WrongValue { message: format!("a list of {found} is not {expected}"), help, ..WrongValue::default() }.into()
     }
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
         let help = suggest(found, expected.iter().copied());
         let all = expected.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
-        ReadError { message: format!("`{found}` is not one of {all}"), help: Some(help), ..ReadError::default() }
+        WrongValue { message: format!("`{found}` is not one of {all}"), help: Some(help), ..WrongValue::default() }
+            .into()
     }
     fn missing_field(field: &'static str) -> Self {
-        ReadError { message: format!("`{field}` is missing"), missing: Some(field), ..ReadError::default() }
+        WrongValue { message: format!("`{field}` is missing"), missing: Some(field), ..WrongValue::default() }.into()
     }
 }
 
@@ -149,16 +168,84 @@ impl<'a> TreeReader<'a> {
 
     /// Gives an error without a place the place of this value.
     fn placed<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
-        result.map_err(|mut e| {
-            if e.place.is_none() {
-                e.is_known = match e.missing {
-                    Some(field) => self.tree.entries().iter().any(|(key, _)| key.name == field),
-                    None => self.findings.is_reduced(self.tree),
-                };
-                e.place = Some(self.tree.place.clone());
+        result.map_err(|error| self.place(error))
+    }
+
+    #[cold]
+    fn place(self, mut error: ReadError) -> ReadError {
+        if error.0.place.is_none() {
+            error.0.is_known = match error.0.missing {
+                Some(field) => self.tree.entries().iter().any(|(key, _)| key.name == field),
+                None => self.findings.is_reduced(self.tree),
+            };
+        }
+        error.at(&self.tree.place)
+    }
+
+    /// Sets the wrong value aside, unless a value inside it was.
+    #[cold]
+    fn set_aside(self, error: ReadError) -> ReadError {
+        let mut error = self.place(error);
+        if !std::mem::replace(&mut error.0.is_set_aside, true) {
+            self.findings.aside.borrow_mut().insert(self.tree);
+        }
+        error
+    }
+
+    /// The entries of a struct with these fields. Reports its unknown keys.
+    fn entries(self, fields: &'static [&'static str]) -> Result<Entries<'a>, ReadError> {
+        let entries: &[(Key, Tree)] = match &self.tree.value {
+            Value::Map(entries) => entries,
+            // A missing config is an empty one.
+            Value::Null => &[],
+            other => {
+                let all = fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", ");
+                let (message, help) = (format!("{} is not a map", other.describe()), Some(format!("keys: {all}")));
+                return Err(WrongValue { message, help, ..WrongValue::default() }.into());
             }
-            e
-        })
+        };
+        // All unknown keys now: reading ends at the first wrong value.
+        let is_new = !entries.is_empty() && self.findings.looked_at.borrow_mut().insert(self.tree);
+        for (key, _) in entries.iter().filter(|(key, _)| is_new && !fields.contains(&key.name.as_str())) {
+            let problem = Problem::new("E0103", key.place.clone(), format!("unknown key `{}`", key.name))
+                .help(suggest(&key.name, fields.iter().copied()));
+            self.findings.unknown.borrow_mut().push(problem);
+        }
+        Ok(Entries { reader: self, fields: Some(fields), entries: entries.iter(), value: None })
+    }
+
+    /// This value as a variant of an enum.
+    fn variant(self, variants: &'static [&'static str]) -> Result<Variant<'a>, ReadError> {
+        let tree = self.tree;
+        match &tree.value {
+            Value::Text(name) => Ok(Variant { reader: self, name, place: &tree.place, value: None }),
+            Value::Substituted(word) => {
+                Ok(Variant { reader: self, name: word.text(), place: &tree.place, value: None })
+            }
+            Value::Map(entries) if entries.len() == 1 => {
+                let (Key { name, place, .. }, value) = &entries[0];
+                Ok(Variant { reader: self, name, place, value: Some(value) })
+            }
+            other => {
+                let all = variants.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
+                let (found, help) = match other {
+                    Value::Map(entries) => (format!("a map of {}", entries.len()), "write one of them alone"),
+                    _ => (other.describe(), "write one of them"),
+                };
+                let (message, help) = (format!("{found} is not one of {all}"), Some(help.into()));
+                Err(WrongValue { message, help, ..WrongValue::default() }.into())
+            }
+        }
+    }
+
+    fn is_not_text(self) -> ReadError {
+        let wrong = WrongValue {
+            place: Some(self.tree.place.clone()),
+            message: format!("{} is not text", self.tree.value.describe()),
+            help: Some("put it in quotes if text is meant".into()),
+            ..WrongValue::default()
+        };
+        wrong.into()
     }
 }
 
@@ -174,26 +261,25 @@ impl<'de> de::Deserializer<'de> for TreeReader<'_> {
     type Error = ReadError;
 
     fn deserialize_any<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        let result = match &self.tree.value {
+        let scalar;
+        let value = match &self.tree.value {
+            Value::Substituted(word) => {
+                scalar = word.value();
+                &scalar
+            }
+            other => other,
+        };
+        let result = match value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(b) => visitor.visit_bool(*b),
             Value::Int(i) => visit_int(*i, visitor),
             Value::Float(x) => visitor.visit_f64(*x),
             Value::Text(t) => visitor.visit_str(t),
-            Value::Substituted(word) => match word.value() {
-                Value::Null => visitor.visit_unit(),
-                Value::Bool(b) => visitor.visit_bool(b),
-                Value::Int(i) => visit_int(i, visitor),
-                Value::Float(x) => visitor.visit_f64(x),
-                Value::Text(text) => visitor.visit_string(text),
-                Value::Substituted(_) | Value::List(_) | Value::Map(_) => {
-                    unreachable!("a substituted value is a scalar")
-                }
-            },
             Value::List(items) => visitor.visit_seq(Items { reader: self, items: items.iter() }),
             Value::Map(entries) => {
                 visitor.visit_map(Entries { reader: self, fields: None, entries: entries.iter(), value: None })
             }
+            Value::Substituted(_) => unreachable!("a substituted value is a scalar"),
         };
         self.placed(result)
     }
@@ -215,28 +301,7 @@ impl<'de> de::Deserializer<'de> for TreeReader<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        let result = match &self.tree.value {
-            Value::Map(entries) => {
-                // All unknown keys now: reading ends at the first wrong value.
-                let is_new = self.findings.looked_at.borrow_mut().insert(self.tree);
-                for (key, _) in entries.iter().filter(|(key, _)| is_new && !fields.contains(&key.name.as_str())) {
-                    let problem = Problem::new("E0103", key.place.clone(), format!("unknown key `{}`", key.name))
-                        .help(suggest(&key.name, fields.iter().copied()));
-                    self.findings.unknown.borrow_mut().push(problem);
-                }
-                visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: entries.iter(), value: None })
-            }
-            // A missing config is an empty one.
-            Value::Null => {
-                visitor.visit_map(Entries { reader: self, fields: Some(fields), entries: [].iter(), value: None })
-            }
-            other => Err(ReadError {
-                message: format!("{} is not a map", other.describe()),
-                help: Some(format!("keys: {}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))),
-                ..ReadError::default()
-            }),
-        };
-        self.placed(result)
+        self.placed(self.entries(fields).and_then(|entries| visitor.visit_map(entries)))
     }
 
     fn deserialize_enum<V: de::Visitor<'de>>(
@@ -245,29 +310,7 @@ impl<'de> de::Deserializer<'de> for TreeReader<'_> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        let result = match &self.tree.value {
-            Value::Text(name) => {
-                visitor.visit_enum(Variant { reader: self, name, place: &self.tree.place, value: None })
-            }
-            Value::Substituted(word) => {
-                let name = word.text();
-                visitor.visit_enum(Variant { reader: self, name, place: &self.tree.place, value: None })
-            }
-            Value::Map(entries) if entries.len() == 1 => {
-                let (Key { name, place, .. }, value) = &entries[0];
-                visitor.visit_enum(Variant { reader: self, name, place, value: Some(value) })
-            }
-            other => {
-                let all = variants.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
-                let (found, help) = match other {
-                    Value::Map(entries) => (format!("a map of {}", entries.len()), "write one of them alone"),
-                    _ => (other.describe(), "write one of them"),
-                };
-                let (message, help) = (format!("{found} is not one of {all}"), Some(help.into()));
-                Err(ReadError { message, help, ..ReadError::default() })
-            }
-        };
-        self.placed(result)
+        self.placed(self.variant(variants).and_then(|variant| visitor.visit_enum(variant)))
     }
 
     fn deserialize_newtype_struct<V: de::Visitor<'de>>(
@@ -280,12 +323,7 @@ impl<'de> de::Deserializer<'de> for TreeReader<'_> {
 
     fn deserialize_string<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.tree.value {
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) => Err(ReadError {
-                place: Some(self.tree.place.clone()),
-                message: format!("{} is not text", self.tree.value.describe()),
-                help: Some("put it in quotes if text is meant".into()),
-                ..ReadError::default()
-            }),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) => Err(self.is_not_text()),
             Value::Substituted(word) => self.placed(visitor.visit_str(word.text())),
             _ => self.deserialize_any(visitor),
         }
@@ -336,10 +374,8 @@ impl<'de> de::MapAccess<'de> for Entries<'_> {
                 continue;
             }
             self.value = Some(value);
-            return seed.deserialize(key.name.as_str().into_deserializer()).map(Some).map_err(|mut e: ReadError| {
-                e.place.get_or_insert_with(|| key.place.clone());
-                e
-            });
+            let read = seed.deserialize(key.name.as_str().into_deserializer());
+            return read.map(Some).map_err(|e: ReadError| e.at(&key.place));
         }
         Ok(None)
     }
@@ -347,12 +383,7 @@ impl<'de> de::MapAccess<'de> for Entries<'_> {
     fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
         let value = self.value.take().expect("serde asks for a key before its value");
         let reader = self.reader.at(value);
-        reader.placed(seed.deserialize(reader)).map_err(|mut e| {
-            if !std::mem::replace(&mut e.is_set_aside, true) {
-                reader.findings.aside.borrow_mut().insert(value);
-            }
-            e
-        })
+        seed.deserialize(reader).map_err(|error| reader.set_aside(error))
     }
 }
 
@@ -367,13 +398,13 @@ struct Variant<'a> {
 impl<'a> Variant<'a> {
     /// Reads the value of the variant.
     fn value(self) -> Result<TreeReader<'a>, ReadError> {
-        let missing = || ReadError {
+        let missing = || WrongValue {
             place: Some(self.place.clone()),
             message: format!("`{}` needs a value", self.name),
             help: Some(format!("write `{{ {}: … }}`", self.name)),
-            ..ReadError::default()
+            ..WrongValue::default()
         };
-        self.value.map(|value| self.reader.at(value)).ok_or_else(missing)
+        self.value.map(|value| self.reader.at(value)).ok_or_else(|| missing().into())
     }
 }
 
@@ -381,10 +412,7 @@ impl<'de> de::EnumAccess<'de> for Variant<'_> {
     type Error = ReadError;
     type Variant = Self;
     fn variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ReadError> {
-        let name = seed.deserialize(self.name.into_deserializer()).map_err(|mut e: ReadError| {
-            e.place.get_or_insert_with(|| self.place.clone());
-            e
-        })?;
+        let name = seed.deserialize(self.name.into_deserializer()).map_err(|e: ReadError| e.at(self.place))?;
         Ok((name, self))
     }
 }
@@ -394,12 +422,15 @@ impl<'de> de::VariantAccess<'de> for Variant<'_> {
     fn unit_variant(self) -> Result<(), ReadError> {
         match self.value {
             None | Some(Tree { value: Value::Null, .. }) => Ok(()),
-            Some(value) => Err(ReadError {
-                place: Some(value.place.clone()),
-                message: format!("`{}` takes no value", self.name),
-                help: Some(format!("write `{}` alone", self.name)),
-                ..ReadError::default()
-            }),
+            Some(value) => {
+                let wrong = WrongValue {
+                    place: Some(value.place.clone()),
+                    message: format!("`{}` takes no value", self.name),
+                    help: Some(format!("write `{}` alone", self.name)),
+                    ..WrongValue::default()
+                };
+                Err(wrong.into())
+            }
         }
     }
     fn newtype_variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ReadError> {

@@ -9,8 +9,11 @@ use crate::node::error::NodeError;
 use crate::node::intake::{Burst, Intake};
 use std::any::Any;
 
-/// What a stage does with its messages; the only difference between transforms and sinks.
+/// What a stage does with its messages; the only difference between transforms and sinks. The paths of single messages and
+/// of plain bursts are compiled for each node; the others take a `dyn Work`, and are compiled once per payload.
 pub(super) trait Work<T> {
+    /// This, without its type.
+    fn erased(&mut self) -> &mut dyn Work<T>;
     /// Passes the node all items, until one fails. This is the per-message loop, with nothing in it but the node's
     /// call. Implementations keep it out of line, so that it is compiled once per stage and has all registers to
     /// itself.
@@ -85,13 +88,13 @@ impl Pass {
     }
 
     /// Passes the node run after run.
-    fn run<T, W: Work<T>>(
+    fn run<T>(
         &mut self,
         runs: &[Run],
         items: &mut std::vec::Drain<'_, T>,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        work: &mut dyn Work<T>,
     ) -> Result<(), NodeError> {
         while let Some(run) = runs.get(self.at) {
             if self.left == 0 {
@@ -139,7 +142,7 @@ impl Pass {
     /// Iterator and position live outside the guarded calls, so a failed call leaves the rest in place.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "two callers share this state")]
-    fn go_on<T, W: Work<T>>(
+    fn go_on<T>(
         &mut self,
         mut trouble: Trouble,
         mut noted: usize,
@@ -147,7 +150,7 @@ impl Pass {
         items: &mut std::vec::Drain<'_, T>,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        work: &mut dyn Work<T>,
     ) -> (u64, Result<(), Trouble>) {
         let mut failed = 0;
         loop {
@@ -176,7 +179,7 @@ impl Pass {
 
 /// Passes one item to a node with injected faults. A failed call has consumed its message.
 #[cold]
-fn give_or_fail<T, W: Work<T>>(fault: &mut Fault, item: T, work: &mut W) -> Result<(), NodeError> {
+fn give_or_fail<T>(fault: &mut Fault, item: T, work: &mut dyn Work<T>) -> Result<(), NodeError> {
     fault.apply()?;
     work.give_one(item)?;
     if fault.duplicates() {
@@ -220,12 +223,12 @@ impl<I: Intake> Feed<I> {
     /// Processes only the messages still worth a call.
     #[cold]
     #[inline(never)]
-    fn process_filtered<W: Work<I::Taken>>(
+    fn process_filtered(
         &mut self,
         n: usize,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        work: &mut dyn Work<I::Taken>,
     ) -> Result<(), Trouble> {
         self.intake.fill(n, &mut self.burst);
         filter_burst(&mut self.intake, &mut self.burst, common, cx);
@@ -285,13 +288,13 @@ impl<I: Intake> Feed<I> {
     /// As [`Feed::process_only`], for a recorded message or a timed call. Out of line, so that neither path pays for
     /// the other's state.
     #[inline(never)]
-    fn process_timed<W: Work<I::Taken>>(
+    fn process_timed(
         &mut self,
         item: I::Taken,
         probed: bool,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        work: &mut dyn Work<I::Taken>,
     ) -> Result<(), Trouble> {
         let started = cx.mark();
         let run = self.intake.last_run(1);
@@ -324,12 +327,12 @@ impl<I: Intake> Feed<I> {
 
     /// Handles a panic in a single-message call; `None` if it was not in one. [`crate::exec::scheduler`] catches it.
     #[cold]
-    pub(super) fn take_panic<W: Work<I::Taken>>(
+    pub(super) fn take_panic(
         &mut self,
         panic: &(dyn Any + Send),
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        work: &mut dyn Work<I::Taken>,
     ) -> Option<Result<(), Trouble>> {
         if !std::mem::take(&mut common.calling) {
             return None;
@@ -340,12 +343,12 @@ impl<I: Intake> Feed<I> {
     }
 
     #[cold]
-    fn skip_one<W: Work<I::Taken>>(
+    fn skip_one(
         &mut self,
         trouble: Trouble,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        work: &mut dyn Work<I::Taken>,
     ) -> Result<(), Trouble> {
         work.rollback();
         if common.policy.on_error != OnError::Skip {
@@ -360,7 +363,7 @@ impl<I: Intake> Feed<I> {
 
     /// Processes messages that were published together, with cheap calls: the usual burst.
     #[inline(always)]
-    fn process_run<W: Work<I::Taken>>(
+    fn process_run<W: Work<I::Taken> + ?Sized>(
         &mut self,
         run: Run,
         common: &mut Common,
@@ -386,7 +389,7 @@ impl<I: Intake> Feed<I> {
             if let Err(trouble) = guarded("call", || work.give(&mut items)) {
                 runs.push(run);
                 let noted = items.len() + 1;
-                (failed, result) = pass.go_on(trouble, noted, runs, &mut items, common, cx, work);
+                (failed, result) = pass.go_on(trouble, noted, runs, &mut items, common, cx, work.erased());
                 runs.clear();
             }
             items.len()
@@ -413,11 +416,11 @@ impl<I: Intake> Feed<I> {
         result
     }
 
-    fn process_burst<W: Work<I::Taken>>(
+    fn process_burst(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        work: &mut dyn Work<I::Taken>,
     ) -> Result<(), Trouble> {
         let slow = common.is_slow() || common.singled;
         if common.traced {

@@ -12,6 +12,7 @@ use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::{Origin, Origins};
+use crate::message::payload::Header;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
 use crate::node::intake::{Intake, IntakeParts, Lead};
@@ -71,6 +72,11 @@ struct OriginNote {
 
 struct SinkWork<N: Sink> {
     node: Option<N>,
+    ends: PathEnds,
+}
+
+/// The paths that end at a sink: their histograms, and the messages of the turn that are yet to be recorded.
+struct PathEnds {
     /// By source: the end-to-end histogram, and the age histogram of reused messages.
     paths: Vec<Option<Hist>>,
     ages: Vec<Option<Hist>>,
@@ -87,6 +93,9 @@ struct SinkWork<N: Sink> {
 }
 
 impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
+    fn erased(&mut self) -> &mut dyn Work<<N::In as SealedInputs>::Taken> {
+        self
+    }
     #[inline(never)]
     fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return Ok(()) };
@@ -103,23 +112,102 @@ impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
     #[inline]
     fn note(&mut self, item: &<N::In as SealedInputs>::Taken, weight: u32, cx: &mut Cx) {
         if <N::In as SealedInputs>::Intake::JOINS {
-            note_skew::<<N::In as SealedInputs>::Intake>(self.skew, item, weight, cx);
+            note_skew::<<N::In as SealedInputs>::Intake>(self.ends.skew, item, weight, cx);
         }
-        if self.traced {
-            return self.note_all();
+        if self.ends.traced {
+            return self.ends.note_all();
         }
-        let header = <N::In as SealedInputs>::Intake::header(item, self.lead);
+        self.ends.note(<N::In as SealedInputs>::Intake::header(item, self.ends.lead));
+    }
+    fn trace(&mut self, item: &<N::In as SealedInputs>::Taken, fresh: u16) {
+        let now = &mut self.ends.now;
+        now.clear();
+        <N::In as SealedInputs>::Intake::each_origin(item, fresh, &mut |origin| now.add(origin));
+    }
+    fn forget(&mut self, n: usize) {
+        self.ends.forget(n);
+    }
+    fn rollback(&mut self) {}
+    fn double(&mut self) {}
+    fn admit(&mut self) -> Result<(), NodeError> {
+        Ok(())
+    }
+    #[inline]
+    fn portion(&mut self, accounted: u64, weight: u32) {
+        if weight > 0 {
+            self.ends.ledgers.push((accounted, weight, self.ends.origins.len()));
+        }
+    }
+    fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+        self.ends.record(cx, sent, compute);
+        Ok(())
+    }
+    #[inline]
+    fn publish_all(
+        &mut self,
+        accounted: u64,
+        weight: u32,
+        cx: &mut Cx,
+        sent: u64,
+        compute: u64,
+    ) -> Result<(), NodeError> {
+        if weight > 0 {
+            self.portion(accounted, weight);
+            self.ends.record(cx, sent, compute);
+        }
+        Ok(())
+    }
+}
+
+impl PathEnds {
+    /// `sources` holds the numbers of the sources whose messages arrive here, and whether they may be used more than
+    /// once.
+    fn new(common: &Common, sources: &[(u16, bool)], cx: &mut Cx) -> Self {
+        let n = sources.iter().map(|(source, _)| usize::from(*source) + 1).max().unwrap_or(0);
+        let (mut paths, mut ages) = (vec![None; n], vec![None; n]);
+        for (source, is_reused) in sources {
+            let source = usize::from(*source);
+            paths[source] = Some(cx.path_histogram(source, common.node, Term::EndToEnd));
+            if *is_reused {
+                ages[source] = Some(cx.path_histogram(source, common.node, Term::Age));
+            }
+        }
+        let (most, each) = if common.traced { (common.most, sources.len().max(1)) } else { (BURST, 1) };
+        PathEnds {
+            paths,
+            ages,
+            closure: cx.histogram(common.node, Term::Closure, 2),
+            skew: common.skew,
+            origins: Vec::with_capacity(most * each),
+            now: Origins::default(),
+            traced: common.traced,
+            spans: Vec::with_capacity(if common.traced { most } else { 0 }),
+            lead: common.lead,
+            ledgers: Vec::with_capacity(most + 1),
+        }
+    }
+
+    /// Notes the origin of the next message.
+    #[inline]
+    fn note(&mut self, header: &Header) {
         let (source, begun) = (header.source, header.origin.0);
         match self.origins.last_mut() {
             Some(last) if (last.source, last.begun) == (source, begun) => last.n += 1,
             _ => self.origins.push(OriginNote { source, reused: false, closes: true, begun, n: 1 }),
         }
     }
-    fn trace(&mut self, item: &<N::In as SealedInputs>::Taken, fresh: u16) {
-        self.now.clear();
-        let now = &mut self.now;
-        <N::In as SealedInputs>::Intake::each_origin(item, fresh, &mut |origin| now.add(origin));
+
+    /// Notes all origins of the next message.
+    fn note_all(&mut self) {
+        let before = self.origins.len();
+        for Origin { source, reused, begun } in self.now.iter() {
+            let closes = self.origins.len() == before;
+            self.origins.push(OriginNote { source, reused, closes, begun, n: 1 });
+        }
+        self.spans.push((self.origins.len() - before) as u16);
     }
+
+    /// Discards the notes of the last `n` messages.
     fn forget(&mut self, n: usize) {
         if self.traced {
             for _ in 0..n {
@@ -137,19 +225,9 @@ impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
             }
         }
     }
-    fn rollback(&mut self) {}
-    fn double(&mut self) {}
-    fn admit(&mut self) -> Result<(), NodeError> {
-        Ok(())
-    }
-    #[inline]
-    fn portion(&mut self, accounted: u64, weight: u32) {
-        if weight > 0 {
-            self.ledgers.push((accounted, weight, self.origins.len()));
-        }
-    }
-    #[inline]
-    fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+
+    /// Records the noted messages of all portions.
+    fn record(&mut self, cx: &mut Cx, sent: u64, compute: u64) {
         let mut from = 0;
         for (accounted, weight, to) in self.ledgers.drain(..) {
             for OriginNote { source, reused, closes, begun, n } in &self.origins[from..to] {
@@ -163,42 +241,18 @@ impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
             }
             from = to;
         }
+        self.discard();
+    }
+
+    /// Discards all notes.
+    fn discard(&mut self) {
         self.origins.clear();
         self.spans.clear();
-        Ok(())
-    }
-    #[inline]
-    fn publish_all(
-        &mut self,
-        accounted: u64,
-        weight: u32,
-        cx: &mut Cx,
-        sent: u64,
-        compute: u64,
-    ) -> Result<(), NodeError> {
-        if weight > 0 {
-            self.portion(accounted, weight);
-            self.publish(cx, sent, compute)?;
-        }
-        Ok(())
-    }
-}
-
-impl<N: Sink> SinkWork<N> {
-    /// Records all origins of the next message.
-    fn note_all(&mut self) {
-        let before = self.origins.len();
-        for Origin { source, reused, begun } in self.now.iter() {
-            let closes = self.origins.len() == before;
-            self.origins.push(OriginNote { source, reused, closes, begun, n: 1 });
-        }
-        self.spans.push((self.origins.len() - before) as u16);
+        self.ledgers.clear();
     }
 }
 
 impl<N: Sink> SinkStage<N> {
-    /// `sources` holds the numbers of the sources whose messages arrive here, and whether they may be used more than
-    /// once.
     pub(crate) fn new(
         node: N,
         mut common: Common,
@@ -212,29 +266,7 @@ impl<N: Sink> SinkStage<N> {
         if N::WAITS {
             common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         }
-        let n = sources.iter().map(|(source, _)| usize::from(*source) + 1).max().unwrap_or(0);
-        let (mut paths, mut ages) = (vec![None; n], vec![None; n]);
-        for (source, is_reused) in sources {
-            let source = usize::from(*source);
-            paths[source] = Some(cx.path_histogram(source, common.node, Term::EndToEnd));
-            if *is_reused {
-                ages[source] = Some(cx.path_histogram(source, common.node, Term::Age));
-            }
-        }
-        let (most, each) = if common.traced { (common.most, sources.len().max(1)) } else { (BURST, 1) };
-        let work = SinkWork {
-            node: Some(node),
-            paths,
-            ages,
-            closure: cx.histogram(common.node, Term::Closure, 2),
-            skew: common.skew,
-            origins: Vec::with_capacity(most * each),
-            now: Origins::default(),
-            traced: common.traced,
-            spans: Vec::with_capacity(if common.traced { most } else { 0 }),
-            lead: common.lead,
-            ledgers: Vec::with_capacity(most + 1),
-        };
+        let work = SinkWork { node: Some(node), ends: PathEnds::new(&common, sources, cx) };
         let waits = Waits { descriptors, due: 0, is_full: false, is_finishing: false };
         SinkStage { common, feed: Feed::new(Intake::build(intake)), work, dirty: false, again, waits }
     }
@@ -277,9 +309,7 @@ impl<N: Sink> SinkStage<N> {
 
     #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
-        self.work.origins.clear();
-        self.work.spans.clear();
-        self.work.ledgers.clear();
+        self.work.ends.discard();
         if self.common.report(cx, trouble) {
             return;
         }

@@ -2,8 +2,8 @@
 
 use super::feed::{Feed, Work, drop_item};
 use super::{
-    Common, Ended, Life, Rebuild, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded, is_pressed,
-    note_skew, reset_node, set_node,
+    Common, Ended, Life, NodeSlot, Rebuild, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded,
+    is_pressed, note_skew, reset_node, set_node,
 };
 use crate::base::policy::Telemetry;
 use crate::edge::EdgeState;
@@ -14,7 +14,7 @@ use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
 use crate::node::intake::{Intake, trace_call};
-use crate::node::port::PortSet;
+use crate::node::port::{Outputs, PortSet};
 use crate::node::{Reset, Transform};
 use std::any::Any;
 
@@ -51,6 +51,9 @@ impl ExtraCall {
 }
 
 impl<N: Transform> Work<<N::In as SealedInputs>::Taken> for TransformWork<N> {
+    fn erased(&mut self) -> &mut dyn Work<<N::In as SealedInputs>::Taken> {
+        self
+    }
     #[inline(never)]
     fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>) -> Result<(), NodeError> {
         // The node exists while the stage's life is `Open`.
@@ -111,6 +114,65 @@ impl<N: Transform> Work<<N::In as SealedInputs>::Taken> for TransformWork<N> {
     }
 }
 
+/// Makes a call and publishes its output, which derives from messages of earlier calls, whose terms are no longer known: its
+/// ledger begins here, its latency at its origin.
+fn call_without_message<O: Outputs>(
+    emit: &mut Emit<O>,
+    call: &mut dyn FnMut(&mut Emit<O>) -> Result<(), NodeError>,
+    name: &'static str,
+    refuses: bool,
+    cx: &mut Cx,
+) -> Result<(), Trouble> {
+    if let Some(trace) = &emit.trace {
+        trace.borrow_mut().begin();
+    }
+    let outcome = guarded(name, || {
+        call(emit)?;
+        emit.ports.commit()?;
+        if refuses { emit.ports.admit() } else { Ok(()) }
+    });
+    let outcome = match outcome {
+        Ok(()) => {
+            let (now, weight) = (cx.read(), u32::from(cx.telemetry() != Telemetry::Off));
+            emit.ports.portion(now, weight);
+            emit.ports.publish(now, 0).map_err(|e| Trouble::error("emit", &e))
+        }
+        Err(trouble) => {
+            emit.ports.rollback();
+            Err(trouble)
+        }
+    };
+    cx.stale();
+    outcome
+}
+
+/// Handles a failure of the node: by its policy the stage goes on, rebuilds the node, or loses what arrives.
+#[cold]
+fn fail<O: Outputs>(
+    node: &mut dyn NodeSlot,
+    emit: &mut Emit<O>,
+    intake: &mut impl Intake,
+    common: &mut Common,
+    cx: &mut Cx,
+    trouble: Trouble,
+) {
+    emit.ports.rollback();
+    if common.report(cx, trouble) {
+        return;
+    }
+    // The output of earlier calls of this turn is valid.
+    emit.ports.portion(0, 0);
+    let _ = emit.ports.publish(0, 0);
+    drop_node(node, common, cx);
+    emit.wake = Time::NEVER;
+    if common.schedule_restart(cx) {
+        return;
+    }
+    let reason = common.gone();
+    emit.ports.each(&mut |port| port.close(true));
+    intake.discard(reason);
+}
+
 impl<N: Transform> TransformStage<N> {
     pub(crate) fn new(
         node: N,
@@ -127,34 +189,15 @@ impl<N: Transform> TransformStage<N> {
         TransformStage { common, feed: Feed::new(intake), work, again }
     }
 
-    /// Makes a call without a message; true if it succeeded. Its output derives from messages of earlier calls, whose
-    /// terms are no longer known: its ledger begins here, its latency at its origin.
+    /// Makes a call without a message; true if it succeeded.
     fn call_extra(&mut self, cx: &mut Cx, call: ExtraCall) -> bool {
-        let (work, refuses) = (&mut self.work, self.common.refuses);
-        if let Some(trace) = &work.emit.trace {
-            trace.borrow_mut().begin();
-        }
-        let outcome = guarded(call.name(), || {
-            let Some(node) = &mut work.node else { return Ok(()) };
-            match call {
-                ExtraCall::Wake => node.wake(&mut work.emit)?,
-                ExtraCall::Finish => node.finish(&mut work.emit)?,
-            }
-            work.emit.ports.commit()?;
-            if refuses { work.emit.ports.admit() } else { Ok(()) }
-        });
-        let outcome = match outcome {
-            Ok(()) => {
-                let (now, weight) = (cx.read(), u32::from(cx.telemetry() != Telemetry::Off));
-                work.emit.ports.portion(now, weight);
-                work.emit.ports.publish(now, 0).map_err(|e| Trouble::error("emit", &e))
-            }
-            Err(trouble) => {
-                work.emit.ports.rollback();
-                Err(trouble)
-            }
+        let TransformWork { node, emit, .. } = &mut self.work;
+        let mut give = |emit: &mut Emit<N::Out>| match (&mut *node, call) {
+            (None, _) => Ok(()),
+            (Some(node), ExtraCall::Wake) => node.wake(emit),
+            (Some(node), ExtraCall::Finish) => node.finish(emit),
         };
-        cx.stale();
+        let outcome = call_without_message(emit, &mut give, call.name(), self.common.refuses, cx);
         outcome.map_err(|trouble| self.fail(cx, trouble)).is_ok()
     }
 
@@ -202,23 +245,9 @@ impl<N: Transform> TransformStage<N> {
         Turn::Worked
     }
 
-    #[cold]
     fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
-        self.work.emit.ports.rollback();
-        if self.common.report(cx, trouble) {
-            return;
-        }
-        // The output of earlier calls of this turn is valid.
-        self.work.emit.ports.portion(0, 0);
-        let _ = self.work.emit.ports.publish(0, 0);
-        drop_node(&mut self.work.node, &mut self.common, cx);
-        self.work.emit.wake = Time::NEVER;
-        if self.common.schedule_restart(cx) {
-            return;
-        }
-        let reason = self.common.gone();
-        self.work.emit.ports.each(&mut |port| port.close(true));
-        self.feed.intake.discard(reason);
+        let TransformWork { node, emit, .. } = &mut self.work;
+        fail(node, emit, &mut self.feed.intake, &mut self.common, cx, trouble);
     }
 
     /// Passes the node the only message waiting.
