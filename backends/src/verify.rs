@@ -550,7 +550,7 @@ mod tests {
             ),
             (npy("'<f4'", "False", "(99999999999, 99999999999)", &[0; 4]), "array `a`: "),
             (npy("'<f4'", "False", &deep, &[]), "a header that NumPy does not write"),
-            (b"\x93NUMPY\x02\x00\xff\xff".to_vec(), "is not an .npy"),
+            (b"\x93NUMPY\x02\x00\xff\xff".to_vec(), "truncated or oversized header"),
             (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec(), "truncated or oversized header"),
             (b"".to_vec(), "is not an .npy"),
         ] {

@@ -1,13 +1,12 @@
 //! NumPy arrays: `.npy`, and `.npz`, which is a zip of those.
 
 use super::tensor::Weights;
-use crate::base::caught;
 use limen::message::DType;
-use npyz::{Endianness, NpyHeader, Order, TypeChar};
+use limen_npy::{HeaderError, Kind, MAX_HEADER};
 use std::io::{Read, Seek};
 
 /// The most bytes before the numbers: magic, version and length, and the header.
-const MAX_HEAD: usize = 12 + 4096;
+const MAX_HEAD: usize = 12 + MAX_HEADER;
 
 /// A parsed header.
 struct Head {
@@ -23,52 +22,39 @@ struct Head {
 
 impl Head {
     /// Reads the header of an array from its first bytes.
-    fn read(bytes: &[u8]) -> Result<Self, String> {
-        // The header is a Python literal that is parsed recursively; deep nesting would overflow the stack, which cannot be
-        // caught. NumPy itself writes a few brackets and some hundred characters.
-        let (from, length) = match bytes {
-            [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
-            [0x93, b'N', b'U', b'M', b'P', b'Y', _, _, a, b, c, d, ..] => {
-                (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize)
-            }
-            _ => return Err("is not an .npy".into()),
-        };
-        let text = Some(length).filter(|length| *length <= 4096).and_then(|length| bytes.get(from..from + length));
-        let text = text.ok_or("has a truncated or oversized header")?;
-        if text.iter().filter(|b| matches!(b, b'(' | b'[' | b'{')).count() > 64 {
-            return Err("has a header that NumPy does not write".into());
-        }
-        let header = caught(|| NpyHeader::from_reader(bytes).map_err(|e| e.to_string())).and_then(|header| header);
-        let header = header.map_err(|why| format!("has a header that cannot be read: {why}"))?;
-        if header.order() == Order::Fortran && header.shape().len() > 1 {
+    fn read(mut bytes: &[u8]) -> Result<Self, String> {
+        let header = limen_npy::Header::read(&mut bytes).map_err(|error| match error {
+            HeaderError::NotNpy | HeaderError::TooShort => "is not an .npy".into(),
+            HeaderError::Truncated | HeaderError::TooLong(_) => "has a truncated or oversized header".into(),
+            HeaderError::Fields => "has fields; save each as a separate array".into(),
+            HeaderError::Malformed(what, at) => format!("has a header that NumPy does not write: {what} at byte {at}"),
+            error => format!("cannot be read: {error}"),
+        });
+        let limen_npy::Header { element, is_fortran, shape: dims, start } = header?;
+        if is_fortran && dims.len() > 1 {
             return Err("is in Fortran order; save it with `numpy.ascontiguousarray`".into());
         }
-        let found = header.dtype();
-        let npyz::DType::Plain(kind) = &found else {
-            return Err("has fields; save each as a separate array".into());
-        };
-        let dtype = match (kind.type_char(), kind.size_field()) {
-            (TypeChar::Float, 2) => DType::F16,
-            (TypeChar::Float, 4) => DType::F32,
-            (TypeChar::Float, 8) => DType::F64,
-            (TypeChar::Int, 1) => DType::I8,
-            (TypeChar::Int, 2) => DType::I16,
-            (TypeChar::Int, 4) => DType::I32,
-            (TypeChar::Int, 8) => DType::I64,
+        let dtype = match (element.kind, element.size) {
+            (Kind::Float, 2) => DType::F16,
+            (Kind::Float, 4) => DType::F32,
+            (Kind::Float, 8) => DType::F64,
+            (Kind::Int, 1) => DType::I8,
+            (Kind::Int, 2) => DType::I16,
+            (Kind::Int, 4) => DType::I32,
+            (Kind::Int, 8) => DType::I64,
             // Models have bools as numbers.
-            (TypeChar::Uint, 1) | (TypeChar::Bool, _) => DType::U8,
-            (TypeChar::Uint, 2) => DType::U16,
-            (TypeChar::Uint, 4) => DType::U32,
-            (TypeChar::Uint, 8) => DType::U64,
-            _ => return Err(format!("elements are {}; numbers and bools can be read", found.descr())),
+            (Kind::Uint | Kind::Bool, 1) => DType::U8,
+            (Kind::Uint, 2) => DType::U16,
+            (Kind::Uint, 4) => DType::U32,
+            (Kind::Uint, 8) => DType::U64,
+            _ => return Err(format!("elements are '{element}'; numbers and bools can be read")),
         };
-        let shape: Option<Vec<usize>> = header.shape().iter().map(|n| usize::try_from(*n).ok()).collect();
+        let shape: Option<Vec<usize>> = dims.iter().map(|n| usize::try_from(*n).ok()).collect();
         let shape = shape.ok_or("its shape does not fit in memory")?;
-        let takes = header.shape().iter().try_fold(dtype.size() as u64, |n, dim| n.checked_mul(*dim));
+        let takes = dims.iter().try_fold(dtype.size() as u64, |n, dim| n.checked_mul(*dim));
         let takes = takes.ok_or_else(|| format!("has the shape {shape:?}, which does not fit in memory"))?;
-        let is_bool = kind.type_char() == TypeChar::Bool;
-        let is_big_endian = kind.endianness() == Endianness::Big;
-        Ok(Head { dtype, shape, is_bool, is_big_endian, at: from + length, takes })
+        let is_bool = element.kind == Kind::Bool;
+        Ok(Head { dtype, shape, is_bool, is_big_endian: element.is_big_endian, at: start, takes })
     }
 
     /// Checks that the header is followed by exactly the bytes of its numbers.

@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(bytes.last(), Some(&b'\n'));
         }
         let bytes = header("<f4", 7, &[480, 3]);
-        let read = npyz::NpyHeader::from_reader(&bytes[..]).unwrap();
-        assert_eq!((read.shape(), read.dtype().descr().as_str()), (&[7, 480, 3][..], "'<f4'"));
+        let read = limen_npy::Header::read(&mut &bytes[..]).unwrap();
+        assert_eq!((read.shape, read.element.to_string(), read.start), (vec![7, 480, 3], "<f4".into(), HEADER));
     }
 }

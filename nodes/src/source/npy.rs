@@ -7,7 +7,8 @@ use limen::message::{DType, MAX_RANK, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
 use limen::{Folders, Tensor};
-use npyz::{Endianness, NpyHeader, Order, TypeChar};
+use limen_npy::Kind;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -33,8 +34,6 @@ fn one() -> u32 {
     1
 }
 
-/// Longest header in bytes. A header of an array of numbers needs a tenth of it; the rest is padding.
-const MAX_HEADER: usize = 4 << 10;
 /// Reading an item of this size takes tens of microseconds, which makes the node heavy.
 const HEAVY_BYTES: usize = 64 << 10;
 
@@ -52,77 +51,31 @@ struct ArrayHeader {
     start: u64,
 }
 
-/// Checks whether a header is safe to parse. The parser recurses and multiplies without overflow checks, so a hostile header
-/// could end the process.
-fn check_safe(text: &str) -> Result<(), String> {
-    let mut depth = 0usize;
-    for c in text.chars() {
-        match c {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > 4 {
-            return Err("its header is nested too deeply for an array of numbers".into());
-        }
-    }
-    // A product of numbers with 19 digits in total fits into 64 bits; one more digit belongs to the type.
-    let digits = text.chars().filter(char::is_ascii_digit).count();
-    if digits > 20 || text.to_ascii_lowercase().contains("0x") {
-        return Err("its shape has more elements than any file holds".into());
-    }
-    Ok(())
-}
-
 impl ArrayHeader {
     fn read(from: &mut impl Read) -> Result<ArrayHeader, String> {
-        let mut bytes = vec![0; 8];
-        from.read_exact(&mut bytes).map_err(|_| "it is too short for a `.npy` file")?;
-        if !bytes.starts_with(b"\x93NUMPY") {
-            return Err("it is not a `.npy` file: it does not begin with `\\x93NUMPY`".into());
-        }
-        let prefix = if bytes[6] == 1 { 2 } else { 4 };
-        let mut length = [0; 4];
-        from.read_exact(&mut length[..prefix]).map_err(|_| "it ends within its header")?;
-        bytes.extend_from_slice(&length[..prefix]);
-        let length = u32::from_le_bytes(length) as usize;
-        if length > MAX_HEADER {
-            return Err(format!("it announces a header of {length} bytes; {MAX_HEADER} are enough for any array"));
-        }
-        let begin = bytes.len();
-        bytes.resize(begin + length, 0);
-        from.read_exact(&mut bytes[begin..]).map_err(|_| "it ends within its header")?;
-        check_safe(&String::from_utf8_lossy(&bytes[begin..]))?;
-        let header = NpyHeader::from_reader(&bytes[..]).map_err(|e| format!("its header cannot be read: {e}"))?;
-        ArrayHeader::of(&header, bytes.len() as u64)
-    }
-
-    fn of(header: &NpyHeader, start: u64) -> Result<ArrayHeader, String> {
-        let npyz::DType::Plain(kind) = header.dtype() else {
-            return Err("its elements have fields; save each as a separate array".into());
+        let limen_npy::Header { element, is_fortran, shape, start } =
+            limen_npy::Header::read(from).map_err(|e| e.to_string())?;
+        let dtype = match (element.kind, element.size) {
+            (Kind::Float, 2) => DType::F16,
+            (Kind::Float, 4) => DType::F32,
+            (Kind::Float, 8) => DType::F64,
+            (Kind::Int, 1) => DType::I8,
+            (Kind::Int, 2) => DType::I16,
+            (Kind::Int, 4) => DType::I32,
+            (Kind::Int, 8) => DType::I64,
+            (Kind::Uint | Kind::Bool, 1) => DType::U8,
+            (Kind::Uint, 2) => DType::U16,
+            (Kind::Uint, 4) => DType::U32,
+            (Kind::Uint, 8) => DType::U64,
+            _ => return Err(format!("its elements are {element}; save it with `.astype('<f4')`")),
         };
-        let dtype = match (kind.type_char(), kind.size_field()) {
-            (TypeChar::Float, 2) => DType::F16,
-            (TypeChar::Float, 4) => DType::F32,
-            (TypeChar::Float, 8) => DType::F64,
-            (TypeChar::Int, 1) => DType::I8,
-            (TypeChar::Int, 2) => DType::I16,
-            (TypeChar::Int, 4) => DType::I32,
-            (TypeChar::Int, 8) => DType::I64,
-            (TypeChar::Uint | TypeChar::Bool, 1) => DType::U8,
-            (TypeChar::Uint, 2) => DType::U16,
-            (TypeChar::Uint, 4) => DType::U32,
-            (TypeChar::Uint, 8) => DType::U64,
-            _ => return Err(format!("its elements are {kind}; save it with `.astype('<f4')`")),
-        };
-        if kind.endianness() == Endianness::Big && dtype.size() > 1 {
-            let text = format!("its elements are {kind}, in big-endian order; save it with `.astype('<f4')`");
-            return Err(text);
+        if element.is_big_endian && dtype.size() > 1 {
+            return Err(format!("its elements are {element}, in big-endian order; save it with `.astype('<f4')`"));
         }
-        let Some((items, shape)) = header.shape().split_first() else {
+        let Some((items, shape)) = shape.split_first() else {
             return Err("it is a single value without a first dim; save it with `.reshape(1)`".into());
         };
-        if header.order() == Order::Fortran && !shape.is_empty() {
+        if is_fortran && !shape.is_empty() {
             return Err("it is in Fortran order; save it with `numpy.ascontiguousarray`".into());
         }
         if shape.len() > MAX_RANK {
@@ -136,7 +89,7 @@ impl ArrayHeader {
             shape.iter().map(|n| usize::try_from(*n).map_err(|_| too_large())).collect::<Result<_, _>>()?;
         let size = PortSpec::fixed(dtype, shape.iter().copied()).max_bytes();
         let size = size.filter(|size| isize::try_from(*size).is_ok()).ok_or_else(too_large)?;
-        Ok(ArrayHeader { dtype, items: *items, shape, size, start })
+        Ok(ArrayHeader { dtype, items: *items, shape, size, start: start as u64 })
     }
 }
 
@@ -306,9 +259,9 @@ mod tests {
             ("'<f4'", "(1, 1, 1, 1, 1, 1, 1, 1)", "7 dims"),
             ("'<f4'", "(-1, 3)", "cannot be negative"),
             ("'<f4'", "(2, 3", "cannot be read"),
-            ("'<f4'", "(1, 4611686018427387904, 4)", "more elements than any file holds"),
-            ("'<f4'", "(1, 9223372036854775807)", "more elements than any file holds"),
-            ("'<f4'", "(0xffffffffffffffff, 0xffffffffffffffff)", "more elements than any file holds"),
+            ("'<f4'", "(1, 4611686018427387904, 4)", "does not fit into memory"),
+            ("'<f4'", "(1, 9223372036854775807)", "does not fit into memory"),
+            ("'<f4'", "(1, 18446744073709551615, 18446744073709551615)", "does not fit into memory"),
             ("'<f8'", "(1, 99999999, 99999999)", "1 × f64[99999999,99999999] from"),
         ] {
             let found = read(&file(1, &dict(kind, "False", shape)));
@@ -321,7 +274,6 @@ mod tests {
 
     #[test]
     fn malformed_and_hostile_headers_are_refused() {
-        let deep = "(".repeat(4_000);
         for (bytes, expected) in [
             (b"".to_vec(), "too short"),
             (b"\x93NUMPY".to_vec(), "too short"),
@@ -329,7 +281,6 @@ mod tests {
             (b"\x93NUMPY\x01\x00".to_vec(), "within its header"),
             (b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(), "header of 4294967295 bytes"),
             (b"\x93NUMPY\x01\x00\x50\x00{'descr'".to_vec(), "within its header"),
-            (file(1, &deep), "nested too deeply"),
             (file(9, &dict("'<f4'", "False", "(1,)")), "cannot be read"),
             (file(1, "{}"), "cannot be read"),
             (file(1, "\u{0}\u{1}"), "cannot be read"),

@@ -1,0 +1,384 @@
+//! Reads the headers of NumPy's `.npy` files, as
+//! [numpy.lib.format](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html) defines them.
+//!
+//! A header is a Python dictionary with three keys. Published readers evaluate it with a grammar for all of Python's literals, which
+//! recurses on hostile headers and takes eighteen crates; this one accepts the three keys and what NumPy writes for them.
+
+use std::fmt;
+use std::io::Read;
+
+/// The longest header that is read, in bytes. That of an array of numbers needs a tenth of it; the rest is padding.
+pub const MAX_HEADER: usize = 4 << 10;
+
+/// The kind of an array's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Floating-point numbers.
+    Float,
+    /// Signed integers.
+    Int,
+    /// Unsigned integers.
+    Uint,
+    /// Bytes that are 0 or 1.
+    Bool,
+    /// Anything else: complex numbers, text, times, Python objects.
+    Other,
+}
+
+/// The type of an array's elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// Their kind.
+    pub kind: Kind,
+    /// The size of one in bytes; 0 if the header does not say.
+    pub size: usize,
+    /// Whether its bytes are in big-endian order.
+    pub is_big_endian: bool,
+    text: String,
+}
+
+/// The type as NumPy writes it, such as `<f4`.
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Element {
+    fn of(text: &str) -> Option<Self> {
+        let mut chars = text.chars();
+        let order = chars.next().filter(|order| "<>|=".contains(*order))?;
+        let kind = match chars.next()? {
+            'f' => Kind::Float,
+            'i' => Kind::Int,
+            'u' => Kind::Uint,
+            'b' => Kind::Bool,
+            letter if letter.is_ascii_alphabetic() => Kind::Other,
+            _ => return None,
+        };
+        let rest = chars.as_str();
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let size = if digits == 0 { 0 } else { rest[..digits].parse().ok()? };
+        // Only times have more: their unit, in brackets.
+        if kind != Kind::Other && (digits == 0 || digits < rest.len()) {
+            return None;
+        }
+        let is_big_endian = order == '>' || (order == '=' && cfg!(target_endian = "big"));
+        Some(Element { kind, size, is_big_endian, text: text.into() })
+    }
+}
+
+/// The header of an `.npy` file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The type of the elements.
+    pub element: Element,
+    /// Whether the first index varies fastest: Fortran's order.
+    pub is_fortran: bool,
+    /// The dims, outermost first; none for a single value.
+    pub shape: Vec<u64>,
+    /// The offset of the first element in the file, in bytes.
+    pub start: usize,
+}
+
+/// The reason that a header cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// There are fewer bytes than any header has.
+    TooShort,
+    /// It does not begin with `\x93NUMPY`.
+    NotNpy,
+    /// It ends within its header.
+    Truncated,
+    /// It announces a header of so many bytes, more than [`MAX_HEADER`].
+    TooLong(usize),
+    /// Its elements have fields.
+    Fields,
+    /// Its header is not one that NumPy writes: what is wrong, and at which byte of the header.
+    Malformed(&'static str, usize),
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeaderError::TooShort => f.write_str("it is too short for a `.npy` file"),
+            HeaderError::NotNpy => f.write_str("it is not a `.npy` file: it does not begin with `\\x93NUMPY`"),
+            HeaderError::Truncated => f.write_str("it ends within its header"),
+            HeaderError::TooLong(length) => {
+                write!(f, "it announces a header of {length} bytes; {MAX_HEADER} are enough for any array")
+            }
+            HeaderError::Fields => f.write_str("its elements have fields; save each as a separate array"),
+            HeaderError::Malformed(what, at) => write!(f, "its header cannot be read: {what} at byte {at}"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+impl Header {
+    /// Reads a header, and nothing after it: at most [`MAX_HEADER`] bytes and the twelve before them.
+    ///
+    /// # Errors
+    /// If it is not a header, is truncated, or describes more than an array of one type. An error of the reader counts as the end.
+    ///
+    /// ```
+    /// let text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10, 3), }";
+    /// let bytes = [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text].concat();
+    /// let header = limen_npy::Header::read(&mut &bytes[..]).unwrap();
+    /// assert_eq!((header.shape, header.element.size), (vec![10, 3], 4));
+    /// ```
+    pub fn read(from: &mut impl Read) -> Result<Header, HeaderError> {
+        let mut magic = [0; 8];
+        let read = read_all(from, &mut magic);
+        if !b"\x93NUMPY".starts_with(&magic[..read.min(6)]) {
+            return Err(HeaderError::NotNpy);
+        }
+        if read < magic.len() {
+            return Err(HeaderError::TooShort);
+        }
+        let width = match magic[6] {
+            1 => 2,
+            2 | 3 => 4,
+            _ => return Err(HeaderError::Malformed("an unknown version of the format", 6)),
+        };
+        let mut length = [0; 4];
+        if read_all(from, &mut length[..width]) < width {
+            return Err(HeaderError::Truncated);
+        }
+        let length = u32::from_le_bytes(length) as usize;
+        if length > MAX_HEADER {
+            return Err(HeaderError::TooLong(length));
+        }
+        let mut text = vec![0; length];
+        if read_all(from, &mut text) < length {
+            return Err(HeaderError::Truncated);
+        }
+        let start = magic.len() + width + length;
+        let text = std::str::from_utf8(&text).map_err(|e| HeaderError::Malformed("no text", e.valid_up_to()))?;
+        Parser { text, at: 0 }.header(start)
+    }
+}
+
+/// Reads until `into` is full; returns how many bytes there were.
+fn read_all(from: &mut impl Read, into: &mut [u8]) -> usize {
+    let mut read = 0;
+    while read < into.len() {
+        match from.read(&mut into[read..]) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    read
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn wrong(&self, what: &'static str) -> HeaderError {
+        HeaderError::Malformed(what, self.at)
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    /// Skips a token and the white space before it; false if something else follows.
+    fn skip(&mut self, token: &str) -> bool {
+        self.at = self.text.len() - self.rest().trim_ascii_start().len();
+        let found = self.rest().starts_with(token);
+        self.at += if found { token.len() } else { 0 };
+        found
+    }
+
+    fn expect(&mut self, token: &str, what: &'static str) -> Result<(), HeaderError> {
+        if self.skip(token) { Ok(()) } else { Err(self.wrong(what)) }
+    }
+
+    /// A text in either kind of quotes. NumPy writes no escapes.
+    fn quoted(&mut self) -> Result<&'a str, HeaderError> {
+        let quote = if self.skip("'") {
+            '\''
+        } else if self.skip("\"") {
+            '"'
+        } else {
+            return Err(self.wrong("no text in quotes"));
+        };
+        let end = self.rest().find(quote).ok_or_else(|| self.wrong("a text without its closing quote"))?;
+        let text = &self.rest()[..end];
+        self.at += end + 1;
+        Ok(text)
+    }
+
+    fn bool(&mut self) -> Result<bool, HeaderError> {
+        match () {
+            () if self.skip("True") => Ok(true),
+            () if self.skip("False") => Ok(false),
+            () => Err(self.wrong("neither `True` nor `False`")),
+        }
+    }
+
+    /// A tuple of lengths.
+    fn shape(&mut self) -> Result<Vec<u64>, HeaderError> {
+        self.expect("(", "no tuple")?;
+        let mut dims = Vec::new();
+        while !self.skip(")") {
+            if !dims.is_empty() {
+                self.expect(",", "no comma between two lengths")?;
+                if self.skip(")") {
+                    break;
+                }
+            }
+            if self.skip("-") {
+                return Err(self.wrong("a length that cannot be negative"));
+            }
+            let digits = self.rest().find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest().len());
+            if digits == 0 {
+                return Err(self.wrong("no length"));
+            }
+            let dim = self.rest()[..digits].parse().map_err(|_| self.wrong("a length over 64 bits"))?;
+            dims.push(dim);
+            self.at += digits;
+            // Python 2 marks long integers.
+            self.skip("L");
+        }
+        Ok(dims)
+    }
+
+    fn header(&mut self, start: usize) -> Result<Header, HeaderError> {
+        let (mut element, mut is_fortran, mut shape) = (None, None, None);
+        self.expect("{", "no dictionary")?;
+        while !self.skip("}") {
+            let key = self.quoted()?;
+            self.expect(":", "no colon after a key")?;
+            let is_new = match key {
+                "descr" => {
+                    if self.skip("[") || self.skip("(") {
+                        return Err(HeaderError::Fields);
+                    }
+                    let text = self.quoted()?;
+                    let found = Element::of(text).ok_or_else(|| self.wrong("an unknown type of element"))?;
+                    element.replace(found).is_none()
+                }
+                "fortran_order" => is_fortran.replace(self.bool()?).is_none(),
+                "shape" => shape.replace(self.shape()?).is_none(),
+                _ => return Err(self.wrong("an unknown key")),
+            };
+            if !is_new {
+                return Err(self.wrong("a key twice"));
+            }
+            if !self.skip(",") {
+                self.expect("}", "no comma between two keys")?;
+                break;
+            }
+        }
+        if !self.rest().trim_ascii().is_empty() {
+            return Err(self.wrong("more than one dictionary"));
+        }
+        match (element, is_fortran, shape) {
+            (Some(element), Some(is_fortran), Some(shape)) => Ok(Header { element, is_fortran, shape, start }),
+            (None, ..) => Err(self.wrong("no `descr`")),
+            (_, None, _) => Err(self.wrong("no `fortran_order`")),
+            (.., None) => Err(self.wrong("no `shape`")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(version: u8, text: &str) -> Vec<u8> {
+        let mut bytes = b"\x93NUMPY".to_vec();
+        bytes.extend([version, 0]);
+        match version {
+            1 => bytes.extend((text.len() as u16).to_le_bytes()),
+            _ => bytes.extend((text.len() as u32).to_le_bytes()),
+        }
+        bytes.extend(text.as_bytes());
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Header, HeaderError> {
+        Header::read(&mut &*bytes)
+    }
+
+    /// As NumPy 1, 2 and Python 2 wrote them.
+    #[test]
+    fn headers_of_numpy_are_read() {
+        for (version, text, element, is_fortran, shape) in [
+            (
+                1,
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (10, 3), }   \n",
+                (Kind::Float, 4, false),
+                false,
+                &[10, 3][..],
+            ),
+            (2, "{'descr': '>i8', 'fortran_order': True, 'shape': (7,), }\n", (Kind::Int, 8, true), true, &[7]),
+            (3, "{'descr': '|b1', 'fortran_order': False, 'shape': (), }", (Kind::Bool, 1, false), false, &[]),
+            (1, "{'shape': (2L, 3L), 'fortran_order': False, 'descr': '|u1'}", (Kind::Uint, 1, false), false, &[2, 3]),
+            (1, "{\"descr\":\"<M8[ns]\",\"fortran_order\":False,\"shape\":(0,)}", (Kind::Other, 8, false), false, &[0]),
+            (
+                1,
+                "{'descr': '|O', 'fortran_order': False, 'shape': (18446744073709551615,), }",
+                (Kind::Other, 0, false),
+                false,
+                &[u64::MAX],
+            ),
+        ] {
+            let bytes = file(version, text);
+            let header = read(&bytes).unwrap();
+            let found = (header.element.kind, header.element.size, header.element.is_big_endian);
+            assert_eq!(
+                (found, header.is_fortran, &header.shape[..], header.start),
+                (element, is_fortran, shape, bytes.len())
+            );
+            // Whatever follows is not read, and every shorter file is refused.
+            let mut rest = &[&bytes[..], b"numbers"].concat()[..];
+            assert!(Header::read(&mut rest).is_ok() && rest == b"numbers");
+            assert!((0..bytes.len()).all(|cut| read(&bytes[..cut]).is_err()));
+        }
+    }
+
+    #[test]
+    fn other_headers_are_refused() {
+        use HeaderError::{Fields, Malformed, NotNpy, TooLong, TooShort, Truncated};
+        let dict = |descr: &str, order: &str, shape: &str| {
+            format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n")
+        };
+        for (bytes, expected) in [
+            (b"".to_vec(), TooShort),
+            (b"\x93NUMPY".to_vec(), TooShort),
+            (b"PK\x03\x04....".to_vec(), NotNpy),
+            (b"\x93NUMPY\x01\x00".to_vec(), Truncated),
+            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(), TooLong(u32::MAX as usize)),
+            (file(9, &dict("'<f4'", "False", "(1,)")), Malformed("an unknown version of the format", 6)),
+            (file(1, ""), Malformed("no dictionary", 0)),
+            (file(1, "{}"), Malformed("no `descr`", 2)),
+            (file(1, "\u{0}\u{1}"), Malformed("no dictionary", 0)),
+            (file(1, &"(".repeat(4_000)), Malformed("no dictionary", 0)),
+            (file(1, &dict(&"(".repeat(3_000), "False", "(1,)")), Fields),
+            (file(1, &dict("[('a', '<f4'), ('b', '<i4')]", "False", "(10,)")), Fields),
+            (file(1, &dict("'f4'", "False", "(1,)")), Malformed("an unknown type of element", 14)),
+            (file(1, &dict("'<f'", "False", "(1,)")), Malformed("an unknown type of element", 14)),
+            (file(1, &dict("'<f4", "False", "(1,)")), Malformed("an unknown type of element", 17)),
+            (file(1, &dict("'<f4'", "0", "(1,)")), Malformed("neither `True` nor `False`", 34)),
+            (file(1, &dict("'<f4'", "False", "(-1, 3)")), Malformed("a length that cannot be negative", 52)),
+            (file(1, &dict("'<f4'", "False", "(2, 3")), Malformed("no length", 57)),
+            (file(1, &dict("'<f4'", "False", "(18446744073709551616,)")), Malformed("a length over 64 bits", 51)),
+            (file(1, &dict("'<f4'", "False", "(0xff,)")), Malformed("no comma between two lengths", 52)),
+            (file(1, &dict("'<f4'", "False", "7")), Malformed("no tuple", 50)),
+            (file(1, "{'descr': '<f4', 'descr': '<f4'}"), Malformed("a key twice", 31)),
+            (file(1, "{'descr': '<f4', 'extra': 1}"), Malformed("an unknown key", 25)),
+            (file(1, &(dict("'<f4'", "False", "(1,)") + "{}")), Malformed("more than one dictionary", 57)),
+        ] {
+            assert_eq!(read(&bytes), Err(expected), "{}", String::from_utf8_lossy(&bytes[..bytes.len().min(90)]));
+        }
+    }
+}
