@@ -263,7 +263,9 @@ impl FailureReport {
 
 impl std::fmt::Display for FailureReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node `{}` failed in `{}` after {} calls: {}", self.node, self.call, self.number, self.text)
+        let FailureReport { node, call, number, text, .. } = self;
+        let s = if *number == 1 { "" } else { "s" };
+        write!(f, "node `{node}` failed in `{call}` after {number} call{s}: {text}")
     }
 }
 

@@ -252,7 +252,7 @@ fn contradictory_join_policies_are_refused() {
             "all its inputs together",
         ),
         ("m: { kind: pair, inputs: { a: a, b: b }, join: { policy: by_time } }", "5:50 E0139", "needs `within`"),
-        ("m: { kind: pair, inputs: { a: a, b: b }, join: { hold: 1ms } }", "5:50 E0139", "needs `within`"),
+        ("m: { kind: pair, inputs: { a: a, b: b }, join: { hold: 1ms } }", "5:50 E0139", "`hold` belong to"),
         (
             "m: { kind: pair, inputs: { a: a, b: b }, join: { policy: sample, trigger: c } }",
             "5:50 E0139",
@@ -521,7 +521,7 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
         &graph(&timer("1kHz"), &camera("30Hz"), ""),
         &[(
             "6:3 E0157",
-            "together by their numbers: `a` begins one each 1.00 ms, `b` begins one each 33.3 ms, and the faster one is held back",
+            "together by their numbers: `a` begins one each 1.00 ms, `b` begins one each 33.3 ms, and the pairs drift apart",
         )],
     );
     let notes = |a: &str, b: &str, keys: &str| {
@@ -556,7 +556,7 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
         timer("1kHz")
     );
     let plan = limen_tests::plan(&live).unwrap();
-    let said = "`a` begins one each 1.00 ms, nothing says how many `u` begins, and the faster one is held back";
+    let said = "`a` begins one each 1.00 ms, nothing says how many `u` begins, and the pairs drift apart";
     assert!(plan.notes().iter().any(|note| note.contains(said)), "{:?}", plan.notes());
 }
 

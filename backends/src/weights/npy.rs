@@ -28,7 +28,7 @@ impl Head {
             HeaderError::Truncated | HeaderError::TooLong(_) => "has a truncated or oversized header".into(),
             HeaderError::Fields => "has fields; save each as a separate array".into(),
             HeaderError::Malformed(what, at) => format!("has a header that NumPy does not write: {what} at byte {at}"),
-            error => format!("cannot be read: {error}"),
+            error => format!("is an .npy that cannot be read: {error}"),
         });
         let limen_npy::Header { element, is_fortran, shape: dims, start } = header?;
         if is_fortran && dims.len() > 1 {

@@ -624,6 +624,10 @@ mod tests {
                 "max: -1",
                 "g.yaml:1:6: error[E0104]: the number -1 is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
             ),
+            (
+                "max: 4294967296",
+                "g.yaml:1:6: error[E0104]: the number 4294967296 is more than 4294967295\n    help: write a whole number from 0 to 4294967295",
+            ),
         ] {
             let (_, found) = read(text);
             assert_eq!(found, [expected], "{text}");

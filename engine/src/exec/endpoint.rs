@@ -15,7 +15,7 @@ use crate::node::PortType;
 use std::any::Any;
 use std::sync::Mutex;
 
-/// Which of its ends a program holds.
+/// The kind of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandleKind {

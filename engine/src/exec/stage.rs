@@ -1,6 +1,6 @@
 //! Stages: a node with its inputs, outputs, counters and loop body.
 //!
-//! [`Stage`] is the only type-erased trait. A worker turns its stages in order. A stage alone on its core runs its own
+//! A worker turns its stages, which are type-erased ([`Stage`]), in order. A stage alone on its core runs its own
 //! [`Stage::run`], which is monomorphized per concrete stage, so no call inside it is indirect. A turn is one bounded
 //! piece of work: at most [`BURST`](crate::edge::BURST) messages, or as many as fit in about 20 µs.
 

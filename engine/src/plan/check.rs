@@ -174,7 +174,7 @@ impl Planner<'_> {
                 continue;
             }
             let message = format!(
-                "`{}` takes messages of {names} together by their numbers: {rates}, and the faster one is held back to the slower",
+                "`{}` takes messages of {names} together by their numbers: {rates}, and the pairs drift apart in time until an edge is full; from then on the faster source waits",
                 node.name
             );
             let is_whole = [way, other_way].iter().all(|edge| loses_nothing(**edge, nodes, edges, &self.effort));

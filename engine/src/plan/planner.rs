@@ -160,7 +160,8 @@ impl Planner<'_> {
         self.problems.into_result(plan)
     }
 
-    /// Refuses a graph that could not be checked to the end. `is_too_wide` says that it could not even before the joins.
+    /// Refuses a graph that could not be checked to the end. `is_too_wide`: the limit was reached before the joins were
+    /// checked.
     fn check_effort(&mut self, is_too_wide: bool) {
         if !self.effort.is_spent() {
             return;
@@ -517,7 +518,10 @@ impl Planner<'_> {
             wrong(&format!("{message}, not `{}`", policy.name()), help);
         }
         if by_time != within.is_some() || (hold.is_some() && !by_time) {
-            let message = "`policy: by_time` needs `within`; `within` and `hold` are for `by_time` only";
+            let message = match by_time {
+                true => "`policy: by_time` needs `within`",
+                false => "`within` and `hold` belong to `policy: by_time`",
+            };
             wrong(message, "write `join: { policy: by_time, within: 5ms }`");
         }
         if let Some(port) = trigger

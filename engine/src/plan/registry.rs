@@ -303,11 +303,12 @@ fn schema_of<T: JsonSchema>() -> Schema {
     root_schema(T::json_schema, T::schema_name)
 }
 
-/// As [`SchemaGenerator::into_root_schema_for`], compiled once instead of for every config.
+/// As [`SchemaGenerator::into_root_schema_for`] with the default settings, but compiled once instead of for every config. A config
+/// that contains itself refers to its definition, not to the root.
 fn root_schema(schema: fn(&mut SchemaGenerator) -> Schema, name: fn() -> Cow<'static, str>) -> Schema {
     let mut generator = SchemaGenerator::default();
     let mut schema = schema(&mut generator);
-    let definitions = generator.take_definitions(true);
+    let definitions = generator.take_definitions(false);
     let object = schema.ensure_object();
     object.entry("title").or_insert_with(|| name().into());
     if let Some(dialect) = &generator.settings().meta_schema {

@@ -1,8 +1,8 @@
 //! Reads the headers of NumPy's `.npy` files, as
 //! [numpy.lib.format](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html) defines them.
 //!
-//! A header is a Python dictionary with three keys. Published readers evaluate it with a grammar for all of Python's literals, which
-//! recurses on hostile headers and takes eighteen crates; this one accepts the three keys and what NumPy writes for them.
+//! A header is a Python dictionary with three keys. A grammar for all of Python's literals, which the crate npyz uses, recurses on
+//! hostile headers and takes eighteen crates; this reader accepts the three keys and what NumPy writes for them.
 
 use std::fmt;
 use std::io::Read;
@@ -31,7 +31,7 @@ pub enum Kind {
 pub struct Element {
     /// Their kind.
     pub kind: Kind,
-    /// The size of one in bytes; 0 if the header does not say.
+    /// The number in the type: bytes, of text characters; 0 if there is none.
     pub size: usize,
     /// Whether its bytes are in big-endian order.
     pub is_big_endian: bool,
@@ -48,24 +48,28 @@ impl fmt::Display for Element {
 impl Element {
     fn of(text: &str) -> Option<Self> {
         let mut chars = text.chars();
-        let order = chars.next().filter(|order| "<>|=".contains(*order))?;
-        let kind = match chars.next()? {
+        let order = chars.next().filter(|order| "<>|".contains(*order))?;
+        let letter = chars.next()?;
+        let kind = match letter {
             'f' => Kind::Float,
             'i' => Kind::Int,
             'u' => Kind::Uint,
             'b' => Kind::Bool,
-            letter if letter.is_ascii_alphabetic() => Kind::Other,
+            'c' | 'm' | 'M' | 'S' | 'a' | 'U' | 'O' | 'V' => Kind::Other,
             _ => return None,
         };
         let rest = chars.as_str();
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let size = if digits == 0 { 0 } else { rest[..digits].parse().ok()? };
-        // Only times have more: their unit, in brackets.
-        if kind != Kind::Other && (digits == 0 || digits < rest.len()) {
+        let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let digits = &rest[..rest.len() - unit.len()];
+        let size = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+        let has_unit = unit.strip_prefix('[').and_then(|unit| unit.strip_suffix(']')).is_some_and(|unit| {
+            matches!(letter, 'm' | 'M') && unit.len() < 16 && unit.chars().all(|c| c.is_ascii_alphanumeric())
+        });
+        let is_number = kind != Kind::Other;
+        if !(unit.is_empty() || has_unit) || (is_number && (size == 0 || (order == '|' && size > 1))) {
             return None;
         }
-        let is_big_endian = order == '>' || (order == '=' && cfg!(target_endian = "big"));
-        Some(Element { kind, size, is_big_endian, text: text.into() })
+        Some(Element { kind, size, is_big_endian: order == '>', text: text.into() })
     }
 }
 
@@ -90,13 +94,15 @@ pub enum HeaderError {
     TooShort,
     /// It does not begin with `\x93NUMPY`.
     NotNpy,
+    /// It has an unknown version of the format.
+    Version(u8, u8),
     /// It ends within its header.
     Truncated,
     /// It announces a header of so many bytes, more than [`MAX_HEADER`].
     TooLong(usize),
     /// Its elements have fields.
     Fields,
-    /// Its header is not one that NumPy writes: what is wrong, and at which byte of the header.
+    /// Its header is not one that NumPy writes: what was expected or found, and at which byte after the length.
     Malformed(&'static str, usize),
 }
 
@@ -105,6 +111,9 @@ impl fmt::Display for HeaderError {
         match self {
             HeaderError::TooShort => f.write_str("it is too short for a `.npy` file"),
             HeaderError::NotNpy => f.write_str("it is not a `.npy` file: it does not begin with `\\x93NUMPY`"),
+            HeaderError::Version(major, minor) => {
+                write!(f, "it has version {major}.{minor} of the format; 1.0, 2.0 and 3.0 can be read")
+            }
             HeaderError::Truncated => f.write_str("it ends within its header"),
             HeaderError::TooLong(length) => {
                 write!(f, "it announces a header of {length} bytes; {MAX_HEADER} are enough for any array")
@@ -131,17 +140,16 @@ impl Header {
     /// ```
     pub fn read(from: &mut impl Read) -> Result<Header, HeaderError> {
         let mut magic = [0; 8];
-        let read = read_all(from, &mut magic);
-        if !b"\x93NUMPY".starts_with(&magic[..read.min(6)]) {
-            return Err(HeaderError::NotNpy);
-        }
-        if read < magic.len() {
+        if read_all(from, &mut magic) < magic.len() {
             return Err(HeaderError::TooShort);
         }
-        let width = match magic[6] {
-            1 => 2,
-            2 | 3 => 4,
-            _ => return Err(HeaderError::Malformed("an unknown version of the format", 6)),
+        if !magic.starts_with(b"\x93NUMPY") {
+            return Err(HeaderError::NotNpy);
+        }
+        let width = match magic[6..] {
+            [1, 0] => 2,
+            [2 | 3, 0] => 4,
+            _ => return Err(HeaderError::Version(magic[6], magic[7])),
         };
         let mut length = [0; 4];
         if read_all(from, &mut length[..width]) < width {
@@ -156,7 +164,7 @@ impl Header {
             return Err(HeaderError::Truncated);
         }
         let start = magic.len() + width + length;
-        let text = std::str::from_utf8(&text).map_err(|e| HeaderError::Malformed("no text", e.valid_up_to()))?;
+        let text = std::str::from_utf8(&text).map_err(|e| HeaderError::Malformed("not UTF-8", e.valid_up_to()))?;
         Parser { text, at: 0 }.header(start)
     }
 }
@@ -208,9 +216,9 @@ impl<'a> Parser<'a> {
         } else if self.skip("\"") {
             '"'
         } else {
-            return Err(self.wrong("no text in quotes"));
+            return Err(self.wrong("expected a text in quotes"));
         };
-        let end = self.rest().find(quote).ok_or_else(|| self.wrong("a text without its closing quote"))?;
+        let end = self.rest().find(quote).ok_or_else(|| self.wrong("expected a closing quote"))?;
         let text = &self.rest()[..end];
         self.at += end + 1;
         Ok(text)
@@ -220,50 +228,52 @@ impl<'a> Parser<'a> {
         match () {
             () if self.skip("True") => Ok(true),
             () if self.skip("False") => Ok(false),
-            () => Err(self.wrong("neither `True` nor `False`")),
+            () => Err(self.wrong("expected `True` or `False`")),
         }
     }
 
     /// A tuple of lengths.
     fn shape(&mut self) -> Result<Vec<u64>, HeaderError> {
-        self.expect("(", "no tuple")?;
+        self.expect("(", "expected a tuple such as `(10, 3)`")?;
         let mut dims = Vec::new();
         while !self.skip(")") {
-            if !dims.is_empty() {
-                self.expect(",", "no comma between two lengths")?;
-                if self.skip(")") {
-                    break;
-                }
-            }
             if self.skip("-") {
-                return Err(self.wrong("a length that cannot be negative"));
+                return Err(self.wrong("a length cannot be negative"));
             }
             let digits = self.rest().find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest().len());
             if digits == 0 {
-                return Err(self.wrong("no length"));
+                return Err(self.wrong("expected a number"));
             }
-            let dim = self.rest()[..digits].parse().map_err(|_| self.wrong("a length over 64 bits"))?;
+            let dim = self.rest()[..digits].parse().map_err(|_| self.wrong("a length needs more than 64 bits"))?;
             dims.push(dim);
             self.at += digits;
             // Python 2 marks long integers.
             self.skip("L");
+            // A tuple of one has a comma too.
+            if !self.skip(",") {
+                self.expect(")", "expected a comma")?;
+                if dims.len() == 1 {
+                    return Err(self.wrong("expected a comma"));
+                }
+                break;
+            }
         }
         Ok(dims)
     }
 
     fn header(&mut self, start: usize) -> Result<Header, HeaderError> {
         let (mut element, mut is_fortran, mut shape) = (None, None, None);
-        self.expect("{", "no dictionary")?;
+        self.expect("{", "expected a dictionary")?;
         while !self.skip("}") {
             let key = self.quoted()?;
-            self.expect(":", "no colon after a key")?;
+            self.expect(":", "expected a colon")?;
             let is_new = match key {
                 "descr" => {
                     if self.skip("[") || self.skip("(") {
                         return Err(HeaderError::Fields);
                     }
                     let text = self.quoted()?;
-                    let found = Element::of(text).ok_or_else(|| self.wrong("an unknown type of element"))?;
+                    let found = Element::of(text).ok_or_else(|| self.wrong("an unknown type of elements"))?;
                     element.replace(found).is_none()
                 }
                 "fortran_order" => is_fortran.replace(self.bool()?).is_none(),
@@ -271,21 +281,21 @@ impl<'a> Parser<'a> {
                 _ => return Err(self.wrong("an unknown key")),
             };
             if !is_new {
-                return Err(self.wrong("a key twice"));
+                return Err(self.wrong("a key occurs twice"));
             }
             if !self.skip(",") {
-                self.expect("}", "no comma between two keys")?;
+                self.expect("}", "expected a comma or `}`")?;
                 break;
             }
         }
         if !self.rest().trim_ascii().is_empty() {
-            return Err(self.wrong("more than one dictionary"));
+            return Err(self.wrong("something follows the dictionary"));
         }
         match (element, is_fortran, shape) {
             (Some(element), Some(is_fortran), Some(shape)) => Ok(Header { element, is_fortran, shape, start }),
-            (None, ..) => Err(self.wrong("no `descr`")),
-            (_, None, _) => Err(self.wrong("no `fortran_order`")),
-            (.., None) => Err(self.wrong("no `shape`")),
+            (None, ..) => Err(self.wrong("`descr` is missing")),
+            (_, None, _) => Err(self.wrong("`fortran_order` is missing")),
+            (.., None) => Err(self.wrong("`shape` is missing")),
         }
     }
 }
@@ -358,25 +368,28 @@ mod tests {
             (b"PK\x03\x04....".to_vec(), NotNpy),
             (b"\x93NUMPY\x01\x00".to_vec(), Truncated),
             (b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(), TooLong(u32::MAX as usize)),
-            (file(9, &dict("'<f4'", "False", "(1,)")), Malformed("an unknown version of the format", 6)),
-            (file(1, ""), Malformed("no dictionary", 0)),
-            (file(1, "{}"), Malformed("no `descr`", 2)),
-            (file(1, "\u{0}\u{1}"), Malformed("no dictionary", 0)),
-            (file(1, &"(".repeat(4_000)), Malformed("no dictionary", 0)),
+            (file(9, &dict("'<f4'", "False", "(1,)")), HeaderError::Version(9, 0)),
+            (file(1, ""), Malformed("expected a dictionary", 0)),
+            (file(1, "{}"), Malformed("`descr` is missing", 2)),
+            (file(1, "\u{0}\u{1}"), Malformed("expected a dictionary", 0)),
+            (file(1, &"(".repeat(4_000)), Malformed("expected a dictionary", 0)),
             (file(1, &dict(&"(".repeat(3_000), "False", "(1,)")), Fields),
             (file(1, &dict("[('a', '<f4'), ('b', '<i4')]", "False", "(10,)")), Fields),
-            (file(1, &dict("'f4'", "False", "(1,)")), Malformed("an unknown type of element", 14)),
-            (file(1, &dict("'<f'", "False", "(1,)")), Malformed("an unknown type of element", 14)),
-            (file(1, &dict("'<f4", "False", "(1,)")), Malformed("an unknown type of element", 17)),
-            (file(1, &dict("'<f4'", "0", "(1,)")), Malformed("neither `True` nor `False`", 34)),
-            (file(1, &dict("'<f4'", "False", "(-1, 3)")), Malformed("a length that cannot be negative", 52)),
-            (file(1, &dict("'<f4'", "False", "(2, 3")), Malformed("no length", 57)),
-            (file(1, &dict("'<f4'", "False", "(18446744073709551616,)")), Malformed("a length over 64 bits", 51)),
-            (file(1, &dict("'<f4'", "False", "(0xff,)")), Malformed("no comma between two lengths", 52)),
-            (file(1, &dict("'<f4'", "False", "7")), Malformed("no tuple", 50)),
-            (file(1, "{'descr': '<f4', 'descr': '<f4'}"), Malformed("a key twice", 31)),
+            (file(1, &dict("'f4'", "False", "(1,)")), Malformed("an unknown type of elements", 14)),
+            (file(1, &dict("'<f'", "False", "(1,)")), Malformed("an unknown type of elements", 14)),
+            (file(1, &dict("'<f4", "False", "(1,)")), Malformed("an unknown type of elements", 17)),
+            (file(1, &dict("'<f4'", "0", "(1,)")), Malformed("expected `True` or `False`", 34)),
+            (file(1, &dict("'<f4'", "False", "(-1, 3)")), Malformed("a length cannot be negative", 52)),
+            (file(1, &dict("'<f4'", "False", "(2, 3")), Malformed("expected a number", 57)),
+            (
+                file(1, &dict("'<f4'", "False", "(18446744073709551616,)")),
+                Malformed("a length needs more than 64 bits", 51),
+            ),
+            (file(1, &dict("'<f4'", "False", "(0xff,)")), Malformed("expected a comma", 52)),
+            (file(1, &dict("'<f4'", "False", "7")), Malformed("expected a tuple such as `(10, 3)`", 50)),
+            (file(1, "{'descr': '<f4', 'descr': '<f4'}"), Malformed("a key occurs twice", 31)),
             (file(1, "{'descr': '<f4', 'extra': 1}"), Malformed("an unknown key", 25)),
-            (file(1, &(dict("'<f4'", "False", "(1,)") + "{}")), Malformed("more than one dictionary", 57)),
+            (file(1, &(dict("'<f4'", "False", "(1,)") + "{}")), Malformed("something follows the dictionary", 57)),
         ] {
             assert_eq!(read(&bytes), Err(expected), "{}", String::from_utf8_lossy(&bytes[..bytes.len().min(90)]));
         }

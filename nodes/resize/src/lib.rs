@@ -1,6 +1,6 @@
 //! Scales images of 8-bit samples in 1 to 4 channels.
 //!
-//! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for every number of channels, filter and SIMD
+//! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for 1, 3 and 4 channels, every filter and SIMD
 //! instruction set. That takes longer than compiling all nodes. This crate does not depend on limen, so Cargo builds both in parallel.
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
@@ -69,7 +69,8 @@ impl Resizer {
         }
     }
 
-    /// Grey with alpha, as three equal colours with alpha: a fourth type of pixels would compile for a quarter longer.
+    /// Grey with alpha, as three equal colours with alpha: a fourth type of pixels would take a third longer to
+    /// compile.
     fn scale_grey_alpha(
         &mut self,
         from: [usize; 3],
@@ -88,8 +89,10 @@ impl Resizer {
         grey.extend(pixels.chunks_exact(2).take(from[0] * from[1]).flat_map(|p| [p[0], p[0], p[0], p[1]]));
         out.resize(to[0] * to[1] * 4, 0);
         let result = self.scale_as::<U8x4>(size, &grey, scaled, &mut out);
-        for (to, from) in into.chunks_exact_mut(2).zip(out.chunks_exact(4)) {
-            to.copy_from_slice(&from[2..]);
+        if result.is_ok() {
+            for (to, from) in into.chunks_exact_mut(2).zip(out.chunks_exact(4)) {
+                to.copy_from_slice(&from[2..]);
+            }
         }
         (self.grey, self.out) = (grey, out);
         result

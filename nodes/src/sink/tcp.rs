@@ -21,7 +21,8 @@ const DRAIN_WAIT: u64 = 500_000_000;
 /// remakes when it is lost (`connect`).
 ///
 /// Messages without a connection are counted (`unsent`), and so are messages for a peer that still has an earlier one pending
-/// (`full`). A peer that does not read slows the graph only if the node made the connection: it then waits 100 ms for it. A peer is
+/// (`full`). A peer that does not read slows the graph only if the node made the connection: it then waits up to 100 ms, once until the
+/// peer reads again. A peer is
 /// disconnected when it has taken nothing for 8 s. A message counts as sent when the kernel has taken it; whether it arrived is not
 /// known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

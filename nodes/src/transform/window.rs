@@ -12,7 +12,7 @@ use serde::Deserialize;
 ///
 /// A window has the header of its first message. When the stream ends, the remaining messages are sent as a shorter window, or
 /// dropped with `tail: drop`, which makes the first dim fixed. Dropped remaining messages, and messages between two windows if
-/// `hop` is greater than `length`, are counted (`stopped`). Tensors must have a fixed shape.
+/// `hop` is greater than `length`, are counted (`stopped`); messages of a window that a gap resets are lost (`dropped`). Tensors must have a fixed shape.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Messages per window.

@@ -19,7 +19,10 @@ pub fn begin(folder: &Path) -> io::Result<PathBuf> {
     if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent)?;
     }
-    std::fs::create_dir(folder)?;
+    std::fs::create_dir(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), "it exists already: choose another name"),
+        _ => error,
+    })?;
     let text = STARTER.replace("graph: robot", &format!("graph: {}", name.trim_end_matches('-')));
     files::replace(folder, "graph.yaml", text.as_bytes())?;
     Ok(folder.join("graph.yaml"))

@@ -164,9 +164,9 @@ mod tests {
             ("net-2.accuracy == -1e-3", metric("net-2.accuracy"), Op::Equal, -1e-3),
             ("p99(e2e) > 20ms", of(p99, Of::EveryPath), Op::Greater, 20e6),
             ("p99.9( e2e )>=1.5s", of(Stat::Quantile(0.999), Of::EveryPath), Op::GreaterOrEqual, 1.5e9),
-            ("max(digit.compute) > 900", of(Stat::Max, Of::Term("digit".into(), Term::Compute)), Op::Greater, 900.0),
+            ("max(digit.compute) > 900ns", of(Stat::Max, Of::Term("digit".into(), Term::Compute)), Op::Greater, 900.0),
             (
-                "max(left.digit.compute) > 1",
+                "max(left.digit.compute) > 1ns",
                 of(Stat::Max, Of::Term("left.digit".into(), Term::Compute)),
                 Op::Greater,
                 1.0,
@@ -201,6 +201,7 @@ mod tests {
             ("p99(digit.time) > 20ms", "the terms are: source queue hold"),
             ("p99(->b) > 20ms", "not `->b`"),
             ("p99(e2e) > 20 parsecs", "not `20 parsecs`"),
+            ("p99(e2e) > 20", "`p99(e2e)` is a time: write a unit after 20, such as `20ms`"),
             ("a b < 3", "expected a figure"),
         ] {
             let error = parse(text).unwrap_err().to_string();

@@ -11,6 +11,7 @@ use std::fmt;
 #[derive(Debug)]
 pub(super) struct ReadError(pub(super) Box<WrongValue>);
 
+/// A value that is not what was expected there.
 #[derive(Debug, Default)]
 pub(super) struct WrongValue {
     pub(super) place: Option<Place>,
@@ -94,7 +95,30 @@ impl de::Error for ReadError {
         WrongValue { message: format!("{found} is not {expected}"), help: Some(help), ..WrongValue::default() }.into()
     }
     fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::invalid_type(found, expected)
+        let number = match found {
+            de::Unexpected::Signed(n) => i128::from(n),
+            de::Unexpected::Unsigned(n) => i128::from(n),
+            _ => return Self::invalid_type(found, expected),
+        };
+        let (least, most): (i128, i128) = match expected.to_string().as_str() {
+            "u8" => (0, u8::MAX.into()),
+            "u16" => (0, u16::MAX.into()),
+            "u32" => (0, u32::MAX.into()),
+            "u64" | "usize" => (0, u64::MAX.into()),
+            "i8" => (i8::MIN.into(), i8::MAX.into()),
+            "i16" => (i16::MIN.into(), i16::MAX.into()),
+            "i32" => (i32::MIN.into(), i32::MAX.into()),
+            "i64" | "isize" => (i64::MIN.into(), i64::MAX.into()),
+            _ => return Self::invalid_type(found, expected),
+        };
+        let message = match number < least {
+            // The usual slip: not worth naming the largest number.
+            true if least == 0 => return Self::invalid_type(found, expected),
+            true => format!("the number {number} is less than {least}"),
+            false => format!("the number {number} is more than {most}"),
+        };
+        let help = Some(format!("write a whole number from {least} to {most}"));
+        WrongValue { message, help, ..WrongValue::default() }.into()
     }
     fn invalid_length(found: usize, expected: &dyn de::Expected) -> Self {
         let expected = expected_in_words(expected);
@@ -238,7 +262,7 @@ impl<'a> TreeReader<'a> {
         }
     }
 
-    fn is_not_text(self) -> ReadError {
+    fn not_text(self) -> ReadError {
         let wrong = WrongValue {
             place: Some(self.tree.place.clone()),
             message: format!("{} is not text", self.tree.value.describe()),
@@ -323,7 +347,7 @@ impl<'de> de::Deserializer<'de> for TreeReader<'_> {
 
     fn deserialize_string<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.tree.value {
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) => Err(self.is_not_text()),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) => Err(self.not_text()),
             Value::Substituted(word) => self.placed(visitor.visit_str(word.text())),
             _ => self.deserialize_any(visitor),
         }

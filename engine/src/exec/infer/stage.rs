@@ -287,7 +287,8 @@ impl<B: Backend> InferStage<B> {
         if freed || gathered { Turn::Worked } else { self.idle_until(wake, cx) }
     }
 
-    /// Until when the batch waits for further messages; `None` if its call is due.
+    /// Until when the batch waits for further messages; `None` if its call is due. Measures how late a call begins that was
+    /// due at a known time.
     fn waits_until(&mut self, ending: bool, cx: &mut Cx) -> Option<u64> {
         let oldest = self.held.front()?;
         if ending || self.held.len() == self.max || self.callable() < self.held.len() {
@@ -414,6 +415,7 @@ impl<B: Backend> Stage for InferStage<B> {
             return self.turn_without_messages(state, gathered, cx);
         }
         let waits_until = match self.flights.len() == self.max_in_flight {
+            // Until a call finishes, whenever that is.
             true => Some(u64::MAX),
             false => self.waits_until(ending, cx),
         };

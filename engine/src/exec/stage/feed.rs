@@ -9,10 +9,11 @@ use crate::node::error::NodeError;
 use crate::node::intake::{Burst, Intake};
 use std::any::Any;
 
-/// What a stage does with its messages; the only difference between transforms and sinks. The paths of single messages and
-/// of plain bursts are compiled for each node; the others take a `dyn Work`, and are compiled once per payload.
+/// What a stage does with its messages; the only difference between transforms and sinks. Single messages and plain bursts
+/// take paths that are compiled for each node. Bursts of several runs, slow, filtered and failed calls go through a
+/// `dyn Work`, in code compiled once for each type of inputs.
 pub(super) trait Work<T> {
-    /// This, without its type.
+    /// Returns `self` as a trait object.
     fn erased(&mut self) -> &mut dyn Work<T>;
     /// Passes the node all items, until one fails. This is the per-message loop, with nothing in it but the node's
     /// call. Implementations keep it out of line, so that it is compiled once per stage and has all registers to
@@ -288,13 +289,13 @@ impl<I: Intake> Feed<I> {
     /// As [`Feed::process_only`], for a recorded message or a timed call. Out of line, so that neither path pays for
     /// the other's state.
     #[inline(never)]
-    fn process_timed(
+    fn process_timed<W: Work<I::Taken>>(
         &mut self,
         item: I::Taken,
         probed: bool,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut dyn Work<I::Taken>,
+        work: &mut W,
     ) -> Result<(), Trouble> {
         let started = cx.mark();
         let run = self.intake.last_run(1);

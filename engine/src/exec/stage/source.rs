@@ -86,8 +86,8 @@ impl<N: Source> SourceStage<N> {
         Turn::Worked
     }
 
-    /// Calls the source until its next sequence number is `until`. Returns what it wants next, how many calls failed,
-    /// and the failure that ends it.
+    /// Calls the source until its next sequence number is `until`, or it returns something other than `More`. Returns what
+    /// it wants next, how many calls failed, and the failure that ends it.
     #[inline]
     fn call(&mut self, until: u64, cx: &mut Cx) -> (Next, u64, Result<(), Trouble>) {
         let mut failed = 0;
@@ -120,7 +120,8 @@ impl<N: Source> SourceStage<N> {
         }
     }
 
-    /// Records the calls of a turn that began at `started`. Returns when they ended, and the weight of their messages.
+    /// Records the calls of a turn that began at `started`. Returns when they ended (`started`, if the turn is not timed),
+    /// and the weight of their messages.
     #[inline]
     fn record(&mut self, started: u64, done: u64, failed: u64, cx: &mut Cx) -> (u64, u32) {
         // A turn that began no message is idle time, not a burst to be sampled.
@@ -155,11 +156,11 @@ impl<N: Source> SourceStage<N> {
         (end, weight)
     }
 
-    /// The outcome of a turn whose last call returned `next`.
+    /// The outcome of a turn whose last call returned `next`; `has_moved` if any call emitted or failed.
     #[inline]
-    fn until_next(&mut self, next: Next, has_called: bool, now: u64) -> Turn {
+    fn turn_after(&mut self, next: Next, has_moved: bool, now: u64) -> Turn {
         match next {
-            Next::More if has_called => return Turn::Worked,
+            Next::More if has_moved => return Turn::Worked,
             Next::More => return Turn::Idle(0),
             Next::Done => return self.finish(false),
             Next::Idle => (self.due, self.waits) = (0, false),
@@ -171,7 +172,7 @@ impl<N: Source> SourceStage<N> {
         }
         self.after_idle = true;
         match next {
-            _ if has_called => Turn::Worked,
+            _ if has_moved => Turn::Worked,
             Next::At(time) if time.0 <= now => Turn::Worked,
             Next::At(time) => Turn::Idle(time.0),
             Next::WhenReady(_) if self.descriptors.is_woken() => Turn::Idle(0),
@@ -280,7 +281,7 @@ impl<N: Source> Stage for SourceStage<N> {
         {
             return self.fail(cx);
         }
-        self.until_next(next, done + failed > 0, end)
+        self.turn_after(next, done + failed > 0, end)
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

@@ -95,6 +95,13 @@ pub enum GateError {
         /// The figure.
         figure: String,
     },
+    /// A number compared with a time.
+    NumberForTime {
+        /// The figure.
+        figure: String,
+        /// The number.
+        number: String,
+    },
     /// `name(..)` where `name` is not a statistic.
     NoStatistic {
         /// The name.
@@ -129,6 +136,9 @@ impl fmt::Display for GateError {
             }
             GateError::TimeForNumber { figure } => {
                 write!(f, "`{figure}` is a number without a unit; only latencies such as p99(e2e) compare with a time")
+            }
+            GateError::NumberForTime { figure, number } => {
+                write!(f, "`{figure}` is a time: write a unit after {number}, such as `{number}ms`")
             }
             GateError::NoStatistic { found } => {
                 write!(f, "expected one of p50 p90 p99 p99.9 max before the parenthesis, not `{found}`")
@@ -166,6 +176,9 @@ impl Expression {
             return Err(GateError::NoOperator { found: if operator.is_empty() { rest } else { operator }.into() });
         };
         let value = match (right.parse::<f64>(), right.parse::<Span>()) {
+            (Ok(number), _) if number.is_finite() && number != 0.0 && figure.is_time() => {
+                return Err(GateError::NumberForTime { figure: left.into(), number: right.into() });
+            }
             (Ok(number), _) if number.is_finite() => number,
             (_, Ok(time)) if figure.is_time() => time.as_nanos() as f64,
             (_, Ok(_)) => return Err(GateError::TimeForNumber { figure: left.into() }),
