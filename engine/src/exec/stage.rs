@@ -22,7 +22,8 @@ use deadline_filter::count_misses;
 pub(crate) use deadline_filter::{BySource, Judged, Peak, Rules, filter_burst};
 use fault::Fault;
 pub(crate) use liveness::Liveness;
-pub(crate) use restart::{Blueprint, Rebuild};
+use restart::Rebuild;
+pub(crate) use restart::{Blueprint, build_node};
 pub(crate) use sink::SinkStage;
 pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
@@ -152,7 +153,20 @@ pub(crate) fn note_skew<I: Intake>(skew: Option<Hist>, taken: &I::Taken, weight:
     }
 }
 
-/// A stage's node, erased over its type, for what is done rarely: compiled once, not for every node.
+/// A stage's node and what is needed to rebuild it.
+struct Slot<N> {
+    /// `None` after a failure.
+    node: Option<N>,
+    again: Option<Rebuild<N>>,
+}
+
+impl<N: Node> Slot<N> {
+    fn new(node: N, blueprint: Option<Blueprint>) -> Self {
+        Slot { node: Some(node), again: blueprint.map(Blueprint::again) }
+    }
+}
+
+/// A [`Slot`], erased over its node's type, for what is done rarely: compiled once, not for every node.
 trait NodeSlot {
     fn reset(&mut self, why: crate::node::Reset);
     /// Returns the reason, if the node refuses.
@@ -160,23 +174,31 @@ trait NodeSlot {
     /// Writes the node's metrics. False if it has been dropped.
     fn metrics(&self, to: &mut Metrics) -> bool;
     fn clear(&mut self);
+    /// Builds the node again, if that is its policy.
+    fn rebuild(&mut self) -> Result<(), NodeError>;
 }
 
-impl<N: Node> NodeSlot for Option<N> {
+impl<N: Node> NodeSlot for Slot<N> {
     fn reset(&mut self, why: crate::node::Reset) {
-        if let Some(node) = self {
+        if let Some(node) = &mut self.node {
             node.reset(why);
         }
     }
     fn set(&mut self, name: &str, value: f64) -> Option<NodeError> {
-        self.as_mut().and_then(|node| node.set(name, value).err())
+        self.node.as_mut().and_then(|node| node.set(name, value).err())
     }
     fn metrics(&self, to: &mut Metrics) -> bool {
-        self.iter().for_each(|node| node.metrics(to));
-        self.is_some()
+        self.node.iter().for_each(|node| node.metrics(to));
+        self.node.is_some()
     }
     fn clear(&mut self) {
-        drop(self.take());
+        drop(self.node.take());
+    }
+    fn rebuild(&mut self) -> Result<(), NodeError> {
+        if let Some(again) = &mut self.again {
+            self.node = Some(again()?);
+        }
+        Ok(())
     }
 }
 
@@ -232,6 +254,12 @@ fn drop_node(node: &mut dyn NodeSlot, common: &mut Common, cx: &Cx) {
     }
 }
 
+/// Drops a stage's node and returns what is left of the stage, but for the messages left in its inputs.
+fn end_node(node: &mut dyn NodeSlot, common: &mut Common, cx: &Cx) -> Ended {
+    drop_node(node, common, cx);
+    Ended { node: common.node, metrics: std::mem::take(&mut common.last), left: Vec::new() }
+}
+
 /// Whether an output is at its soft mark, or full.
 fn is_pressed(ports: &mut impl PortSet) -> bool {
     let mut pressed = false;
@@ -240,36 +268,15 @@ fn is_pressed(ports: &mut impl PortSet) -> bool {
 }
 
 /// Rebuilds a node, if it is due. `Err` if that failed.
-fn build_again<N>(
-    node: &mut Option<N>,
-    again: &mut Option<Rebuild<N>>,
-    due: u64,
-    common: &mut Common,
-    cx: &mut Cx,
-) -> Result<Turn, Trouble> {
-    let mut build = || {
-        if let Some(again) = again {
-            *node = Some(again()?);
-        }
-        Ok(())
-    };
-    build_when_due(&mut build, due, common, cx)
-}
-
 #[cold]
-fn build_when_due(
-    build: &mut dyn FnMut() -> Result<(), NodeError>,
-    due: u64,
-    common: &mut Common,
-    cx: &mut Cx,
-) -> Result<Turn, Trouble> {
+fn build_again(node: &mut dyn NodeSlot, due: u64, common: &mut Common, cx: &mut Cx) -> Result<Turn, Trouble> {
     // A stop request does not wait for the backoff to elapse.
     if cx.read() < due && !cx.is_stopping() {
         return Ok(Turn::Idle(due));
     }
     common.counts.turns.add(1);
     cx.enter(common.node);
-    guarded("build", build)?;
+    guarded("build", || node.rebuild())?;
     cx.stale();
     common.rebuilt();
     Ok(Turn::Worked)

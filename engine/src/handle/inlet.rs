@@ -175,9 +175,10 @@ impl<T: Payload> PlannedNode for InletPlan<T> {
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
-        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
         let graph_end = self.graph_end.ok_or_else(|| NodeError::other("an inlet is wired before it is built"))?;
-        Ok(Box::new(SourceStage::new(InletNode { graph_end }, parts.common, emit, None, building.descriptors(), cx)))
+        // The program's end of the edge exists once: the node cannot be rebuilt.
+        let parts = StageParts { blueprint: None, ..parts };
+        Ok(Box::new(SourceStage::new(InletNode { graph_end }, parts, building.descriptors(), cx)))
     }
 }
 

@@ -114,8 +114,9 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
     ) -> Result<Box<dyn Stage>, NodeError> {
         let tx = self.tx.ok_or_else(|| NodeError::other("an outlet is wired before it is built"))?;
         let node = OutletNode { tx, failed: false };
-        let descriptors = building.descriptors();
-        Ok(Box::new(SinkStage::new(node, parts.common, parts.intake, &parts.sources, None, descriptors, cx)))
+        // The program's end of the edge exists once: the node cannot be rebuilt.
+        let parts = StageParts { blueprint: None, ..parts };
+        Ok(Box::new(SinkStage::new(node, parts, building.descriptors(), cx)))
     }
 }
 

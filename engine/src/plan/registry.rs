@@ -5,7 +5,7 @@ use crate::base::document::Tree;
 use crate::base::error::{Place, PlanErrors, Problem, Problems, suggest};
 use crate::exec::infer::{Batch, Infer, InferPlan};
 use crate::exec::planned::{PlannedNode, StageParts};
-use crate::exec::stage::{Blueprint, SinkStage, SourceStage, Stage, TransformStage, Trouble, guarded};
+use crate::exec::stage::{SinkStage, SourceStage, Stage, TransformStage, Trouble, build_node, guarded};
 use crate::exec::worker::Cx;
 use crate::file::spec::Spec;
 use crate::handle::{InletConfig, InletPlan, OutletConfig, OutletPlan};
@@ -359,10 +359,8 @@ impl<N: Source> PlannedNode for SourceNode<N> {
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
-        let node = N::build(self.0.config, building)?;
-        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
-        let (again, descriptors) = (parts.blueprint.map(Blueprint::again), building.descriptors());
-        Ok(Box::new(SourceStage::new(node, parts.common, emit, again, descriptors, cx)))
+        let node: N = build_node(self.0.config, building)?;
+        Ok(Box::new(SourceStage::new(node, parts, building.descriptors(), cx)))
     }
 }
 
@@ -391,12 +389,8 @@ impl<N: Transform> PlannedNode for TransformNode<N> {
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
-        let node = N::build(self.0.config, building)?;
-        let inputs = parts.intake.edges.len();
-        let intake = Intake::build(parts.intake);
-        let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
-        let again = parts.blueprint.map(Blueprint::again);
-        Ok(Box::new(TransformStage::new(node, parts.common, intake, emit, inputs, again, cx)))
+        let node: N = build_node(self.0.config, building)?;
+        Ok(Box::new(TransformStage::new(node, parts, cx)))
     }
 }
 
@@ -422,9 +416,8 @@ impl<N: Sink> PlannedNode for SinkNode<N> {
         building: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
-        let node = N::build(self.0.config, building)?;
-        let (again, descriptors) = (parts.blueprint.map(Blueprint::again), building.descriptors());
-        Ok(Box::new(SinkStage::new(node, parts.common, parts.intake, &parts.sources, again, descriptors, cx)))
+        let node: N = build_node(self.0.config, building)?;
+        Ok(Box::new(SinkStage::new(node, parts, building.descriptors(), cx)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Feeding messages to a node: bursts, timing, counters, and the per-message loop.
 
-use super::{Common, Fault, Life, PROBE, PROBE_ALONE, SLOW_NS, Trouble, count_misses, filter_burst, guarded};
+use super::{Common, Fault, Life, NodeSlot, PROBE, PROBE_ALONE, SLOW_NS, Trouble, count_misses, filter_burst, guarded};
 use crate::base::policy::OnError;
 use crate::edge::Reason;
 use crate::exec::worker::Cx;
@@ -9,22 +9,21 @@ use crate::node::error::NodeError;
 use crate::node::intake::{Burst, Intake};
 use std::any::Any;
 
-/// What a stage does with its messages; the only difference between transforms and sinks. Single messages and plain bursts
-/// take paths that are compiled for each node. Bursts of several runs, slow, filtered and failed calls go through a
-/// `dyn Work`, in code compiled once for each type of inputs.
-pub(super) trait Work<T> {
-    /// Returns `self` as a trait object.
-    fn erased(&mut self) -> &mut dyn Work<T>;
-    /// Passes the node all items, until one fails. This is the per-message loop, with nothing in it but the node's
-    /// call. Implementations keep it out of line, so that it is compiled once per stage and has all registers to
-    /// itself.
-    fn give(&mut self, items: &mut std::vec::Drain<'_, T>) -> Result<(), NodeError>;
+/// The calls of a node with inputs. Single messages are passed to the concrete node; everything else goes through a
+/// `dyn Calls`, with one indirect call a burst, in code compiled once for each type of inputs and outputs.
+pub(super) trait Calls<T, E>: NodeSlot {
+    /// Passes the node all items, until one fails. This is the per-message loop, with nothing in it but the node's call.
+    fn give(&mut self, items: &mut std::vec::Drain<'_, T>, ends: &mut E) -> Result<(), NodeError>;
     /// Passes the node one item.
-    fn give_one(&mut self, item: T) -> Result<(), NodeError>;
+    fn give_one(&mut self, item: T, ends: &mut E) -> Result<(), NodeError>;
+}
+
+/// Where a stage's messages go: the ports of a transform, or the paths that end at a sink.
+pub(super) trait Ends<I: Intake> {
     /// If origins are tracked: records the item of the next call. `fresh` as in [`Intake::each_origin`].
-    fn trace(&mut self, item: &T, fresh: u16);
+    fn trace(&mut self, item: &I::Taken, fresh: u16);
     /// Records a sampled message that counts for `weight`, before the node takes it.
-    fn note(&mut self, item: &T, weight: u32, cx: &mut Cx);
+    fn note(&mut self, item: &I::Taken, weight: u32, cx: &mut Cx);
     /// Discards the last `n` noted messages, which failed or never reached the node.
     fn forget(&mut self, n: usize);
     /// Discards the output of a failed call.
@@ -89,13 +88,14 @@ impl Pass {
     }
 
     /// Passes the node run after run.
-    fn run<T>(
+    fn run<I: Intake, E: Ends<I>>(
         &mut self,
         runs: &[Run],
-        items: &mut std::vec::Drain<'_, T>,
+        items: &mut std::vec::Drain<'_, I::Taken>,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut dyn Work<T>,
+        node: &mut dyn Calls<I::Taken, E>,
+        ends: &mut E,
     ) -> Result<(), NodeError> {
         while let Some(run) = runs.get(self.at) {
             if self.left == 0 {
@@ -105,18 +105,18 @@ impl Pass {
                 let Some(item) = items.next() else { break };
                 if common.traced {
                     let at = self.all - items.len() - 1;
-                    work.trace(&item, common.fresh.get(at).copied().unwrap_or(u16::MAX));
+                    ends.trace(&item, common.fresh.get(at).copied().unwrap_or(u16::MAX));
                 }
                 if self.weight > 0 {
-                    work.note(&item, self.weight, cx);
+                    ends.note(&item, self.weight, cx);
                 }
                 match &mut common.fault {
-                    None => work.give_one(item)?,
-                    Some(fault) => give_or_fail(fault, item, work)?,
+                    None => node.give_one(item, ends)?,
+                    Some(fault) => give_or_fail::<I, E>(fault, item, node, ends)?,
                 }
                 if self.slow {
                     if common.refuses {
-                        work.admit()?;
+                        ends.admit()?;
                     }
                     let end = cx.read();
                     let compute = end - self.from;
@@ -124,13 +124,13 @@ impl Pass {
                     cx.record(common.compute, compute, 1, 1);
                     common.check_budget(compute);
                     // Later messages of the burst waited for this one; for them that counts as queueing time.
-                    work.portion(self.accounted + (self.from - self.started), self.weight);
-                    work.publish(cx, end, compute)?;
+                    ends.portion(self.accounted + (self.from - self.started), self.weight);
+                    ends.publish(cx, end, compute)?;
                     self.from = end;
                 }
             }
             if !self.slow {
-                work.portion(self.accounted, self.weight);
+                ends.portion(self.accounted, self.weight);
             }
             self.left = 0;
             self.at += 1;
@@ -143,21 +143,22 @@ impl Pass {
     /// Iterator and position live outside the guarded calls, so a failed call leaves the rest in place.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "two callers share this state")]
-    fn go_on<T>(
+    fn go_on<I: Intake, E: Ends<I>>(
         &mut self,
         mut trouble: Trouble,
         mut noted: usize,
         runs: &[Run],
-        items: &mut std::vec::Drain<'_, T>,
+        items: &mut std::vec::Drain<'_, I::Taken>,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut dyn Work<T>,
+        node: &mut dyn Calls<I::Taken, E>,
+        ends: &mut E,
     ) -> (u64, Result<(), Trouble>) {
         let mut failed = 0;
         loop {
-            work.rollback();
+            ends.rollback();
             if self.weight > 0 {
-                work.forget(std::mem::replace(&mut noted, 1));
+                ends.forget(std::mem::replace(&mut noted, 1));
             }
             failed += 1;
             if common.policy.on_error != OnError::Skip {
@@ -167,10 +168,10 @@ impl Pass {
             // Continue after the failed message, in its portion.
             self.left = items.len().saturating_sub(self.behind);
             if self.left == 0 && self.at < runs.len() {
-                work.portion(self.accounted, self.weight);
+                ends.portion(self.accounted, self.weight);
                 self.at += 1;
             }
-            match guarded("call", || self.run(runs, items, common, cx, work)) {
+            match guarded("call", || self.run::<I, E>(runs, items, common, cx, node, ends)) {
                 Ok(()) => return (failed, Ok(())),
                 Err(next) => trouble = next,
             }
@@ -180,11 +181,16 @@ impl Pass {
 
 /// Passes one item to a node with injected faults. A failed call has consumed its message.
 #[cold]
-fn give_or_fail<T>(fault: &mut Fault, item: T, work: &mut dyn Work<T>) -> Result<(), NodeError> {
+fn give_or_fail<I: Intake, E: Ends<I>>(
+    fault: &mut Fault,
+    item: I::Taken,
+    node: &mut dyn Calls<I::Taken, E>,
+    ends: &mut E,
+) -> Result<(), NodeError> {
     fault.apply()?;
-    work.give_one(item)?;
+    node.give_one(item, ends)?;
     if fault.duplicates() {
-        work.double();
+        ends.double();
     }
     Ok(())
 }
@@ -203,33 +209,35 @@ impl<I: Intake> Feed<I> {
 
     /// Takes the messages of `n` calls and passes them to the node. `Err` if the node is to be removed.
     #[inline]
-    pub(super) fn process<W: Work<I::Taken>>(
+    pub(super) fn process<E: Ends<I>>(
         &mut self,
         n: usize,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        node: &mut dyn Calls<I::Taken, E>,
+        ends: &mut E,
     ) -> Result<(), Trouble> {
         if common.filter.is_some() {
-            return self.process_filtered(n, common, cx, work);
+            return self.process_filtered(n, common, cx, node, ends);
         }
         if !common.is_slow() && !common.special && self.intake.take_burst(n, &mut self.burst.items) {
             let run = self.intake.last_run(self.burst.items.len());
-            return self.process_run(run, common, cx, work);
+            return self.process_run(run, common, cx, node, ends);
         }
         self.intake.fill(n, &mut self.burst);
-        self.process_burst(common, cx, work)
+        self.process_burst(common, cx, node, ends)
     }
 
     /// Processes only the messages still worth a call.
     #[cold]
     #[inline(never)]
-    fn process_filtered(
+    fn process_filtered<E: Ends<I>>(
         &mut self,
         n: usize,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut dyn Work<I::Taken>,
+        node: &mut dyn Calls<I::Taken, E>,
+        ends: &mut E,
     ) -> Result<(), Trouble> {
         self.intake.fill(n, &mut self.burst);
         filter_burst(&mut self.intake, &mut self.burst, common, cx);
@@ -243,7 +251,7 @@ impl<I: Intake> Feed<I> {
         let first = self.burst.runs.first().filter(|run| run.is_recorded());
         let waited = first.map(|run| begin.saturating_sub(run.sent));
         let taken = common.counts.taken.get();
-        let result = self.process_burst(common, cx, work);
+        let result = self.process_burst(common, cx, node, ends);
         let given = (common.counts.taken.get() - taken) as usize;
         let call = cx.mark() - begin;
         if let Some(filter) = &mut common.filter {
@@ -262,40 +270,42 @@ impl<I: Intake> Feed<I> {
     /// Processes a single message: the usual case of a graph that keeps up, and what its latency consists of. No other
     /// worker waits for the room it frees.
     #[inline(always)]
-    pub(super) fn process_only<W: Work<I::Taken>>(
+    pub(super) fn process_only<E: Ends<I>, C: Calls<I::Taken, E>>(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        node: &mut C,
+        ends: &mut E,
     ) -> Result<(), Trouble> {
         let Some((item, sent)) = self.intake.take_only() else { return Ok(()) };
         let probed = common.counts.taken.count() % PROBE_ALONE == 1 || common.is_slow();
         if probed || sent != 0 {
-            return self.process_timed(item, probed, common, cx, work);
+            return self.process_timed(item, probed, common, cx, node, ends);
         }
         self.intake.received(1);
         common.calling = true;
-        let result = work.give_one(item);
+        let result = node.give_one(item, ends);
         common.calling = false;
         cx.stale();
         common.blocked_since = 0;
         if let Err(error) = result {
-            return self.skip_one(Trouble::error("call", &error), common, cx, work);
+            return self.skip_one(Trouble::error("call", &error), common, cx, ends);
         }
         common.counts.done.add(1);
-        work.publish_all(0, 0, cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
+        ends.publish_all(0, 0, cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
     }
 
     /// As [`Feed::process_only`], for a recorded message or a timed call. Out of line, so that neither path pays for
     /// the other's state.
     #[inline(never)]
-    fn process_timed<W: Work<I::Taken>>(
+    fn process_timed<E: Ends<I>, C: Calls<I::Taken, E>>(
         &mut self,
         item: I::Taken,
         probed: bool,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        node: &mut C,
+        ends: &mut E,
     ) -> Result<(), Trouble> {
         let started = cx.mark();
         let run = self.intake.last_run(1);
@@ -304,11 +314,11 @@ impl<I: Intake> Feed<I> {
         if recorded {
             weight = run.weight;
             accounted = run.accounted + cx.record_wait_alone(common, &run, started);
-            work.note(&item, weight, cx);
+            ends.note(&item, weight, cx);
         }
         self.intake.received(1);
         common.calling = true;
-        let result = work.give_one(item);
+        let result = node.give_one(item, ends);
         common.calling = false;
         let end = cx.read();
         let compute = end - started;
@@ -320,38 +330,38 @@ impl<I: Intake> Feed<I> {
         }
         common.blocked_since = 0;
         if let Err(error) = result {
-            return self.skip_one(Trouble::error("call", &error), common, cx, work);
+            return self.skip_one(Trouble::error("call", &error), common, cx, ends);
         }
         common.counts.done.add(1);
-        work.publish_all(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
+        ends.publish_all(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }
 
     /// Handles a panic in a single-message call; `None` if it was not in one. [`crate::exec::scheduler`] catches it.
     #[cold]
-    pub(super) fn take_panic(
+    pub(super) fn take_panic<E: Ends<I>>(
         &mut self,
         panic: &(dyn Any + Send),
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut dyn Work<I::Taken>,
+        ends: &mut E,
     ) -> Option<Result<(), Trouble>> {
         if !std::mem::take(&mut common.calling) {
             return None;
         }
         cx.stale();
         common.blocked_since = 0;
-        Some(self.skip_one(Trouble::panic("call", panic), common, cx, work))
+        Some(self.skip_one(Trouble::panic("call", panic), common, cx, ends))
     }
 
     #[cold]
-    fn skip_one(
+    fn skip_one<E: Ends<I>>(
         &mut self,
         trouble: Trouble,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut dyn Work<I::Taken>,
+        ends: &mut E,
     ) -> Result<(), Trouble> {
-        work.rollback();
+        ends.rollback();
         if common.policy.on_error != OnError::Skip {
             common.counts.failed.add(1);
             return Err(trouble);
@@ -359,17 +369,18 @@ impl<I: Intake> Feed<I> {
         common.report(cx, trouble);
         common.counts.failed.add(1);
         // Nothing is staged: a sink discards its note of the message.
-        work.publish(cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
+        ends.publish(cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
     }
 
     /// Processes messages that were published together, with cheap calls: the usual burst.
     #[inline(always)]
-    fn process_run<W: Work<I::Taken> + ?Sized>(
+    fn process_run<E: Ends<I>>(
         &mut self,
         run: Run,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut W,
+        node: &mut dyn Calls<I::Taken, E>,
+        ends: &mut E,
     ) -> Result<(), Trouble> {
         common.turns = common.turns.wrapping_add(1);
         let recorded = run.is_recorded();
@@ -380,17 +391,17 @@ impl<I: Intake> Feed<I> {
         if recorded {
             pass.weight = run.weight;
             pass.accounted = run.accounted + cx.record_wait(common, &run, pass.started);
-            items.iter().for_each(|item| work.note(item, run.weight, cx));
+            items.iter().for_each(|item| ends.note(item, run.weight, cx));
         }
         let (mut failed, mut result) = (0, Ok(()));
         // A block, so that the iterator is dropped in place: moving it into `drop` would copy it right after the stores
         // that made it.
         let unfinished = {
             let mut items = items.drain(..);
-            if let Err(trouble) = guarded("call", || work.give(&mut items)) {
+            if let Err(trouble) = guarded("call", || node.give(&mut items, ends)) {
                 runs.push(run);
                 let noted = items.len() + 1;
-                (failed, result) = pass.go_on(trouble, noted, runs, &mut items, common, cx, work.erased());
+                (failed, result) = pass.go_on::<I, E>(trouble, noted, runs, &mut items, common, cx, node, ends);
                 runs.clear();
             }
             items.len()
@@ -408,8 +419,8 @@ impl<I: Intake> Feed<I> {
         }
         if result.is_ok() {
             let published = match failed {
-                0 => work.publish_all(pass.accounted, pass.weight, cx, end, compute),
-                _ => work.publish(cx, end, compute),
+                0 => ends.publish_all(pass.accounted, pass.weight, cx, end, compute),
+                _ => ends.publish(cx, end, compute),
             };
             result = published.map_err(|e| Trouble::error("emit", &e));
         }
@@ -417,11 +428,12 @@ impl<I: Intake> Feed<I> {
         result
     }
 
-    fn process_burst(
+    fn process_burst<E: Ends<I>>(
         &mut self,
         common: &mut Common,
         cx: &mut Cx,
-        work: &mut dyn Work<I::Taken>,
+        node: &mut dyn Calls<I::Taken, E>,
+        ends: &mut E,
     ) -> Result<(), Trouble> {
         let slow = common.is_slow() || common.singled;
         if common.traced {
@@ -430,7 +442,7 @@ impl<I: Intake> Feed<I> {
         } else if let ([run], false) = (&self.burst.runs[..], slow) {
             let run = *run;
             self.burst.runs.clear();
-            let result = self.process_run(run, common, cx, work);
+            let result = self.process_run(run, common, cx, node, ends);
             self.intake.ring();
             return result;
         }
@@ -447,8 +459,8 @@ impl<I: Intake> Feed<I> {
         let (mut failed, mut result) = (0, Ok(()));
         let unfinished = {
             let mut items = items.drain(..);
-            if let Err(trouble) = guarded("call", || pass.run(runs, &mut items, common, cx, work)) {
-                (failed, result) = pass.go_on(trouble, 1, runs, &mut items, common, cx, work);
+            if let Err(trouble) = guarded("call", || pass.run::<I, E>(runs, &mut items, common, cx, node, ends)) {
+                (failed, result) = pass.go_on::<I, E>(trouble, 1, runs, &mut items, common, cx, node, ends);
             }
             items.len()
         };
@@ -467,7 +479,7 @@ impl<I: Intake> Feed<I> {
         }
         runs.clear();
         if result.is_ok() {
-            result = work.publish(cx, end, compute).map_err(|e| Trouble::error("emit", &e));
+            result = ends.publish(cx, end, compute).map_err(|e| Trouble::error("emit", &e));
         }
         self.settle(all, unfinished, failed, common);
         self.intake.ring();

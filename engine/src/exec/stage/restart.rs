@@ -65,14 +65,25 @@ pub(crate) struct Blueprint {
 /// Rebuilds a node.
 pub(crate) type Rebuild<N> = Box<dyn FnMut() -> Result<N, NodeError>>;
 
+/// Builds a node; compiled once for the first time and the later ones.
+#[inline(never)]
+pub(crate) fn build_node<N: Node>(config: N::Config, building: &mut Building<'_>) -> Result<N, NodeError> {
+    N::build(config, building)
+}
+
+#[cold]
+fn refused(problems: &Problems) -> NodeError {
+    NodeError::input("config", problems.to_string())
+}
+
 impl Blueprint {
     pub(crate) fn again<N: Node>(self) -> Rebuild<N> {
         Box::new(move || {
             let mut problems = Problems::default();
             let config = self.config.read::<N::Config>(&mut problems);
-            let config = config.ok_or_else(|| NodeError::input("config", problems.to_string()))?;
+            let config = config.ok_or_else(|| refused(&problems))?;
             let Blueprint { name, folders, clock, ports, descriptors, .. } = &self;
-            N::build(config, &mut Building { node: name, folders, clock, ports, descriptors })
+            build_node(config, &mut Building { node: name, folders, clock, ports, descriptors })
         })
     }
 }

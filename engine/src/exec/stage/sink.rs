@@ -1,12 +1,13 @@
 //! The stage of a sink, where end-to-end latencies are measured.
 
-use super::feed::{Feed, Work, drop_item};
+use super::feed::{Calls, Ends, Feed, drop_item};
 use super::{
-    Common, Ended, Life, Rebuild, Stage, Standing, Trouble, Turn, build_again, drop_node, guarded, note_skew,
-    reset_node, set_node,
+    Common, Ended, Life, NodeSlot, Slot, Stage, Standing, Trouble, Turn, build_again, drop_node, end_node, guarded,
+    note_skew, reset_node, set_node,
 };
 use crate::edge::BURST;
 use crate::edge::EdgeState;
+use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
@@ -15,18 +16,34 @@ use crate::message::origins::{Origin, Origins};
 use crate::message::payload::Header;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
-use crate::node::intake::{Intake, IntakeParts, Lead};
+use crate::node::intake::{Intake, Lead};
 use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
 
 /// A node without outputs.
 pub(crate) struct SinkStage<N: Sink> {
+    slot: Slot<N>,
+    rest: SinkParts<<N::In as SealedInputs>::Intake>,
+}
+
+/// All of a sink's stage but its node. Turns in the general case are made here, compiled once for each type of inputs.
+struct SinkParts<I: Intake> {
     common: Common,
-    feed: Feed<<N::In as SealedInputs>::Intake>,
-    work: SinkWork<N>,
+    feed: Feed<I>,
+    ends: PathEnds,
     dirty: bool,
-    again: Option<Rebuild<N>>,
-    waits: Waits,
+    /// `None` if the node does not wait for descriptors.
+    waits: Option<Waits>,
+}
+
+/// The calls of a sink.
+trait SinkCalls<T>: Calls<T, PathEnds> {
+    /// Makes a call without a message.
+    fn extra(&mut self, call: ExtraCall) -> Result<(), NodeError>;
+    fn progress(&mut self) -> Result<Progress, NodeError>;
+    fn room(&self, calls: usize) -> usize;
+    fn turned(&mut self);
+    fn feeder_failed(&mut self);
 }
 
 /// State of a node that waits for descriptors.
@@ -70,11 +87,6 @@ struct OriginNote {
     n: u32,
 }
 
-struct SinkWork<N: Sink> {
-    node: Option<N>,
-    ends: PathEnds,
-}
-
 /// The paths that end at a sink: their histograms, and the messages of the turn that are yet to be recorded.
 struct PathEnds {
     /// By source: the end-to-end histogram, and the age histogram of reused messages.
@@ -92,12 +104,12 @@ struct PathEnds {
     ledgers: Vec<(u64, u32, usize)>,
 }
 
-impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
-    fn erased(&mut self) -> &mut dyn Work<<N::In as SealedInputs>::Taken> {
-        self
-    }
-    #[inline(never)]
-    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>) -> Result<(), NodeError> {
+impl<N: Sink> Calls<<N::In as SealedInputs>::Taken, PathEnds> for Slot<N> {
+    fn give(
+        &mut self,
+        items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>,
+        _: &mut PathEnds,
+    ) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return Ok(()) };
         for item in items {
             node.take(item)?;
@@ -105,27 +117,57 @@ impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
         Ok(())
     }
     #[inline(always)]
-    fn give_one(&mut self, item: <N::In as SealedInputs>::Taken) -> Result<(), NodeError> {
+    fn give_one(&mut self, item: <N::In as SealedInputs>::Taken, _: &mut PathEnds) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return drop_item(item) };
         node.take(item)
     }
-    #[inline]
-    fn note(&mut self, item: &<N::In as SealedInputs>::Taken, weight: u32, cx: &mut Cx) {
-        if <N::In as SealedInputs>::Intake::JOINS {
-            note_skew::<<N::In as SealedInputs>::Intake>(self.ends.skew, item, weight, cx);
+}
+
+impl<N: Sink> SinkCalls<<N::In as SealedInputs>::Taken> for Slot<N> {
+    fn extra(&mut self, call: ExtraCall) -> Result<(), NodeError> {
+        match (&mut self.node, call) {
+            (None, _) => Ok(()),
+            (Some(node), ExtraCall::Flush) => node.flush(),
+            (Some(node), ExtraCall::Finish) => node.finish(),
         }
-        if self.ends.traced {
-            return self.ends.note_all();
-        }
-        self.ends.note(<N::In as SealedInputs>::Intake::header(item, self.ends.lead));
     }
-    fn trace(&mut self, item: &<N::In as SealedInputs>::Taken, fresh: u16) {
-        let now = &mut self.ends.now;
+    fn progress(&mut self) -> Result<Progress, NodeError> {
+        self.node.as_mut().map_or(Ok(Progress::Takes(Time::NEVER)), N::progress)
+    }
+    fn room(&self, calls: usize) -> usize {
+        self.node.as_ref().map_or(calls, |node| node.room(calls, EngineOnly))
+    }
+    #[inline]
+    fn turned(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.turned(EngineOnly);
+        }
+    }
+    fn feeder_failed(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.feeder_failed(EngineOnly);
+        }
+    }
+}
+
+impl<I: Intake> Ends<I> for PathEnds {
+    #[inline]
+    fn note(&mut self, item: &I::Taken, weight: u32, cx: &mut Cx) {
+        if I::JOINS {
+            note_skew::<I>(self.skew, item, weight, cx);
+        }
+        if self.traced {
+            return self.note_all();
+        }
+        self.note_one(I::header(item, self.lead));
+    }
+    fn trace(&mut self, item: &I::Taken, fresh: u16) {
+        let now = &mut self.now;
         now.clear();
-        <N::In as SealedInputs>::Intake::each_origin(item, fresh, &mut |origin| now.add(origin));
+        I::each_origin(item, fresh, &mut |origin| now.add(origin));
     }
     fn forget(&mut self, n: usize) {
-        self.ends.forget(n);
+        self.discard_last(n);
     }
     fn rollback(&mut self) {}
     fn double(&mut self) {}
@@ -134,12 +176,10 @@ impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
     }
     #[inline]
     fn portion(&mut self, accounted: u64, weight: u32) {
-        if weight > 0 {
-            self.ends.ledgers.push((accounted, weight, self.ends.origins.len()));
-        }
+        self.end_portion(accounted, weight);
     }
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
-        self.ends.record(cx, sent, compute);
+        self.record(cx, sent, compute);
         Ok(())
     }
     #[inline]
@@ -152,8 +192,8 @@ impl<N: Sink> Work<<N::In as SealedInputs>::Taken> for SinkWork<N> {
         compute: u64,
     ) -> Result<(), NodeError> {
         if weight > 0 {
-            self.portion(accounted, weight);
-            self.ends.record(cx, sent, compute);
+            self.end_portion(accounted, weight);
+            self.record(cx, sent, compute);
         }
         Ok(())
     }
@@ -189,7 +229,7 @@ impl PathEnds {
 
     /// Notes the origin of the next message.
     #[inline]
-    fn note(&mut self, header: &Header) {
+    fn note_one(&mut self, header: &Header) {
         let (source, begun) = (header.source, header.origin.0);
         match self.origins.last_mut() {
             Some(last) if (last.source, last.begun) == (source, begun) => last.n += 1,
@@ -207,8 +247,15 @@ impl PathEnds {
         self.spans.push((self.origins.len() - before) as u16);
     }
 
+    #[inline]
+    fn end_portion(&mut self, accounted: u64, weight: u32) {
+        if weight > 0 {
+            self.ledgers.push((accounted, weight, self.origins.len()));
+        }
+    }
+
     /// Discards the notes of the last `n` messages.
-    fn forget(&mut self, n: usize) {
+    fn discard_last(&mut self, n: usize) {
         if self.traced {
             for _ in 0..n {
                 let entries = usize::from(self.spans.pop().unwrap_or(0));
@@ -252,41 +299,37 @@ impl PathEnds {
     }
 }
 
-impl<N: Sink> SinkStage<N> {
-    pub(crate) fn new(
-        node: N,
-        mut common: Common,
-        intake: IntakeParts,
-        sources: &[(u16, bool)],
-        again: Option<Rebuild<N>>,
-        descriptors: Descriptors,
-        cx: &mut Cx,
-    ) -> Self {
+impl<I: Intake> SinkParts<I> {
+    #[inline(never)]
+    fn new(parts: StageParts, descriptors: Option<Descriptors>, cx: &mut Cx) -> Self {
+        let StageParts { mut common, intake, sources, .. } = parts;
         common.takes(intake.edges.len(), cx);
-        if N::WAITS {
+        if descriptors.is_some() {
             common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         }
-        let work = SinkWork { node: Some(node), ends: PathEnds::new(&common, sources, cx) };
-        let waits = Waits { descriptors, due: 0, is_full: false, is_finishing: false };
-        SinkStage { common, feed: Feed::new(Intake::build(intake)), work, dirty: false, again, waits }
+        let ends = PathEnds::new(&common, &sources, cx);
+        let waits = descriptors.map(|descriptors| Waits { descriptors, due: 0, is_full: false, is_finishing: false });
+        SinkParts { common, feed: Feed::new(Intake::build(intake)), ends, dirty: false, waits }
     }
 
     /// Calls `progress` if it is due. Returns the turn's outcome if no message is to be taken in it.
-    fn progress(&mut self, cx: &mut Cx) -> Option<Turn> {
-        if cx.mark() >= self.waits.due || self.waits.descriptors.is_woken() {
-            let node = &mut self.work.node;
-            let outcome = guarded("progress", || node.as_mut().map_or(Ok(Progress::Takes(Time::NEVER)), N::progress));
+    fn progress(&mut self, node: &mut dyn SinkCalls<I::Taken>, cx: &mut Cx) -> Option<Turn> {
+        let waits = self.waits.as_mut()?;
+        if cx.mark() >= waits.due || waits.descriptors.is_woken() {
+            let outcome = guarded("progress", || node.progress());
             cx.stale();
             // Also after a failure, or a ready descriptor would wake it again and again.
-            self.waits.descriptors.wait_again();
+            waits.descriptors.wait_again();
             match outcome {
-                Ok(Progress::Takes(due)) => (self.waits.due, self.waits.is_full) = (due.0, false),
-                Ok(Progress::WhenReady(due)) => (self.waits.due, self.waits.is_full) = (due.0, true),
+                Ok(Progress::Takes(due)) => (waits.due, waits.is_full) = (due.0, false),
+                Ok(Progress::WhenReady(due)) => (waits.due, waits.is_full) = (due.0, true),
                 Err(trouble) => {
-                    let is_finishing = self.waits.is_finishing;
-                    self.fail(cx, trouble);
+                    let is_finishing = waits.is_finishing;
+                    self.fail(node, cx, trouble);
                     // A node that continues takes messages, and `progress` is not called again immediately.
-                    (self.waits.due, self.waits.is_full) = (u64::MAX, false);
+                    if let Some(waits) = &mut self.waits {
+                        (waits.due, waits.is_full) = (u64::MAX, false);
+                    }
                     if is_finishing && self.common.life == Life::Open {
                         self.common.life = self.feed.ended();
                     }
@@ -294,13 +337,13 @@ impl<N: Sink> SinkStage<N> {
                 }
             }
         }
-        if self.waits.is_full {
-            self.common.note_blocked(cx);
+        if waits.is_full {
             // Writes the kernel cannot wait for are retried in the next turn.
-            let is_woken = self.waits.descriptors.is_woken();
-            return Some(Turn::Idle(if is_woken { 0 } else { self.waits.due }));
+            let turn = Turn::Idle(if waits.descriptors.is_woken() { 0 } else { waits.due });
+            self.common.note_blocked(cx);
+            return Some(turn);
         }
-        if self.waits.is_finishing {
+        if waits.is_finishing {
             self.common.life = self.feed.ended();
             return Some(Turn::Worked);
         }
@@ -308,13 +351,15 @@ impl<N: Sink> SinkStage<N> {
     }
 
     #[cold]
-    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
-        self.work.ends.discard();
+    fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, trouble: Trouble) {
+        self.ends.discard();
         if self.common.report(cx, trouble) {
             return;
         }
-        drop_node(&mut self.work.node, &mut self.common, cx);
-        (self.waits.is_full, self.waits.is_finishing) = (false, false);
+        drop_node(node, &mut self.common, cx);
+        if let Some(waits) = &mut self.waits {
+            (waits.is_full, waits.is_finishing) = (false, false);
+        }
         if self.common.schedule_restart(cx) {
             return;
         }
@@ -323,143 +368,178 @@ impl<N: Sink> SinkStage<N> {
     }
 
     /// Makes a call without a message.
-    fn call_extra(&mut self, cx: &mut Cx, call: ExtraCall) {
-        let node = &mut self.work.node;
-        let outcome = guarded(call.name(), || match (node, call) {
-            (None, _) => Ok(()),
-            (Some(node), ExtraCall::Flush) => node.flush(),
-            (Some(node), ExtraCall::Finish) => node.finish(),
-        });
+    fn call_extra(&mut self, node: &mut dyn SinkCalls<I::Taken>, call: ExtraCall, cx: &mut Cx) {
+        let outcome = guarded(call.name(), || node.extra(call));
         cx.stale();
         if let Err(trouble) = outcome {
-            self.fail(cx, trouble);
+            self.fail(node, cx, trouble);
         }
+    }
+
+    #[cold]
+    fn turn_without_node(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Turn {
+        match self.common.life {
+            Life::Restarting(due) => {
+                if let Some(waits) = &mut self.waits {
+                    waits.due = 0;
+                }
+                build_again(node, due, &mut self.common, cx).unwrap_or_else(|trouble| {
+                    self.fail(node, cx, trouble);
+                    Turn::Worked
+                })
+            }
+            Life::Gone(reason) => self.common.drain(&mut self.feed.intake, reason),
+            Life::Open | Life::Ended => Turn::Done,
+        }
+    }
+
+    /// The turn of a stage whose inputs are empty.
+    fn turn_without_message(&mut self, node: &mut dyn SinkCalls<I::Taken>, cx: &mut Cx) -> Turn {
+        let freed = self.feed.intake.ring();
+        let state = self.feed.intake.state();
+        if state != EdgeState::Open {
+            if state == EdgeState::Failed {
+                node.feeder_failed();
+            }
+            self.call_extra(node, ExtraCall::Finish, cx);
+            if self.common.life != Life::Open {
+                return Turn::Worked;
+            }
+            match &mut self.waits {
+                Some(waits) => (waits.due, waits.is_finishing) = (0, true),
+                None => self.common.life = self.feed.ended(),
+            }
+            return Turn::Worked;
+        }
+        let is_dirty = std::mem::take(&mut self.dirty);
+        if is_dirty {
+            self.call_extra(node, ExtraCall::Flush, cx);
+        }
+        let mut wake = u64::MAX;
+        if let Some(waits) = &mut self.waits {
+            if is_dirty {
+                // A write begun now continues in the next turn.
+                waits.due = 0;
+            }
+            wake = waits.due;
+            // No message has waited for the node.
+            self.common.blocked_since = 0;
+        }
+        let (soonest, reset) = self.common.listen(self.feed.intake.due(), cx);
+        if reset && let Err(trouble) = reset_node(node, Reset::Gap, cx) {
+            self.fail(node, cx, trouble);
+            return Turn::Worked;
+        }
+        if freed { Turn::Worked } else { Turn::Idle(wake.min(soonest)) }
     }
 
     /// A turn in the general case.
     #[inline(never)]
-    fn turn_closely(&mut self, cx: &mut Cx) -> Turn {
-        match self.common.life {
-            Life::Open => {}
-            Life::Restarting(due) => {
-                self.waits.due = 0;
-                let (node, again) = (&mut self.work.node, &mut self.again);
-                return build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
-                    self.fail(cx, trouble);
-                    Turn::Worked
-                });
-            }
-            Life::Gone(reason) => return self.common.drain(&mut self.feed.intake, reason),
-            Life::Ended => return Turn::Done,
+    fn turn(&mut self, node: &mut dyn SinkCalls<I::Taken>, cx: &mut Cx) -> Turn {
+        if self.common.life != Life::Open {
+            return self.turn_without_node(node, cx);
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        if N::WAITS
-            && let Some(turn) = self.progress(cx)
-        {
+        if let Some(turn) = self.progress(node, cx) {
             return turn;
         }
-        let limit = if N::WAITS { 1 } else { self.common.limit(self.feed.intake.is_perishable()) };
+        let limit = if self.waits.is_some() { 1 } else { self.common.limit(self.feed.intake.is_perishable()) };
         let available = self.feed.intake.ready(limit);
         if available == 0 {
-            let freed = self.feed.intake.ring();
-            let state = self.feed.intake.state();
-            if state != EdgeState::Open {
-                if let (EdgeState::Failed, Some(node)) = (state, &mut self.work.node) {
-                    node.feeder_failed(EngineOnly);
-                }
-                self.call_extra(cx, ExtraCall::Finish);
-                if self.common.life != Life::Open {
-                    return Turn::Worked;
-                }
-                if N::WAITS {
-                    (self.waits.due, self.waits.is_finishing) = (0, true);
-                } else {
-                    self.common.life = self.feed.ended();
-                }
-                return Turn::Worked;
-            }
-            if std::mem::take(&mut self.dirty) {
-                self.call_extra(cx, ExtraCall::Flush);
-                // A write begun now continues in the next turn.
-                self.waits.due = 0;
-            }
-            if N::WAITS {
-                // No message has waited for the node.
-                self.common.blocked_since = 0;
-            }
-            let (wake, reset) = self.common.listen(self.feed.intake.due(), cx);
-            if reset && let Err(trouble) = reset_node(&mut self.work.node, Reset::Gap, cx) {
-                self.fail(cx, trouble);
-                return Turn::Worked;
-            }
-            let wake = if N::WAITS { wake.min(self.waits.due) } else { wake };
-            return if freed { Turn::Worked } else { Turn::Idle(wake) };
+            return self.turn_without_message(node, cx);
         }
-        let room = self.work.node.as_ref().map_or(available, |node| node.room(available, EngineOnly));
+        let room = node.room(available);
         if room == 0 {
             self.common.note_blocked(cx);
             return Turn::Blocked;
         }
-        (self.dirty, self.waits.due) = (true, 0);
-        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
-            self.fail(cx, trouble);
+        self.dirty = true;
+        if let Some(waits) = &mut self.waits {
+            waits.due = 0;
         }
-        if let Some(node) = &mut self.work.node {
-            node.turned(EngineOnly);
+        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, node, &mut self.ends) {
+            self.fail(node, cx, trouble);
         }
+        node.turned();
         Turn::Worked
-    }
-}
-
-impl<N: Sink> Stage for SinkStage<N> {
-    fn turn(&mut self, cx: &mut Cx) -> Turn {
-        let is_plain = !N::WAITS && self.common.life == Life::Open && self.feed.has_only(&self.common);
-        if is_plain && self.work.node.as_ref().is_some_and(|node| node.room(1, EngineOnly) > 0) {
-            self.common.counts.turns.add(1);
-            cx.enter(self.common.node);
-            self.dirty = true;
-            if let Err(trouble) = self.feed.process_only(&mut self.common, cx, &mut self.work) {
-                self.fail(cx, trouble);
-            }
-            if let Some(node) = &mut self.work.node {
-                node.turned(EngineOnly);
-            }
-            return Turn::Worked;
-        }
-        self.turn_closely(cx)
     }
 
     #[cold]
-    fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
-        let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.work) else { return false };
+    fn take_panic(&mut self, node: &mut dyn NodeSlot, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.ends) else { return false };
         if let Err(trouble) = result {
-            self.fail(cx, trouble);
+            self.fail(node, cx, trouble);
         }
         true
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
-        if N::WAITS && self.common.life == Life::Open {
-            if cx.mark() >= self.waits.due || self.waits.descriptors.is_woken() {
+        if self.common.life == Life::Open
+            && let Some(waits) = &self.waits
+        {
+            if cx.mark() >= waits.due || waits.descriptors.is_woken() {
                 return Standing { ready: true, due: 0, pressed: false };
             }
-            if self.waits.is_full {
+            if waits.is_full {
                 return Standing::IDLE;
             }
         }
         self.common.standing_of(&mut self.feed.intake, false, cx)
     }
 
-    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
-        drop_node(&mut self.work.node, &mut self.common, cx);
-        let metrics = std::mem::take(&mut self.common.last);
-        Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
+    #[inline(never)]
+    fn end(mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Ended {
+        let ended = end_node(node, &mut self.common, cx);
+        Ended { left: self.feed.intake.left(), ..ended }
+    }
+
+    fn set(&mut self, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(node, name, value, cx) {
+            self.fail(node, cx, trouble);
+        }
+    }
+}
+
+impl<N: Sink> SinkStage<N> {
+    pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
+        let slot = Slot::new(node, parts.blueprint.take());
+        let descriptors = N::WAITS.then_some(descriptors);
+        SinkStage { slot, rest: SinkParts::new(parts, descriptors, cx) }
+    }
+}
+
+impl<N: Sink> Stage for SinkStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        let SinkStage { slot, rest } = self;
+        let is_plain = !N::WAITS && rest.common.life == Life::Open && rest.feed.has_only(&rest.common);
+        if is_plain && slot.room(1) > 0 {
+            rest.common.counts.turns.add(1);
+            cx.enter(rest.common.node);
+            rest.dirty = true;
+            if let Err(trouble) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
+                rest.fail(slot, cx, trouble);
+            }
+            slot.turned();
+            return Turn::Worked;
+        }
+        rest.turn(slot, cx)
+    }
+
+    fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        self.rest.take_panic(&mut self.slot, panic, cx)
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        self.rest.standing(cx)
+    }
+
+    fn end(self: Box<Self>, cx: &mut Cx) -> Ended {
+        let SinkStage { mut slot, rest } = *self;
+        rest.end(&mut slot, cx)
     }
 
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
-        if let Err(trouble) = set_node(&mut self.work.node, name, value, cx) {
-            self.fail(cx, trouble);
-        }
+        self.rest.set(&mut self.slot, name, value, cx);
     }
 }

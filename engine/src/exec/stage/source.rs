@@ -1,11 +1,12 @@
 //! The stage of a source, where messages and their ledgers begin.
 
 use super::{
-    Common, Ended, Life, PROBE, Rebuild, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded,
-    is_pressed, set_node,
+    Common, Ended, Life, NodeSlot, PROBE, Slot, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node,
+    end_node, guarded, is_pressed, set_node,
 };
 use crate::base::policy::OnError;
 use crate::edge::BURST;
+use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
@@ -17,9 +18,55 @@ use crate::node::{EngineOnly, Next, Source};
 
 /// A node without inputs.
 pub(crate) struct SourceStage<N: Source> {
+    slot: Slot<N>,
+    rest: SourceParts<N::Out>,
+}
+
+/// The calls of a source.
+trait SourceCalls<O: Outputs>: NodeSlot {
+    /// Calls the source until its next sequence number is `until`, or it returns something other than `More`.
+    fn give(&mut self, emit: &mut Emit<O>, until: u64) -> Result<Next, NodeError>;
+    fn owes(&self) -> bool;
+    fn turned(&mut self);
+    fn ended(&mut self);
+}
+
+impl<N: Source> SourceCalls<N::Out> for Slot<N> {
+    fn give(&mut self, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
+        let Some(node) = &mut self.node else { return Ok(Next::Done) };
+        let mut next = Next::More;
+        while next == Next::More && emit.seq < until {
+            next = node.next(emit)?;
+            // A call that sent nothing uses no sequence number. If it returns `More` all the same, the source is polling
+            // for something: other stages get a turn first.
+            let has_emitted = emit.ports.has_emitted();
+            emit.ports.commit()?;
+            if !has_emitted {
+                break;
+            }
+            emit.seq += 1;
+        }
+        Ok(next)
+    }
+    fn owes(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.owes(EngineOnly))
+    }
+    fn turned(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.turned(EngineOnly);
+        }
+    }
+    fn ended(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.ended(EngineOnly);
+        }
+    }
+}
+
+/// All of a source's stage but its node: compiled once for each type of outputs.
+struct SourceParts<O: Outputs> {
     common: Common,
-    node: Option<N>,
-    emit: Emit<N::Out>,
+    emit: Emit<O>,
     sampler: Sampler,
     term: Hist,
     origins: Vec<(u64, u32)>,
@@ -29,35 +76,18 @@ pub(crate) struct SourceStage<N: Source> {
     waits: bool,
     descriptors: Descriptors,
     after_idle: bool,
-    again: Option<Rebuild<N>>,
 }
 
-impl<N: Source> SourceStage<N> {
-    pub(crate) fn new(
-        node: N,
-        mut common: Common,
-        emit: Emit<N::Out>,
-        again: Option<Rebuild<N>>,
-        descriptors: Descriptors,
-        cx: &mut Cx,
-    ) -> Self {
+impl<O: Outputs> SourceParts<O> {
+    #[inline(never)]
+    fn new(parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
+        let StageParts { mut common, outputs, begin, .. } = parts;
+        let emit = Emit::new(outputs, begin, cx.clock().clone());
         common.settle();
         let term = cx.histogram(common.node, Term::Source, 2);
         let sampler = Sampler::new(cx.telemetry());
         let origins = Vec::with_capacity(BURST);
-        SourceStage {
-            common,
-            node: Some(node),
-            emit,
-            sampler,
-            term,
-            origins,
-            due: 0,
-            waits: false,
-            descriptors,
-            after_idle: true,
-            again,
-        }
+        SourceParts { common, emit, sampler, term, origins, due: 0, waits: false, descriptors, after_idle: true }
     }
 
     /// Whether a descriptor it waits for is ready.
@@ -67,20 +97,18 @@ impl<N: Source> SourceStage<N> {
 
     /// Handles a failure that has been reported.
     #[cold]
-    fn fail(&mut self, cx: &mut Cx) -> Turn {
-        drop_node(&mut self.node, &mut self.common, cx);
+    fn fail(&mut self, node: &mut dyn SourceCalls<O>, cx: &mut Cx) -> Turn {
+        drop_node(node, &mut self.common, cx);
         if self.common.schedule_restart(cx) {
             (self.due, self.waits) = (0, false);
             return Turn::Worked;
         }
         self.common.gone();
-        self.finish(true)
+        self.finish(node, true)
     }
 
-    fn finish(&mut self, failed: bool) -> Turn {
-        if let Some(node) = &mut self.node {
-            node.ended(EngineOnly);
-        }
+    fn finish(&mut self, node: &mut dyn SourceCalls<O>, failed: bool) -> Turn {
+        node.ended();
         self.emit.ports.each(&mut |port| port.close(failed));
         self.common.life = Life::Ended;
         Turn::Worked
@@ -89,18 +117,18 @@ impl<N: Source> SourceStage<N> {
     /// Calls the source until its next sequence number is `until`, or it returns something other than `More`. Returns what
     /// it wants next, how many calls failed, and the failure that ends it.
     #[inline]
-    fn call(&mut self, until: u64, cx: &mut Cx) -> (Next, u64, Result<(), Trouble>) {
+    fn call(&mut self, node: &mut dyn SourceCalls<O>, until: u64, cx: &mut Cx) -> (Next, u64, Result<(), Trouble>) {
         let mut failed = 0;
         // Every call that emits or fails uses a sequence number of its own.
         loop {
-            let (node, emit, common) = (&mut self.node, &mut self.emit, &mut self.common);
+            let (emit, common) = (&mut self.emit, &mut self.common);
             // The node's `Next` holds even if an edge has no room for its output.
             let mut wants = Next::More;
             let call = guarded("next", || {
                 if let Some(fault) = &mut common.fault {
                     fault.apply()?;
                 }
-                wants = node.as_mut().map_or(Ok(Next::Done), |node| give(node, emit, until))?;
+                wants = node.give(emit, until)?;
                 if common.singled { finish_call(emit, common) } else { Ok(()) }
             });
             let trouble = match call {
@@ -158,11 +186,11 @@ impl<N: Source> SourceStage<N> {
 
     /// The outcome of a turn whose last call returned `next`; `has_moved` if any call emitted or failed.
     #[inline]
-    fn turn_after(&mut self, next: Next, has_moved: bool, now: u64) -> Turn {
+    fn turn_after(&mut self, node: &mut dyn SourceCalls<O>, next: Next, has_moved: bool, now: u64) -> Turn {
         match next {
             Next::More if has_moved => return Turn::Worked,
             Next::More => return Turn::Idle(0),
-            Next::Done => return self.finish(false),
+            Next::Done => return self.finish(node, false),
             Next::Idle => (self.due, self.waits) = (0, false),
             Next::WhenReady(time) => {
                 self.descriptors.wait_again();
@@ -180,25 +208,6 @@ impl<N: Source> SourceStage<N> {
             Next::Idle | Next::More | Next::Done => Turn::Idle(u64::MAX),
         }
     }
-}
-
-/// Calls the source until its next sequence number is `until`, or it returns something other than `More`. Out of line,
-/// like the loops of the other stages.
-#[inline(never)]
-fn give<N: Source>(node: &mut N, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
-    let mut next = Next::More;
-    while next == Next::More && emit.seq < until {
-        next = node.next(emit)?;
-        // A call that sent nothing uses no sequence number. If it returns `More` all the same, the source is polling
-        // for something: other stages get a turn first.
-        let has_emitted = emit.ports.has_emitted();
-        emit.ports.commit()?;
-        if !has_emitted {
-            break;
-        }
-        emit.seq += 1;
-    }
-    Ok(next)
 }
 
 /// Finishes a call that is made individually.
@@ -220,27 +229,25 @@ fn finish_call<O: Outputs>(emit: &mut Emit<O>, common: &mut Common) -> Result<()
     Ok(())
 }
 
-impl<N: Source> Stage for SourceStage<N> {
-    fn turn(&mut self, cx: &mut Cx) -> Turn {
+impl<O: Outputs> SourceParts<O> {
+    #[inline(never)]
+    fn turn(&mut self, node: &mut dyn SourceCalls<O>, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
-            Life::Restarting(_) if cx.is_stopping() => return self.finish(true),
+            Life::Restarting(_) if cx.is_stopping() => return self.finish(node, true),
             Life::Restarting(due) => {
                 self.emit.begin_segment();
-                return build_again(&mut self.node, &mut self.again, due, &mut self.common, cx).unwrap_or_else(
-                    |trouble| {
-                        self.common.report(cx, trouble);
-                        self.fail(cx)
-                    },
-                );
+                return build_again(node, due, &mut self.common, cx).unwrap_or_else(|trouble| {
+                    self.common.report(cx, trouble);
+                    self.fail(node, cx)
+                });
             }
             Life::Gone(_) | Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        let owes = || self.node.as_ref().is_some_and(|node| node.owes(EngineOnly));
-        if (cx.is_stopping() && !owes()) || cx.frames().is_some_and(|n| self.emit.seq >= n) {
-            return self.finish(false);
+        if (cx.is_stopping() && !node.owes()) || cx.frames().is_some_and(|n| self.emit.seq >= n) {
+            return self.finish(node, false);
         }
         // Without a fixed start time, the end of this worker's last step is precise enough.
         let started = if self.due == 0 {
@@ -264,24 +271,22 @@ impl<N: Source> Stage for SourceStage<N> {
         }
         self.emit.now = Time(started);
         let first = self.emit.seq;
-        let (next, failed, outcome) = self.call(first + room as u64, cx);
+        let (next, failed, outcome) = self.call(node, first + room as u64, cx);
         let done = self.emit.seq - first - failed;
         let (end, weight) = self.record(started, done, failed, cx);
         // The ledger begins here: source time is measured from each message's own origin.
         let published = self.emit.ports.publish_all(end, weight, end, 0).map_err(|e| Trouble::error("emit", &e));
         self.emit.ports.ring();
-        if let Some(node) = &mut self.node {
-            node.turned(EngineOnly);
-        }
+        node.turned();
         self.common.counts.taken.add(done + failed);
         self.common.counts.done.add(done);
         self.common.counts.failed.add(failed);
         if let Err(trouble) = outcome.and(published)
             && !self.common.report(cx, trouble)
         {
-            return self.fail(cx);
+            return self.fail(node, cx);
         }
-        self.turn_after(next, done + failed > 0, end)
+        self.turn_after(node, next, done + failed > 0, end)
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
@@ -297,17 +302,36 @@ impl<N: Source> Stage for SourceStage<N> {
         Standing { ready: true, due: self.common.due_of(None, begun), pressed: is_pressed(&mut self.emit.ports) }
     }
 
+    fn set(&mut self, node: &mut dyn SourceCalls<O>, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(node, name, value, cx)
+            && !self.common.report(cx, trouble)
+        {
+            self.fail(node, cx);
+        }
+    }
+}
+
+impl<N: Source> SourceStage<N> {
+    pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
+        let slot = Slot::new(node, parts.blueprint.take());
+        SourceStage { slot, rest: SourceParts::new(parts, descriptors, cx) }
+    }
+}
+
+impl<N: Source> Stage for SourceStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        self.rest.turn(&mut self.slot, cx)
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        self.rest.standing(cx)
+    }
+
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
-        drop_node(&mut self.node, &mut self.common, cx);
-        let metrics = std::mem::take(&mut self.common.last);
-        Ended { node: self.common.node, metrics, left: Vec::new() }
+        end_node(&mut self.slot, &mut self.rest.common, cx)
     }
 
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
-        if let Err(trouble) = set_node(&mut self.node, name, value, cx)
-            && !self.common.report(cx, trouble)
-        {
-            self.fail(cx);
-        }
+        self.rest.set(&mut self.slot, name, value, cx);
     }
 }

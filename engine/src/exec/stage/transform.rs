@@ -1,12 +1,13 @@
 //! The stage of a node with inputs and outputs.
 
-use super::feed::{Feed, Work, drop_item};
+use super::feed::{Calls, Ends, Feed, drop_item};
 use super::{
-    Common, Ended, Life, NodeSlot, Rebuild, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, guarded,
-    is_pressed, note_skew, reset_node, set_node,
+    Common, Ended, Life, NodeSlot, Slot, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, end_node,
+    guarded, is_pressed, note_skew, reset_node, set_node,
 };
 use crate::base::policy::Telemetry;
 use crate::edge::EdgeState;
+use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::ledger::{Hist, Term};
@@ -20,16 +21,28 @@ use std::any::Any;
 
 /// A node with inputs and outputs.
 pub(crate) struct TransformStage<N: Transform> {
-    common: Common,
-    feed: Feed<<N::In as SealedInputs>::Intake>,
-    work: TransformWork<N>,
-    again: Option<Rebuild<N>>,
+    slot: Slot<N>,
+    rest: TransformParts<<N::In as SealedInputs>::Intake, N::Out>,
 }
 
-struct TransformWork<N: Transform> {
-    node: Option<N>,
-    emit: Emit<N::Out>,
+/// All of a transform's stage but its node. Turns in the general case are made here, compiled once for each type of inputs
+/// and outputs.
+struct TransformParts<I: Intake, O: Outputs> {
+    common: Common,
+    feed: Feed<I>,
+    ends: PortEnds<O>,
+}
+
+/// The ports of a transform.
+struct PortEnds<O: Outputs> {
+    emit: Emit<O>,
     skew: Option<Hist>,
+}
+
+/// The calls of a transform.
+trait TransformCalls<T, O: Outputs>: Calls<T, PortEnds<O>> {
+    /// Makes a call without a message.
+    fn extra(&mut self, call: ExtraCall, emit: &mut Emit<O>) -> Result<(), NodeError>;
 }
 
 /// A call of the node without a message.
@@ -50,14 +63,14 @@ impl ExtraCall {
     }
 }
 
-impl<N: Transform> Work<<N::In as SealedInputs>::Taken> for TransformWork<N> {
-    fn erased(&mut self) -> &mut dyn Work<<N::In as SealedInputs>::Taken> {
-        self
-    }
-    #[inline(never)]
-    fn give(&mut self, items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>) -> Result<(), NodeError> {
+impl<N: Transform> Calls<<N::In as SealedInputs>::Taken, PortEnds<N::Out>> for Slot<N> {
+    fn give(
+        &mut self,
+        items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>,
+        ends: &mut PortEnds<N::Out>,
+    ) -> Result<(), NodeError> {
         // The node exists while the stage's life is `Open`.
-        let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return Ok(()) };
+        let (Some(node), emit) = (&mut self.node, &mut ends.emit) else { return Ok(()) };
         for item in items {
             if let Err(error) = node.apply(item, emit).and_then(|()| emit.ports.commit()) {
                 emit.ports.rollback();
@@ -67,20 +80,33 @@ impl<N: Transform> Work<<N::In as SealedInputs>::Taken> for TransformWork<N> {
         Ok(())
     }
     #[inline]
-    fn give_one(&mut self, item: <N::In as SealedInputs>::Taken) -> Result<(), NodeError> {
-        let (Some(node), emit) = (&mut self.node, &mut self.emit) else { return drop_item(item) };
+    fn give_one(&mut self, item: <N::In as SealedInputs>::Taken, ends: &mut PortEnds<N::Out>) -> Result<(), NodeError> {
+        let (Some(node), emit) = (&mut self.node, &mut ends.emit) else { return drop_item(item) };
         node.apply(item, emit)?;
         emit.ports.commit()
     }
-    fn trace(&mut self, item: &<N::In as SealedInputs>::Taken, fresh: u16) {
+}
+
+impl<N: Transform> TransformCalls<<N::In as SealedInputs>::Taken, N::Out> for Slot<N> {
+    fn extra(&mut self, call: ExtraCall, emit: &mut Emit<N::Out>) -> Result<(), NodeError> {
+        match (&mut self.node, call) {
+            (None, _) => Ok(()),
+            (Some(node), ExtraCall::Wake) => node.wake(emit),
+            (Some(node), ExtraCall::Finish) => node.finish(emit),
+        }
+    }
+}
+
+impl<I: Intake, O: Outputs> Ends<I> for PortEnds<O> {
+    fn trace(&mut self, item: &I::Taken, fresh: u16) {
         if let Some(trace) = &self.emit.trace {
-            trace_call::<<N::In as SealedInputs>::Intake>(&mut trace.borrow_mut(), item, fresh);
+            trace_call::<I>(&mut trace.borrow_mut(), item, fresh);
         }
     }
     #[inline]
-    fn note(&mut self, item: &<N::In as SealedInputs>::Taken, weight: u32, cx: &mut Cx) {
-        if <N::In as SealedInputs>::Intake::JOINS {
-            note_skew::<<N::In as SealedInputs>::Intake>(self.skew, item, weight, cx);
+    fn note(&mut self, item: &I::Taken, weight: u32, cx: &mut Cx) {
+        if I::JOINS {
+            note_skew::<I>(self.skew, item, weight, cx);
         }
     }
     fn forget(&mut self, _: usize) {}
@@ -114,118 +140,85 @@ impl<N: Transform> Work<<N::In as SealedInputs>::Taken> for TransformWork<N> {
     }
 }
 
-/// Makes a call and publishes its output, which derives from messages of earlier calls, whose terms are no longer known: its
-/// ledger begins here, its latency at its origin.
-fn call_without_message<O: Outputs>(
-    emit: &mut Emit<O>,
-    call: &mut dyn FnMut(&mut Emit<O>) -> Result<(), NodeError>,
-    name: &'static str,
-    refuses: bool,
-    cx: &mut Cx,
-) -> Result<(), Trouble> {
-    if let Some(trace) = &emit.trace {
-        trace.borrow_mut().begin();
-    }
-    let outcome = guarded(name, || {
-        call(emit)?;
-        emit.ports.commit()?;
-        if refuses { emit.ports.admit() } else { Ok(()) }
-    });
-    let outcome = match outcome {
-        Ok(()) => {
-            let (now, weight) = (cx.read(), u32::from(cx.telemetry() != Telemetry::Off));
-            emit.ports.portion(now, weight);
-            emit.ports.publish(now, 0).map_err(|e| Trouble::error("emit", &e))
-        }
-        Err(trouble) => {
-            emit.ports.rollback();
-            Err(trouble)
-        }
-    };
-    cx.stale();
-    outcome
-}
-
-/// Handles a failure of the node: by its policy the stage goes on, rebuilds the node, or loses what arrives.
-#[cold]
-fn fail<O: Outputs>(
-    node: &mut dyn NodeSlot,
-    emit: &mut Emit<O>,
-    intake: &mut impl Intake,
-    common: &mut Common,
-    cx: &mut Cx,
-    trouble: Trouble,
-) {
-    emit.ports.rollback();
-    if common.report(cx, trouble) {
-        return;
-    }
-    // The output of earlier calls of this turn is valid.
-    emit.ports.portion(0, 0);
-    let _ = emit.ports.publish(0, 0);
-    drop_node(node, common, cx);
-    emit.wake = Time::NEVER;
-    if common.schedule_restart(cx) {
-        return;
-    }
-    let reason = common.gone();
-    emit.ports.each(&mut |port| port.close(true));
-    intake.discard(reason);
-}
-
-impl<N: Transform> TransformStage<N> {
-    pub(crate) fn new(
-        node: N,
-        mut common: Common,
-        intake: <N::In as SealedInputs>::Intake,
-        emit: Emit<N::Out>,
-        inputs: usize,
-        again: Option<Rebuild<N>>,
-        cx: &mut Cx,
-    ) -> Self {
-        common.takes(inputs, cx);
+impl<I: Intake, O: Outputs> TransformParts<I, O> {
+    #[inline(never)]
+    fn new(parts: StageParts, cx: &mut Cx) -> Self {
+        let StageParts { mut common, intake, outputs, begin, .. } = parts;
+        common.takes(intake.edges.len(), cx);
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
-        let work = TransformWork { node: Some(node), emit, skew: common.skew };
-        TransformStage { common, feed: Feed::new(intake), work, again }
+        let ends = PortEnds { emit: Emit::new(outputs, begin, cx.clock().clone()), skew: common.skew };
+        TransformParts { common, feed: Feed::new(I::build(intake)), ends }
     }
 
-    /// Makes a call without a message; true if it succeeded.
-    fn call_extra(&mut self, cx: &mut Cx, call: ExtraCall) -> bool {
-        let TransformWork { node, emit, .. } = &mut self.work;
-        let mut give = |emit: &mut Emit<N::Out>| match (&mut *node, call) {
-            (None, _) => Ok(()),
-            (Some(node), ExtraCall::Wake) => node.wake(emit),
-            (Some(node), ExtraCall::Finish) => node.finish(emit),
+    /// Makes a call without a message and publishes its output, which derives from messages of earlier calls, whose terms
+    /// are no longer known: its ledger begins here, its latency at its origin. True if it succeeded.
+    fn call_extra(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, call: ExtraCall, cx: &mut Cx) -> bool {
+        let emit = &mut self.ends.emit;
+        if let Some(trace) = &emit.trace {
+            trace.borrow_mut().begin();
+        }
+        let outcome = guarded(call.name(), || {
+            node.extra(call, emit)?;
+            emit.ports.commit()?;
+            if self.common.refuses { emit.ports.admit() } else { Ok(()) }
+        });
+        let outcome = match outcome {
+            Ok(()) => {
+                let (now, weight) = (cx.read(), u32::from(cx.telemetry() != Telemetry::Off));
+                emit.ports.portion(now, weight);
+                emit.ports.publish(now, 0).map_err(|e| Trouble::error("emit", &e))
+            }
+            Err(trouble) => {
+                emit.ports.rollback();
+                Err(trouble)
+            }
         };
-        let outcome = call_without_message(emit, &mut give, call.name(), self.common.refuses, cx);
-        outcome.map_err(|trouble| self.fail(cx, trouble)).is_ok()
+        cx.stale();
+        outcome.map_err(|trouble| self.fail(node, cx, trouble)).is_ok()
+    }
+
+    /// Handles a failure of the node: by its policy the stage goes on, rebuilds the node, or loses what arrives.
+    #[cold]
+    fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, trouble: Trouble) {
+        let emit = &mut self.ends.emit;
+        emit.ports.rollback();
+        if self.common.report(cx, trouble) {
+            return;
+        }
+        // The output of earlier calls of this turn is valid.
+        emit.ports.portion(0, 0);
+        let _ = emit.ports.publish(0, 0);
+        drop_node(node, &mut self.common, cx);
+        emit.wake = Time::NEVER;
+        if self.common.schedule_restart(cx) {
+            return;
+        }
+        let reason = self.common.gone();
+        emit.ports.each(&mut |port| port.close(true));
+        self.feed.intake.discard(reason);
     }
 
     /// Calls `wake` if it is due; true if it was.
-    #[inline(never)]
-    fn wake(&mut self, cx: &mut Cx) -> bool {
-        let emit = &mut self.work.emit;
+    fn wake(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, cx: &mut Cx) -> bool {
+        let emit = &mut self.ends.emit;
         if emit.wake.0 > cx.mark() || emit.ports.room(1, &mut || cx.read()) == 0 {
             return false;
         }
         emit.now = Time(cx.mark());
         emit.wake = Time::NEVER;
-        if self.call_extra(cx, ExtraCall::Wake) {
-            self.work.emit.ports.ring();
+        if self.call_extra(node, ExtraCall::Wake, cx) {
+            self.ends.emit.ports.ring();
         }
         true
     }
 
     #[cold]
-    fn turn_without_node(&mut self, cx: &mut Cx) -> Turn {
+    fn turn_without_node(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Turn {
         match self.common.life {
-            Life::Restarting(due) => {
-                let (node, again) = (&mut self.work.node, &mut self.again);
-                build_again(node, again, due, &mut self.common, cx).unwrap_or_else(|trouble| {
-                    self.fail(cx, trouble);
-                    Turn::Worked
-                })
-            }
+            Life::Restarting(due) => build_again(node, due, &mut self.common, cx).unwrap_or_else(|trouble| {
+                self.fail(node, cx, trouble);
+                Turn::Worked
+            }),
             Life::Gone(reason) => self.common.drain(&mut self.feed.intake, reason),
             Life::Open | Life::Ended => Turn::Done,
         }
@@ -233,49 +226,39 @@ impl<N: Transform> TransformStage<N> {
 
     /// Handles the end of the inputs.
     #[cold]
-    fn finish(&mut self, state: EdgeState, cx: &mut Cx) -> Turn {
-        if self.work.emit.ports.room(1, &mut || cx.read()) == 0 {
+    fn finish(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, state: EdgeState, cx: &mut Cx) -> Turn {
+        if self.ends.emit.ports.room(1, &mut || cx.read()) == 0 {
             self.common.note_blocked(cx);
-            return blocked(&mut self.work.emit.ports, &self.common.counts);
+            return blocked(&mut self.ends.emit.ports, &self.common.counts);
         }
-        if self.call_extra(cx, ExtraCall::Finish) || self.common.life == Life::Open {
-            self.work.emit.ports.each(&mut |port| port.close(state == EdgeState::Failed));
+        if self.call_extra(node, ExtraCall::Finish, cx) || self.common.life == Life::Open {
+            self.ends.emit.ports.each(&mut |port| port.close(state == EdgeState::Failed));
             self.common.life = self.feed.ended();
         }
         Turn::Worked
     }
 
-    fn fail(&mut self, cx: &mut Cx, trouble: Trouble) {
-        let TransformWork { node, emit, .. } = &mut self.work;
-        fail(node, emit, &mut self.feed.intake, &mut self.common, cx, trouble);
+    /// Whether exactly one message is waiting that the node may be called with at once.
+    #[inline]
+    fn has_only(&self) -> bool {
+        self.common.life == Life::Open && self.ends.emit.wake == Time::NEVER && self.feed.has_only(&self.common)
     }
 
-    /// Passes the node the only message waiting.
-    #[inline(always)]
-    fn turn_once(&mut self, cx: &mut Cx) {
-        self.common.counts.turns.add(1);
-        cx.enter(self.common.node);
-        self.work.emit.now = Time(cx.latest());
-        if let Err(trouble) = self.feed.process_only(&mut self.common, cx, &mut self.work) {
-            self.fail(cx, trouble);
-        }
+    /// Whether there is room for the output of one call.
+    #[inline(never)]
+    fn has_room(&mut self, cx: &mut Cx) -> bool {
+        self.ends.emit.ports.room(1, &mut || cx.read()) > 0
     }
 
     /// A turn in the general case.
     #[inline(never)]
-    fn turn_closely(&mut self, cx: &mut Cx) -> Turn {
+    fn turn(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, cx: &mut Cx) -> Turn {
         if self.common.life != Life::Open {
-            return self.turn_without_node(cx);
-        }
-        let has_only = self.work.emit.wake == Time::NEVER && self.feed.has_only(&self.common);
-        if has_only && self.work.emit.ports.room(1, &mut || cx.read()) > 0 {
-            self.turn_once(cx);
-            self.work.emit.ports.ring();
-            return Turn::Worked;
+            return self.turn_without_node(node, cx);
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        if self.work.emit.wake != Time::NEVER && self.wake(cx) {
+        if self.ends.emit.wake != Time::NEVER && self.wake(node, cx) {
             return Turn::Worked;
         }
         let limit = self.common.limit(self.feed.intake.is_perishable());
@@ -287,56 +270,44 @@ impl<N: Transform> TransformStage<N> {
             return match self.feed.intake.state() {
                 EdgeState::Open if freed => Turn::Worked,
                 EdgeState::Open => {
-                    let (wake, reset) = self.common.listen(self.work.emit.wake.0.min(self.feed.intake.due()), cx);
-                    match if reset { reset_node(&mut self.work.node, Reset::Gap, cx) } else { Ok(()) } {
+                    let (wake, reset) = self.common.listen(self.ends.emit.wake.0.min(self.feed.intake.due()), cx);
+                    match if reset { reset_node(node, Reset::Gap, cx) } else { Ok(()) } {
                         Ok(()) => Turn::Idle(wake),
                         Err(trouble) => {
-                            self.fail(cx, trouble);
+                            self.fail(node, cx, trouble);
                             Turn::Worked
                         }
                     }
                 }
-                state => self.finish(state, cx),
+                state => self.finish(node, state, cx),
             };
         }
-        let room = self.work.emit.ports.room(available, &mut || cx.read());
+        let room = self.ends.emit.ports.room(available, &mut || cx.read());
         let room = self.feed.intake.room(room);
         if room == 0 {
             self.common.note_blocked(cx);
-            return blocked(&mut self.work.emit.ports, &self.common.counts);
+            return blocked(&mut self.ends.emit.ports, &self.common.counts);
         }
-        self.work.emit.now = Time(cx.latest());
-        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, &mut self.work) {
-            self.fail(cx, trouble);
+        self.ends.emit.now = Time(cx.latest());
+        if let Err(trouble) = self.feed.process(room, &mut self.common, cx, node, &mut self.ends) {
+            self.fail(node, cx, trouble);
         }
-        self.work.emit.ports.ring();
+        self.ends.emit.ports.ring();
         Turn::Worked
-    }
-}
-
-impl<N: Transform> Stage for TransformStage<N> {
-    fn turn(&mut self, cx: &mut Cx) -> Turn {
-        // A single message, and room for its result: no lists, room checks or bells.
-        let is_plain = self.common.life == Life::Open && self.work.emit.wake == Time::NEVER;
-        if is_plain && self.feed.has_only(&self.common) && self.work.emit.ports.is_clear() {
-            self.turn_once(cx);
-            return Turn::Worked;
-        }
-        self.turn_closely(cx)
     }
 
     #[cold]
-    fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
-        let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.work) else { return false };
+    fn take_panic(&mut self, node: &mut dyn NodeSlot, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.ends) else { return false };
         if let Err(trouble) = result {
-            self.fail(cx, trouble);
+            self.fail(node, cx, trouble);
         }
         true
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
-        let pressed = is_pressed(&mut self.work.emit.ports);
-        let wake = self.work.emit.wake;
+        let pressed = is_pressed(&mut self.ends.emit.ports);
+        let wake = self.ends.emit.wake;
         if self.common.life == Life::Open && wake != Time::NEVER && wake.0 <= cx.mark() {
             // Messages held back until now are already due.
             return Standing { ready: true, due: wake.0, pressed };
@@ -344,15 +315,62 @@ impl<N: Transform> Stage for TransformStage<N> {
         self.common.standing_of(&mut self.feed.intake, pressed, cx)
     }
 
-    fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
-        drop_node(&mut self.work.node, &mut self.common, cx);
-        let metrics = std::mem::take(&mut self.common.last);
-        Ended { node: self.common.node, metrics, left: self.feed.intake.left() }
+    #[inline(never)]
+    fn end(mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Ended {
+        let ended = end_node(node, &mut self.common, cx);
+        Ended { left: self.feed.intake.left(), ..ended }
+    }
+
+    fn set(&mut self, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) {
+        if let Err(trouble) = set_node(node, name, value, cx) {
+            self.fail(node, cx, trouble);
+        }
+    }
+}
+
+impl<N: Transform> TransformStage<N> {
+    pub(crate) fn new(node: N, mut parts: StageParts, cx: &mut Cx) -> Self {
+        let slot = Slot::new(node, parts.blueprint.take());
+        TransformStage { slot, rest: TransformParts::new(parts, cx) }
+    }
+}
+
+impl<N: Transform> Stage for TransformStage<N> {
+    fn turn(&mut self, cx: &mut Cx) -> Turn {
+        let TransformStage { slot, rest } = self;
+        // A single message: no lists, and where its edge is clear, no room checks or bells.
+        if rest.has_only() {
+            let is_clear = rest.ends.emit.ports.is_clear();
+            if is_clear || rest.has_room(cx) {
+                rest.common.counts.turns.add(1);
+                cx.enter(rest.common.node);
+                rest.ends.emit.now = Time(cx.latest());
+                if let Err(trouble) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
+                    rest.fail(slot, cx, trouble);
+                }
+                if !is_clear {
+                    rest.ends.emit.ports.ring();
+                }
+                return Turn::Worked;
+            }
+        }
+        rest.turn(slot, cx)
+    }
+
+    fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        self.rest.take_panic(&mut self.slot, panic, cx)
+    }
+
+    fn standing(&mut self, cx: &mut Cx) -> Standing {
+        self.rest.standing(cx)
+    }
+
+    fn end(self: Box<Self>, cx: &mut Cx) -> Ended {
+        let TransformStage { mut slot, rest } = *self;
+        rest.end(&mut slot, cx)
     }
 
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
-        if let Err(trouble) = set_node(&mut self.work.node, name, value, cx) {
-            self.fail(cx, trouble);
-        }
+        self.rest.set(&mut self.slot, name, value, cx);
     }
 }
