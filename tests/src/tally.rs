@@ -22,6 +22,9 @@ pub(crate) struct TallyConfig {
     /// What happens to the state of a stream when another begins.
     #[serde(default)]
     pub on_end: OnEnd,
+    /// How many inputs it has; it sums the first.
+    #[serde(default = "one")]
+    pub inputs: usize,
     /// The call that panics, counted from 1.
     pub panic_at: Option<u64>,
     /// The call that fails.
@@ -29,6 +32,10 @@ pub(crate) struct TallyConfig {
     /// Other methods that panic.
     #[serde(default)]
     pub panic_in: Vec<PanicPlace>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// Methods that may panic, besides calls.
@@ -61,7 +68,8 @@ impl Infer for Tally {
     fn plan(config: TallyConfig, _: &Connected, _: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         config.panic_if_asked(PanicPlace::Plan);
         let port = |name: &str| TensorSpec { name: name.into(), dtype: DType::U64, shape: Vec::new() };
-        let signature = Signature { inputs: vec![port("in")], outputs: vec![port("sum")], max_batch: None };
+        let inputs = ["in", "with"].into_iter().take(config.inputs).map(port).collect();
+        let signature = Signature { inputs, outputs: vec![port("sum")], max_batch: None };
         let TallyConfig { batch, on_skip, on_end, .. } = config;
         let plan = InferPlan::new::<Sums>(Arc::new(Ready { signature, config }), batch);
         Ok(plan.on_skip(on_skip).on_end(on_end))

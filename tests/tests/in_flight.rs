@@ -135,6 +135,53 @@ fn streams_in_one_batch_keep_their_states_apart() {
     assert!(figure(&report, "mean_batch") > 1.0, "{}", figure(&report, "mean_batch"));
 }
 
+/// A state belongs to the sources of one input, even if the messages of another began earlier.
+#[test]
+fn a_model_with_two_inputs_keeps_the_state_of_its_stream() {
+    let graph = |stream: &str, b: &str, join: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 1000 }} }}\n  b: {{ kind: numbers, config: {{ count: 1000 }} }}\n  \
+             t: {{ kind: tally, config: {{ inputs: 2, batch: {{ max: 4 }} }}, inputs: {{ in: {stream}, with: {b} }}{join} }}\n  \
+             c: {{ kind: collect, from: t }}\n"
+        )
+    };
+    // The sum of the sums after each of the messages 0 to 999.
+    let sums = 999.0 * 1000.0 * 1001.0 / 6.0;
+    for (stream, with, join) in
+        [("{ from: a, stream: true }", "b", ""), ("a", "{ from: b, stream: true }", ""), ("a", "a", "")]
+    {
+        let report = run(&graph(stream, with, join));
+        assert_eq!(
+            (figure(&report, "count"), figure(&report, "sum_in")),
+            (1000.0, sums),
+            "{stream} {with}{join}: {:?}",
+            report.failures
+        );
+    }
+    for (stream, join, expected) in [
+        ("{ from: a, stream: true }", "", "keeps a state for each source of `in`"),
+        ("a", ", join: { policy: by_time, within: 10s, anchor: in }", "keeps a state for each source of `in`"),
+        ("a", ", join: { policy: sample, trigger: with }", "keeps a state for each source of `with`"),
+    ] {
+        let plan = limen_tests::plan(&graph(stream, "b", join)).unwrap();
+        let notes = plan.nodes().iter().flat_map(|node| node.notes.clone()).collect::<Vec<_>>();
+        assert!(notes.iter().any(|note| note == expected), "{expected}: {notes:?}");
+    }
+    for (stream, with, join, expected) in [
+        ("a", "b", "", "nothing says which are the stream"),
+        ("{ from: a, stream: true }", "{ from: b, stream: true }", "", "several inputs are its stream"),
+        (
+            "{ from: a, stream: true }",
+            "b",
+            ", join: { policy: sample, trigger: with }",
+            "several inputs are its stream",
+        ),
+    ] {
+        let problems = limen_tests::plan(&graph(stream, with, join)).unwrap_err().to_string();
+        assert!(problems.contains("E0162") && problems.contains(expected), "{expected}: {problems}");
+    }
+}
+
 #[test]
 fn a_slow_call_is_reported_while_it_runs() {
     let text = |watchdog: &str| {

@@ -46,6 +46,7 @@ on_every_runtime! {
     weights_may_be_in_files_beside_the_model
     more_threads_give_the_same_numbers
     each_stream_has_its_own_state
+    recurrent_models_remember_nothing_between_calls
     a_lazy_model_is_prepared_by_its_first_call
     a_model_for_one_item_is_not_tried_on_two
     the_guard_detects_non_finite_numbers
@@ -403,6 +404,39 @@ fn operators_that_do_not_exist_are_named<R: Runtime>() {
     let bytes = model(&[("x", D::FLOAT, &["n"])], &[("y", D::FLOAT, &["n"])], &[], &["y = Frobnicate x"]);
     let error = prepare_bytes::<R>(bytes, &[]).unwrap_err();
     assert!(matches!(&error, BackendError::Unsupported(why) if why.contains("Frobnicate")), "{error}");
+}
+
+/// The second call of a session gives the same as the first, whatever came between them.
+fn recurrent_models_remember_nothing_between_calls<R: Runtime>() {
+    let mut ran = Vec::new();
+    for (op, gates) in [("RNN", 1), ("GRU", 3), ("LSTM", 4)] {
+        let weights = [
+            floats("w", &[1, gates, 1], &[0.5; 4][..gates as usize]),
+            floats("r", &[1, gates, 1], &[0.7; 4][..gates as usize]),
+        ];
+        let bytes = model(
+            &[("x", D::FLOAT, &["3", "1", "1"])],
+            &[("y", D::FLOAT, &["3", "1", "1", "1"])],
+            &weights,
+            &[&format!("y = {op} x w r hidden_size==1")],
+        );
+        let prepared = match prepare_bytes::<R>(bytes, &[]) {
+            Ok(prepared) => prepared,
+            Err(BackendError::Unsupported(_)) => continue,
+            Err(error) => panic!("{op}: {error}"),
+        };
+        let shape: Vec<usize> = prepared.signature().inputs[0].shape.iter().map(|dim| dim.max().unwrap()).collect();
+        let mut session = prepared.session(1).unwrap();
+        let found = [[1f32, 2.0, 3.0], [-1.0, 0.0, 1.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [-1.0, 0.0, 1.0]].map(|x| {
+            let mut y = [0f32; 3];
+            call(&mut session, 1, bytemuck::cast_slice(&x), &shape, &mut y).unwrap();
+            y
+        });
+        assert_eq!((found[0], found[1], found[2]), (found[2], found[4], found[3]), "{op}");
+        assert!(found[0] != found[1] && found[0].iter().all(|y| *y != 0.0), "{op}: {found:?}");
+        ran.push(op);
+    }
+    assert!(ran.contains(&"LSTM") && ran.contains(&"GRU"), "{ran:?}");
 }
 
 fn unaligned_buffers_are_copied<R: Runtime>() {

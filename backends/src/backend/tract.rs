@@ -135,7 +135,7 @@ impl Runtime for TractRuntime {
 
 impl TractRuntime {
     /// Gives every symbol its length and compiles the model, unless these shapes are compiled already.
-    fn compile(&self, call: &Call, batch: usize) -> TractResult<TypedSimpleState> {
+    fn compile(&self, call: &Call, batch: usize) -> TractResult<(Arc<TypedRunnableModel>, TypedSimpleState)> {
         let shapes: Vec<Vec<usize>> = call.inputs.iter().map(|input| input.shape(batch)).collect();
         // Held while compiling, so that two nodes do not compile the same model at once.
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +168,8 @@ impl TractRuntime {
         };
         made.push((shapes, plan.clone()));
         drop(plans);
-        plan.spawn()
+        let state = plan.spawn()?;
+        Ok((plan, state))
     }
 }
 
@@ -198,7 +199,7 @@ fn text(error: &TractError) -> String {
 
 /// A model on one thread, compiled for some batch sizes.
 pub struct TractRunner {
-    plans: BTreeMap<usize, TypedSimpleState>,
+    plans: BTreeMap<usize, (Arc<TypedRunnableModel>, TypedSimpleState)>,
     elems: Vec<Elem>,
     /// Their names in the model.
     outputs: Vec<String>,
@@ -212,8 +213,13 @@ impl std::fmt::Debug for TractRunner {
 
 impl Runner for TractRunner {
     fn run(&mut self, batch: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
-        let state = self.plans.get_mut(&batch);
-        let state = state.ok_or_else(|| BackendError::Call(format!("nothing was compiled for {batch} items")))?;
+        let plan = self.plans.get_mut(&batch);
+        let (plan, state) =
+            plan.ok_or_else(|| BackendError::Call(format!("nothing was compiled for {batch} items")))?;
+        // An operator with a state of its own (`Scan`, to which recurrent ones are lowered) goes on from the call before.
+        if state.op_states.iter().any(Option::is_some) {
+            *state = plan.spawn().map_err(|error| BackendError::Call(text(&error)))?;
+        }
         let values: TVec<TValue> =
             std::iter::zip(inputs, &self.elems).map(|(input, elem)| value(input, *elem)).collect::<Result<_, _>>()?;
         let outputs = state.run(values).map_err(|error| BackendError::Call(text(&error)))?;

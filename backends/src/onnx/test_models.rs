@@ -57,15 +57,23 @@ pub(crate) fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
     }
 }
 
-/// The file of a small model. Nodes are written `y = Op a b perm=1,0`.
+/// The file of a small model. Nodes are written `y = Op a b perm=1,0 axis==1`: attributes are lists of integers, or one integer.
 pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::TensorProto], nodes: &[&str]) -> Vec<u8> {
     let node = |text: &&str| {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let attribute = |(name, ints): (&str, &str)| onnx::AttributeProto {
-            name: Some(name.to_string()),
-            ints: ints.split(',').map(|int| int.parse().unwrap()).collect(),
-            r#type: Some(onnx::AttributeType::INTS),
-            ..Default::default()
+        let attribute = |(name, ints): (&str, &str)| match ints.strip_prefix('=') {
+            Some(int) => onnx::AttributeProto {
+                name: Some(name.to_string()),
+                i: Some(int.parse().unwrap()),
+                r#type: Some(onnx::AttributeType::INT),
+                ..Default::default()
+            },
+            None => onnx::AttributeProto {
+                name: Some(name.to_string()),
+                ints: ints.split(',').map(|int| int.parse().unwrap()).collect(),
+                r#type: Some(onnx::AttributeType::INTS),
+                ..Default::default()
+            },
         };
         onnx::NodeProto {
             name: Some(words[0].to_string()),

@@ -381,6 +381,8 @@ pub(crate) struct EdgePolicy {
     pub(crate) expect_every: Option<Span>,
     /// What happens after a longer silence.
     pub(crate) on_gap: OnGap,
+    /// Whether its messages are the stream that a model with several inputs keeps a state for.
+    pub(crate) stream: bool,
 }
 
 impl EdgePolicy {

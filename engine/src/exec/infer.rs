@@ -122,7 +122,8 @@ impl InferPlan {
         let sides = signature.inputs.iter().chain(&signature.outputs);
         let bytes = sides.filter_map(|side| PortSpec::new(side.dtype, side.shape.iter().cloned()).max_bytes());
         let bytes = bytes.fold(0usize, |sum, item| sum.saturating_add(item.saturating_mul(batch.max)));
-        let ports = ports.note(format!("backend {}", B::NAME)).memory(bytes);
+        let mut ports = ports.note(format!("backend {}", B::NAME)).memory(bytes);
+        ports.stateful = prepared.is_stateful();
         InferPlan { ports, make: Box::new(Make::<B> { prepared, resets: ResetRules::default() }), batch }
     }
 

@@ -584,6 +584,7 @@ impl SpecReader<'_> {
             "max_age",
             "expect_every",
             "on_gap",
+            "stream",
         ];
         for (key, value) in self.map(tree, "a connection", &known) {
             match key.name.as_str() {
@@ -598,6 +599,7 @@ impl SpecReader<'_> {
                 "max_age" => policy.max_age = value.read(self.problems),
                 "expect_every" => policy.expect_every = value.read(self.problems),
                 "on_gap" => policy.on_gap = value.read(self.problems).unwrap_or_default(),
+                "stream" => policy.stream = value.read(self.problems).unwrap_or_default(),
                 _ => {}
             }
         }

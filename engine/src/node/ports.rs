@@ -83,6 +83,8 @@ pub struct Ports {
     pub(crate) routes: bool,
     pub(crate) scatters: bool,
     pub(crate) gathers: bool,
+    /// It keeps a state for each stream.
+    pub(crate) stateful: bool,
     pub(crate) period: Option<u64>,
     pub(crate) waits: u64,
     pub(crate) spans: usize,

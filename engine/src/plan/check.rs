@@ -251,6 +251,65 @@ impl Planner<'_> {
         }
     }
 
+    /// Chooses the input whose messages are the stream of a model that keeps a state for each, where it has several inputs: sets of
+    /// messages from several sources would otherwise belong to whichever began first.
+    pub(super) fn choose_streams(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
+        for at in 0..nodes.len() {
+            let node = &nodes[at];
+            let written: Vec<usize> =
+                (0..node.in_edges.len()).filter(|input| edges[node.in_edges[*input]].policy.stream).collect();
+            let is_stateful = node.planned.as_ref().is_some_and(|planned| planned.ports().stateful);
+            let (name, place) = (&node.name, &specs[at].place);
+            if !is_stateful || node.in_edges.len() < 2 {
+                if !written.is_empty() {
+                    let message =
+                        format!("`stream` at an input of `{name}`, which is no model with `state:` and several inputs");
+                    self.problem("E0162", place, message, "leave `stream` out");
+                }
+                continue;
+            }
+            let rule = &node.stage.rule;
+            let given = rule.trigger.or(rule.anchor);
+            let stream = match (&written[..], given) {
+                ([], Some(input)) => Some(input),
+                ([input], None) => Some(*input),
+                ([input], Some(given)) if *input == given => Some(given),
+                ([], None) => None,
+                _ => {
+                    let message =
+                        format!("`{name}` keeps one state for each stream, but several inputs are its stream");
+                    let help = "write `stream: true` at one input: at the `trigger` or `anchor` of its `join`, if that has one";
+                    self.problem("E0162", place, message, help);
+                    continue;
+                }
+            };
+            // Messages of one source belong to one stream, whichever input they come by.
+            let behind = |edge: &usize| &nodes[edges[*edge].from].reached_by;
+            let is_sole = node.in_edges.iter().all(|edge| {
+                let sources = behind(edge);
+                sources.len() == 1 && sources == behind(&node.in_edges[0])
+            });
+            match stream {
+                None if is_sole => {}
+                None => {
+                    let inputs: Vec<String> = node.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
+                    let message = format!(
+                        "`{name}` keeps a state for each stream, and the messages of its inputs come from different sources: \
+                         nothing says which are the stream"
+                    );
+                    let help =
+                        format!("write `stream: true` at one of {}: `{{ from: .., stream: true }}`", inputs.join(", "));
+                    self.problem("E0162", place, message, help);
+                }
+                Some(input) => {
+                    let note = format!("keeps a state for each source of `{}`", node.inputs[input].0);
+                    nodes[at].stage.rule.stream = Some(input);
+                    nodes[at].notes.push(note);
+                }
+            }
+        }
+    }
+
     /// Checks that `gather` follows a `scatter`, and that scatters are not nested.
     pub(super) fn check_gathers(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         let is = |at: usize, what: fn(&Ports) -> bool| nodes[at].planned.as_ref().is_some_and(|p| what(p.ports()));

@@ -99,6 +99,9 @@ impl Planner<'_> {
         self.size_edges(&mut nodes, &mut edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
         let sources = self.number_sources(&mut nodes, &edges);
+        if is_whole {
+            self.choose_streams(&mut nodes, &edges, &specs);
+        }
         let all_sources = nodes.iter().filter(|node| node.role == Role::Source);
         let measured: BTreeSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
         let wanted = all_sources.filter(|node| measured.contains(node.name.as_str()));

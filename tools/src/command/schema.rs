@@ -138,6 +138,7 @@ fn parts() -> Vec<(&'static str, Value)> {
             "max_age": span("A message that began longer ago is lost."),
             "expect_every": span("The longest gap between messages that is not an error."),
             "on_gap": one_of(&["count", "reset", "stop"], "What happens after a longer gap."),
+            "stream": { "type": "boolean", "description": "A model with several inputs keeps its state for the sources of this one." },
         }),
     );
     let restart = keys(

@@ -39,6 +39,8 @@ pub(crate) struct JoinRule {
     pub(crate) hold: u64,
     /// The input whose messages are each joined with the newest of the others.
     pub(crate) trigger: Option<usize>,
+    /// The input whose headers represent the sets, where a model keeps a state for its streams.
+    pub(crate) stream: Option<usize>,
     pub(crate) clock: Clock,
 }
 
@@ -85,6 +87,9 @@ impl JoinRule {
 
     /// Which header represents a set.
     pub(crate) fn lead(&self) -> Lead {
+        if let Some(stream) = self.stream {
+            return Lead::Input(stream);
+        }
         match (self.policy, self.trigger) {
             (JoinPolicy::Sample, Some(trigger)) => Lead::Input(trigger),
             (JoinPolicy::Sample, None) => Lead::Newest,

@@ -501,6 +501,15 @@ pub(crate) const CODES: &[Code] = &[
         )),
     },
     Code {
+        code: "E0162",
+        title: "a model with a state whose stream is not known",
+        cause: "A model with `state:` keeps a state for each stream: the messages of one source. This one takes messages of several sources \
+                together, and nothing says to which of them its state belongs; or `stream: true` is where it has no meaning.",
+        remedy: "Write `stream: true` at the input whose messages are the stream: `inputs: { sound: { from: mic, stream: true }, gain: knob }`. \
+                 The `trigger` of a `sample` join and the `anchor` of a join by time are the stream without it.",
+        example: None,
+    },
+    Code {
         code: "E0169",
         title: "a graph that takes too long to plan",
         cause: "Planning finds which sources reach each node, and searches back from each join for edges where messages may be lost. In this \
