@@ -2,7 +2,7 @@
 //! manifest, which a node's model has to match.
 
 use crate::base::sha256;
-use crate::onnx::Outline;
+use crate::onnx::{Op, Outline};
 use crate::weights::{read, tensors, whole};
 use limen::backend::BackendError;
 use limen::files::InputFile;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The description of a model or a file of weights; as JSON it is a manifest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inspection {
     /// The file format: `onnx`, `safetensors`, `npy` or `npz`.
@@ -36,6 +36,9 @@ pub struct Inspection {
     /// Weights.
     #[serde(default)]
     pub tensors: Vec<Stored>,
+    /// The nodes of a model; not part of a manifest.
+    #[serde(skip)]
+    pub(crate) ops: Vec<Op>,
 }
 
 /// An input or output of a model, and its port.
@@ -104,6 +107,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
         outputs: Vec::new(),
         operators: BTreeMap::new(),
         tensors: stored.collect(),
+        ops: Vec::new(),
     })
 }
 
@@ -138,6 +142,7 @@ impl Inspection {
             outputs: outputs.collect(),
             operators,
             tensors: tensors.collect(),
+            ops: outline.ops.clone(),
         }
     }
 

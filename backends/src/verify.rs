@@ -110,6 +110,17 @@ pub(crate) struct Tried {
     time_per_item: Duration,
 }
 
+impl Tried {
+    /// Adds another run of the same case.
+    fn add(&mut self, other: Tried) {
+        for ((_, off), (_, other)) in self.off.iter_mut().zip(other.off) {
+            *off = off.max(other);
+        }
+        // The first call of a session prepares it.
+        self.time_per_item = self.time_per_item.min(other.time_per_item);
+    }
+}
+
 impl fmt::Display for Tried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (output, off) in &self.off {
@@ -165,7 +176,9 @@ impl Case {
         Ok(Case { arrays: arrays.into_iter().map(|(name, array)| (port_name(&name), array)).collect() })
     }
 
-    /// Runs the case, at most `max_batch` items per call, compares the outputs, and returns the number of its items.
+    /// Runs the case three times in one session, at most `max_batch` items per call, compares the outputs, and returns the number
+    /// of its items. The second time, the calls are made in the opposite order, except those of a model with a state: a runtime
+    /// may keep something from one call to the next that it should not.
     ///
     /// # Errors
     /// Every mismatch between the case and the model's signature; else [`BackendError::Verify`] for the first output that
@@ -203,8 +216,28 @@ impl Case {
         // The items of a stateful model are successive steps of one stream.
         let most = if is_stateful { 1 } else { signature.max_batch.unwrap_or(usize::MAX) };
         let batch = max_batch.min(most).clamp(1, items);
-        match caught(|| self.run(signature, &mut *session(batch)?, items, batch, tolerance)) {
-            Ok(result) => result.map_err(|e| vec![e]),
+        let starts: Vec<usize> = (0..items).step_by(batch).collect();
+        let reverse = || if is_stateful { starts.clone() } else { starts.iter().rev().copied().collect() };
+        let run = || {
+            let mut session = session(batch)?;
+            let mut tried = self.run(signature, &mut *session, items, batch, &starts, tolerance)?;
+            for starts in [reverse(), starts.clone()] {
+                let again =
+                    self.run(signature, &mut *session, items, batch, &starts, tolerance).map_err(
+                        |error| match error {
+                            CaseError::Model(BackendError::Verify { output, difference }) => {
+                                let difference = format!("the first time as recorded, later {difference}");
+                                BackendError::Verify { output, difference }.into()
+                            }
+                            other => other,
+                        },
+                    )?;
+                tried.add(again);
+            }
+            Ok(tried)
+        };
+        match caught(run) {
+            Ok(result) => result.map_err(|e: CaseError| vec![e]),
             Err(panic) => Err(vec![BackendError::Call(panic).into()]),
         }
     }
@@ -256,6 +289,7 @@ impl Case {
         session: &mut S,
         items: usize,
         batch: usize,
+        starts: &[usize],
         tolerance: Tolerance,
     ) -> Result<Tried, CaseError> {
         let mut took = Duration::ZERO;
@@ -263,7 +297,7 @@ impl Case {
         let shapes = |specs: &[TensorSpec]| -> Vec<Vec<usize>> { specs.iter().map(item_shape).collect() };
         let (in_shapes, out_shapes) = (shapes(&signature.inputs), shapes(&signature.outputs));
         let mut worst: Vec<Worst> = signature.outputs.iter().map(|_| Worst::default()).collect();
-        for start in (0..items).step_by(batch) {
+        for start in starts.iter().copied() {
             let n = batch.min(items - start);
             // The values of items `start..start + n`; an array without an items dim has a single item.
             let part = |name: &str, len: usize| {
@@ -408,34 +442,45 @@ fn shape_text(spec: &TensorSpec) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::{Mock, MockConfig, MockPrepared};
-    use crate::weights::parse_npy;
-    use limen::backend::Backend;
+pub(crate) mod test_files {
     use std::io::Write;
+    use std::path::Path;
 
     /// Returns the bytes of an `.npy` file.
-    fn npy(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn npy(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u8> {
         let mut header = format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}").into_bytes();
         header.push(b'\n');
         let length = (header.len() as u16).to_le_bytes();
         [b"\x93NUMPY\x01\x00".as_slice(), &length, &header, data].concat()
     }
 
-    fn f32s(shape: &str, data: &[f32]) -> Vec<u8> {
+    pub(crate) fn f32s(shape: &str, data: &[f32]) -> Vec<u8> {
         npy("'<f4'", "False", shape, bytemuck::cast_slice(data))
     }
 
-    fn read(arrays: &[(&str, Vec<u8>)]) -> Result<Case, CaseError> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("case.npz");
-        let mut npz = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    /// Writes an `.npz`.
+    pub(crate) fn write_npz(path: &Path, arrays: &[(&str, Vec<u8>)]) {
+        let mut npz = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
         for (name, bytes) in arrays {
             npz.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
             npz.write_all(bytes).unwrap();
         }
         npz.finish().unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::test_files::{f32s, npy, write_npz};
+    use super::*;
+    use crate::backend::{Mock, MockConfig, MockPrepared};
+    use crate::weights::parse_npy;
+    use limen::backend::Backend;
+
+    fn read(arrays: &[(&str, Vec<u8>)]) -> Result<Case, CaseError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("case.npz");
+        write_npz(&path, arrays);
         Case::read(&path)
     }
 

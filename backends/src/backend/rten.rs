@@ -16,7 +16,7 @@
 //! sleep; `RTEN_NUM_THREADS=1` makes it small.
 
 use crate::base::{BackendOptions, elements};
-use crate::onnx::{Artifact, Call, Onnx, Runner, Runtime, Take};
+use crate::onnx::{Artifact, Call, Deviation, Onnx, Op, Runner, Runtime, Take, covers_several_dims};
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
 };
@@ -51,6 +51,55 @@ const OPS: &str = "\
     com.microsoft.MatMulNBits com.microsoft.MultiHeadAttention com.microsoft.QuickGelu \
     com.microsoft.SkipLayerNormalization";
 
+/// What rten 0.27 computes otherwise than ONNX.
+const DEVIATIONS: &[Deviation] = &[
+    Deviation {
+        op: "ArgMax",
+        concerns: |op| op.int("select_last_index") != Some(1),
+        what: "takes the last of equal elements",
+    },
+    Deviation {
+        op: "ArgMin",
+        concerns: |op| op.int("select_last_index") != Some(1),
+        what: "takes the last of equal elements",
+    },
+    Deviation {
+        op: "DynamicQuantizeLinear",
+        concerns: |_| true,
+        what: "may round to the other of two neighbouring integers",
+    },
+    Deviation {
+        op: "LogSoftmax",
+        concerns: covers_several_dims,
+        what: "covers one dim, where before operator set 13 it covers all dims from `axis` on",
+    },
+    Deviation {
+        op: "MatMul",
+        concerns: |op| {
+            let [first, second, output] = op.ranks;
+            second == Some(1) && first.or(output.map(|rank| rank + 1)).is_none_or(|rank| rank > 2)
+        },
+        what: "keeps a dim of length 1 where the second operand is a vector",
+    },
+    Deviation {
+        op: "NonMaxSuppression",
+        concerns: |_| true,
+        what: "lets a box suppress those of other classes and images",
+    },
+    Deviation {
+        op: "Resize",
+        concerns: |op: &Op| op.word("mode") == Some("cubic"),
+        what: "interpolates linearly where `mode` is `cubic`",
+    },
+    Deviation { op: "Sign", concerns: |_| true, what: "gives 1 for 0" },
+    Deviation {
+        op: "Softmax",
+        concerns: covers_several_dims,
+        what: "covers one dim, where before operator set 13 it covers all dims from `axis` on",
+    },
+    Deviation { op: "com.microsoft.DynamicQuantizeLSTM", concerns: |_| true, what: "gives its outputs other shapes" },
+];
+
 /// The longest chain of operators. rten recurses along it when it loads a model and in the first call, and a stack overflow
 /// cannot be caught. A frame takes about 400 bytes in a debug build, and a thread's stack has 2 MiB.
 const MAX_DEPTH: usize = 4096;
@@ -77,6 +126,10 @@ impl Runtime for RtenRuntime {
         let ops = OPS.split_whitespace().map(str::to_string).collect();
         let dtypes = [DType::F32, DType::I32, DType::I8, DType::U8];
         Ok(Capabilities::cpu("rten 0.27", dtypes, Ops::Listed(ops)))
+    }
+
+    fn deviations() -> &'static [Deviation] {
+        DEVIATIONS
     }
 
     fn load(artifact: Artifact, _: &BackendOptions) -> Result<Self, BackendError> {

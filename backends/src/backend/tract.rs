@@ -6,7 +6,7 @@
 
 use crate::base::{BackendOptions, elements, narrow};
 use crate::cache::Compiled;
-use crate::onnx::{Artifact, Call, DataFile, Elem, Input, Length, Onnx, Runner, Runtime, Take};
+use crate::onnx::{Artifact, Call, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::message::{DType, Element};
 use std::collections::{BTreeMap, HashMap};
@@ -73,6 +73,28 @@ const AS_THEY_ARE: &str = "\
     If IsInf IsNaN LRN Less LessOrEqual Log Max Mean Min Mul Neg NonZero Not Or Pad Reciprocal Round Rsqrt Sigmoid \
     Sign Sin Sinh Slice Sqrt Sub Sum Tan Tanh";
 
+/// What tract 0.23 computes otherwise than ONNX.
+const DEVIATIONS: &[Deviation] = &[
+    Deviation {
+        op: "Celu",
+        concerns: |op| op.float("alpha").is_some_and(|alpha| alpha != 1.0),
+        what: "does not multiply by `alpha`",
+    },
+    Deviation { op: "GRU", concerns: is_reverse, what: RUNS_FORWARD },
+    Deviation { op: "LSTM", concerns: is_reverse, what: RUNS_FORWARD },
+    Deviation { op: "RNN", concerns: is_reverse, what: RUNS_FORWARD },
+    Deviation {
+        op: "Swish",
+        concerns: |op| op.float("alpha").is_some_and(|alpha| alpha != 1.0),
+        what: "takes `alpha` as 1",
+    },
+];
+const RUNS_FORWARD: &str = "runs forward where `direction` is `reverse`";
+
+fn is_reverse(op: &Op) -> bool {
+    op.word("direction") == Some("reverse")
+}
+
 impl Runtime for TractRuntime {
     const NAME: &'static str = "tract";
     const COMPILES: bool = true;
@@ -89,6 +111,10 @@ impl Runtime for TractRuntime {
 
     fn rewrites(operator: &str) -> bool {
         !AS_THEY_ARE.split_whitespace().any(|name| name == operator)
+    }
+
+    fn deviations() -> &'static [Deviation] {
+        DEVIATIONS
     }
 
     fn load(artifact: Artifact, _: &BackendOptions) -> Result<Self, BackendError> {

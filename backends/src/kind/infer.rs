@@ -298,6 +298,48 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "rten")]
+    #[test]
+    fn an_input_that_would_lose_digits_needs_permission() {
+        use crate::onnx::test_models::model;
+        use rten_onnx::onnx::DataType;
+        let folder = tempfile::tempdir().unwrap();
+        let file = model(
+            &[("x", DataType::DOUBLE, &["n", "2"])],
+            &[("y", DataType::FLOAT, &["n", "2"])],
+            &[],
+            &["y = Cast x to==1"],
+        );
+        std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+        let plan = |config| plan(&folder.path().to_string_lossy(), config);
+        let why = plan(json!({ "model": "m.onnx" })).unwrap_err();
+        assert!(why.contains("`m.onnx` takes `f64` at `x`") && why.contains("allow_narrowing: true"), "{why}");
+        plan(json!({ "model": "m.onnx", "allow_narrowing": true })).unwrap();
+    }
+
+    /// rten gives 1 as the sign of 0: it is not chosen, unless a case or another backend shows that the numbers are right.
+    #[cfg(feature = "rten")]
+    #[test]
+    fn a_model_that_a_backend_computes_otherwise_needs_a_case() {
+        use crate::onnx::test_models::model;
+        use crate::verify::test_files::{f32s, write_npz};
+        use rten_onnx::onnx::DataType;
+        let folder = tempfile::tempdir().unwrap();
+        let io = |name| (name, DataType::FLOAT, &["n", "2"][..]);
+        std::fs::write(folder.path().join("m.onnx"), model(&[io("x")], &[io("y")], &[], &["y = Sign x"])).unwrap();
+        let arrays = [("x", f32s("(1, 2)", &[1.0, -2.0])), ("y", f32s("(1, 2)", &[1.0, -1.0]))];
+        write_npz(&folder.path().join("case.npz"), &arrays);
+        let plan = |config| plan(&folder.path().to_string_lossy(), config);
+        let config = |verify: serde_json::Value| json!({ "model": "m.onnx", "backend": "rten", "verify": verify });
+        let expected = "`rten` computes otherwise than ONNX: Sign gives 1 for 0 (node `y`)";
+        for config in [json!({ "model": "m.onnx", "backend": "rten" }), config(json!({ "against": "rten" }))] {
+            let why = plan(config).unwrap_err();
+            assert!(why.contains(expected) && why.contains("verify: { case: FILE.npz }"), "{why}");
+        }
+        let planned = plan(config(json!({ "case": "case.npz" }))).unwrap();
+        assert!(planned.contains("1 operator: 0 native, Sign gives 1 for 0"), "{planned}");
+    }
+
     /// Operators inside branches and loops are checked too, and named with the nodes they are in.
     #[cfg(feature = "rten")]
     #[test]

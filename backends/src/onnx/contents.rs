@@ -5,18 +5,86 @@ use super::node::{brief, graphs_of, label, name_of, order};
 use super::wire;
 use super::wrong::ModelProblems;
 use limen::backend::BackendError;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Models with more nodes are refused: runtimes take time quadratic in the number of nodes.
 const MAX_NODES: usize = 1 << 15;
 
 /// An operator that a node of a model uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Op {
     /// The operator, with its domain unless that is ONNX's default: `Conv`, `com.microsoft.Gelu`.
     pub id: String,
     /// The node's name, prefixed with the names of the nodes whose subgraphs it is in; a long name without its middle.
     pub node: String,
+    /// The version of its operator set; 0 if the model does not declare it.
+    pub opset: i64,
+    /// The ranks of its first and second input and of its first output, where the model declares them.
+    pub ranks: [Option<usize>; 3],
+    /// Those of its [`ATTRIBUTES`] that it has.
+    attributes: BTreeMap<String, AttributeValue>,
+}
+
+/// The attributes that are kept: the others decide nothing before the model is loaded.
+const ATTRIBUTES: [&str; 5] = ["alpha", "axis", "direction", "mode", "select_last_index"];
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum AttributeValue {
+    Int(i64),
+    Float(f32),
+    Word(String),
+}
+
+/// The longest word that is kept of an attribute.
+const MAX_WORD: usize = 32;
+
+impl Op {
+    /// Returns the attribute `axis` or `select_last_index`.
+    pub fn int(&self, name: &str) -> Option<i64> {
+        self.attributes.get(name).and_then(|value| if let AttributeValue::Int(int) = value { Some(*int) } else { None })
+    }
+
+    /// Returns the attribute `alpha`.
+    pub fn float(&self, name: &str) -> Option<f32> {
+        self.attributes
+            .get(name)
+            .and_then(|value| if let AttributeValue::Float(float) = value { Some(*float) } else { None })
+    }
+
+    /// Returns the attribute `direction` or `mode`.
+    pub fn word(&self, name: &str) -> Option<&str> {
+        self.attributes
+            .get(name)
+            .and_then(|value| if let AttributeValue::Word(word) = value { Some(&**word) } else { None })
+    }
+}
+
+/// Returns the [`ATTRIBUTES`] of a node that are a number or a word.
+fn attributes(node: &wire::Node) -> BTreeMap<String, AttributeValue> {
+    let value =
+        |attribute: &wire::Attribute| match (attribute.int, attribute.float, std::str::from_utf8(&attribute.text)) {
+            (Some(int), _, _) => Some(AttributeValue::Int(int)),
+            (_, Some(float), _) => Some(AttributeValue::Float(float)),
+            (_, _, Ok(word)) if !word.is_empty() && word.len() <= MAX_WORD => {
+                Some(AttributeValue::Word(word.to_string()))
+            }
+            _ => None,
+        };
+    node.attributes
+        .iter()
+        .filter(|attribute| ATTRIBUTES.contains(&attribute.name.as_str()))
+        .filter_map(|attribute| Some((attribute.name.clone(), value(attribute)?)))
+        .collect()
+}
+
+/// Returns the declared ranks of the tensors of a graph.
+fn ranks(graph: &wire::Graph) -> BTreeMap<&str, usize> {
+    let declared = graph.inputs.iter().chain(&graph.outputs).chain(&graph.value_info).filter_map(|value| {
+        let shape = value.kind.as_ref()?.tensor.as_ref()?.shape.as_ref()?;
+        Some((value.name.as_str(), shape.dims.len()))
+    });
+    declared.chain(graph.initializers.iter().map(|tensor| (tensor.name.as_str(), tensor.dims.len()))).collect()
 }
 
 /// A weight.
@@ -57,12 +125,13 @@ impl Contents {
     ///
     /// # Errors
     /// Every error, with the tensor or node.
-    pub(super) fn read(graph: &wire::Graph, file_bytes: u64) -> Result<Self, BackendError> {
+    pub(super) fn read(graph: &wire::Graph, opsets: &[wire::OpSet], file_bytes: u64) -> Result<Self, BackendError> {
         let nodes = nodes(graph);
         if nodes > MAX_NODES {
             return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are possible")));
         }
-        let mut reader = ContentsReader { file_bytes, found: Contents::default(), wrong: ModelProblems::default() };
+        let mut reader =
+            ContentsReader { opsets, file_bytes, found: Contents::default(), wrong: ModelProblems::default() };
         reader.graph(graph, "", None);
         reader.wrong.into_result()?;
         Ok(reader.found)
@@ -70,7 +139,8 @@ impl Contents {
 }
 
 /// Walks a graph and its subgraphs.
-struct ContentsReader {
+struct ContentsReader<'a> {
+    opsets: &'a [wire::OpSet],
     file_bytes: u64,
     found: Contents,
     wrong: ModelProblems,
@@ -88,7 +158,7 @@ impl Names<'_> {
     }
 }
 
-impl ContentsReader {
+impl ContentsReader<'_> {
     /// Reads a graph inside the node `within`, with the tensors of the graphs around it.
     fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Names<'_>>) {
         let mut seen = Names { names: BTreeSet::new(), outer };
@@ -137,6 +207,8 @@ impl ContentsReader {
             }
         }
         seen.names.extend(made.keys().copied());
+        let ranks = ranks(graph);
+        let rank_of = |tensor: Option<&String>| tensor.and_then(|tensor| ranks.get(tensor.as_str()).copied());
         for node in &graph.nodes {
             let name = brief(label(node));
             let path =
@@ -145,7 +217,17 @@ impl ContentsReader {
                 "" | "ai.onnx" => node.op.clone(),
                 domain => format!("{domain}.{}", node.op),
             };
-            self.found.ops.push(Op { id, node: path.clone() });
+            let is_standard = |domain: &str| matches!(domain, "" | "ai.onnx");
+            let of = |set: &&wire::OpSet| {
+                set.domain == node.domain || (is_standard(&set.domain) && is_standard(&node.domain))
+            };
+            self.found.ops.push(Op {
+                id,
+                node: path.clone(),
+                opset: self.opsets.iter().find(of).map_or(0, |set| set.version),
+                ranks: [node.inputs.first(), node.inputs.get(1), node.outputs.first()].map(rank_of),
+                attributes: attributes(node),
+            });
             for attribute in &node.attributes {
                 if attribute.sparse.is_some() || !attribute.sparses.is_empty() {
                     self.wrong.push(|| sparse(label(node)));

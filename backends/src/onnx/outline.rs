@@ -73,7 +73,7 @@ impl Outline {
             return Err(BackendError::Unsupported(why));
         }
         let Some(graph) = graph else { return Err(BackendError::Model("it holds no graph".into())) };
-        let Contents { ops, depth, weights: constants } = Contents::read(&graph, file.len() as u64)?;
+        let Contents { ops, depth, weights: constants } = Contents::read(&graph, &opsets, file.len() as u64)?;
         let opset = |o: &&wire::OpSet| o.domain.is_empty() || o.domain == "ai.onnx";
         let weights: BTreeSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
         let inputs = graph.inputs.iter().filter(|input| !weights.contains(input.name.as_str()));

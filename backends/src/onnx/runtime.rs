@@ -1,6 +1,7 @@
 //! The interface of the runtimes that run ONNX models.
 
 use super::artifact::Artifact;
+use super::deviation::Deviation;
 use super::elem::Elem;
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
@@ -29,6 +30,11 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// Whether loading replaces an operator that it has by other operators or a constant, for lack of a kernel of that name.
     fn rewrites(operator: &str) -> bool {
         operator == "Constant"
+    }
+
+    /// Operators that it computes otherwise than ONNX defines them.
+    fn deviations() -> &'static [Deviation] {
+        &[]
     }
 
     /// Reads a model; shared by all nodes that run it with the same `cache`.

@@ -57,23 +57,44 @@ pub(crate) fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
     }
 }
 
-/// The file of a small model. Nodes are written `y = Op a b perm=1,0 axis==1`: attributes are lists of integers, or one integer.
+/// The file of a small model. Nodes are written `y = Op a b perm=1,0 axis==1 alpha=~0.5 mode=:cubic`: attributes are lists of
+/// integers, an integer, a float or a word.
 pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::TensorProto], nodes: &[&str]) -> Vec<u8> {
+    model_of_opset(18, inputs, outputs, weights, nodes)
+}
+
+/// Like [`model`], of another version of the operator set.
+pub(crate) fn model_of_opset(
+    opset: i64,
+    inputs: &[Io<'_>],
+    outputs: &[Io<'_>],
+    weights: &[onnx::TensorProto],
+    nodes: &[&str],
+) -> Vec<u8> {
     let node = |text: &&str| {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let attribute = |(name, ints): (&str, &str)| match ints.strip_prefix('=') {
-            Some(int) => onnx::AttributeProto {
-                name: Some(name.to_string()),
-                i: Some(int.parse().unwrap()),
-                r#type: Some(onnx::AttributeType::INT),
-                ..Default::default()
-            },
-            None => onnx::AttributeProto {
-                name: Some(name.to_string()),
-                ints: ints.split(',').map(|int| int.parse().unwrap()).collect(),
-                r#type: Some(onnx::AttributeType::INTS),
-                ..Default::default()
-            },
+        let attribute = |(name, value): (&str, &str)| {
+            let (kind, rest) = value.split_at(1);
+            let mut attribute = onnx::AttributeProto { name: Some(name.to_string()), ..Default::default() };
+            attribute.r#type = Some(match kind {
+                "=" => {
+                    attribute.i = Some(rest.parse().unwrap());
+                    onnx::AttributeType::INT
+                }
+                "~" => {
+                    attribute.f = Some(rest.parse().unwrap());
+                    onnx::AttributeType::FLOAT
+                }
+                ":" => {
+                    attribute.s = Some(rest.to_string());
+                    onnx::AttributeType::STRING
+                }
+                _ => {
+                    attribute.ints = value.split(',').map(|int| int.parse().unwrap()).collect();
+                    onnx::AttributeType::INTS
+                }
+            });
+            attribute
         };
         onnx::NodeProto {
             name: Some(words[0].to_string()),
@@ -91,7 +112,7 @@ pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::Tens
         output: outputs.iter().map(io).collect(),
         ..Default::default()
     };
-    let opset = onnx::OperatorSetIdProto { version: Some(18), ..Default::default() };
+    let opset = onnx::OperatorSetIdProto { version: Some(opset), ..Default::default() };
     let model =
         onnx::ModelProto { ir_version: Some(8), graph: Some(graph), opset_import: vec![opset], ..Default::default() };
     model.write_buf().unwrap()

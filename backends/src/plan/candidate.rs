@@ -5,7 +5,7 @@ use super::dispatch::Dispatch;
 use super::model_file::ModelFiles;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
-use crate::onnx::{Reference, measure};
+use crate::onnx::{Deviation, Op, Reference, measure};
 use crate::steps::Steps;
 use crate::verify::{Case, Tolerance};
 use limen::backend::{BackendError, Capabilities, Ops, Requirements};
@@ -52,6 +52,7 @@ pub(super) struct Built {
     pub(super) plan: fn(&PlanRequest<'_>) -> Result<InferPlan, PlanErrors>,
     pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, PlanErrors>,
     pub(super) rewrites: fn(&str) -> bool,
+    pub(super) deviations: fn() -> &'static [Deviation],
 }
 
 impl Candidate<'_> {
@@ -75,13 +76,24 @@ impl Candidate<'_> {
         }
     }
 
+    /// Returns what the runtime computes otherwise than ONNX in a model with these operators: an operator, the first node with it,
+    /// and what it does there.
+    pub(crate) fn deviations<'a>(&self, ops: &'a [Op]) -> Vec<(&'a Op, &'static str)> {
+        let known = self.built.map(|built| (built.deviations)()).unwrap_or_default();
+        let found = known.iter().filter_map(|deviation| {
+            let op = ops.iter().find(|op| op.id == deviation.op && (deviation.concerns)(op))?;
+            Some((op, deviation.what))
+        });
+        found.collect()
+    }
+
     /// Returns the version of the runtime; empty if it is unavailable.
     pub(crate) fn version(&self) -> String {
         self.built.and_then(|built| (built.probe)(self.options).ok()).map(|found| found.version).unwrap_or_default()
     }
 
-    /// Returns how the runtime handles each operator.
-    pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>) -> Dispatch {
+    /// Returns how the runtime handles each operator of a model.
+    pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>, ops: &[Op]) -> Dispatch {
         let Some(built) = &self.built else {
             return Dispatch::NotThere(RuntimeVerdict::NotBuilt(self.name).to_string());
         };
@@ -90,16 +102,19 @@ impl Candidate<'_> {
             Ok(Capabilities { ops: Ops::Unlisted, .. }) => return Dispatch::Unsaid,
             Ok(Capabilities { ops: Ops::Listed(known), .. }) => known,
         };
+        let deviating = self.deviations(ops);
+        let deviating: Vec<(String, &str)> = deviating.into_iter().map(|(op, what)| (op.id.clone(), what)).collect();
         let (mut native, mut rewritten, mut unsupported) = (Vec::new(), Vec::new(), Vec::new());
         for op in operators {
             let list = match known.contains(op) {
                 false => &mut unsupported,
+                true if deviating.iter().any(|(other, _)| other == op) => continue,
                 true if (built.rewrites)(op) => &mut rewritten,
                 true => &mut native,
             };
             list.push(op.to_string());
         }
-        Dispatch::Known { native, rewritten, unsupported }
+        Dispatch::Known { native, rewritten, deviating, unsupported }
     }
 
     /// Measures the time per item, alone and in a batch, ns.
@@ -150,6 +165,7 @@ mod tests {
             plan: |_| Err(PlanErrors::default()),
             reference: |_| Err(PlanErrors::default()),
             rewrites: |_| false,
+            deviations: || &[],
         };
         let library =
             Candidate { choice: Choice::Ort, name: "ort", options: &BackendOptions::default(), built: Some(built) };

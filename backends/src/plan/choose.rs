@@ -9,7 +9,7 @@ use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, refuse_remote};
 use crate::cache::{Calibration, Measured};
 use crate::inspect::{Inspection, read_manifest};
-use crate::onnx::{Outline, UncheckedModel};
+use crate::onnx::{Elem, Outline, UncheckedModel};
 use crate::steps::Steps;
 use crate::verify::{Case, Tolerance};
 use limen::backend::Requirements;
@@ -51,6 +51,7 @@ pub(crate) fn choose(
         return Err(errors);
     }
     check_identity(config, model, &outline, cx)?;
+    check_narrowing(config, model, &outline)?;
     let options = BackendOptions::of(cx);
     let candidates = all_runtimes(options);
     let required = required(config, &outline);
@@ -59,9 +60,22 @@ pub(crate) fn choose(
         .copied()
         .map(|candidate| {
             let is_asked = config.asks(candidate.choice) || options.calibrate;
-            match (candidate.verdict_if_asked(&required, is_asked), steps.failed(candidate.name)) {
-                (RuntimeVerdict::Fits, Some(why)) => (candidate, RuntimeVerdict::Failed(why)),
-                (verdict, _) => (candidate, verdict),
+            let verdict = candidate.verdict_if_asked(&required, is_asked);
+            if verdict != RuntimeVerdict::Fits {
+                return (candidate, verdict);
+            }
+            if let Some(why) = steps.failed(candidate.name) {
+                return (candidate, RuntimeVerdict::Failed(why));
+            }
+            // A case, or a comparison with another backend, shows whether the model's numbers are right all the same.
+            let is_verified = config.verify.as_ref().is_some_and(|verify| {
+                verify.case.is_some() || verify.against.is_some_and(|against| against != candidate.choice)
+            });
+            let deviations = if is_verified { Vec::new() } else { candidate.deviations(&outline.ops) };
+            let deviations = deviations.into_iter().map(|(op, what)| format!("{} {what} (node `{}`)", op.id, op.node));
+            match deviations.collect::<Vec<_>>() {
+                none if none.is_empty() => (candidate, verdict),
+                some => (candidate, RuntimeVerdict::Deviates(some)),
             }
         })
         .collect();
@@ -132,6 +146,17 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
     errors.into_result(())
 }
 
+/// Checks that no input loses digits on its way into the model.
+fn check_narrowing(config: &Config, model: &str, outline: &Outline) -> Result<(), PlanErrors> {
+    let mut errors = PlanErrors::default();
+    for input in outline.inputs.iter().filter(|input| input.elem == Elem::F64 && !config.allow_narrowing) {
+        errors
+            .at("model", format!("`{model}` takes `f64` at `{}`, which would get `f32`", input.port))
+            .help("export the model with `f32` inputs, or write `allow_narrowing: true` if seven digits are enough");
+    }
+    errors.into_result(())
+}
+
 /// Returns what the model and its config require of a runtime.
 fn required(config: &Config, outline: &Outline) -> Requirements {
     let mut required = config.require.clone().unwrap_or_default().requirements();
@@ -167,16 +192,9 @@ fn first_that_plans(
         }
         match candidate.plan(job) {
             Ok(plan) => {
-                let dispatch = candidate.dispatch(operators.keys().map(String::as_str));
+                let dispatch = candidate.dispatch(operators.keys().map(String::as_str), &outline.ops);
                 let n = operators.len();
-                let mut note = format!("{n} operator{}: {dispatch}", if n == 1 { "" } else { "s" });
-                let older = operators.keys().find(|op| ["Softmax", "LogSoftmax", "Hardmax"].contains(&op.as_str()));
-                if let Some(op) = older.filter(|_| outline.opset < 13) {
-                    let opset = outline.opset;
-                    note = format!(
-                        "{note}; {op} of opset {opset} may be computed as that of opset 13, which differs: record a case"
-                    );
-                }
+                let note = format!("{n} operator{}: {dispatch}", if n == 1 { "" } else { "s" });
                 let alone = table.alone(measured, candidate.name, &candidate.version());
                 let plan = plan.note(note);
                 return Ok(Some(match alone {
@@ -230,6 +248,12 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
             let is_asked = matches!(asked, Some(RuntimeVerdict::Lacks(_)));
             let field = if is_asked { "require" } else { "backend" };
             let instead = match (fitting.is_empty(), is_asked) {
+                _ if matches!(verdict, RuntimeVerdict::Deviates(_)) => {
+                    let record = "if the model's numbers are right all the same, show it with a recorded case: `verify: { case: FILE.npz }`";
+                    let or =
+                        if fitting.is_empty() { String::new() } else { format!(", or write {}", fitting.join(" or ")) };
+                    format!("{record}{or}")
+                }
                 (false, _) => format!("write {}", fitting.join(" or ")),
                 (true, true) => "require less, or take another backend".into(),
                 (true, false) => "take another backend".into(),

@@ -65,6 +65,10 @@ pub struct Config {
     /// The state when a stream ends and another begins, such as when a file is repeated: `reset`, or `keep`.
     #[serde(default)]
     pub on_end: OnEnd,
+    /// Takes an `f64` input of the model as `f32`, which has 7 decimal digits instead of 15: a tree, for example, may take the other
+    /// branch at a number close to a threshold. Without it such a model is refused.
+    #[serde(default)]
+    pub allow_narrowing: bool,
     /// `finite` fails a call whose inputs or outputs hold an infinity or NaN.
     #[serde(default)]
     pub guard: Guard,
@@ -250,7 +254,7 @@ impl Config {
         let mut config = json!({
             "model": self.model, "sha256": self.sha256, "manifest": self.manifest, "backend": self.backend,
             "batch": { "max": self.batch.max }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
-            "state": self.state, "guard": self.guard,
+            "state": self.state, "guard": self.guard, "allow_narrowing": self.allow_narrowing,
         });
         if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =
             &self.require

@@ -15,6 +15,8 @@ pub enum Dispatch {
         native: Vec<String>,
         /// Operators that loading replaces by others, or folds into constants.
         rewritten: Vec<String>,
+        /// Operators that it computes otherwise than ONNX in this model, and what it does.
+        deviating: Vec<(String, &'static str)>,
         /// Operators that it does not have.
         unsupported: Vec<String>,
     },
@@ -25,10 +27,13 @@ impl fmt::Display for Dispatch {
         match self {
             Dispatch::NotThere(why) => f.write_str(why),
             Dispatch::Unsaid => f.write_str("does not list its operators: only loading the model shows"),
-            Dispatch::Known { native, rewritten, unsupported } => {
+            Dispatch::Known { native, rewritten, deviating, unsupported } => {
                 write!(f, "{} native", native.len())?;
                 if !rewritten.is_empty() {
                     write!(f, ", {} rewritten ({})", rewritten.len(), rewritten.join(", "))?;
+                }
+                for (op, what) in deviating {
+                    write!(f, ", {op} {what}")?;
                 }
                 if !unsupported.is_empty() {
                     write!(f, ", {} unsupported ({})", unsupported.len(), unsupported.join(", "))?;

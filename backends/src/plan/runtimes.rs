@@ -7,12 +7,19 @@ use super::load::reference_onnx;
 use super::onnx_plan::plan_onnx;
 use crate::base::BackendOptions;
 use crate::inspect::Inspection;
-use crate::onnx::Runtime;
+use crate::onnx::{Op, Runtime};
 
 #[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
 fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> {
     let (plan, reference) = (plan_onnx::<R>, reference_onnx::<R>);
-    let built = Built { probe: R::probe, is_library: R::IS_LIBRARY, plan, reference, rewrites: R::rewrites };
+    let built = Built {
+        probe: R::probe,
+        is_library: R::IS_LIBRARY,
+        plan,
+        reference,
+        rewrites: R::rewrites,
+        deviations: R::deviations,
+    };
     Candidate { choice, name: R::NAME, options, built: Some(built) }
 }
 
@@ -36,10 +43,20 @@ pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
 }
 
 impl Inspection {
+    /// Returns the nodes that a backend computes otherwise than ONNX.
+    pub(crate) fn deviating(&self, options: &BackendOptions) -> Vec<Op> {
+        let candidates = all_runtimes(options);
+        let found = candidates.iter().flat_map(|candidate| candidate.deviations(&self.ops));
+        found.map(|(op, _)| op.clone()).collect()
+    }
+
     /// Returns how each backend handles the model's operators. The model is not loaded, so a backend that has an operator may still
     /// refuse its attributes or types.
     pub fn dispatch(&self, options: &BackendOptions) -> Vec<(&'static str, Dispatch)> {
         let operators = self.operators.keys().map(String::as_str);
-        all_runtimes(options).iter().map(|candidate| (candidate.name, candidate.dispatch(operators.clone()))).collect()
+        all_runtimes(options)
+            .iter()
+            .map(|candidate| (candidate.name, candidate.dispatch(operators.clone(), &self.ops)))
+            .collect()
     }
 }

@@ -4,6 +4,7 @@ use super::limits::{Calls, RequestedLimits};
 use super::request::{AnyPath, GREETING, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Inspection, inspect};
+use crate::onnx::Op;
 use crate::plan::{Config, choose};
 use crate::steps::{Record, Steps, TrialProgress};
 use limen::Folders;
@@ -121,8 +122,12 @@ fn perform(request: &Request) -> Value {
         }
         Task::Inspect(path) => {
             send(&Reply::Doing { runtime: None, what: "was read".into() });
-            let found: Result<Inspection, ReadError> = match caught(|| inspect(&path.path())) {
-                Ok(found) => found.map_err(ReadError::from),
+            let found: Result<(Inspection, Vec<Op>), ReadError> = match caught(|| inspect(&path.path())) {
+                Ok(Ok(found)) => {
+                    let deviating = found.deviating(&request.options());
+                    Ok((found, deviating))
+                }
+                Ok(Err(error)) => Err(ReadError::from(error)),
                 Err(panic) => Err(ReadError::Model(panic)),
             };
             serde_json::to_value(found)

@@ -5,6 +5,7 @@ use super::program::program;
 use super::request::{AnyPath, ReadError, Request, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::Inspection;
+use crate::onnx::Op;
 use limen::backend::BackendError;
 use limen::catch_panic;
 use limen::policy::Trials;
@@ -26,8 +27,9 @@ pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError>
     // Nothing is loaded into a runtime.
     let options = BackendOptions::default();
     let request = Request::new(trials, &options, path, Task::Inspect(AnyPath::new(path)));
-    match run_trial(&program, &request).and_then(decode::<Result<Inspection, ReadError>>) {
-        Ok(found) => found.map_err(BackendError::from),
+    match run_trial(&program, &request).and_then(decode::<Result<(Inspection, Vec<Op>), ReadError>>) {
+        Ok(Ok((found, ops))) => Ok(Inspection { ops, ..found }),
+        Ok(Err(error)) => Err(error.into()),
         Err(died) => Err(BackendError::Model(format!("{}; {}", died.sentence("it"), died.help))),
     }
 }

@@ -73,7 +73,7 @@ impl Request {
 pub(super) enum Task {
     /// Plan a node; the answer is a `Result<Record, PlanErrors>`.
     Plan(RequestedNode),
-    /// Inspect a file; the answer is a `Result<Inspection, ReadError>`.
+    /// Inspect a file; the answer is a `Result<(Inspection, Vec<Op>), ReadError>`, with the operators that deviate somewhere.
     Inspect(AnyPath),
 }
 

@@ -66,6 +66,7 @@ fn support(dispatch: &Dispatch, operator: &String) -> String {
         Dispatch::Unsaid => "?",
         Dispatch::Known { native, .. } if native.contains(operator) => "native",
         Dispatch::Known { rewritten, .. } if rewritten.contains(operator) => "rewritten",
+        Dispatch::Known { deviating, .. } if deviating.iter().any(|(op, _)| op == operator) => "deviates",
         Dispatch::Known { .. } => "unsupported",
     }
     .to_string()

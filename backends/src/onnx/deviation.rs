@@ -1,0 +1,28 @@
+//! Operators that a runtime computes otherwise than ONNX defines them.
+
+use super::contents::Op;
+
+/// An operator that a runtime is known to compute otherwise than ONNX defines it, without an error. Known from the test cases of
+/// the ONNX project (`benches/backends/conformance-*.txt`) and from the tests of the backends.
+#[derive(Clone, Copy, Debug)]
+pub struct Deviation {
+    /// The operator, as in [`Op::id`].
+    pub op: &'static str,
+    /// Whether a node with this operator is concerned.
+    pub concerns: fn(&Op) -> bool,
+    /// What the runtime does, as a sentence about the operator.
+    pub what: &'static str,
+}
+
+/// Whether a softmax covers several dims: before operator set 13 it covers all dims from `axis` on, since then only `axis`.
+pub(crate) fn covers_several_dims(op: &Op) -> bool {
+    if op.opset >= 13 {
+        return false;
+    }
+    let [input, _, output] = op.ranks;
+    match (op.int("axis").unwrap_or(1), input.or(output)) {
+        (-1, _) => false,
+        (axis, Some(rank)) => axis != rank as i64 - 1,
+        (_, None) => true,
+    }
+}
