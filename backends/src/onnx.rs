@@ -16,6 +16,7 @@
 mod artifact;
 mod buffers;
 mod compare;
+mod constant;
 mod contents;
 mod data_file;
 mod deviation;
@@ -40,6 +41,8 @@ mod wrong;
 pub use artifact::Artifact;
 pub(crate) use artifact::UncheckedModel;
 pub(crate) use compare::{Comparison, compare};
+pub use constant::Constant;
+pub(crate) use constant::Constants;
 pub use contents::{External, Op, Weight};
 pub use data_file::DataFile;
 pub use deviation::Deviation;

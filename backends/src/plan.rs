@@ -4,6 +4,7 @@ mod candidate;
 mod choose;
 mod compare;
 mod config;
+mod constant;
 mod dispatch;
 mod infer_plan;
 mod load;
@@ -15,6 +16,7 @@ mod verdict;
 
 pub(crate) use choose::choose;
 pub use config::{Choice, Config, Guard, Load, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
+pub use constant::ConstantConfig;
 pub use dispatch::Dispatch;
 pub(crate) use infer_plan::infer_plan;
 pub(crate) use model_file::read_model;

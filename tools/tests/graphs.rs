@@ -226,6 +226,48 @@ fn streams_that_share_a_model_do_not_share_its_state() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// With a state that is always zeros, each message is heard as the first.
+#[test]
+fn a_models_input_may_have_a_constant_value() {
+    let listen = graphs().join("listen").canonicalize().unwrap();
+    let folder = std::env::temp_dir().join(format!("limen-constant-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let run = |state: &str| {
+        let listen = listen.display();
+        let text = format!(
+            "version: 1\nnodes:\n  sound: {{ kind: wav, config: {{ path: {listen}/sound.wav, frames: 80, tail: pad }} }}\n  \
+             ear: {{ kind: infer, config: {{ model: {listen}/listener.onnx }}, inputs: {{ sound: sound, state: {state} }} }}\n  \
+             best: {{ kind: argmax, from: ear/scores }}\n  rest: {{ kind: \"null\", from: ear/next_state }}\n  \
+             table: {{ kind: csv, config: {{ path: heard.csv }}, inputs: {{ class: best/index, score: best/value }} }}\n"
+        );
+        std::fs::write(folder.join("graph.yaml"), text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
+            .arg(folder.join("graph.yaml"))
+            .args(["--quiet", "--allow-path"])
+            .arg(listen.to_string())
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let zeros = vec!["0"; 24].join(", ");
+    let (code, problems) = run(&format!("{{ value: [[{zeros}]] }}"));
+    assert_eq!(code, Some(0), "{problems}");
+    let (heard, expected) = (rows(&folder.join("heard.csv")), rows(&graphs().join("listen/expected.csv")));
+    let score = |rows: &[Vec<String>], at: usize| rows[at][2].parse::<f64>().unwrap();
+    assert_eq!(heard.len(), expected.len());
+    assert!((score(&heard, 1) - score(&expected, 1)).abs() < 1e-4);
+    assert!((2..heard.len()).any(|at| (score(&heard, at) - score(&expected, at)).abs() > 0.05));
+    for (state, expected) in [
+        ("{ value: [0] }", "E0130"),
+        ("{ value: [0] }", "the value of input `state`: has the shape [1]; an item of `state` is f32[batch,24]"),
+        ("{ value: 1, capacity: 4 }", "E0103"),
+    ] {
+        let (code, problems) = run(state);
+        assert!(code == Some(2) && problems.contains(expected), "{expected}: {problems}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// Each message comes after a gap that is too long, so each starts with an empty state, as it does if the message before it is
 /// missing. On a simulated clock, so that scheduling does not change the gaps.
 #[test]

@@ -2,12 +2,15 @@
 
 use crate::base::{BackendOptions, caught};
 use crate::onnx::test_models::{Io, case_of, external, floats, graphs, ints, model, model_of_opset};
-use crate::onnx::{Artifact, Loaded, ModelState, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Op, Runtime};
+use crate::onnx::{
+    Artifact, Constant, Loaded, ModelState, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Op, Runtime,
+};
 use crate::verify::Tolerance;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
 use limen::message::{DType, Dim};
 use rten_onnx::onnx;
 use rten_onnx::onnx::DataType as D;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -48,6 +51,7 @@ on_every_runtime! {
     each_stream_has_its_own_state
     recurrent_models_remember_nothing_between_calls
     a_runtime_deviates_from_onnx_only_where_it_says
+    constants_are_part_of_every_call
     a_lazy_model_is_prepared_by_its_first_call
     a_model_for_one_item_is_not_tried_on_two
     the_guard_detects_non_finite_numbers
@@ -440,6 +444,37 @@ fn recurrent_models_remember_nothing_between_calls<R: Runtime>() {
         ran.push(op);
     }
     assert!(ran.contains(&"LSTM") && ran.contains(&"GRU"), "{ran:?}");
+}
+
+/// A constant is not a port. One without a batch dim is shared by all items, one with a batch dim is repeated.
+fn constants_are_part_of_every_call<R: Runtime>() {
+    let ios = [("x", D::FLOAT, &["n", "2"][..]), ("factor", D::INT64, &[][..]), ("offset", D::FLOAT, &["n", "2"][..])];
+    let nodes = ["a = Cast factor to==1", "b = Mul x a", "y = Add b offset"];
+    let bytes = model(&ios, &[("y", D::FLOAT, &["n", "2"])], &[], &nodes);
+    let constant = |shape: &[usize], values: &[f64]| Constant { shape: shape.to_vec(), values: values.to_vec() };
+    let prepare = |factor: Constant, offset: Constant| {
+        let constants = BTreeMap::from([("factor".to_string(), factor), ("offset".to_string(), offset)]);
+        let path = "model.onnx".into();
+        Onnx::<R>::prepare(OnnxModel { path, bytes: Some(bytes.clone()), constants, ..OnnxModel::default() })
+    };
+    let prepared = prepare(constant(&[], &[3.0]), constant(&[2], &[0.5, 1.0])).unwrap();
+    let ports: Vec<&str> = prepared.signature().inputs.iter().map(|input| input.name.as_str()).collect();
+    assert_eq!((ports, prepared.single()), (vec!["x"], None));
+    let mut session = prepared.session(4).unwrap();
+    for x in [&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0][..], &[7.0, 8.0], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]] {
+        let mut y = vec![0f32; x.len()];
+        call(&mut session, x.len() / 2, bytemuck::cast_slice(x), &[2], &mut y).unwrap();
+        let expected: Vec<f32> = x.iter().zip([0.5, 1.0].iter().cycle()).map(|(x, offset)| 3.0 * x + offset).collect();
+        assert_eq!(y, expected);
+    }
+    for (factor, offset, why) in [
+        (constant(&[1], &[3.0]), constant(&[2], &[0.5, 1.0]), "has the shape [1]; an item of `factor` is i32[]"),
+        (constant(&[], &[0.5]), constant(&[2], &[0.5, 1.0]), "holds 0.5, which i32 cannot"),
+        (constant(&[], &[3.0]), constant(&[3], &[0.5; 3]), "has the shape [3]; an item of `offset` is f32[2]"),
+    ] {
+        let error = prepare(factor, offset).unwrap_err().to_string();
+        assert!(error.contains(why), "{why}: {error}");
+    }
 }
 
 /// Expected are the results that ONNX defines. A runtime gives them, or refuses the model, or lists the operator as a deviation; what

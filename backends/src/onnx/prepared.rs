@@ -1,13 +1,14 @@
 //! A model with known shapes: trial runs find the shapes of its outputs, and whether it takes batches.
 
 use super::artifact::Artifact;
+use super::constant::{Constant, Constants};
 use super::input::{Input, LeadingDim, Length};
 use super::loaded::Loaded;
 use super::outline::Outline;
 use super::runtime::{Call, CallInput, Runtime, batch_shape};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
-use crate::base::BackendOptions;
+use crate::base::{Access, BackendOptions};
 use crate::cache::Compiled;
 use crate::steps::Steps;
 use limen::backend::{Backend, BackendError, BatchRef, Capabilities, Prepared, Signature, TensorSpec};
@@ -42,6 +43,8 @@ pub struct OnnxModel {
     pub buckets: Vec<usize>,
     /// Outputs that are inputs of the next call of the same stream.
     pub states: Vec<ModelState>,
+    /// Inputs with the same value in every call, by port name.
+    pub constants: BTreeMap<String, Constant>,
     /// Whether a call fails if its inputs or outputs hold an infinity or NaN.
     pub finite: bool,
     /// Whether a session is prepared in its first call, and not before.
@@ -79,6 +82,10 @@ impl<R: Runtime> Backend for Onnx<R> {
             None => Loaded::share(Artifact::open(&model.path)?, &model.options)?,
         };
         let batch_dims = batch_dims(&loaded.outline, &model.states)?;
+        for (port, constant) in &model.constants {
+            constant.check(port, &loaded.outline).map_err(BackendError::Unsupported)?;
+            model.shapes.insert(port.clone(), constant.shape.clone());
+        }
         let bound = loaded.outline.bind(&model.shapes, &batch_dims).map_err(|unbound| {
             let all: Vec<_> = unbound.iter().map(|u| format!("input `{}`: {}", u.input, u.why)).collect();
             BackendError::Unsupported(all.join("; "))
@@ -129,6 +136,7 @@ pub struct OnnxPrepared<R: Runtime> {
     outputs: Vec<SessionOutput>,
     /// The input and output of each state.
     states: Vec<(usize, usize)>,
+    constants: Constants,
     signature: Signature,
     single: Option<String>,
     buckets: Vec<usize>,
@@ -170,7 +178,8 @@ impl<R: Runtime> OnnxPrepared<R> {
             let call = Call { batches: vec![batch], ..call.clone() };
             let what = format!("ran it on zeros, {batch} item{}", if batch == 1 { "" } else { "s" });
             let found: Result<TrialOutputs, String> = steps.step(R::NAME, &what, || {
-                let found = run_on_zeros(&loaded, &shared, &call, batch).map_err(|error| error.to_string())?;
+                let found = run_on_zeros(&loaded, &shared, &call, &model.constants, batch)
+                    .map_err(|error| error.to_string())?;
                 Ok(found.into_iter().map(|(dtype, shape)| (dtype.name().to_string(), shape)).collect())
             });
             parse_outputs(found?, call.outputs.len())
@@ -179,6 +188,8 @@ impl<R: Runtime> OnnxPrepared<R> {
         let outputs = output_sides(&one, &out_ports, &call.inputs, &states)?;
         let has_no_batch = |at: usize| match states.iter().any(|(input, _)| *input == at) {
             true => batch_dims[at].is_none(),
+            // All items share a constant.
+            false if model.constants.contains_key(&in_ports[at]) && batch_dims[at].is_none() => false,
             false => outline.inputs[at].lead != LeadingDim::Batch,
         };
         let single = if let Some(at) = (0..in_ports.len()).find(|at| has_no_batch(*at)) {
@@ -202,11 +213,24 @@ impl<R: Runtime> OnnxPrepared<R> {
         };
 
         let max_batch = single.as_ref().map(|_| 1);
-        let signature = signature_of(&in_ports, &call.inputs, &outputs, &states, max_batch)?;
+        let signature = signature_of(&in_ports, &call.inputs, &outputs, &states, &model.constants, max_batch)?;
         let (buckets, shadow) = (model.buckets.clone(), None);
         let OnnxModel { finite, lazy, .. } = *model;
-        let shared = Arc::new(shared);
-        Ok(OnnxPrepared { loaded, shared, call, outputs, states, signature, single, buckets, finite, lazy, shadow })
+        let (shared, constants) = (Arc::new(shared), model.constants.clone());
+        Ok(OnnxPrepared {
+            loaded,
+            shared,
+            call,
+            outputs,
+            states,
+            constants,
+            signature,
+            single,
+            buckets,
+            finite,
+            lazy,
+            shadow,
+        })
     }
 
     /// Returns the size of its files in bytes, and the number of its parameters.
@@ -298,11 +322,12 @@ fn signature_of(
     inputs: &[CallInput],
     outputs: &[SessionOutput],
     states: &[(usize, usize)],
+    constants: &Constants,
     max_batch: Option<usize>,
 ) -> Result<Signature, BackendError> {
     let mut signature = Signature { max_batch, ..Signature::default() };
     for (at, (port, input)) in std::iter::zip(in_ports, inputs).enumerate() {
-        if !states.iter().any(|(state, _)| *state == at) {
+        if !states.iter().any(|(state, _)| *state == at) && !constants.contains_key(port) {
             signature.inputs.push(spec(port, input.elem.dtype(), &input.item));
         }
     }
@@ -336,22 +361,27 @@ fn parse_outputs(found: TrialOutputs, outputs: usize) -> Result<Vec<(DType, Vec<
     found.filter(|found| found.len() == outputs).ok_or_else(wrong)
 }
 
-/// Runs a model on zeros and returns the dtype and shape of each output.
+/// Runs a model on zeros, and its constants, and returns the dtype and shape of each output.
 fn run_on_zeros<R: Runtime>(
     loaded: &Loaded<R>,
     shared: &R::Shared,
     call: &Call,
+    constants: &Constants,
     batch: usize,
 ) -> Result<Vec<(DType, Vec<usize>)>, BackendError> {
     let mut found = vec![None; call.outputs.len()];
     let shapes: Vec<Vec<usize>> = call.inputs.iter().map(|input| input.shape(batch)).collect();
     let mut zeros = Vec::new();
-    for (input, shape) in std::iter::zip(&call.inputs, &shapes) {
+    for ((input, declared), shape) in std::iter::zip(&call.inputs, &loaded.outline.inputs).zip(&shapes) {
         let bytes = shape.iter().try_fold(input.elem.dtype().size(), |n, d| n.checked_mul(*d));
         let bytes = bytes.filter(|n| *n <= isize::MAX as usize / 8);
         let wrong = || format!("input `{}` has the shape {shape:?}, which does not fit in memory", input.name);
         let bytes = bytes.ok_or_else(|| BackendError::Unsupported(wrong()))?;
-        zeros.push((buffer(bytes), bytes));
+        let mut words = buffer(bytes);
+        if let Some(constant) = constants.get(&declared.port) {
+            constant.fill(Access::for_dtype(input.elem.dtype()), &mut bytemuck::cast_slice_mut(&mut words)[..bytes]);
+        }
+        zeros.push((words, bytes));
     }
     let inputs: Vec<BatchRef<'_>> = std::iter::zip(&call.inputs, &shapes)
         .zip(&zeros)
@@ -406,15 +436,23 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
         let inputs = call.inputs.iter().enumerate().map(|(at, input)| {
             let state = self.states.iter().position(|(state, _)| *state == at);
             let item_bytes = input.item.iter().product::<usize>() * input.elem.dtype().size();
-            let room = if state.is_some() || is_padded { item_bytes * max_batch } else { 0 };
+            let port = &self.loaded.outline.inputs[at].port;
+            let constant = self.constants.get(port);
+            let room = if state.is_some() || constant.is_some() || is_padded { item_bytes * max_batch } else { 0 };
+            let mut buffer = buffer(room);
+            if let Some(constant) = constant {
+                let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer);
+                constant.fill(Access::for_dtype(input.elem.dtype()), &mut bytes[..room]);
+            }
             SessionInput {
-                port: self.loaded.outline.inputs[at].port.clone(),
+                port: port.clone(),
                 dtype: input.elem.dtype(),
                 shape: input.shape(max_batch),
                 item_bytes,
                 batch_dim: input.batch_dim,
                 state,
-                buffer: buffer(room),
+                is_constant: constant.is_some(),
+                buffer,
             }
         });
         let next = self.states.iter().map(|(_, output)| buffer(self.outputs[*output].item_bytes() * max_batch));

@@ -47,7 +47,9 @@ pub(super) struct SessionInput {
     pub(super) batch_dim: Option<usize>,
     /// The index of its state, if it is one and not a port.
     pub(super) state: Option<usize>,
-    /// Holds a padded batch, or states gathered from lanes; otherwise empty.
+    /// Whether it has the same value in every call, and is not a port.
+    pub(super) is_constant: bool,
+    /// Holds a padded batch, states gathered from lanes, or a constant for each item; otherwise empty.
     pub(super) buffer: Vec<u64>,
 }
 
@@ -170,7 +172,8 @@ impl<R: Runtime> OnnxSession<R> {
         lanes: &mut [OnnxLane],
     ) -> Result<(), BackendError> {
         let states = self.next.len();
-        if inputs.len() + states != self.inputs.len() || outputs.len() + states != self.outputs.len() {
+        let constants = self.inputs.iter().filter(|input| input.is_constant).count();
+        if inputs.len() + states + constants != self.inputs.len() || outputs.len() + states != self.outputs.len() {
             let (i, o) = (inputs.len(), outputs.len());
             return Err(BackendError::Call(format!("{i} inputs and {o} outputs are not those of the model")));
         }
@@ -205,6 +208,7 @@ impl<R: Runtime> OnnxSession<R> {
             }
             match input.state {
                 Some(state) => gather(input, state, size, lanes),
+                None if input.is_constant => {}
                 None => {
                     let given = input_bytes(input, given.next())?;
                     if self.finite {
@@ -219,7 +223,7 @@ impl<R: Runtime> OnnxSession<R> {
         let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * limen::node::MAX_PORTS }>::new();
         for input in &self.inputs {
             let is_padded = size != batch && input.batch_dim.is_some();
-            let given = if input.state.is_none() { given.next() } else { None };
+            let given = if input.state.is_none() && !input.is_constant { given.next() } else { None };
             let bytes = match given {
                 Some(given) if !is_padded => given.bytes,
                 _ => &bytemuck::cast_slice(&input.buffer)[..input.bytes(size)],

@@ -1,5 +1,6 @@
 //! The config of a node that runs a model.
 
+use super::constant::ConstantConfig;
 use crate::backend::MockConfig;
 use crate::base::refuse_remote;
 use crate::verify::{Case, CaseError, Tolerance};
@@ -11,6 +12,7 @@ use limen::node::{PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// More threads than this inside one call are refused as a mistake.
 pub(super) const MAX_THREADS: usize = 256;
@@ -59,6 +61,11 @@ pub struct Config {
     /// each stream.
     #[serde(default)]
     pub state: Vec<StateConfig>,
+    /// Inputs with the same value in every call, by port. They are not ports. A graph file has them among the node's `inputs`:
+    /// `{ rate: { value: 16000 } }`.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub constants: BTreeMap<String, ConstantConfig>,
     /// The state of a stream after a missing message: `keep`, or `reset`.
     #[serde(default)]
     pub on_skip: OnSkip,
@@ -255,6 +262,7 @@ impl Config {
             "model": self.model, "sha256": self.sha256, "manifest": self.manifest, "backend": self.backend,
             "batch": { "max": self.batch.max }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
             "state": self.state, "guard": self.guard, "allow_narrowing": self.allow_narrowing,
+            "constants": self.constants,
         });
         if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =
             &self.require
@@ -390,6 +398,11 @@ impl Config {
         }
         if !self.state.is_empty() {
             errors.at("state", "backend `mock` has no state").help("leave `state:` out");
+        }
+        if let Some(port) = self.constants.keys().next() {
+            errors
+                .at(format!("constants.{port}"), "backend `mock` has no constant inputs")
+                .help("leave the input out of `inputs` and of `mock.inputs`");
         }
         if self.guard == Guard::Finite {
             errors.at("guard", "backend `mock` has no numbers to check").help("leave `guard:` out");

@@ -3,7 +3,7 @@
 use super::candidate::PlanRequest;
 use super::config::{Guard, Load, MAX_THREADS};
 use super::model_file::unreadable;
-use crate::onnx::{AnySession, Loaded, ModelState, OnnxModel, OnnxPrepared, Reference, Runtime, batch_dims};
+use crate::onnx::{AnySession, Constants, Loaded, ModelState, OnnxModel, OnnxPrepared, Reference, Runtime, batch_dims};
 use limen::backend::Prepared;
 use limen::node::PlanErrors;
 
@@ -33,7 +33,25 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
             return Err(errors);
         }
     };
-    let inputs = || loaded.outline.inputs.iter().filter(|input| states.iter().all(|state| state.input != input.port));
+    let mut constants = Constants::new();
+    for (port, config) in &config.constants {
+        let checked = match states.iter().any(|state| state.input == *port) {
+            true => Err("is a state, which cannot be constant".into()),
+            false => config.constant().and_then(|constant| {
+                constant.check(port, &loaded.outline)?;
+                Ok(constant)
+            }),
+        };
+        match checked {
+            Ok(constant) => _ = constants.insert(port.clone(), constant),
+            Err(why) => _ = errors.at(format!("constants.{port}"), format!("the value of input `{port}`: {why}")),
+        }
+    }
+    errors.into_result(())?;
+    let mut errors = PlanErrors::default();
+    let is_port = |port: &String| !constants.contains_key(port) && states.iter().all(|state| state.input != *port);
+    let inputs = || loaded.outline.inputs.iter().filter(|input| is_port(&input.port));
+    let fixed = constants.iter().map(|(port, constant)| (port.clone(), constant.shape.clone()));
     let shapes = inputs()
         .filter_map(|input| {
             // With a single input the graph file need not name it.
@@ -41,6 +59,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
             let spec = given.input(&input.port).or_else(|| given.single().filter(|_| only));
             Some((input.port.clone(), spec?.fixed_shape()?))
         })
+        .chain(fixed)
         .collect();
     let items = match loaded.outline.bind(&shapes, &batch_dims) {
         Ok(items) => items,
@@ -55,7 +74,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
     let finite = config.guard == Guard::Finite;
     let lazy = config.load == Load::Lazy;
     let (buckets, one_item) = (config.buckets.clone(), config.batch.max == 1);
-    let how = OnnxModel { threads, buckets, states, finite, lazy, one_item, ..OnnxModel::default() };
+    let how = OnnxModel { threads, buckets, states, constants, finite, lazy, one_item, ..OnnxModel::default() };
     OnnxPrepared::<R>::new(loaded, items, &how, steps).map_err(|error| unreadable(model, &error))
 }
 

@@ -43,11 +43,39 @@ pub(crate) struct NodeSpec {
     pub(crate) kind: Placed<String>,
     pub(crate) config: Tree,
     pub(crate) inputs: Vec<InputSpec>,
+    /// Inputs with a constant value, by port.
+    pub(crate) constants: Vec<(Key, Tree)>,
     pub(crate) core: Option<Placed<usize>>,
     pub(crate) cpu: Option<Placed<usize>>,
     pub(crate) policy: NodePolicy,
     /// The places of its values.
     pub(crate) places: Places,
+}
+
+impl NodeSpec {
+    /// The key of the config that holds the constant inputs of a model.
+    const CONSTANTS: &str = "constants";
+
+    /// Returns the node with its constant inputs in the config.
+    pub(crate) fn with_constants(&self) -> NodeSpec {
+        let mut node = self.clone();
+        let mut constants = std::mem::take(&mut node.constants);
+        let place = node.config.place.clone();
+        if let Value::Map(config) = &mut node.config.value {
+            let there = config.iter_mut().find(|(key, _)| key.name == Self::CONSTANTS);
+            if let Some((_, Tree { value: Value::Map(there), .. })) = there {
+                there.append(&mut constants);
+                return node;
+            }
+        } else {
+            node.config.value = Value::Map(Vec::new());
+        }
+        if let Value::Map(config) = &mut node.config.value {
+            let key = Key { place: place.clone(), name: Self::CONSTANTS.into() };
+            config.push((key, Tree { place, value: Value::Map(constants) }));
+        }
+        node
+    }
 }
 
 /// The places of a map's values, by key.
@@ -433,6 +461,7 @@ impl SpecReader<'_> {
             kind: Placed { value: String::new(), place: tree.place.clone() },
             config: Tree { place: tree.place.clone(), value: Value::Null },
             inputs: Vec::new(),
+            constants: Vec::new(),
             core: None,
             cpu: None,
             policy: NodePolicy::default(),
@@ -453,6 +482,11 @@ impl SpecReader<'_> {
                     Value::Map(inputs) => {
                         for (port, value) in inputs {
                             self.name(port, "an input");
+                            if let Some(constant) = value.get("value") {
+                                self.map(value, "a constant input", &["value"]);
+                                node.constants.push((port.clone(), constant.clone()));
+                                continue;
+                            }
                             node.inputs.extend(self.input(Some(port.name.clone()), value));
                         }
                     }

@@ -417,6 +417,22 @@ impl Planner<'_> {
             self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
             return None;
         };
+        let with_constants;
+        let node = match &node.constants[..] {
+            [] => node,
+            _ if kind.role == Role::Infer => {
+                with_constants = node.with_constants();
+                &with_constants
+            }
+            constants => {
+                for (port, value) in constants {
+                    let message = format!("`{}/{}` has a constant value, which only models take", node.name, port.name);
+                    let help = format!("connect a node, or see `limen-run explain {}` for its config", node.kind.value);
+                    self.problem("E0163", &value.place, message, help);
+                }
+                return None;
+            }
+        };
         let mut cx = Planning {
             node: &node.name,
             folders: &self.spec.folders,

@@ -510,6 +510,17 @@ pub(crate) const CODES: &[Code] = &[
         example: None,
     },
     Code {
+        code: "E0163",
+        title: "a constant input of a node that runs no model",
+        cause: "`inputs: { rate: { value: 16000 } }` gives an input of a model the same value in every call. Other kinds take their settings \
+                from `config`.",
+        remedy: "Connect a node to the input, or set a key of the node's config.",
+        example: Some(graph!(
+            "  a: { kind: synthetic, config: { pattern: counter } }\n  t: { kind: pass, inputs: { in: { value: 1 } } }\n  \
+             b: { kind: \"null\", from: t }\n"
+        )),
+    },
+    Code {
         code: "E0169",
         title: "a graph that takes too long to plan",
         cause: "Planning finds which sources reach each node, and searches back from each join for edges where messages may be lost. In this \

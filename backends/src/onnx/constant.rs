@@ -1,0 +1,53 @@
+//! Inputs of a model that have the same value in every call.
+
+use super::input::Length;
+use super::outline::Outline;
+use crate::base::Access;
+use std::collections::BTreeMap;
+
+/// The value of an input that is the same in every call. Such an input is not a port.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Constant {
+    /// Its shape: that of one item.
+    pub shape: Vec<usize>,
+    /// Its numbers, in row-major order.
+    pub values: Vec<f64>,
+}
+
+impl Constant {
+    /// Checks that a model has an input that can hold this value.
+    ///
+    /// # Errors
+    /// What is there instead.
+    pub(crate) fn check(&self, port: &str, outline: &Outline) -> Result<(), String> {
+        let Some(input) = outline.inputs.iter().find(|input| input.port == port) else {
+            let there: Vec<String> = outline.inputs.iter().map(|input| format!("`{}`", input.port)).collect();
+            return Err(format!("the model has no input `{port}`; it has {}", there.join(", ")));
+        };
+        let item = input.item(input.batch_dim());
+        let fits = |(length, dim): (&usize, &&Length)| match dim {
+            Length::Fixed(fixed) => fixed == length,
+            Length::Symbol(_) => *length > 0,
+        };
+        if item.len() != self.shape.len() || !self.shape.iter().zip(&item).all(fits) {
+            return Err(format!(
+                "has the shape {:?}; an item of `{port}` is {}",
+                self.shape,
+                input.show(input.batch_dim())
+            ));
+        }
+        let access = Access::for_dtype(input.elem.dtype());
+        match self.values.iter().find(|value| !access.holds(**value)) {
+            Some(value) => Err(format!("holds {value}, which {} cannot", input.elem.dtype())),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes as many copies of its numbers as fit.
+    pub(super) fn fill(&self, access: Access, bytes: &mut [u8]) {
+        access.write(self.values.iter().copied().cycle(), bytes);
+    }
+}
+
+/// Constants by port name.
+pub(crate) type Constants = BTreeMap<String, Constant>;

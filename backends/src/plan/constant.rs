@@ -1,0 +1,80 @@
+//! Constant inputs of a model, as a graph file has them.
+
+use crate::onnx::Constant;
+use serde::{Deserialize, Serialize};
+
+/// A number, or a list of them, or of lists: `16000`, `[0.5, 0.5]`, `[[1, 0], [0, 1]]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ConstantConfig {
+    /// Taken as 1 or 0.
+    Flag(bool),
+    /// A number.
+    Number(f64),
+    /// The value of a variable or parameter, which may be a number.
+    Text(String),
+    /// Elements, or rows of them.
+    List(Vec<ConstantConfig>),
+}
+
+impl ConstantConfig {
+    /// Returns its shape and numbers.
+    ///
+    /// # Errors
+    /// A text that is no number, an empty list, or rows of different shapes.
+    pub(crate) fn constant(&self) -> Result<Constant, String> {
+        let one = |value: f64| Ok(Constant { shape: Vec::new(), values: vec![value] });
+        match self {
+            ConstantConfig::Flag(flag) => one(f64::from(u8::from(*flag))),
+            ConstantConfig::Number(number) => one(*number),
+            ConstantConfig::Text(text) => match text.trim().parse() {
+                Ok(number) => one(number),
+                Err(_) => Err(format!("`{text}` is not a number")),
+            },
+            ConstantConfig::List(rows) => {
+                let mut all = Constant::default();
+                for (at, row) in rows.iter().enumerate() {
+                    let Constant { shape, mut values } = row.constant()?;
+                    if at > 0 && all.shape != shape {
+                        return Err(format!("element {at} has the shape {shape:?}, the others {:?}", all.shape));
+                    }
+                    all.shape = shape;
+                    all.values.append(&mut values);
+                }
+                if rows.is_empty() {
+                    return Err("a list without elements".into());
+                }
+                all.shape.insert(0, rows.len());
+                Ok(all)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_and_rows_have_their_shape() {
+        for (json, shape, values) in [
+            (json!(16000), &[][..], &[16000.0][..]),
+            (json!("16000"), &[], &[16000.0]),
+            (json!(true), &[], &[1.0]),
+            (json!([0.5, 1]), &[2], &[0.5, 1.0]),
+            (json!([[1, 0, 0], [0, 1, 0]]), &[2, 3], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
+        ] {
+            let found = serde_json::from_value::<ConstantConfig>(json.clone()).unwrap().constant();
+            assert_eq!(found, Ok(Constant { shape: shape.to_vec(), values: values.to_vec() }), "{json}");
+        }
+        for (json, why) in [
+            (json!("fast"), "`fast` is not a number"),
+            (json!([]), "without elements"),
+            (json!([[1], [1, 2]]), "element 1 has the shape [2], the others [1]"),
+        ] {
+            let error = serde_json::from_value::<ConstantConfig>(json.clone()).unwrap().constant().unwrap_err();
+            assert!(error.contains(why), "{json}: {error}");
+        }
+    }
+}
