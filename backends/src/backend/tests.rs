@@ -52,6 +52,7 @@ on_every_runtime! {
     recurrent_models_remember_nothing_between_calls
     a_runtime_deviates_from_onnx_only_where_it_says
     constants_are_part_of_every_call
+    a_length_of_minus_one_is_unknown
     a_lazy_model_is_prepared_by_its_first_call
     a_model_for_one_item_is_not_tried_on_two
     the_guard_detects_non_finite_numbers
@@ -444,6 +445,17 @@ fn recurrent_models_remember_nothing_between_calls<R: Runtime>() {
         ran.push(op);
     }
     assert!(ran.contains(&"LSTM") && ran.contains(&"GRU"), "{ran:?}");
+}
+
+/// PaddlePaddle writes it for the batch.
+fn a_length_of_minus_one_is_unknown<R: Runtime>() {
+    let bytes = model(&[("x", D::FLOAT, &["-1", "2"])], &[("y", D::FLOAT, &["-1", "2"])], &[], &["y = Relu x"]);
+    let prepared = prepare_bytes::<R>(bytes, &[]).unwrap();
+    assert_eq!(prepared.single(), None);
+    let mut y = [0f32; 6];
+    let x = [1.0f32, -1.0, 2.0, -2.0, 3.0, -3.0];
+    call(&mut prepared.session(3).unwrap(), 3, bytemuck::cast_slice(&x), &[2], &mut y).unwrap();
+    assert_eq!(y, [1.0, 0.0, 2.0, 0.0, 3.0, 0.0]);
 }
 
 /// A constant is not a port. One without a batch dim is shared by all items, one with a batch dim is repeated.

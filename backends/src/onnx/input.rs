@@ -86,6 +86,8 @@ impl Input {
         let mut dims = Vec::new();
         for (at, dim) in shape.dims.iter().enumerate() {
             dims.push(match (dim.length, dim.symbol.as_deref()) {
+                // As PaddlePaddle writes unknown lengths.
+                (Some(-1), _) => Length::Symbol(format!("{port}.{at}")),
                 (Some(length), _) if length < 0 => return unsupported(format!("has a dim of length {length}")),
                 (Some(0), _) => return unsupported("has a dim of length 0".into()),
                 (Some(length), _) => Length::Fixed(length as usize),

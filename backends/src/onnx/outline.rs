@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Outline {
     /// Inputs, in the model's order.
     pub inputs: Vec<Input>,
-    /// Names of the outputs, in the model's order.
+    /// Outputs that are tensors, in the model's order. Sequences and maps, which no port carries, are left out.
     pub outputs: Vec<Output>,
     /// Operators, including those of subgraphs.
     pub ops: Vec<Op>,
@@ -82,6 +82,7 @@ impl Outline {
             outputs: graph
                 .outputs
                 .iter()
+                .filter(|output| output.kind.as_ref().is_none_or(|kind| kind.tensor.is_some()))
                 .map(|output| Output {
                     name: output.name.clone(),
                     port: port_name(&output.name),
@@ -95,6 +96,9 @@ impl Outline {
             sha256: sha256(file),
             files: BTreeMap::new(),
         };
+        if outline.outputs.is_empty() && !graph.outputs.is_empty() {
+            return Err(BackendError::Unsupported("its outputs are sequences or maps; ports carry tensors".into()));
+        }
         distinct(outline.inputs.iter().map(|input| &input.port))?;
         distinct(outline.outputs.iter().map(|output| &output.port))?;
         Ok((outline, graph))
