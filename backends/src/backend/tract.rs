@@ -76,6 +76,12 @@ const AS_THEY_ARE: &str = "\
 /// What tract 0.23 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
     Deviation {
+        op: "BitShift",
+        // Before this version such shifts were undefined.
+        concerns: |op| op.opset >= 28,
+        what: "takes a shift by more bits than there are, or by fewer than none, modulo their number",
+    },
+    Deviation {
         op: "Celu",
         concerns: |op| op.float("alpha").is_some_and(|alpha| alpha != 1.0),
         what: "does not multiply by `alpha`",
@@ -83,6 +89,11 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation { op: "GRU", concerns: is_reverse, what: RUNS_FORWARD },
     Deviation { op: "LSTM", concerns: is_reverse, what: RUNS_FORWARD },
     Deviation { op: "RNN", concerns: is_reverse, what: RUNS_FORWARD },
+    Deviation {
+        op: "SpaceToDepth",
+        concerns: |op| op.word("mode") == Some("CRD"),
+        what: "orders depth first where `mode` is `CRD`",
+    },
     Deviation {
         op: "Swish",
         concerns: |op| op.float("alpha").is_some_and(|alpha| alpha != 1.0),
