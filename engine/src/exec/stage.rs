@@ -1,7 +1,7 @@
 //! Stages: a node with its inputs, outputs, counters and loop body.
 //!
 //! A worker turns its stages, which are type-erased ([`Stage`]), in order. A stage alone on its core runs its own
-//! [`Stage::run`], which is monomorphized per concrete stage, so no call inside it is indirect. A turn is one bounded
+//! [`Stage::run`], which is monomorphized per concrete stage, so its turn is a direct call. A turn is one bounded
 //! piece of work: at most [`BURST`](crate::edge::BURST) messages, or as many as fit in about 20 µs.
 
 mod common;

@@ -10,7 +10,8 @@ use crate::node::intake::{Burst, Intake};
 use std::any::Any;
 
 /// The calls of a node with inputs. Single messages are passed to the concrete node; everything else goes through a
-/// `dyn Calls`, with one indirect call a burst, in code compiled once for each type of inputs and outputs.
+/// `dyn Calls`, in code compiled once for each type of inputs and outputs: one indirect call for a burst of one run, and one
+/// for each message of the others.
 pub(super) trait Calls<T, E>: NodeSlot {
     /// Passes the node all items, until one fails. This is the per-message loop, with nothing in it but the node's call.
     fn give(&mut self, items: &mut std::vec::Drain<'_, T>, ends: &mut E) -> Result<(), NodeError>;
