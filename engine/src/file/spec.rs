@@ -56,6 +56,12 @@ impl NodeSpec {
     /// The key of the config that holds the constant inputs of a model.
     const CONSTANTS: &str = "constants";
 
+    /// Returns the key of a constant input that the config has too.
+    pub(crate) fn repeated_constant(&self) -> Option<&Key> {
+        let there = self.config.get(Self::CONSTANTS)?;
+        self.constants.iter().map(|(port, _)| port).find(|port| there.get(&port.name).is_some())
+    }
+
     /// Returns the node with its constant inputs in the config.
     pub(crate) fn with_constants(&self) -> NodeSpec {
         let mut node = self.clone();

@@ -94,6 +94,8 @@ pub struct Ports {
     pub(crate) claims: Vec<Claim>,
     pub(crate) notes: Vec<String>,
     pub(crate) notices: Vec<String>,
+    /// Outputs that a user may expect and that are no ports, and why.
+    pub(crate) left_out: Vec<(String, String)>,
     pub(crate) public: bool,
     pub(crate) settings: Vec<Setting>,
 }
@@ -299,6 +301,13 @@ impl Ports {
     #[must_use]
     pub fn setting(mut self, name: impl Into<String>, range: RangeInclusive<f64>) -> Self {
         self.settings.push(Setting { name: name.into(), range });
+        self
+    }
+
+    /// Names an output that a user may expect and that is no port; an error about a connection to it says why.
+    #[must_use]
+    pub fn left_out(mut self, name: impl Into<String>, why: impl Into<String>) -> Self {
+        self.left_out.push((name.into(), why.into()));
         self
     }
 

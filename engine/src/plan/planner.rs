@@ -379,13 +379,16 @@ impl Planner<'_> {
     /// Returns the port that a connection names, or the only one.
     fn output_port(&mut self, producer: &NodePlan, name: &Option<String>, place: &Place) -> Option<usize> {
         // A node whose own planning failed has its own problems.
-        producer.planned.as_ref()?;
+        let planned = producer.planned.as_ref()?;
         let names = producer.outputs.iter().map(|o| o.name.as_str());
         match name {
             Some(name) => {
                 let found = producer.outputs.iter().position(|o| o.name == *name);
                 if found.is_none() {
-                    let message = format!("node `{}` has no output `{name}`", producer.name);
+                    let mut left_out = planned.ports().left_out.iter();
+                    let why =
+                        left_out.find(|(other, _)| other == name).map_or(String::new(), |(_, why)| format!(": {why}"));
+                    let message = format!("node `{}` has no output `{name}`{why}", producer.name);
                     self.problem("E0123", place, message, suggest(name, names));
                 }
                 found
@@ -421,6 +424,12 @@ impl Planner<'_> {
         let node = match &node.constants[..] {
             [] => node,
             _ if kind.role == Role::Infer => {
+                if let Some(port) = node.repeated_constant() {
+                    let message =
+                        format!("`{}/{}` has a second value, in `config: {{ constants: … }}`", node.name, port.name);
+                    self.problem("E0163", &port.place, message, "write it once, here");
+                    return None;
+                }
                 with_constants = node.with_constants();
                 &with_constants
             }
