@@ -2,7 +2,7 @@
 //! manifest, which a node's model has to match.
 
 use crate::base::sha256;
-use crate::onnx::{Op, Outline};
+use crate::onnx::{Input, Op, Outline};
 use crate::weights::{read, tensors, whole};
 use limen::backend::BackendError;
 use limen::files::InputFile;
@@ -121,7 +121,7 @@ impl Inspection {
         let outputs = outline.outputs.iter().map(|output| Binding {
             port: output.port.clone(),
             name: output.name.clone(),
-            spec: output.declared.clone(),
+            spec: output.declared.as_ref().map(Input::declared),
         });
         let mut operators = BTreeMap::new();
         for op in &outline.ops {

@@ -53,8 +53,8 @@ pub use inspect::{Binding, Inspection, Stored, inspect};
 pub use kind::{Activation, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers};
 pub use onnx::OnnxModel;
 pub use plan::{
-    Choice, Config, ConstantConfig, Dispatch, Guard, Load, Require, RequireMemory, ShadowConfig, StateConfig,
-    VerifyConfig,
+    Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig,
+    StateConfig, VerifyConfig,
 };
 pub use verify::{Case, CaseError, Tolerance};
 pub use weights::{Quantize, Quantized, Slice, WeightConfig, WeightTransform, Weights};

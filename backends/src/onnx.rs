@@ -9,9 +9,9 @@
 //!
 //! # Shapes
 //! The first dim of an input is its batch if it is symbolic, or if it is 1 (then the model takes one item per call). Other
-//! symbolic dims get their lengths from the connected inputs. A trial run on zeros finds the shapes of the outputs; a second
-//! one, on two items, checks that the first dim of every output is the batch. A call whose outputs have other shapes fails:
-//! outputs whose shape depends on values are not supported.
+//! symbolic dims get their lengths from the connected inputs. A trial run finds the shapes of the outputs; a second one, on two
+//! items, checks that the first dim of every output is the batch. Lengths that vary, with the messages or with their values,
+//! have a bound, and such a model takes one item per call. A call whose outputs have other shapes fails.
 
 mod artifact;
 mod buffers;
@@ -20,6 +20,8 @@ mod constant;
 mod contents;
 mod data_file;
 mod deviation;
+#[cfg(feature = "rten")]
+mod dropout;
 mod elem;
 mod input;
 mod lane;
@@ -27,6 +29,7 @@ mod loaded;
 mod measure;
 mod node;
 mod outline;
+mod outputs;
 mod prepared;
 mod reference;
 mod runtime;
@@ -47,6 +50,8 @@ pub use contents::{External, Op, Weight};
 pub use data_file::DataFile;
 pub use deviation::Deviation;
 pub(crate) use deviation::covers_several_dims;
+#[cfg(feature = "rten")]
+pub(crate) use dropout::without_dropout;
 pub use elem::Elem;
 pub use input::{Input, LeadingDim, Length};
 pub use lane::OnnxLane;

@@ -15,7 +15,10 @@ mod runtimes;
 mod verdict;
 
 pub(crate) use choose::choose;
-pub use config::{Choice, Config, Guard, Load, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig};
+pub(crate) use config::Recorded;
+pub use config::{
+    Choice, Config, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig,
+};
 pub use constant::ConstantConfig;
 pub use dispatch::Dispatch;
 pub(crate) use infer_plan::infer_plan;

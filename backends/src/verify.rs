@@ -146,6 +146,13 @@ impl Case {
         caught(|| Case::read_npz(file)).map_err(invalid)?
     }
 
+    /// Returns the first `len` numbers of the array of a port: its first item.
+    pub(crate) fn first_item(&self, port: &str, len: usize) -> Option<impl Iterator<Item = f64> + Clone + '_> {
+        let array = self.arrays.get(port)?;
+        let bytes = array.bytes.get(..len.checked_mul(array.dtype.size())?)?;
+        Some(Access::for_dtype(array.dtype).values(bytes))
+    }
+
     /// Returns a SHA-256 of all arrays: their names, dtypes, shapes and bytes.
     pub(crate) fn digest(&self) -> String {
         let mut all = String::new();
@@ -294,8 +301,11 @@ impl Case {
     ) -> Result<Tried, CaseError> {
         let mut took = Duration::ZERO;
         let mut lane = S::Lane::default();
-        let shapes = |specs: &[TensorSpec]| -> Vec<Vec<usize>> { specs.iter().map(item_shape).collect() };
-        let (in_shapes, out_shapes) = (shapes(&signature.inputs), shapes(&signature.outputs));
+        // Of an array, whose items may be shorter than the longest.
+        let recorded = |specs: &[TensorSpec]| -> Vec<Vec<usize>> {
+            specs.iter().map(|spec| item_of(&self.arrays[&spec.name].shape, spec).to_vec()).collect()
+        };
+        let (in_shapes, out_shapes) = (recorded(&signature.inputs), recorded(&signature.outputs));
         let mut worst: Vec<Worst> = signature.outputs.iter().map(|_| Worst::default()).collect();
         for start in starts.iter().copied() {
             let n = batch.min(items - start);
@@ -316,10 +326,8 @@ impl Case {
                     bytes
                 })
                 .collect();
-            let mut out_bytes: Vec<Vec<u8>> = signature
-                .outputs
-                .iter()
-                .zip(&out_shapes)
+            let mut given_shapes: Vec<Vec<usize>> = signature.outputs.iter().map(item_shape).collect();
+            let mut out_bytes: Vec<Vec<u8>> = std::iter::zip(&signature.outputs, &given_shapes)
                 .map(|(spec, shape)| vec![0; n * shape.iter().product::<usize>() * spec.dtype.size()])
                 .collect();
             let inputs: Vec<BatchRef<'_>> = signature
@@ -332,13 +340,17 @@ impl Case {
             let mut outputs: Vec<BatchMut<'_>> = signature
                 .outputs
                 .iter()
-                .zip(&out_shapes)
+                .zip(&mut given_shapes)
                 .zip(&mut out_bytes)
                 .map(|((spec, shape), bytes)| BatchMut { dtype: spec.dtype, shape, bytes })
                 .collect();
             let begun = Instant::now();
             session.infer_batch(n, &inputs, &mut outputs, std::slice::from_mut(&mut lane))?;
             took += begun.elapsed();
+            if let Some(at) = (0..out_shapes.len()).find(|at| out_shapes[*at] != given_shapes[*at]) {
+                let difference = format!("its shape is {:?}, recorded {:?}", given_shapes[at], out_shapes[at]);
+                return Err(BackendError::Verify { output: signature.outputs[at].name.clone(), difference }.into());
+            }
             for (((spec, shape), bytes), worst) in
                 signature.outputs.iter().zip(&out_shapes).zip(&out_bytes).zip(&mut worst)
             {
@@ -368,11 +380,18 @@ fn values(array: &Weights) -> impl Iterator<Item = f64> {
 
 /// Returns how many items of a spec an array holds: its first dim, or 1 if it has the shape of one item.
 fn items_in(shape: &[usize], spec: &TensorSpec) -> Option<usize> {
-    let item = item_shape(spec);
-    match shape.split_first() {
-        Some((n, rest)) if rest == item => Some(*n),
-        _ => (shape == item).then_some(1),
-    }
+    let item = item_of(shape, spec);
+    let fits = |(length, dim): (&usize, &Dim)| match dim {
+        Dim::AtMost(most) => length <= most,
+        dim => dim.max() == Some(*length),
+    };
+    let is_item = item.len() == spec.shape.len() && std::iter::zip(item, &spec.shape).all(fits);
+    is_item.then(|| if item.len() < shape.len() { shape[0] } else { 1 })
+}
+
+/// Returns the shape of one item of an array: without its first dim, unless the array is one item.
+fn item_of<'a>(shape: &'a [usize], spec: &TensorSpec) -> &'a [usize] {
+    if shape.len() > spec.shape.len() { &shape[1..] } else { shape }
 }
 
 /// The number of an output that is furthest from its recorded value.
@@ -432,6 +451,7 @@ fn list<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     if names.is_empty() { "nothing".into() } else { names.join(", ") }
 }
 
+/// Returns the shape of the longest item.
 fn item_shape(spec: &TensorSpec) -> Vec<usize> {
     spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect()
 }

@@ -91,7 +91,8 @@ impl ByHand {
         }
         let input = BatchRef { dtype: DType::F32, shape: &[3, SIDE, SIDE], bytes: bytemuck::cast_slice(&self.pixels) };
         let n = self.classes.len();
-        let output = BatchMut { dtype: DType::F32, shape: &[n], bytes: bytemuck::cast_slice_mut(&mut self.classes) };
+        let output =
+            BatchMut { dtype: DType::F32, shape: &mut [n], bytes: bytemuck::cast_slice_mut(&mut self.classes) };
         self.session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap_or_else(|e| panic!("{e}"));
         let mut order: Vec<usize> = (0..n).collect();
         order.select_nth_unstable_by(5, |a, b| self.classes[*b].total_cmp(&self.classes[*a]));

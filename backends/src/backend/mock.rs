@@ -240,7 +240,7 @@ mod tests {
     fn call(session: &mut MockSession) -> Result<Vec<f32>, BackendError> {
         let mut y = [0f32; 6];
         let x = BatchRef { dtype: DType::U8, shape: &[2], bytes: &[1, 2, 200, 100] };
-        let out = BatchMut { dtype: DType::F32, shape: &[3], bytes: bytemuck::cast_slice_mut(&mut y) };
+        let out = BatchMut { dtype: DType::F32, shape: &mut [3], bytes: bytemuck::cast_slice_mut(&mut y) };
         session.infer_batch(2, &[x], &mut [out], &mut [()]).map(|()| y.to_vec())
     }
 

@@ -16,7 +16,7 @@
 //! sleep; `RTEN_NUM_THREADS=1` makes it small.
 
 use crate::base::{BackendOptions, elements};
-use crate::onnx::{Artifact, Call, Deviation, Onnx, Op, Runner, Runtime, Take, covers_several_dims};
+use crate::onnx::{Artifact, Call, Deviation, Onnx, Op, Runner, Runtime, Take, covers_several_dims, without_dropout};
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
 };
@@ -50,6 +50,9 @@ const OPS: &str = "\
     com.microsoft.DynamicQuantizeLSTM com.microsoft.FastGelu com.microsoft.Gelu com.microsoft.GroupQueryAttention \
     com.microsoft.MatMulNBits com.microsoft.MultiHeadAttention com.microsoft.QuickGelu \
     com.microsoft.SkipLayerNormalization";
+
+/// Loaded as `Identity`.
+const DROPOUT: &str = "Dropout";
 
 /// What rten 0.27 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
@@ -123,9 +126,13 @@ impl Runtime for RtenRuntime {
     type Runner = RtenRunner;
 
     fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
-        let ops = OPS.split_whitespace().map(str::to_string).collect();
+        let ops = OPS.split_whitespace().chain([DROPOUT]).map(str::to_string).collect();
         let dtypes = [DType::F32, DType::I32, DType::I8, DType::U8];
         Ok(Capabilities::cpu("rten 0.27", dtypes, Ops::Listed(ops)))
+    }
+
+    fn rewrites(operator: &str) -> bool {
+        matches!(operator, "Constant" | DROPOUT)
     }
 
     fn deviations() -> &'static [Deviation] {
@@ -154,7 +161,12 @@ impl Runtime for RtenRuntime {
         for file in artifact.data {
             options.external_data(&file.name, Arc::unwrap_or_clone(file.bytes));
         }
-        let model = options.load(Arc::unwrap_or_clone(artifact.bytes)).map_err(|error| load_error(&error))?;
+        let has_dropout = artifact.outline.ops.iter().any(|op| op.id == DROPOUT);
+        let bytes = match has_dropout.then(|| without_dropout(&artifact.bytes)).flatten() {
+            Some(bytes) => bytes,
+            None => Arc::unwrap_or_clone(artifact.bytes),
+        };
+        let model = options.load(bytes).map_err(|error| load_error(&error))?;
         Ok(RtenRuntime { model: Arc::new(model) })
     }
 

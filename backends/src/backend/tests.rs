@@ -29,6 +29,8 @@ macro_rules! on_every_runtime {
     };
 }
 
+mod lengths;
+
 on_every_runtime! {
     the_shipped_models_have_their_signatures
     the_shipped_models_give_the_recorded_numbers
@@ -63,7 +65,8 @@ fn prepare<R: Runtime>(path: &str) -> OnnxPrepared<R> {
 }
 
 fn prepare_bytes<R: Runtime>(bytes: Vec<u8>, shapes: &[(&str, &[usize])]) -> Result<OnnxPrepared<R>, BackendError> {
-    let shapes = shapes.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect();
+    let fixed = |shape: &[usize]| shape.iter().copied().map(Dim::Fixed).collect();
+    let shapes = shapes.iter().map(|(name, shape)| (name.to_string(), fixed(shape))).collect();
     Onnx::<R>::prepare(OnnxModel { path: "model.onnx".into(), bytes: Some(bytes), shapes, ..OnnxModel::default() })
 }
 
@@ -76,7 +79,7 @@ fn call<R: Runtime>(
     y: &mut [f32],
 ) -> Result<(), BackendError> {
     let input = BatchRef { dtype: DType::F32, shape: item, bytes: x };
-    let output = BatchMut { dtype: DType::F32, shape: &[], bytes: bytemuck::cast_slice_mut(y) };
+    let output = BatchMut { dtype: DType::F32, shape: &mut [], bytes: bytemuck::cast_slice_mut(y) };
     session.infer_batch(batch, &[input], &mut [output], &mut vec![OnnxLane::default(); batch])
 }
 
@@ -125,7 +128,7 @@ fn a_batch_of_eight_is_eight_batches_of_one<R: Runtime>() {
     call(&mut session, 8, bytemuck::cast_slice(&pixels), &[1, 8, 8], &mut together).unwrap();
     for (image, batched) in pixels.chunks(64).zip(together.chunks(10)) {
         let mut alone = [0f32; 10];
-        let output = BatchMut { dtype: DType::F32, shape: &[10], bytes: bytemuck::cast_slice_mut(&mut alone) };
+        let output = BatchMut { dtype: DType::F32, shape: &mut [10], bytes: bytemuck::cast_slice_mut(&mut alone) };
         let input = BatchRef { dtype: DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(image) };
         session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap();
         // Kernels may sum in another order for another batch size.
@@ -197,7 +200,7 @@ fn a_lazy_model_is_prepared_by_its_first_call<R: Runtime>() {
     let input = BatchRef { dtype: limen::message::DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(&words) };
     let mut logits = [0f32; 10];
     let output =
-        BatchMut { dtype: limen::message::DType::F32, shape: &[10], bytes: bytemuck::cast_slice_mut(&mut logits) };
+        BatchMut { dtype: limen::message::DType::F32, shape: &mut [10], bytes: bytemuck::cast_slice_mut(&mut logits) };
     session.infer_batch(1, &[input], &mut [output], &mut [OnnxLane::default()]).unwrap();
     assert!(session.is_ready() && session.first_call().is_some_and(|took| !took.is_zero()));
     assert_eq!(session.metadata().threads, 1);
@@ -324,7 +327,7 @@ fn symbolic_dims_get_their_lengths_from_connected_inputs<R: Runtime>() {
     assert_eq!(bound.signature().outputs[0].shape, [Dim::Fixed(2), Dim::Fixed(3)]);
     assert_eq!(bound.signature().max_batch, None);
     for (shapes, why) in [
-        (&[][..], "input `a`: dim `h` of f32[h,w] has no length: connect an input whose shape is fixed"),
+        (&[][..], "input `a`: dim `h` of f32[h,w] has no length: connect an input whose size is known"),
         (&[("a", &[2, 3][..]), ("b", &[2, 4])], "input `b`: dim `w` is 4 here and 3 at `a`"),
         (&[("a", &[2][..])], "input `a`: one item is f32[h,w]; the connected shape is [2]"),
     ] {
@@ -397,7 +400,7 @@ fn wide_integers_travel_as_i32_and_names_become_ports<R: Runtime>() {
     assert_eq!((&*output.name, output.dtype), ("out_0", DType::I32));
     let (x, mut y) = ([5i32, -7], [0i32; 2]);
     let input = BatchRef { dtype: DType::I32, shape: &[2], bytes: bytemuck::cast_slice(&x) };
-    let output = BatchMut { dtype: DType::I32, shape: &[2], bytes: bytemuck::cast_slice_mut(&mut y) };
+    let output = BatchMut { dtype: DType::I32, shape: &mut [2], bytes: bytemuck::cast_slice_mut(&mut y) };
     prepared.session(1).unwrap().infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap();
     assert_eq!(y, [-5, 7]);
 
@@ -786,7 +789,7 @@ fn each_stream_has_its_own_state<R: Runtime>() {
     let mut run = |lanes: &mut [OnnxLane], x: &[f32]| {
         let mut y = vec![0f32; x.len()];
         let input = BatchRef { dtype: DType::F32, shape: &[2, 1], bytes: bytemuck::cast_slice(x) };
-        let output = BatchMut { dtype: DType::F32, shape: &[2, 1], bytes: bytemuck::cast_slice_mut(&mut y) };
+        let output = BatchMut { dtype: DType::F32, shape: &mut [2, 1], bytes: bytemuck::cast_slice_mut(&mut y) };
         session.infer_batch(lanes.len(), &[input], &mut [output], lanes).map(|()| y)
     };
     let mut lanes = [OnnxLane::default(), OnnxLane::default()];
@@ -818,18 +821,25 @@ fn an_unplanned_shape_is_an_error_that_names_model_and_tensor() {
         &[floats("zero", &[1], &[0.0])],
         &["is_zero = Equal x zero", "y = NonZero is_zero"],
     );
-    let mut session = prepare_bytes::<crate::backend::RtenRuntime>(bytes, &[]).unwrap().session(1).unwrap();
+    let max = [("y".to_string(), vec![2, 1])].into();
+    let model = OnnxModel { path: "model.onnx".into(), bytes: Some(bytes), max, ..OnnxModel::default() };
+    let mut session = crate::backend::Rten::prepare(model).unwrap().session(1).unwrap();
     let mut run = |dtype, shape: &[usize], x: [f32; 2]| {
         let input = BatchRef { dtype, shape, bytes: bytemuck::cast_slice(&x) };
         let mut y = [0i32; 4];
-        let output = BatchMut { dtype: DType::I32, shape: &[2, 2], bytes: bytemuck::cast_slice_mut(&mut y) };
+        let output = BatchMut { dtype: DType::I32, shape: &mut [2, 1], bytes: bytemuck::cast_slice_mut(&mut y) };
         session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).map_err(|error| error.to_string())
     };
-    assert_eq!(run(DType::F32, &[2], [0.0, 0.0]), Ok(()));
+    assert_eq!(run(DType::F32, &[2], [0.0, 1.0]), Ok(()));
     for (dtype, shape, x, why) in [
-        (DType::F32, &[2][..], [0.0, 1.0], "`model.onnx`: output `y` is i32[2, 1]; i32[2, 2] was planned"),
-        (DType::I32, &[2], [0.0, 0.0], "`model.onnx`: input `x` is i32[2]; f32[2] was planned"),
-        (DType::F32, &[1, 2], [0.0, 0.0], "`model.onnx`: input `x` is f32[1, 2]; f32[2] was planned"),
+        (
+            DType::F32,
+            &[2][..],
+            [0.0, 0.0],
+            "`model.onnx`: output `y` is i32[2, 2]; i32[2, 1] was planned; write its greatest lengths, `max: { y: [...] }`",
+        ),
+        (DType::I32, &[2], [0.0, 1.0], "`model.onnx`: input `x` is i32[2]; f32[2] was planned"),
+        (DType::F32, &[1, 2], [0.0, 1.0], "`model.onnx`: input `x` is f32[1, 2]; f32[2] was planned"),
     ] {
         assert_eq!(run(dtype, shape, x), Err(format!("inference failed: {why}")));
     }
@@ -885,7 +895,7 @@ fn the_guard_detects_non_finite_numbers<R: Runtime>() {
     let mut run = || {
         let x = [0.0, 0.0, 0.0, f32::MAX];
         let input = BatchRef { dtype: DType::F32, shape: &[2, 1], bytes: bytemuck::cast_slice(&x) };
-        let output = BatchMut { dtype: DType::F32, shape: &[2, 1], bytes: bytemuck::cast_slice_mut(&mut y) };
+        let output = BatchMut { dtype: DType::F32, shape: &mut [2, 1], bytes: bytemuck::cast_slice_mut(&mut y) };
         session.infer_batch(2, &[input], &mut [output], &mut lanes).map_err(|error| error.to_string())
     };
     assert_eq!(run(), Ok(()));

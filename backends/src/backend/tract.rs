@@ -21,10 +21,20 @@ use tract_onnx::tract_core::internal::bail;
 /// The backend `tract`.
 pub type Tract = Onnx<TractRuntime>;
 
-/// A model that tract has read, with its symbolic dims, and its compiled plans.
-pub struct TractRuntime {
-    template: TypedModel,
+/// A model that tract has read.
+pub struct TractRuntime(Arc<TractModel>);
+
+/// A model with its symbolic dims, and its compiled plans.
+struct TractModel {
+    template: Template,
     plans: Mutex<Plans>,
+}
+
+enum Template {
+    /// Analysed once, for all lengths of the symbolic dims.
+    Analysed(TypedModel),
+    /// As in the file, for a model that tract can analyse only once the lengths are known.
+    Parsed(InferenceModel),
 }
 
 /// Compiled models, the most recently used last.
@@ -33,9 +43,6 @@ struct Plans {
     made: Vec<(Vec<Vec<usize>>, Arc<TypedRunnableModel>)>,
     compiled: Compiled,
 }
-
-/// The most compiled models of one file that are kept for reuse with the same shapes.
-const KEPT: usize = 16;
 
 impl std::fmt::Debug for TractRuntime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -147,8 +154,10 @@ impl Runtime for TractRuntime {
             let fact = InferenceFact::dt_shape(datum_type(input)?, shape);
             model.set_input_fact(at, fact).map_err(unsupported)?;
         }
-        let template = model.into_typed().and_then(|model| model.into_decluttered()).map_err(unsupported)?;
-        Ok(TractRuntime { template, plans: Mutex::default() })
+        // The clone shares the weights.
+        let analysed = model.clone().into_typed().and_then(|model| model.into_decluttered());
+        let template = analysed.map_or(Template::Parsed(model), Template::Analysed);
+        Ok(TractRuntime(Arc::new(TractModel { template, plans: Mutex::default() })))
     }
 
     fn share(&self, _: usize) -> Result<(), BackendError> {
@@ -158,22 +167,29 @@ impl Runtime for TractRuntime {
     fn runner(&self, (): &(), call: &Call) -> Result<TractRunner, BackendError> {
         let mut plans = BTreeMap::new();
         for batch in &call.batches {
-            let plan = self.compile(call, *batch).map_err(|error| BackendError::Unsupported(text(&error)))?;
+            let shapes = call.inputs.iter().map(|input| input.shape(*batch)).collect();
+            let plan = self.0.compile(shapes, call.plans).map_err(|error| BackendError::Unsupported(text(&error)))?;
             plans.insert(*batch, plan);
         }
         let elems = call.inputs.iter().map(|input| input.elem).collect();
-        Ok(TractRunner { plans, elems, outputs: call.outputs.clone() })
+        let varies = call.inputs.iter().any(|input| input.varies.contains(&true));
+        let varying = varies.then(|| (self.0.clone(), call.inputs.iter().map(|input| input.shape(1)).collect()));
+        Ok(TractRunner { plans, kept: call.plans, varying, elems, outputs: call.outputs.clone() })
     }
 
     fn compiled(&self) -> Option<Compiled> {
-        Some(self.plans.lock().unwrap_or_else(PoisonError::into_inner).compiled.clone())
+        Some(self.0.plans.lock().unwrap_or_else(PoisonError::into_inner).compiled.clone())
     }
 }
 
-impl TractRuntime {
-    /// Gives every symbol its length and compiles the model, unless these shapes are compiled already.
-    fn compile(&self, call: &Call, batch: usize) -> TractResult<(Arc<TypedRunnableModel>, TypedSimpleState)> {
-        let shapes: Vec<Vec<usize>> = call.inputs.iter().map(|input| input.shape(batch)).collect();
+impl TractModel {
+    /// Gives every symbol its length and compiles the model, unless these shapes are compiled already. Keeps the `most` shapes that
+    /// were used last.
+    fn compile(
+        &self,
+        shapes: Vec<Vec<usize>>,
+        most: usize,
+    ) -> TractResult<(Arc<TypedRunnableModel>, TypedSimpleState)> {
         // Held while compiling, so that two nodes do not compile the same model at once.
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let Plans { made, compiled } = &mut *plans;
@@ -184,19 +200,10 @@ impl TractRuntime {
             }
             None => {
                 let begun = Instant::now();
-                let mut lengths = HashMap::new();
-                for (at, shape) in shapes.iter().enumerate() {
-                    let fact = self.template.input_fact(at)?;
-                    for (dim, length) in std::iter::zip(fact.shape.iter(), shape) {
-                        if let TDim::Sym(symbol) = dim {
-                            lengths.insert(symbol.clone(), (*length as i64).into());
-                        }
-                    }
-                }
-                let plan = self.template.set_symbols(&lengths)?.into_optimized()?.into_runnable()?;
+                let plan = self.with_lengths(&shapes)?.into_optimized()?.into_runnable()?;
                 compiled.compiled += 1;
                 compiled.compile_ns += begun.elapsed().as_nanos() as u64;
-                if made.len() == KEPT {
+                while made.len() >= most.max(1) {
                     made.remove(0);
                     compiled.evicted += 1;
                 }
@@ -207,6 +214,32 @@ impl TractRuntime {
         drop(plans);
         let state = plan.spawn()?;
         Ok((plan, state))
+    }
+
+    /// Returns the model with a length for every symbol.
+    fn with_lengths(&self, shapes: &[Vec<usize>]) -> TractResult<TypedModel> {
+        let template = match &self.template {
+            Template::Analysed(template) => template,
+            Template::Parsed(parsed) => {
+                let mut model = parsed.clone();
+                for (at, shape) in shapes.iter().enumerate() {
+                    let shape: TVec<TDim> = shape.iter().map(|length| (*length as i64).into()).collect();
+                    let fact = model.input_fact(at)?.clone().with_shape(shape);
+                    model.set_input_fact(at, fact)?;
+                }
+                return model.into_typed()?.into_decluttered();
+            }
+        };
+        let mut lengths = HashMap::new();
+        for (at, shape) in shapes.iter().enumerate() {
+            let fact = template.input_fact(at)?;
+            for (dim, length) in std::iter::zip(fact.shape.iter(), shape) {
+                if let TDim::Sym(symbol) = dim {
+                    lengths.insert(symbol.clone(), (*length as i64).into());
+                }
+            }
+        }
+        template.set_symbols(&lengths)
     }
 }
 
@@ -237,6 +270,10 @@ fn text(error: &TractError) -> String {
 /// A model on one thread, compiled for some batch sizes.
 pub struct TractRunner {
     plans: BTreeMap<usize, (Arc<TypedRunnableModel>, TypedSimpleState)>,
+    /// How many shapes stay compiled.
+    kept: usize,
+    /// The model, and the shapes for which one item was compiled last, if they vary.
+    varying: Option<(Arc<TractModel>, Vec<Vec<usize>>)>,
     elems: Vec<Elem>,
     /// Their names in the model.
     outputs: Vec<String>,
@@ -250,6 +287,15 @@ impl std::fmt::Debug for TractRunner {
 
 impl Runner for TractRunner {
     fn run(&mut self, batch: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
+        if let Some((model, shapes)) = &mut self.varying
+            && !shapes.iter().map(Vec::as_slice).eq(inputs.iter().map(|input| input.shape))
+        {
+            shapes.clear();
+            let given: Vec<Vec<usize>> = inputs.iter().map(|input| input.shape.to_vec()).collect();
+            let compiled = model.compile(given.clone(), self.kept).map_err(|error| BackendError::Call(text(&error)))?;
+            *shapes = given;
+            self.plans.insert(1, compiled);
+        }
         let plan = self.plans.get_mut(&batch);
         let (plan, state) =
             plan.ok_or_else(|| BackendError::Call(format!("nothing was compiled for {batch} items")))?;

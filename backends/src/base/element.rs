@@ -87,7 +87,7 @@ impl Access {
     }
 
     /// The elements of some bytes.
-    pub(crate) fn values(self, bytes: &[u8]) -> impl Iterator<Item = f64> {
+    pub(crate) fn values(self, bytes: &[u8]) -> impl Iterator<Item = f64> + Clone {
         bytes.chunks_exact(self.size).map(self.get)
     }
 

@@ -20,19 +20,19 @@ impl limen::infer::Infer for InferKind {
     fn plan(config: Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         let mut errors = PlanErrors::default();
         config.check(&mut errors);
-        let case = config.case(cx, &mut errors);
+        let recorded = config.recorded(cx, &mut errors);
         let planned = match (config.backend, &config.model) {
             (Choice::Mock, _) => match config.mock.clone().map(Mock::prepare) {
                 Some(Ok(prepared)) => {
                     let least = prepared.least();
-                    infer_plan::<Mock>(&config, prepared, None, case.as_ref(), &Steps::default())
+                    infer_plan::<Mock>(&config, prepared, None, recorded.case.as_ref(), &Steps::default())
                         .map(|plan| plan.takes(least))
                 }
                 // `config.check` reported it, field by field.
                 _ => return Err(errors),
             },
             (_, None) => return Err(errors),
-            (_, Some(model)) => trial::planned(&config, model, given, cx, case),
+            (_, Some(model)) => trial::planned(&config, model, given, cx, recorded),
         };
         match planned {
             Ok(plan) => errors.into_result(plan),
@@ -237,7 +237,7 @@ mod tests {
         let planned = plan("digits", json!({ "model": "digits.onnx", "backend": "auto" })).unwrap();
         let usual = "`auto` tries ort, rten, tract in its default order: nothing was measured";
         assert!(planned.contains(usual), "{planned}");
-        let first = ["ort", "rten", "tract"].into_iter().find(|name| planned.contains(&format!("`{name}` fits")));
+        let first = ["ort", "rten", "tract"].into_iter().find(|name| planned.contains(&format!("`{name}` runs it")));
         assert!(planned.contains(&format!("\"backend {}\"", first.unwrap())), "{planned}");
         for name in ["ort", "rten", "tract"] {
             assert!(planned.contains(&format!("`{name}` ")), "{name}: {planned}");
@@ -274,7 +274,7 @@ mod tests {
         }
         assert_eq!((kept("one", "json"), kept("two", "json"), kept("one", "limen")), (1, 0, compiled));
         // Only ONNX Runtime caches compiled models on disk.
-        let is_ort_there = plan(None, false).contains("`ort` fits");
+        let is_ort_there = plan(None, false).contains("`ort` runs it");
         assert_eq!((compiled, kept("two", "limen")), (usize::from(is_ort_there), usize::from(is_ort_there)));
     }
 
@@ -292,7 +292,7 @@ mod tests {
             let config = json!({ "model": "m.onnx", "backend": backend });
             let planned = plan(&folder.path().to_string_lossy(), config).unwrap();
             let others = ["`rten` has no operator Det (node `y`", "`tract` has no operator Det (node `y`"];
-            for part in ["\"backend ort\"", "`ort` fits"].into_iter().chain(others) {
+            for part in ["\"backend ort\"", "`ort` runs it"].into_iter().chain(others) {
                 assert!(planned.contains(part), "{backend}, {part}: {planned}");
             }
         }

@@ -40,7 +40,7 @@ impl Buffers {
     ) -> Result<(), BackendError> {
         let outputs = self.0.iter_mut().map(|buffer| BatchMut {
             dtype: buffer.spec.dtype,
-            shape: &buffer.shape,
+            shape: &mut buffer.shape,
             bytes: &mut bytemuck::cast_slice_mut(&mut buffer.words)[..buffer.item_bytes * batch],
         });
         let mut outputs: Vec<BatchMut<'_>> = outputs.collect();

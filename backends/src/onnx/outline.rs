@@ -5,9 +5,11 @@
 
 use super::contents::{Contents, Op, Weight};
 use super::input::{Input, Length, Unbound};
+use super::node::{graphs_of, order};
 use super::wire;
 use crate::base::{check_sum, port_name, sha256};
 use limen::backend::BackendError;
+use limen::message::Dim;
 use prost::Message;
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +21,8 @@ pub struct Outline {
     pub inputs: Vec<Input>,
     /// Outputs that are tensors, in the model's order. Sequences and maps, which no port carries, are left out.
     pub outputs: Vec<Output>,
+    /// The port names of the other outputs.
+    pub left_out: Vec<String>,
     /// Operators, including those of subgraphs.
     pub ops: Vec<Op>,
     /// The length of the longest chain of operators.
@@ -40,8 +44,17 @@ pub struct Output {
     pub name: String,
     /// Its port name.
     pub port: String,
-    /// Type and dims as declared; only a trial run shows the actual ones.
-    pub declared: Option<String>,
+    /// Its declaration, if it has one; only a call shows the actual shape.
+    pub declared: Option<Input>,
+    /// Whether the values of the inputs, and not only their shapes, decide its shape.
+    pub depends_on_values: bool,
+}
+
+/// The shape of one item of each input, in order, and the length of each symbolic dim.
+#[derive(Debug)]
+pub(crate) struct BoundShapes {
+    pub(crate) items: Vec<Vec<Dim>>,
+    pub(crate) symbols: BTreeMap<String, Dim>,
 }
 
 impl Outline {
@@ -75,6 +88,7 @@ impl Outline {
         let Some(graph) = graph else { return Err(BackendError::Model("it holds no graph".into())) };
         let Contents { ops, depth, weights: constants } = Contents::read(&graph, &opsets, file.len() as u64)?;
         let opset = |o: &&wire::OpSet| o.domain.is_empty() || o.domain == "ai.onnx";
+        let dependent = value_shaped(&graph);
         let weights: BTreeSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
         let inputs = graph.inputs.iter().filter(|input| !weights.contains(input.name.as_str()));
         let outline = Outline {
@@ -82,13 +96,15 @@ impl Outline {
             outputs: graph
                 .outputs
                 .iter()
-                .filter(|output| output.kind.as_ref().is_none_or(|kind| kind.tensor.is_some()))
+                .filter(|output| is_tensor(output))
                 .map(|output| Output {
                     name: output.name.clone(),
                     port: port_name(&output.name),
-                    declared: Input::read(output).ok().map(|declared| declared.declared()),
+                    declared: Input::read(output).ok(),
+                    depends_on_values: dependent.contains(output.name.as_str()),
                 })
                 .collect(),
+            left_out: graph.outputs.iter().filter(|output| !is_tensor(output)).map(|o| port_name(&o.name)).collect(),
             ops,
             depth,
             weights: constants,
@@ -121,14 +137,14 @@ impl Outline {
         self.weights.iter().map(|w| w.dims.iter().product::<u64>()).sum()
     }
 
-    /// Binds every symbolic dim to a length from the connected shapes `given`, and returns the shape of one item of each input,
-    /// in order. `batch_dims` has the index of each input's batch dim.
+    /// Binds every symbolic dim to a length, or to a greatest one, from the connected shapes `given`. `batch_dims` has the index of
+    /// each input's batch dim.
     pub(crate) fn bind(
         &self,
-        given: &BTreeMap<String, Vec<usize>>,
+        given: &BTreeMap<String, Vec<Dim>>,
         batch_dims: &[Option<usize>],
-    ) -> Result<Vec<Vec<usize>>, Vec<Unbound>> {
-        let mut lengths: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    ) -> Result<BoundShapes, Vec<Unbound>> {
+        let mut lengths: BTreeMap<&str, (&Dim, &str)> = BTreeMap::new();
         let mut wrong = Vec::new();
         for (input, batch_dim) in self.inputs.iter().zip(batch_dims) {
             let Some(shape) = given.get(&input.port) else { continue };
@@ -138,18 +154,20 @@ impl Outline {
                 if !item.iter().any(|dim| matches!(dim, Length::Symbol(_))) {
                     continue;
                 }
-                let why = format!("one item is {}; the connected shape is {shape:?}", input.show(*batch_dim));
+                let shape: Vec<String> = shape.iter().map(Dim::to_string).collect();
+                let shape = shape.join(", ");
+                let why = format!("one item is {}; the connected shape is [{shape}]", input.show(*batch_dim));
                 wrong.push(input.unbound(why));
                 continue;
             }
             for (dim, length) in item.into_iter().zip(shape) {
                 let Length::Symbol(symbol) = dim else { continue };
                 match lengths.get(symbol.as_str()) {
-                    Some((other, at)) if other != length => {
+                    Some((other, at)) if *other != length => {
                         wrong.push(input.unbound(format!("dim `{symbol}` is {length} here and {other} at `{at}`")));
                     }
                     Some(_) => {}
-                    None => _ = lengths.insert(symbol, (*length, &input.port)),
+                    None => _ = lengths.insert(symbol, (length, &input.port)),
                 }
             }
         }
@@ -158,15 +176,14 @@ impl Outline {
             let mut item = Vec::new();
             for dim in input.item(*batch_dim) {
                 match dim {
-                    Length::Fixed(length) => item.push(*length),
+                    Length::Fixed(length) => item.push(Dim::Fixed(*length)),
                     Length::Symbol(symbol) => match lengths.get(symbol.as_str()) {
-                        Some((length, _)) if *length > 0 => item.push(*length),
+                        Some((length, _)) if length.max().is_some_and(|most| most > 0) => item.push((*length).clone()),
                         _ if wrong.iter().any(|w: &Unbound| w.input == input.port) => {}
                         _ => {
                             let item = input.show(*batch_dim);
-                            let why = format!(
-                                "dim `{symbol}` of {item} has no length: connect an input whose shape is fixed"
-                            );
+                            let why =
+                                format!("dim `{symbol}` of {item} has no length: connect an input whose size is known");
                             wrong.push(input.unbound(why));
                         }
                     },
@@ -174,8 +191,33 @@ impl Outline {
             }
             items.push(item);
         }
-        if wrong.is_empty() { Ok(items) } else { Err(wrong) }
+        let symbols = lengths.into_iter().map(|(symbol, (length, _))| (symbol.to_string(), length.clone())).collect();
+        if wrong.is_empty() { Ok(BoundShapes { items, symbols }) } else { Err(wrong) }
     }
+}
+
+/// Whether an output is a tensor, as far as it says.
+fn is_tensor(output: &wire::Value) -> bool {
+    output.kind.as_ref().is_none_or(|kind| kind.tensor.is_some())
+}
+
+/// Operators whose output shape depends on the values of their inputs.
+const VALUE_SHAPED: [&str; 5] = ["Compress", "Loop", "NonMaxSuppression", "NonZero", "Unique"];
+
+/// Returns the tensors of a graph whose shape depends on values: the outputs of such operators, and all that is computed from them.
+fn value_shaped(graph: &wire::Graph) -> BTreeSet<&str> {
+    fn is_value_shaped(node: &wire::Node) -> bool {
+        VALUE_SHAPED.contains(&node.op.as_str()) || graphs_of(node).any(|graph| graph.nodes.iter().any(is_value_shaped))
+    }
+    let mut found = BTreeSet::new();
+    // The graph has no cycle: `Contents::read` has checked it.
+    for at in order(graph).unwrap_or_default() {
+        let node = &graph.nodes[at];
+        if is_value_shaped(node) || node.inputs.iter().any(|input| found.contains(input.as_str())) {
+            found.extend(node.outputs.iter().map(String::as_str));
+        }
+    }
+    found
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), BackendError> {

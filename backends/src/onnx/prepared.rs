@@ -4,15 +4,17 @@ use super::artifact::Artifact;
 use super::constant::{Constant, Constants};
 use super::input::{Input, LeadingDim, Length};
 use super::loaded::Loaded;
-use super::outline::Outline;
-use super::runtime::{Call, CallInput, Runtime, batch_shape};
+use super::outline::{BoundShapes, Outline};
+use super::outputs::{OutputBounds, Trial, TrialValues, why_single};
+use super::runtime::{Call, CallInput, Runtime};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
 use crate::base::{Access, BackendOptions};
 use crate::cache::Compiled;
 use crate::steps::Steps;
-use limen::backend::{Backend, BackendError, BatchRef, Capabilities, Prepared, Signature, TensorSpec};
-use limen::message::{DType, Dim, MAX_RANK, PortSpec};
+use crate::verify::Case;
+use limen::backend::{Backend, BackendError, Capabilities, Prepared, Signature, TensorSpec};
+use limen::message::{DType, Dim};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -36,8 +38,11 @@ pub struct OnnxModel {
     pub bytes: Option<Vec<u8>>,
     /// Threads inside one call; 0 counts as 1.
     pub threads: usize,
-    /// Shapes of one item by input, as far as they are known: they bind the symbolic dims.
-    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// Shapes of one item by input, as far as they are known: they bind the symbolic dims. A dim that is [`Dim::AtMost`] varies from
+    /// call to call; the model then takes one item in a call.
+    pub shapes: BTreeMap<String, Vec<Dim>>,
+    /// The greatest lengths of the dims of one item, by output, where the model does not declare them.
+    pub max: BTreeMap<String, Vec<usize>>,
     /// Batch sizes, ascending, to the next of which a batch is padded; by default the powers of two for a runtime that compiles
     /// for a batch size, and no padding for the others.
     pub buckets: Vec<usize>,
@@ -45,12 +50,18 @@ pub struct OnnxModel {
     pub states: Vec<ModelState>,
     /// Inputs with the same value in every call, by port name.
     pub constants: BTreeMap<String, Constant>,
+    /// A case whose first item the trial run gets; zeros by default and, if the model fails on them, ones.
+    pub sample: Option<Case>,
+    /// Whether there is no trial run: the shapes of the outputs are those that the model declares.
+    pub untried: bool,
     /// Whether a call fails if its inputs or outputs hold an infinity or NaN.
     pub finite: bool,
     /// Whether a session is prepared in its first call, and not before.
     pub lazy: bool,
     /// Whether every call has one item: the trial run on two items is then skipped.
     pub one_item: bool,
+    /// How many shapes of calls stay prepared, for a runtime that compiles for them; 0 counts as 1.
+    pub plans: usize,
     /// The cache folder and the library of ONNX Runtime.
     pub options: BackendOptions,
 }
@@ -62,7 +73,8 @@ pub struct ModelState {
     pub input: String,
     /// The port name of the output.
     pub output: String,
-    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim of the other inputs.
+    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim of the other inputs, or its only
+    /// symbolic dim.
     pub batch_dim: Option<usize>,
 }
 
@@ -84,7 +96,7 @@ impl<R: Runtime> Backend for Onnx<R> {
         let batch_dims = batch_dims(&loaded.outline, &model.states)?;
         for (port, constant) in &model.constants {
             constant.check(port, &loaded.outline).map_err(BackendError::Unsupported)?;
-            model.shapes.insert(port.clone(), constant.shape.clone());
+            model.shapes.insert(port.clone(), constant.shape.iter().copied().map(Dim::Fixed).collect());
         }
         let bound = loaded.outline.bind(&model.shapes, &batch_dims).map_err(|unbound| {
             let all: Vec<_> = unbound.iter().map(|u| format!("input `{}`: {}", u.input, u.why)).collect();
@@ -102,12 +114,15 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[ModelState]) -> Result<Vec
     fn unsupported<T>(why: String) -> Result<T, BackendError> {
         Err(BackendError::Unsupported(why))
     }
+    let (inputs, outputs) = (outline.inputs.iter().map(|input| &input.port), outline.outputs.iter().map(|o| &o.port));
+    let (inputs, outputs): (Vec<&String>, Vec<&String>) = (inputs.collect(), outputs.collect());
     for state in states {
-        if !outline.inputs.iter().any(|input| input.port == state.input) {
-            return unsupported(format!("the state `{}` is not an input of the model", state.input));
-        }
-        if !outline.outputs.iter().any(|output| output.port == state.output) {
-            return unsupported(format!("the state `{}` is not an output of the model", state.output));
+        for (side, name, ports) in [("input", &state.input, &inputs), ("output", &state.output, &outputs)] {
+            if !ports.contains(&name) {
+                let there: Vec<String> = ports.iter().map(|port| format!("`{port}`")).collect();
+                let there = there.join(", ");
+                return unsupported(format!("the state `{name}` is not an {side} of the model, which has {there}"));
+            }
         }
     }
     let state_of = |input: &Input| states.iter().find(|state| state.input == input.port);
@@ -123,7 +138,12 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[ModelState]) -> Result<Vec
             unsupported(format!("the state `{}` has {} dims; `batch_dim` is {dim}", input.port, input.shape.len()))
         }
         Some(ModelState { batch_dim: Some(dim), .. }) => Ok(Some(*dim)),
-        Some(_) => Ok(input.shape.iter().position(|dim| batches.contains(&dim))),
+        Some(_) => {
+            let is_symbol = |dim: &Length| matches!(dim, Length::Symbol(_));
+            let only = input.shape.iter().position(is_symbol);
+            let only = only.filter(|_| input.shape.iter().filter(|dim| is_symbol(dim)).count() == 1);
+            Ok(input.shape.iter().position(|dim| batches.contains(&dim)).or(only))
+        }
     };
     outline.inputs.iter().map(dim_of).collect()
 }
@@ -139,6 +159,7 @@ pub struct OnnxPrepared<R: Runtime> {
     constants: Constants,
     signature: Signature,
     single: Option<String>,
+    note: Option<String>,
     buckets: Vec<usize>,
     finite: bool,
     lazy: bool,
@@ -152,64 +173,82 @@ impl<R: Runtime> std::fmt::Debug for OnnxPrepared<R> {
 }
 
 impl<R: Runtime> OnnxPrepared<R> {
-    /// Runs the model on zeros, to find the shapes of its outputs and whether it takes batches.
+    /// Tries the model, to find the shapes of its outputs and whether it takes batches.
     pub(crate) fn new(
         loaded: Arc<Loaded<R>>,
-        items: Vec<Vec<usize>>,
+        bound: BoundShapes,
         model: &OnnxModel,
         steps: &Steps,
     ) -> Result<Self, BackendError> {
         let outline = &loaded.outline;
         let batch_dims = batch_dims(outline, &model.states)?;
-        let inputs = std::iter::zip(&outline.inputs, items).zip(&batch_dims).map(|((declared, item), batch_dim)| {
-            CallInput { name: declared.name.clone(), elem: declared.elem, item, batch_dim: *batch_dim }
+        let inputs = std::iter::zip(&outline.inputs, &bound.items).zip(&batch_dims);
+        let inputs = inputs.map(|((declared, item), batch_dim)| CallInput {
+            name: declared.name.clone(),
+            elem: declared.elem,
+            item: item.iter().map(|dim| dim.max().unwrap_or(1)).collect(),
+            varies: item.iter().map(|dim| matches!(dim, Dim::AtMost(_))).collect(),
+            batch_dim: *batch_dim,
         });
         let names = outline.outputs.iter().map(|output| output.name.clone()).collect();
         let threads = model.threads.max(1);
-        let call = Call { inputs: inputs.collect(), outputs: names, threads, batches: Vec::new() };
+        let call = Call { inputs: inputs.collect(), outputs: names, threads, batches: Vec::new(), plans: model.plans };
         let at = |port: &str, ports: &[String]| ports.iter().position(|other| other == port).unwrap_or_default();
         let in_ports: Vec<String> = outline.inputs.iter().map(|input| input.port.clone()).collect();
         let out_ports: Vec<String> = outline.outputs.iter().map(|output| output.port.clone()).collect();
         let states: Vec<(usize, usize)> =
             model.states.iter().map(|state| (at(&state.input, &in_ports), at(&state.output, &out_ports))).collect();
+        if let Some(port) = model.max.keys().find(|port| !out_ports.contains(port)) {
+            let there = out_ports.join("`, `");
+            return Err(BackendError::Unsupported(format!("`max` names `{port}`; its outputs are `{there}`")));
+        }
 
         let shared = loaded.runtime.share(call.threads)?;
-        let trial = |batch: usize| {
-            let call = Call { batches: vec![batch], ..call.clone() };
-            let what = format!("ran it on zeros, {batch} item{}", if batch == 1 { "" } else { "s" });
-            let found: Result<TrialOutputs, String> = steps.step(R::NAME, &what, || {
-                let found = run_on_zeros(&loaded, &shared, &call, &model.constants, batch)
-                    .map_err(|error| error.to_string())?;
-                Ok(found.into_iter().map(|(dtype, shape)| (dtype.name().to_string(), shape)).collect())
-            });
-            parse_outputs(found?, call.outputs.len())
+        let trial = Trial { loaded: &*loaded, shared: &shared, call: &call, model, steps };
+        let varying = call.inputs.iter().position(|input| input.varies.contains(&true));
+        let bounds = OutputBounds {
+            declared: &outline.outputs,
+            symbols: &bound.symbols,
+            batches: std::iter::zip(&outline.inputs, &batch_dims)
+                .filter_map(|(input, dim)| input.shape.get((*dim)?))
+                .collect(),
+            max: &model.max,
+            inputs_vary: varying.is_some(),
         };
-        let one = trial(1).map_err(|e| BackendError::Unsupported(format!("a trial run on zeros failed: {e}")))?;
-        let outputs = output_sides(&one, &out_ports, &call.inputs, &states)?;
+        let (values, one) = match model.untried {
+            true => (None, bounds.as_declared().map_err(BackendError::Unsupported)?),
+            false => trial.one_item().map(|(values, found)| (Some(values), found))?,
+        };
+        let shorter = values.filter(|_| varying.is_some()).and_then(|values| trial.shorter_item(values).ok());
+        let state_of = |at| input_of(&states, at).map(|input| &call.inputs[input]);
+        let outputs = bounds.outputs(&one, shorter.as_ref(), state_of)?;
         let has_no_batch = |at: usize| match states.iter().any(|(input, _)| *input == at) {
             true => batch_dims[at].is_none(),
             // All items share a constant.
             false if model.constants.contains_key(&in_ports[at]) && batch_dims[at].is_none() => false,
             false => outline.inputs[at].lead != LeadingDim::Batch,
         };
+        let varying_output = outputs.iter().find(|output| output.varies.contains(&true));
         let single = if let Some(at) = (0..in_ports.len()).find(|at| has_no_batch(*at)) {
             Some(format!("its input `{}` has no batch dim of its own", in_ports[at]))
+        } else if let Some(at) = varying {
+            Some(format!("the messages of its input `{}` differ in length", in_ports[at]))
+        } else if let Some(output) = varying_output {
+            Some(format!("its output `{}` differs in length", output.port))
         } else if model.one_item {
             Some("it was loaded for calls with one item".into())
         } else {
             // A model can declare a batch that it does not support, for example with a reshape to [1, …] inside.
-            match trial(2) {
-                Err(error) => Some(format!("a trial run on two items failed: {error}")),
-                Ok(two) => (0..one.len())
-                    .find(|at| {
-                        let side = &outputs[*at];
-                        side.batch_dim.is_none() || two[*at].1 != batch_shape(&side.item, side.batch_dim, 2)
-                    })
-                    .map(|at| {
-                        let (one, two) = (&one[at].1, &two[at].1);
-                        format!("its output `{}` is {one:?} for one item and {two:?} for two", out_ports[at])
-                    }),
+            match values.map(|values| trial.two_items(values)) {
+                None => Some("it was not tried".into()),
+                Some(Err(error)) => Some(format!("a trial run on two items failed: {error}")),
+                Some(Ok(two)) => why_single(&outputs, &one, &two),
             }
+        };
+        let note = match values {
+            None => Some("not tried before its first message: its outputs have their declared shapes".to_string()),
+            Some(TrialValues::Ones) => Some("it fails on zeros: tried on ones".into()),
+            Some(TrialValues::Zeros | TrialValues::Recorded) => None,
         };
 
         let max_batch = single.as_ref().map(|_| 1);
@@ -226,6 +265,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             constants,
             signature,
             single,
+            note,
             buckets,
             finite,
             lazy,
@@ -258,6 +298,17 @@ impl<R: Runtime> OnnxPrepared<R> {
         self.single.as_deref()
     }
 
+    /// Returns what is to be said about its trial, if anything.
+    pub(crate) fn trial_note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// Whether its calls, or their outputs, differ in length.
+    pub(crate) fn varies(&self) -> bool {
+        self.call.inputs.iter().any(|input| input.varies.contains(&true))
+            || self.outputs.iter().any(|output| output.varies.contains(&true))
+    }
+
     /// Returns the sizes to which batches of up to `max_batch` are padded; empty if they are not padded.
     fn buckets(&self, max_batch: usize) -> Vec<usize> {
         let mut buckets: Vec<usize> = self.buckets.iter().copied().filter(|n| (1..max_batch).contains(n)).collect();
@@ -276,43 +327,6 @@ fn input_of(states: &[(usize, usize)], output: usize) -> Option<usize> {
     states.iter().find(|(_, state)| *state == output).map(|(input, _)| *input)
 }
 
-/// Returns the outputs of a model, from those of the trial run on one item.
-///
-/// # Errors
-/// An output that no port can carry, or a state whose output does not match its input.
-fn output_sides(
-    one: &[(DType, Vec<usize>)],
-    ports: &[String],
-    inputs: &[CallInput],
-    states: &[(usize, usize)],
-) -> Result<Vec<SessionOutput>, BackendError> {
-    let knows_batches = inputs.iter().any(|input| input.batch_dim.is_some());
-    let side = |port: &String, (dtype, shape): &(DType, Vec<usize>), state: Option<&CallInput>| {
-        let batch_dim = match state {
-            Some(input) => input.batch_dim,
-            None => (knows_batches && shape.first() == Some(&1)).then_some(0),
-        };
-        let mut item = shape.clone();
-        if let Some(dim) = batch_dim.filter(|dim| *dim < item.len()) {
-            item.remove(dim);
-        }
-        if item.len() > MAX_RANK || item.contains(&0) {
-            let why = format!("output `{port}` is {item:?}; a port carries at most {MAX_RANK} dims, none of length 0");
-            return Err(BackendError::Unsupported(why));
-        }
-        if let Some(input) = state
-            && (input.item != item || input.elem.dtype() != *dtype)
-        {
-            let (takes, gives, as_what) = (&input.item, &item, input.elem.dtype());
-            let why = format!("the state `{port}` is {dtype}{gives:?} as output and {as_what}{takes:?} as input");
-            return Err(BackendError::Unsupported(why));
-        }
-        Ok(SessionOutput { port: port.clone(), dtype: *dtype, item, batch_dim })
-    };
-    let state_of = |at| input_of(states, at).map(|input| &inputs[input]);
-    std::iter::zip(ports, one).enumerate().map(|(at, (port, received))| side(port, received, state_of(at))).collect()
-}
-
 /// Returns the inputs and outputs of a model that are ports.
 ///
 /// # Errors
@@ -328,12 +342,12 @@ fn signature_of(
     let mut signature = Signature { max_batch, ..Signature::default() };
     for (at, (port, input)) in std::iter::zip(in_ports, inputs).enumerate() {
         if !states.iter().any(|(state, _)| *state == at) && !constants.contains_key(port) {
-            signature.inputs.push(spec(port, input.elem.dtype(), &input.item));
+            signature.inputs.push(spec(port, input.elem.dtype(), &input.item, &input.varies));
         }
     }
     for (at, output) in outputs.iter().enumerate() {
         if input_of(states, at).is_none() {
-            signature.outputs.push(spec(&output.port, output.dtype, &output.item));
+            signature.outputs.push(spec(&output.port, output.dtype, &output.item, &output.varies));
         }
     }
     if let Some((_, output)) = states.first().filter(|_| signature.outputs.is_empty()) {
@@ -345,67 +359,9 @@ fn signature_of(
     Ok(signature)
 }
 
-/// The dtype and shape of each output of a trial run, as recorded.
-type TrialOutputs = Vec<(String, Vec<usize>)>;
-
-/// Parses and checks the recorded outputs of a trial run: they may come from the cache on disk.
-fn parse_outputs(found: TrialOutputs, outputs: usize) -> Result<Vec<(DType, Vec<usize>)>, String> {
-    let wrong = || "the recorded result of its trial is not of this model".to_string();
-    let known = |name: &str| name.parse::<PortSpec>().ok().map(|spec| spec.dtype);
-    let fits = |(name, shape): (String, Vec<usize>)| {
-        let dtype = known(&name)?;
-        let bytes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim))?;
-        (bytes <= isize::MAX as usize / 8).then_some((dtype, shape))
-    };
-    let found: Option<Vec<_>> = found.into_iter().map(fits).collect();
-    found.filter(|found| found.len() == outputs).ok_or_else(wrong)
-}
-
-/// Runs a model on zeros, and its constants, and returns the dtype and shape of each output.
-fn run_on_zeros<R: Runtime>(
-    loaded: &Loaded<R>,
-    shared: &R::Shared,
-    call: &Call,
-    constants: &Constants,
-    batch: usize,
-) -> Result<Vec<(DType, Vec<usize>)>, BackendError> {
-    let mut found = vec![None; call.outputs.len()];
-    let shapes: Vec<Vec<usize>> = call.inputs.iter().map(|input| input.shape(batch)).collect();
-    let mut zeros = Vec::new();
-    for ((input, declared), shape) in std::iter::zip(&call.inputs, &loaded.outline.inputs).zip(&shapes) {
-        let bytes = shape.iter().try_fold(input.elem.dtype().size(), |n, d| n.checked_mul(*d));
-        let bytes = bytes.filter(|n| *n <= isize::MAX as usize / 8);
-        let wrong = || format!("input `{}` has the shape {shape:?}, which does not fit in memory", input.name);
-        let bytes = bytes.ok_or_else(|| BackendError::Unsupported(wrong()))?;
-        let mut words = buffer(bytes);
-        if let Some(constant) = constants.get(&declared.port) {
-            constant.fill(Access::for_dtype(input.elem.dtype()), &mut bytemuck::cast_slice_mut(&mut words)[..bytes]);
-        }
-        zeros.push((words, bytes));
-    }
-    let inputs: Vec<BatchRef<'_>> = std::iter::zip(&call.inputs, &shapes)
-        .zip(&zeros)
-        .map(|((input, shape), (words, bytes))| BatchRef {
-            dtype: input.elem.dtype(),
-            shape,
-            bytes: &bytemuck::cast_slice(words)[..*bytes],
-        })
-        .collect();
-    loaded.runner(shared, call)?.run(batch, &inputs, &mut |at, output| {
-        if let Some(found) = found.get_mut(at) {
-            *found = Some((output.dtype, output.shape.to_vec()));
-        }
-        Ok(())
-    })?;
-    let missing = |at: usize| {
-        let name = &loaded.outline.outputs[at].port;
-        BackendError::Unsupported(format!("output `{name}` is not a tensor that a port can carry"))
-    };
-    found.into_iter().enumerate().map(|(at, found)| found.ok_or_else(|| missing(at))).collect()
-}
-
-fn spec(name: &str, dtype: DType, item: &[usize]) -> TensorSpec {
-    TensorSpec { name: name.to_string(), dtype, shape: item.iter().copied().map(Dim::Fixed).collect() }
+fn spec(name: &str, dtype: DType, item: &[usize], varies: &[bool]) -> TensorSpec {
+    let dim = |(length, varies): (&usize, &bool)| if *varies { Dim::AtMost(*length) } else { Dim::Fixed(*length) };
+    TensorSpec { name: name.to_string(), dtype, shape: std::iter::zip(item, varies).map(dim).collect() }
 }
 
 impl<R: Runtime> Prepared for OnnxPrepared<R> {
@@ -448,6 +404,7 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
                 port: port.clone(),
                 dtype: input.elem.dtype(),
                 shape: input.shape(max_batch),
+                bounds: if input.varies.contains(&true) { input.item.clone() } else { Vec::new() },
                 item_bytes,
                 batch_dim: input.batch_dim,
                 state,

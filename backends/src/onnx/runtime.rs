@@ -72,6 +72,8 @@ pub struct Call {
     pub threads: usize,
     /// The batch sizes of calls: exactly these if the runtime compiles, otherwise any.
     pub batches: Vec<usize>,
+    /// How many shapes of calls stay compiled.
+    pub plans: usize,
 }
 
 /// An input of a call.
@@ -81,8 +83,10 @@ pub struct CallInput {
     pub name: String,
     /// Its element type in the model.
     pub elem: Elem,
-    /// Shape of one item.
+    /// Shape of one item, with the greatest length of each dim that varies.
     pub item: Vec<usize>,
+    /// Which dims of an item vary from call to call; a call then has one item.
+    pub varies: Vec<bool>,
     /// The index of the batch dim in the model's shape; `None` if the model has no batch.
     pub batch_dim: Option<usize>,
 }

@@ -16,11 +16,15 @@ use std::time::{Duration, Instant};
 pub(super) struct SessionOutput {
     pub(super) port: String,
     pub(super) dtype: DType,
+    /// The shape of one item, with the greatest length of each dim that varies.
     pub(super) item: Vec<usize>,
+    /// Which dims of an item vary from call to call; a call then has one item.
+    pub(super) varies: Vec<bool>,
     pub(super) batch_dim: Option<usize>,
 }
 
 impl SessionOutput {
+    /// Bytes of the largest item.
     pub(super) fn item_bytes(&self) -> usize {
         self.item.iter().product::<usize>() * self.dtype.size()
     }
@@ -41,8 +45,11 @@ pub(super) fn buffer(bytes: usize) -> Vec<u64> {
 pub(super) struct SessionInput {
     pub(super) port: String,
     pub(super) dtype: DType,
-    /// The model's shape; the batch dim is set for each call.
+    /// The model's shape; the batch dim, and lengths that vary, are set for each call.
     pub(super) shape: Vec<usize>,
+    /// The greatest length of each dim of an item if any of them varies; otherwise empty.
+    pub(super) bounds: Vec<usize>,
+    /// Bytes of the largest item.
     pub(super) item_bytes: usize,
     pub(super) batch_dim: Option<usize>,
     /// The index of its state, if it is one and not a port.
@@ -213,9 +220,12 @@ impl<R: Runtime> OnnxSession<R> {
                     let given = input_bytes(input, given.next())?;
                     if self.finite {
                         // The batch dim of a port comes first, so items are contiguous.
-                        guard(("input", &input.port), input.dtype, (input.item_bytes, batch, batch), given)?;
+                        let item = given.len() / batch;
+                        guard(("input", &input.port), input.dtype, (item, batch, batch), given)?;
                     }
-                    pad(input, given, batch, size)?;
+                    if input.bounds.is_empty() {
+                        pad(input, given, batch, size)?;
+                    }
                 }
             }
         }
@@ -237,7 +247,8 @@ impl<R: Runtime> OnnxSession<R> {
             check(side, size, output)?;
             if finite {
                 let (used, size) = if side.batch_dim.is_some() { (batch, size) } else { (1, 1) };
-                guard(("output", &side.port), side.dtype, (side.piece(), used, size), output.bytes)?;
+                let piece = if side.varies.contains(&true) { output.bytes.len() } else { side.piece() };
+                guard(("output", &side.port), side.dtype, (piece, used, size), output.bytes)?;
             }
             received += 1;
             match state {
@@ -267,10 +278,20 @@ impl<R: Runtime> OnnxSession<R> {
     }
 }
 
-/// Returns the bytes of an input, if it has the planned dtype and shape: the length alone does not tell.
-fn input_bytes<'a>(input: &SessionInput, given: Option<&BatchRef<'a>>) -> Result<&'a [u8], BackendError> {
-    let item = &input.shape[usize::from(input.batch_dim.is_some())..];
+/// Returns the bytes of an input, if it has the planned dtype and shape: the length alone does not tell. Notes lengths that vary.
+fn input_bytes<'a>(input: &mut SessionInput, given: Option<&BatchRef<'a>>) -> Result<&'a [u8], BackendError> {
+    let item = &mut input.shape[usize::from(input.batch_dim.is_some())..];
     match given {
+        Some(given)
+            if !input.bounds.is_empty() && is_within(given.shape, &input.bounds) && given.dtype == input.dtype =>
+        {
+            item.copy_from_slice(given.shape);
+            let bytes = given.shape.iter().product::<usize>() * given.dtype.size();
+            given.bytes.get(..bytes).ok_or_else(|| {
+                let (port, has) = (&input.port, given.bytes.len());
+                BackendError::Call(format!("input `{port}` has {has} bytes; its shape takes {bytes}"))
+            })
+        }
         Some(given) if given.dtype == input.dtype && given.shape == item => Ok(given.bytes),
         Some(BatchRef { dtype, shape, .. }) => {
             let (port, planned) = (&input.port, input.dtype);
@@ -354,19 +375,33 @@ fn guard(
     Ok(())
 }
 
+/// Whether a shape has no dim longer than its bound.
+fn is_within(shape: &[usize], bounds: &[usize]) -> bool {
+    shape.len() == bounds.len() && std::iter::zip(shape, bounds).all(|(length, most)| length <= most)
+}
+
 /// Checks that an output has the planned dtype and shape.
 fn check(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> Result<(), BackendError> {
     // Dim by dim: this runs in every call, and allocates only for the error.
     let (before, behind) = side.item.split_at(side.batch_dim.unwrap_or_default());
     let batch = side.batch_dim.is_some().then_some(&size);
-    let items = if side.batch_dim.is_some() { size } else { 1 };
-    if output.dtype != side.dtype
-        || !output.shape.iter().eq(before.iter().chain(batch).chain(behind))
-        || output.bytes.len() != items * side.item_bytes()
-    {
+    let mut planned = before.iter().chain(batch).chain(behind);
+    let mut varies = side.varies.iter();
+    let is_planned = output.shape.len() == side.item.len() + usize::from(side.batch_dim.is_some())
+        && output.shape.iter().enumerate().all(|(at, length)| {
+            let is_varying = Some(at) != side.batch_dim && *varies.next().unwrap_or(&false);
+            planned.next().is_some_and(|planned| length == planned || (is_varying && length < planned))
+        });
+    let bytes = output.shape.iter().product::<usize>() * side.dtype.size();
+    if output.dtype != side.dtype || !is_planned || output.bytes.len() != bytes {
         let (received, shape, planned) = (output.dtype, output.shape, batch_shape(&side.item, side.batch_dim, size));
         let SessionOutput { port, dtype, .. } = side;
-        let why = format!("output `{port}` is {received}{shape:?}; {dtype}{planned:?} was planned");
+        let help = if received == *dtype && shape.len() == planned.len() {
+            format!("; write its greatest lengths, `max: {{ {port}: [...] }}`")
+        } else {
+            String::new()
+        };
+        let why = format!("output `{port}` is {received}{shape:?}; {dtype}{planned:?} was planned{help}");
         return Err(BackendError::Call(why));
     }
     Ok(())
@@ -374,6 +409,16 @@ fn check(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> Result<(), 
 
 /// Copies the items of an output without the padding.
 fn copy(side: &SessionOutput, batch: usize, output: BatchRef<'_>, into: &mut BatchMut<'_>) -> Result<(), BackendError> {
+    if side.varies.contains(&true) {
+        let item =
+            output.shape.iter().enumerate().filter(|(at, _)| Some(*at) != side.batch_dim).map(|(_, length)| length);
+        into.shape.iter_mut().zip(item).for_each(|(to, length)| *to = *length);
+        let room = into.bytes.len();
+        let to = into.bytes.get_mut(..output.bytes.len());
+        let too_small = || BackendError::Call(format!("output `{}` does not fit {room} bytes", side.port));
+        to.ok_or_else(too_small)?.copy_from_slice(output.bytes);
+        return Ok(());
+    }
     let used = if side.batch_dim.is_some() { batch } else { 1 } * side.item_bytes();
     if into.dtype != side.dtype || into.bytes.len() != used {
         let (has, dtype, SessionOutput { port, dtype: received, .. }) = (into.bytes.len(), into.dtype, side);

@@ -170,7 +170,7 @@ mod tests {
             };
             let mut call = |items: usize| {
                 let bytes = bytemuck::cast_slice_mut(&mut y[..2 * items]);
-                let given = BatchMut { dtype: DType::F32, shape: &[2], bytes };
+                let given = BatchMut { dtype: DType::F32, shape: &mut [2], bytes };
                 if shadow.is_due(&[]) {
                     shadow.compare(items, &[input(items)], &[given]);
                 }
@@ -203,7 +203,7 @@ mod tests {
         let (x, mut y) = ([1f32; 6], [1f32; 6]);
         assert!(shadow.is_due(&[]));
         let input = BatchRef { dtype: DType::F32, shape: &[2], bytes: bytemuck::cast_slice(&x) };
-        let given = BatchMut { dtype: DType::F32, shape: &[2], bytes: bytemuck::cast_slice_mut(&mut y) };
+        let given = BatchMut { dtype: DType::F32, shape: &mut [2], bytes: bytemuck::cast_slice_mut(&mut y) };
         shadow.compare(3, &[input], &[given]);
         assert_eq!((shadow.seen.compared, shadow.seen.failed), (0, 1));
     }

@@ -1,13 +1,12 @@
 //! The runtimes that may run a model, and the input of planning it.
 
-use super::config::{Choice, Config};
+use super::config::{Choice, Config, Recorded};
 use super::dispatch::Dispatch;
 use super::model_file::ModelFiles;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
 use crate::onnx::{Deviation, Op, Reference, measure};
 use crate::steps::Steps;
-use crate::verify::{Case, Tolerance};
 use limen::backend::{BackendError, Capabilities, Ops, Requirements};
 use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors};
@@ -25,7 +24,7 @@ pub(crate) struct PlanRequest<'a> {
     pub(crate) model: &'a str,
     /// Its files, for the runtimes that load it.
     pub(crate) files: ModelFiles,
-    pub(crate) case: Option<(Case, Tolerance)>,
+    pub(crate) recorded: Recorded,
     pub(crate) required: Requirements,
     /// Runs, records or replays the steps that run the model's code.
     pub(crate) steps: &'a Steps,

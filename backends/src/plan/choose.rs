@@ -1,7 +1,7 @@
 //! Chooses a runtime for a model.
 
 use super::candidate::{Candidate, PlanRequest};
-use super::config::{Choice, Config};
+use super::config::{Choice, Config, Recorded};
 use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
 use super::runtimes::all_runtimes;
@@ -11,7 +11,6 @@ use crate::cache::{Calibration, Measured};
 use crate::inspect::{Inspection, read_manifest};
 use crate::onnx::{Elem, Outline, UncheckedModel};
 use crate::steps::Steps;
-use crate::verify::{Case, Tolerance};
 use limen::backend::Requirements;
 use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors, Planning};
@@ -26,7 +25,7 @@ pub(crate) fn choose(
     model: &str,
     given: &Connected,
     cx: &Planning<'_>,
-    case: Option<(Case, Tolerance)>,
+    recorded: Recorded,
     steps: &Steps,
     file: Option<UncheckedModel>,
 ) -> Result<InferPlan, PlanErrors> {
@@ -42,9 +41,9 @@ pub(crate) fn choose(
         // The files were read already; this registers them, so that no node of the graph may write to them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
     }
-    if let Err(key) = steps.check_files(outline.sums(), size, case.as_ref().map(|(case, _)| case)) {
-        let recorded = config.verify.as_ref().and_then(|verify| verify.case.as_deref());
-        let file = if key == "model" { model } else { recorded.unwrap_or_default() };
+    if let Err(key) = steps.check_files(outline.sums(), size, recorded.digest()) {
+        let case = config.verify.as_ref().and_then(|verify| verify.case.as_deref());
+        let file = if key == "model" { model } else { case.or(config.trial_file()).unwrap_or_default() };
         errors
             .at(key, format!("`{file}` changed while the model was tried"))
             .help("start again when no other process writes to it");
@@ -82,7 +81,7 @@ pub(crate) fn choose(
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some()) || config.shadow.is_some();
     let is_shared = config.backend == Choice::Auto || is_compared || options.calibrate;
     let files = ModelFiles::new(artifact, is_shared);
-    let job = PlanRequest { config, options, candidates: &candidates, given, model, files, case, required, steps };
+    let job = PlanRequest { config, options, candidates: &candidates, given, model, files, recorded, required, steps };
     let mut notes = Vec::new();
     let cache = options.cache.as_deref();
     let mut table = cache.map(Calibration::read).unwrap_or_default();
@@ -98,6 +97,8 @@ pub(crate) fn choose(
     }
     let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
     if let Some(plan) = planned {
+        let why = "the model's output is a sequence or a map, which no port carries; export it as a tensor (scikit-learn: `zipmap: False`)";
+        let plan = outline.left_out.iter().fold(plan, |plan, port| plan.left_out(port, why));
         return Ok(describe(&verdicts).into_iter().chain(notes).fold(plan, InferPlan::note));
     }
     // To suggest another backend, a library that was not asked for is loaded too.
@@ -192,6 +193,7 @@ fn first_that_plans(
         }
         match candidate.plan(job) {
             Ok(plan) => {
+                *verdict = RuntimeVerdict::Runs;
                 let dispatch = candidate.dispatch(operators.keys().map(String::as_str), &outline.ops);
                 let n = operators.len();
                 let note = format!("{n} operator{}: {dispatch}", if n == 1 { "" } else { "s" });
@@ -351,7 +353,7 @@ mod tests {
             let steps = Steps::recording(Vec::new(), remove_files);
             let text = config.to_string();
             let config: Config = serde_json::from_value(config).unwrap();
-            let planned = choose(&config, "m.onnx", &Connected::default(), &cx, None, &steps, None);
+            let planned = choose(&config, "m.onnx", &Connected::default(), &cx, Recorded::default(), &steps, None);
             assert!(planned.is_ok(), "{text}: {planned:?}");
             assert!(!folder.path().join("m.onnx").exists(), "{text}");
             assert!(FOLDER.take().1 >= loads, "{text}");
@@ -371,7 +373,8 @@ mod tests {
         let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
         let file = read_model("m.onnx", &cx).unwrap();
         std::fs::write(&path, "none").unwrap();
-        let plan = |file| choose(&config, "m.onnx", &Connected::default(), &cx, None, &Steps::default(), file);
+        let plan =
+            |file| choose(&config, "m.onnx", &Connected::default(), &cx, Recorded::default(), &Steps::default(), file);
         assert!(plan(Some(file)).is_ok());
         assert!(format!("{:?}", plan(None).unwrap_err()).contains("this is text, not an ONNX model"));
     }

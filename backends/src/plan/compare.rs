@@ -65,7 +65,7 @@ impl Comparison {
 
 /// Runs the recorded case on the reference too, and returns a line for the plan if the outputs match.
 pub(super) fn check_case_on(reference: &Reference, job: &PlanRequest<'_>, errors: &mut PlanErrors) -> Option<String> {
-    let (case, tolerance) = job.case.as_ref()?;
+    let (case, tolerance) = job.recorded.case.as_ref()?;
     let file = job.config.verify.as_ref()?.case.as_ref()?;
     let (max, name) = (job.config.batch.max, reference.name);
     match case.check_with(&reference.signature, reference.is_stateful, &reference.session, max, *tolerance) {
@@ -87,7 +87,7 @@ mod tests {
     use crate::backend::RtenRuntime;
     use crate::base::BackendOptions;
     use crate::onnx::{AnySession, Artifact, Onnx, OnnxLane, OnnxModel};
-    use crate::plan::config::Config;
+    use crate::plan::config::{Config, Recorded};
     use crate::plan::model_file::ModelFiles;
     use crate::steps::Steps;
     use crate::verify::Case;
@@ -125,6 +125,7 @@ mod tests {
         let config: Config = serde_json::from_value(config).unwrap();
         let tolerance = Tolerance { atol: 1e-4, rtol: 1e-3 };
         let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
+        let recorded = Recorded { case, trial: None };
         let (given, required) = (Connected::default(), limen::backend::Requirements::default());
         let (artifact, model) = (Artifact::open(&path).unwrap(), "digits.onnx");
         let steps = &Steps::default();
@@ -137,7 +138,7 @@ mod tests {
             given: &given,
             model,
             files,
-            case,
+            recorded,
             required,
             steps,
         };

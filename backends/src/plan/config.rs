@@ -17,6 +17,12 @@ use std::collections::BTreeMap;
 /// More threads than this inside one call are refused as a mistake.
 pub(super) const MAX_THREADS: usize = 256;
 
+/// The most shapes of calls that stay compiled.
+const MAX_PLANS: usize = 4096;
+
+/// The most elements of an output whose size the config gives.
+const MAX_OUTPUT: usize = 1 << 28;
+
 /// The largest batch. Larger ones gain nothing.
 const MAX_BATCH: usize = 1 << 16;
 
@@ -66,6 +72,17 @@ pub struct Config {
     #[serde(default)]
     #[schemars(skip)]
     pub constants: BTreeMap<String, ConstantConfig>,
+    /// The greatest lengths of the dims of an output, by port: `{ boxes: [100, 6] }`, or `{ boxes: 100 }` for the one dim that the
+    /// model does not declare. Needed where the values of a message decide a length; each message then has its own. A call that
+    /// gives more fails.
+    #[serde(default)]
+    pub max: BTreeMap<String, MaxConfig>,
+    /// What the model is run on before the graph starts: an `.npz` whose arrays are some of its inputs, or `first_message`, which
+    /// skips that run. By default the first item of the recorded case; without one zeros and, if the model fails on them, ones.
+    pub trial: Option<String>,
+    /// How many shapes of calls stay compiled, for a backend that compiles for them, as `tract` does; 16 by default.
+    #[serde(default = "sixteen")]
+    pub plans: usize,
     /// The state of a stream after a missing message: `keep`, or `reset`.
     #[serde(default)]
     pub on_skip: OnSkip,
@@ -190,8 +207,49 @@ pub struct StateConfig {
     pub input: String,
     /// The model's output.
     pub output: String,
-    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim of the other inputs.
+    /// The index of its batch dim, from 0; by default the dim with the same name as the batch dim of the other inputs, or its only
+    /// symbolic dim.
     pub batch_dim: Option<usize>,
+}
+
+/// The greatest lengths of the dims of an output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum MaxConfig {
+    /// Of the one dim that the model does not declare.
+    One(usize),
+    /// Of each dim of an item.
+    All(Vec<usize>),
+}
+
+impl MaxConfig {
+    pub(crate) fn lengths(&self) -> &[usize] {
+        match self {
+            MaxConfig::One(length) => std::slice::from_ref(length),
+            MaxConfig::All(lengths) => lengths,
+        }
+    }
+}
+
+/// What was recorded of a model: a case with its tolerance, and items for the run before the graph starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorded {
+    pub(crate) case: Option<(Case, Tolerance)>,
+    pub(crate) trial: Option<Case>,
+}
+
+impl Recorded {
+    /// Returns a checksum of all arrays, if there are any.
+    pub(crate) fn digest(&self) -> Option<String> {
+        let case = self.case.as_ref().map(|(case, _)| case);
+        let sums: Vec<String> = case.into_iter().chain(&self.trial).map(Case::digest).collect();
+        (!sums.is_empty()).then(|| sums.join(" "))
+    }
+
+    /// Returns the case on whose first item the model is tried.
+    pub(crate) fn sample(&self) -> Option<&Case> {
+        self.trial.as_ref().or(self.case.as_ref().map(|(case, _)| case))
+    }
 }
 
 /// A second backend beside the one that serves. Its outputs are compared and dropped; its time counts as the node's.
@@ -233,6 +291,10 @@ fn one() -> usize {
     1
 }
 
+fn sixteen() -> usize {
+    16
+}
+
 /// Runtimes sum in different orders. On the models tried, rten and ONNX Runtime agreed to 1.5e-6 of the largest output, so
 /// this is far above rounding noise and far below the error of a wrong operator.
 fn default_atol() -> f64 {
@@ -262,7 +324,7 @@ impl Config {
             "model": self.model, "sha256": self.sha256, "manifest": self.manifest, "backend": self.backend,
             "batch": { "max": self.batch.max }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
             "state": self.state, "guard": self.guard, "allow_narrowing": self.allow_narrowing,
-            "constants": self.constants,
+            "constants": self.constants, "max": self.max, "trial": self.trial, "plans": self.plans,
         });
         if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =
             &self.require
@@ -303,6 +365,22 @@ impl Config {
         }
         if self.threads == 0 || self.threads > MAX_THREADS {
             errors.at("threads", format!("{} threads inside a call; 1 to {MAX_THREADS} are possible", self.threads));
+        }
+        if self.plans == 0 || self.plans > MAX_PLANS {
+            errors.at("plans", format!("{} shapes; 1 to {MAX_PLANS} are possible", self.plans));
+        }
+        for (port, max) in &self.max {
+            let lengths = max.lengths();
+            let elements = lengths.iter().try_fold(1, |n: usize, length| n.checked_mul(*length));
+            if elements.is_none_or(|n| n == 0 || n > MAX_OUTPUT) {
+                let field = format!("max.{port}");
+                errors
+                    .at(
+                        field,
+                        format!("{lengths:?} is not the size of an output, which has 1 to {MAX_OUTPUT} elements"),
+                    )
+                    .help("write the greatest length of each dim of one item");
+            }
         }
         if self.in_flight == 0 || self.in_flight > MAX_THREADS {
             let message = format!("{} calls at once; 1 to {MAX_THREADS} are possible", self.in_flight);
@@ -404,6 +482,11 @@ impl Config {
                 .at(format!("constants.{port}"), "backend `mock` has no constant inputs")
                 .help("leave the input out of `inputs` and of `mock.inputs`");
         }
+        for (field, is_given) in [("max", !self.max.is_empty()), ("trial", self.trial.is_some())] {
+            if is_given {
+                errors.at(field, "backend `mock` has the shapes of `mock.outputs`").help("leave it out");
+            }
+        }
         if self.guard == Guard::Finite {
             errors.at("guard", "backend `mock` has no numbers to check").help("leave `guard:` out");
         }
@@ -418,21 +501,41 @@ impl Config {
         }
     }
 
-    /// Reads the recorded case, if there is one.
-    pub(crate) fn case(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<(Case, Tolerance)> {
-        let verify = self.verify.as_ref()?;
-        let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
-        let case = verify.case.as_ref()?;
-        let admitted = refuse_remote(case).and_then(|()| {
-            cx.folders.open(case).map_err(|error| match error {
-                FileError::System(_, error) => format!("`{case}` {}", CaseError::File(error)),
-                error => error.to_string(),
-            })
-        });
-        let file = admitted.map_err(|why| _ = errors.at("verify.case", why)).ok()?;
-        let wrong = |e| _ = errors.at("verify.case", format!("`{case}` {e}"));
-        Some((Case::read_file(file).map_err(wrong).ok()?, tolerance))
+    /// Returns the path of the items for the run before the graph starts, if there is one.
+    pub(crate) fn trial_file(&self) -> Option<&str> {
+        self.trial.as_deref().filter(|trial| *trial != FIRST_MESSAGE)
     }
+
+    /// Whether the model is run on its first message, and not before the graph starts.
+    pub(crate) fn is_untried(&self) -> bool {
+        self.trial.as_deref() == Some(FIRST_MESSAGE)
+    }
+
+    /// Reads the recorded case and the items for the run before the graph starts, as far as there are any.
+    pub(crate) fn recorded(&self, cx: &Planning<'_>, errors: &mut PlanErrors) -> Recorded {
+        let verify = self.verify.as_ref();
+        let case = verify.and_then(|verify| {
+            let case = read_case("verify.case", verify.case.as_ref()?, cx, errors)?;
+            Some((case, Tolerance { atol: verify.atol, rtol: verify.rtol }))
+        });
+        let trial = self.trial_file().and_then(|file| read_case("trial", file, cx, errors));
+        Recorded { case, trial }
+    }
+}
+
+/// The value of `trial:` that skips the run before the graph starts.
+const FIRST_MESSAGE: &str = "first_message";
+
+fn read_case(field: &str, path: &str, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<Case> {
+    let admitted = refuse_remote(path).and_then(|()| {
+        cx.folders.open(path).map_err(|error| match error {
+            FileError::System(_, error) => format!("`{path}` {}", CaseError::File(error)),
+            error => error.to_string(),
+        })
+    });
+    let file = admitted.map_err(|why| _ = errors.at(field, why)).ok()?;
+    let wrong = |e| _ = errors.at(field, format!("`{path}` {e}"));
+    Case::read_file(file).map_err(wrong).ok()
 }
 
 fn check_tolerance(field: &str, atol: f64, rtol: f64, errors: &mut PlanErrors) {

@@ -2,9 +2,11 @@
 
 use super::candidate::PlanRequest;
 use super::config::{Guard, Load, MAX_THREADS};
-use super::model_file::unreadable;
+use super::model_file::unusable;
+use crate::base::port_name;
 use crate::onnx::{AnySession, Constants, Loaded, ModelState, OnnxModel, OnnxPrepared, Reference, Runtime, batch_dims};
 use limen::backend::Prepared;
+use limen::message::Dim;
 use limen::node::PlanErrors;
 
 /// Loads a model into a runtime, binds its shapes and tries it.
@@ -15,13 +17,14 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         .files
         .give()
         .and_then(|files| Loaded::<R>::share(files, options))
-        .map_err(|error| unreadable(model, &error))?;
+        .map_err(|error| unusable::<R>(model, &error))?;
     let states: Vec<ModelState> = config
         .state
         .iter()
         .map(|state| ModelState {
-            input: state.input.clone(),
-            output: state.output.clone(),
+            // The names of the file are accepted too.
+            input: port_name(&state.input),
+            output: port_name(&state.output),
             batch_dim: state.batch_dim,
         })
         .collect();
@@ -51,21 +54,29 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
     let mut errors = PlanErrors::default();
     let is_port = |port: &String| !constants.contains_key(port) && states.iter().all(|state| state.input != *port);
     let inputs = || loaded.outline.inputs.iter().filter(|input| is_port(&input.port));
-    let fixed = constants.iter().map(|(port, constant)| (port.clone(), constant.shape.clone()));
+    let fixed = |shape: &[usize]| shape.iter().copied().map(Dim::Fixed).collect();
+    let constant_shapes = constants.iter().map(|(port, constant)| (port.clone(), fixed(&constant.shape)));
     let shapes = inputs()
         .filter_map(|input| {
             // With a single input the graph file need not name it.
             let only = given.inputs().count() == 1 && inputs().count() == 1;
             let spec = given.input(&input.port).or_else(|| given.single().filter(|_| only));
-            Some((input.port.clone(), spec?.fixed_shape()?))
+            let spec = spec?;
+            spec.max_elements()?;
+            Some((input.port.clone(), spec.shape.clone()))
         })
-        .chain(fixed)
+        .chain(constant_shapes)
         .collect();
-    let items = match loaded.outline.bind(&shapes, &batch_dims) {
-        Ok(items) => items,
+    let bound = match loaded.outline.bind(&shapes, &batch_dims) {
+        Ok(bound) => bound,
         Err(unbound) => {
             for unbound in unbound {
-                errors.input(unbound.input, unbound.why);
+                if states.iter().any(|state| state.input == unbound.input) {
+                    let message = format!("the state `{}`: {}", unbound.input, unbound.why);
+                    errors.at("state", message).help("write `batch_dim:` if that dim is its batch");
+                } else {
+                    errors.input(unbound.input, unbound.why);
+                }
             }
             return Err(errors);
         }
@@ -74,8 +85,21 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
     let finite = config.guard == Guard::Finite;
     let lazy = config.load == Load::Lazy;
     let (buckets, one_item) = (config.buckets.clone(), config.batch.max == 1);
-    let how = OnnxModel { threads, buckets, states, constants, finite, lazy, one_item, ..OnnxModel::default() };
-    OnnxPrepared::<R>::new(loaded, items, &how, steps).map_err(|error| unreadable(model, &error))
+    let how = OnnxModel {
+        threads,
+        buckets,
+        states,
+        constants,
+        finite,
+        lazy,
+        one_item,
+        max: config.max.iter().map(|(port, max)| (port_name(port), max.lengths().to_vec())).collect(),
+        sample: job.recorded.sample().cloned(),
+        untried: config.is_untried(),
+        plans: config.plans,
+        ..OnnxModel::default()
+    };
+    OnnxPrepared::<R>::new(loaded, bound, &how, steps).map_err(|error| unusable::<R>(model, &error))
 }
 
 /// Loads a model as the reference of a comparison.

@@ -48,6 +48,20 @@ pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<UncheckedMode
     UncheckedModel::read(opened?).map_err(|error| unreadable(model, &error))
 }
 
+/// Returns the errors for a model that its runtime cannot load or call.
+pub(super) fn unusable<R: crate::onnx::Runtime>(model: &str, error: &BackendError) -> PlanErrors {
+    let mut errors = PlanErrors::default();
+    let help = match error {
+        BackendError::Model(_) => return unreadable(model, error),
+        _ => format!(
+            "take another backend than `{}` (`auto` takes the first that runs the model), or change what the message names",
+            R::NAME
+        ),
+    };
+    errors.at("model", format!("`{model}`: {error}")).help(help);
+    errors
+}
+
 pub(crate) fn unreadable(model: &str, error: &BackendError) -> PlanErrors {
     let mut errors = PlanErrors::default();
     errors.at("model", format!("`{model}`: {error}")).help(

@@ -2,7 +2,7 @@
 
 use super::candidate::{PlanRequest, reference};
 use super::compare::{against_reference, check_case_on};
-use super::config::Load;
+use super::config::{Config, Load};
 use super::infer_plan::infer_plan;
 use super::load::prepare_onnx;
 use crate::base::caught;
@@ -27,12 +27,18 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
     let (bytes, parameters) = prepared.size();
     let threads = prepared.threads();
     let mut errors = PlanErrors::default();
+    if prepared.varies() {
+        refuse_for_varying(config, &mut errors);
+        errors.into_result(())?;
+    }
+    let mut errors = PlanErrors::default();
     let mut lines = compare_with_reference(&prepared, job, &mut errors);
     lines.extend(add_shadow(&mut prepared, job, &mut errors));
     lines.extend(batching_advice(&prepared, job));
     lines.extend(compilation_lines(&prepared, job));
+    lines.extend(prepared.trial_note().map(str::to_string));
     let single = prepared.single().map(str::to_string);
-    match infer_plan::<Onnx<R>>(config, prepared, single.as_deref(), job.case.as_ref(), steps) {
+    match infer_plan::<Onnx<R>>(config, prepared, single.as_deref(), job.recorded.case.as_ref(), steps) {
         Err(others) => {
             errors.append(others);
             Err(errors)
@@ -42,6 +48,20 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
             let about = format!("{model}: {}, {parameters} parameters, {threads} thread{s}", show_bytes(bytes));
             let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);
             errors.into_result(lines.into_iter().fold(planned, InferPlan::note))
+        }
+    }
+}
+
+/// Reports what is not possible for a model whose items differ in length.
+fn refuse_for_varying(config: &Config, errors: &mut PlanErrors) {
+    let against = config.verify.as_ref().is_some_and(|verify| verify.against.is_some());
+    for (field, is_given) in
+        [("in_flight", config.in_flight > 1), ("shadow", config.shadow.is_some()), ("verify.against", against)]
+    {
+        if is_given {
+            errors
+                .at(field, "is not possible for a model whose inputs or outputs differ in length from call to call")
+                .help("leave it out, or give the inputs a fixed size");
         }
     }
 }

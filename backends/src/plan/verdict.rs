@@ -6,7 +6,10 @@ use std::fmt;
 /// Whether a runtime meets the requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimeVerdict {
+    /// It has everything that is required; whether it runs the model shows when it is tried.
     Fits,
+    /// It was tried and runs the model.
+    Runs,
     /// A library that was not loaded, because the node names another backend.
     NotAsked,
     NotBuilt(&'static str),
@@ -22,7 +25,8 @@ pub(crate) enum RuntimeVerdict {
 impl fmt::Display for RuntimeVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RuntimeVerdict::Fits => f.write_str("fits"),
+            RuntimeVerdict::Fits => f.write_str("has its operators and types, and was not tried"),
+            RuntimeVerdict::Runs => f.write_str("runs it"),
             RuntimeVerdict::NotAsked => f.write_str("was not loaded, because `backend` names another"),
             RuntimeVerdict::NotBuilt(name) => write!(f, "is not built in (cargo feature `{name}`)"),
             RuntimeVerdict::Unavailable(why) => write!(f, "is {why}"),

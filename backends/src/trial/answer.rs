@@ -154,9 +154,9 @@ fn planned(node: &RequestedNode, options: BackendOptions) -> Result<Record, Plan
     let extensions = Extensions::default().with(options);
     let cx = Planning { node: "", folders: &folders, trials: &trials, extensions: &extensions };
     // The parent reports a case that cannot be read.
-    let case = config.case(&cx, &mut PlanErrors::default());
+    let recorded = config.recorded(&cx, &mut PlanErrors::default());
     let steps = Steps::recording(node.dead.clone(), send_progress);
-    choose(&config, &model, &given, &cx, case, &steps, None)?;
+    choose(&config, &model, &given, &cx, recorded, &steps, None)?;
     Ok(steps.into_record())
 }
 

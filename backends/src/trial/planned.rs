@@ -5,12 +5,11 @@ use super::program::program;
 use super::record::RecordPlace;
 use super::request::{AnyPath, Request, RequestedNode, Task};
 use crate::base::BackendOptions;
-use crate::plan::{Choice, Config, choose, read_model};
+use crate::plan::{Choice, Config, Recorded, choose, read_model};
 use crate::steps::{Record, Steps};
-use crate::verify::{Case, Tolerance};
 use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors, Planning};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Plans a node that runs a model, after a trial of the model.
 pub(crate) fn planned(
@@ -18,12 +17,14 @@ pub(crate) fn planned(
     model: &str,
     given: &Connected,
     cx: &Planning<'_>,
-    case: Option<(Case, Tolerance)>,
+    recorded: Recorded,
 ) -> Result<InferPlan, PlanErrors> {
     let options = BackendOptions::of(cx);
     let program = match program(cx.trials) {
         Ok(program) => program,
-        Err(why) => return choose(config, model, given, cx, case, &Steps::default(), None).map(|plan| plan.note(why)),
+        Err(why) => {
+            return choose(config, model, given, cx, recorded, &Steps::default(), None).map(|plan| plan.note(why));
+        }
     };
     let given_text = given.inputs().map(|(port, spec)| (port.to_string(), spec.map(ToString::to_string)));
     let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
@@ -45,13 +46,15 @@ pub(crate) fn planned(
             .fold(0, |sum, bytes| sum.saturating_add(bytes as u64)),
     };
     let path = cx.folders.input(model).unwrap_or_default();
-    let case_path = config.verify.as_ref().and_then(|verify| cx.folders.input(verify.case.as_ref()?).ok());
-    let files: Vec<&Path> = std::iter::once(path.as_path()).chain(case_path.as_deref()).collect();
+    let recordings =
+        config.verify.as_ref().and_then(|verify| verify.case.as_deref()).into_iter().chain(config.trial_file());
+    let recordings: Vec<PathBuf> = recordings.filter_map(|file| cx.folders.input(file).ok()).collect();
+    let files: Vec<&Path> = std::iter::once(&path).chain(&recordings).map(PathBuf::as_path).collect();
     let mut is_again = false;
     loop {
         // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
         let file = if is_kept(options, &node) { Some(read_model(model, cx)?) } else { None };
-        let place = RecordPlace::of(config, options, &node, &files, file.as_ref(), case.as_ref().map(|(case, _)| case));
+        let place = RecordPlace::of(config, options, &node, &files, file.as_ref(), &recorded);
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
             None => match run_trial(&program, &Request::new(cx.trials, options, &path, Task::Plan(node.clone())))
@@ -79,7 +82,7 @@ pub(crate) fn planned(
             },
         };
         let steps = Steps::replaying(record, node.dead.clone());
-        let planned = choose(config, model, given, cx, case.clone(), &steps, file);
+        let planned = choose(config, model, given, cx, recorded.clone(), &steps, file);
         if steps.is_changed() && !is_again {
             is_again = true;
             continue;

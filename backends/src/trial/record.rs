@@ -4,9 +4,8 @@ use super::request::RequestedNode;
 use crate::base::BackendOptions;
 use crate::cache;
 use crate::onnx::UncheckedModel;
-use crate::plan::{COMPILED, Config, all_runtimes};
+use crate::plan::{COMPILED, Config, Recorded, all_runtimes};
 use crate::steps::Record;
-use crate::verify::Case;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
@@ -33,7 +32,7 @@ impl RecordPlace {
         node: &RequestedNode,
         files: &[&Path],
         file: Option<&UncheckedModel>,
-        case: Option<&Case>,
+        recorded: &Recorded,
     ) -> Self {
         let asked = serde_json::to_string(node).unwrap_or_default();
         let stamp = |path: &Path| {
@@ -43,7 +42,7 @@ impl RecordPlace {
         };
         let stamps: Vec<String> = files.iter().map(|path| stamp(path).unwrap_or_default()).collect();
         let name = format!("{asked}\n{options:?}\n{}", stamps.join("\n"));
-        let key = file.map(|file| RecordPlace::key(config, options, node, file, case));
+        let key = file.map(|file| RecordPlace::key(config, options, node, file, recorded));
         RecordPlace { name, cache: options.cache.clone(), key }
     }
 
@@ -52,10 +51,10 @@ impl RecordPlace {
         options: &BackendOptions,
         node: &RequestedNode,
         file: &UncheckedModel,
-        case: Option<&Case>,
+        recorded: &Recorded,
     ) -> cache::Key {
         let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum()];
-        parts.extend(case.map(Case::digest));
+        parts.extend(recorded.digest());
         let asked = all_runtimes(options).into_iter().filter(|candidate| config.asks(candidate.choice));
         parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -163,6 +163,13 @@ impl InferPlan {
         self
     }
 
+    /// Names an output of the model that is no port ([`Ports::left_out`]).
+    #[must_use]
+    pub fn left_out(mut self, name: impl Into<String>, why: impl Into<String>) -> Self {
+        self.ports = self.ports.left_out(name, why);
+        self
+    }
+
     /// Adds a line for `--plan`.
     #[must_use]
     pub fn note(mut self, line: impl Into<String>) -> Self {

@@ -215,7 +215,8 @@ pub trait Prepared: Send + Sync + 'static {
     fn session(&self, max_batch: usize) -> Result<Self::Session, BackendError>;
 }
 
-/// The inputs and outputs of a model. Shapes are those of one item; the batch dim precedes them.
+/// The inputs and outputs of a model. Shapes are those of one item; the batch dim precedes them. A model with a dim that is
+/// [`Dim::AtMost`] takes one item in a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Signature {
     /// Inputs, in the model's order.
@@ -268,8 +269,9 @@ pub struct BatchRef<'a> {
 pub struct BatchMut<'a> {
     /// Element type.
     pub dtype: DType,
-    /// Shape of one item.
-    pub shape: &'a [usize],
+    /// Shape of one item. Dims of the signature that are [`Dim::AtMost`] have their greatest length here; the session writes
+    /// the item's length instead, and its elements densely at the beginning of the buffer.
+    pub shape: &'a mut [usize],
     /// The buffer for the bytes of all items.
     pub bytes: &'a mut [u8],
 }

@@ -4,7 +4,7 @@ use super::flight::Flight;
 use super::stage::Held;
 use crate::message::MAX_PORTS;
 use crate::message::pool::Pool;
-use crate::message::tensor::{DType, PortSpec, Tensor};
+use crate::message::tensor::{DType, Dim, PortSpec, Tensor};
 use crate::node::Many;
 use crate::node::backend::{BackendError, BatchMut, BatchRef, TensorSpec};
 use crate::node::emit::Emit;
@@ -15,7 +15,11 @@ use std::collections::VecDeque;
 /// Shape and buffer of one input or output of the model.
 pub(super) struct BatchBuffer {
     dtype: DType,
+    /// The shape of one item; in a call, that of its item if lengths vary.
     shape: Vec<usize>,
+    /// The greatest length of each dim if any of them varies; otherwise empty.
+    bounds: Vec<usize>,
+    /// Bytes of the largest item.
     pub(super) item_bytes: usize,
     /// The buffer in which a batch is assembled; for an unconnected output, where its values go. In 8-byte words, so
     /// that it is aligned for every dtype.
@@ -25,17 +29,24 @@ pub(super) struct BatchBuffer {
 impl BatchBuffer {
     pub(super) fn new(spec: &TensorSpec, max: usize) -> Result<Self, NodeError> {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
-        let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
-            let why = format!("{port} has dims that are not fixed; connect inputs of fixed shape");
+        let shape: Option<Vec<usize>> = spec.shape.iter().map(Dim::max).collect();
+        let (Some(shape), Some(item_bytes)) = (shape, port.max_bytes()) else {
+            let why = format!("{port} has dims without a bound; connect inputs whose size is known");
             return Err(NodeError::input(&*spec.name, why));
         };
+        let varies = port.fixed_shape().is_none();
+        if varies && max > 1 {
+            let why = format!("the items of {port} differ in length, so a call has one of them, not up to {max}");
+            return Err(NodeError::input(&*spec.name, why));
+        }
+        let bounds = if varies { shape.clone() } else { Vec::new() };
         let words = item_bytes.saturating_mul(max).div_ceil(8);
         let mut buffer = Vec::new();
         if buffer.try_reserve_exact(words).is_err() {
             return Err(NodeError::input(&*spec.name, format!("the system has no memory for {max} of {port}")));
         }
         buffer.resize(words, 0);
-        Ok(BatchBuffer { dtype: spec.dtype, shape, item_bytes, buffer })
+        Ok(BatchBuffer { dtype: spec.dtype, shape, bounds, item_bytes, buffer })
     }
 }
 
@@ -48,6 +59,10 @@ pub(super) fn batches<'a>(
 ) -> ArrayVec<BatchRef<'a>, MAX_PORTS> {
     let batch = |(i, side): (usize, &'a mut BatchBuffer)| {
         let bytes = match (held.front(), n) {
+            (Some(only), 1) if !side.bounds.is_empty() => {
+                side.shape.copy_from_slice(&only.set[i].body.shape());
+                only.set[i].body.bytes()
+            }
             (Some(only), 1) if only.set[i].body.bytes().len() == side.item_bytes => only.set[i].body.bytes(),
             _ => {
                 let buffer: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut side.buffer)[..n * side.item_bytes];
@@ -81,10 +96,17 @@ pub(super) fn emit_rows(
             Some(slot) => Pool::batch_bytes(slot, flight.n),
             None => &mut bytemuck::cast_slice_mut(&mut side.buffer)[..flight.n * side.item_bytes],
         };
-        outs.push(BatchMut { dtype: side.dtype, shape: &side.shape, bytes });
+        if !side.bounds.is_empty() {
+            side.shape.copy_from_slice(&side.bounds);
+        }
+        outs.push(BatchMut { dtype: side.dtype, shape: &mut side.shape, bytes });
     }
     write(&mut outs)?;
     drop(outs);
+    for (side, slot) in outputs.iter().zip(&mut slots).filter(|(side, _)| !side.bounds.is_empty()) {
+        let Some(slot) = slot else { continue };
+        side.shape.iter().enumerate().try_for_each(|(dim, length)| slot.set_len(dim, *length))?;
+    }
     for (port, slot) in emit.ports.iter_mut().zip(slots) {
         for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, flight.headers.iter().copied(), &flight.origins)) {
             port.send(row);

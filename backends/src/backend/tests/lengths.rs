@@ -1,0 +1,159 @@
+//! Items that differ in length, and what a model is tried on before its first message.
+
+use super::*;
+
+on_every_runtime! {
+    messages_may_differ_in_length
+    values_may_decide_a_length
+    a_length_that_values_decide_needs_a_bound
+    a_model_that_fails_on_zeros_is_tried_on_other_numbers
+    dropout_does_nothing
+}
+
+fn prepare_model<R: Runtime>(
+    bytes: &[u8],
+    change: impl FnOnce(&mut OnnxModel),
+) -> Result<OnnxPrepared<R>, BackendError> {
+    let mut model =
+        OnnxModel { path: "model.onnx".into(), bytes: Some(bytes.to_vec()), plans: 2, ..OnnxModel::default() };
+    change(&mut model);
+    Onnx::<R>::prepare(model)
+}
+
+/// Runs a session on one item and returns the shape and the numbers of its first output, with room for 16 of them.
+fn one<R: Runtime, T: limen::message::Element>(
+    session: &mut OnnxSession<R>,
+    x: &[f32],
+    bounds: &[usize],
+) -> Result<(Vec<usize>, Vec<T>), BackendError> {
+    let (mut shape, mut y) = (bounds.to_vec(), vec![<T as bytemuck::Zeroable>::zeroed(); bounds.iter().product()]);
+    let input = BatchRef { dtype: DType::F32, shape: &[x.len()], bytes: bytemuck::cast_slice(x) };
+    let output = BatchMut { dtype: T::DTYPE, shape: &mut shape, bytes: bytemuck::cast_slice_mut(&mut y) };
+    session.infer_one(&[input], &mut [output], &mut OnnxLane::default())?;
+    y.truncate(shape.iter().product());
+    Ok((shape, y))
+}
+
+fn messages_may_differ_in_length<R: Runtime>() {
+    let twice = model(
+        &[("x", D::FLOAT, &["n", "t"])],
+        &[("y", D::FLOAT, &["n", "u"])],
+        &[],
+        &["a = Neg x", "y = Concat x a axis==1"],
+    );
+    let prepared = prepare_model::<R>(&twice, |model| {
+        model.shapes = [("x".to_string(), vec![Dim::AtMost(4)])].into();
+    });
+    let prepared = prepared.unwrap();
+    assert_eq!(prepared.signature().inputs[0].shape, [Dim::AtMost(4)]);
+    assert_eq!(prepared.signature().outputs[0].shape, [Dim::AtMost(8)]);
+    assert_eq!(prepared.single(), Some("the messages of its input `x` differ in length"));
+    let mut session = prepared.session(1).unwrap();
+    for x in [&[1.0f32, 2.0][..], &[3.0], &[1.0, 2.0, 3.0, 4.0], &[5.0, 6.0], &[7.0, 8.0, 9.0], &[5.0]] {
+        let (shape, y) = one::<R, f32>(&mut session, x, &[8]).unwrap();
+        let expected: Vec<f32> = x.iter().copied().chain(x.iter().map(|x| -x)).collect();
+        assert_eq!((shape, y), (vec![2 * x.len()], expected));
+    }
+    let error = one::<R, f32>(&mut session, &[0.0; 5], &[8]).unwrap_err().to_string();
+    assert!(error.contains("input `x` is f32[5]") && error.contains("was planned"), "{error}");
+    if let Some(compiled) = prepared.compiled().filter(|_| R::COMPILES) {
+        // Four items and two for the trial; then 2, 1, 4, 2, 3, 1, of which the last two shapes are kept: 2 is there at first.
+        assert_eq!((compiled.hits > 0, compiled.evicted > 0), (true, true), "{compiled:?}");
+    }
+}
+
+/// The places of the numbers that are not 0.
+fn places() -> Vec<u8> {
+    model(
+        &[("x", D::FLOAT, &["1", "4"])],
+        &[("y", D::INT64, &["k", "2"])],
+        &[],
+        &["a = NonZero x", "y = Transpose a perm=1,0"],
+    )
+}
+
+fn values_may_decide_a_length<R: Runtime>() {
+    for max in [vec![3], vec![3, 2]] {
+        let prepared = prepare_model::<R>(&places(), |model| model.max = [("y".to_string(), max)].into()).unwrap();
+        assert_eq!(prepared.signature().outputs[0].shape, [Dim::AtMost(3), Dim::Fixed(2)]);
+        let mut session = prepared.session(1).unwrap();
+        for (x, expected) in [
+            ([0.0, 1.0, 0.0, 2.0], &[0, 1, 0, 3][..]),
+            ([0.0; 4], &[]),
+            ([3.0, 0.0, 0.0, 0.0], &[0, 0]),
+            ([0.0, 1.0, 1.0, 1.0], &[0, 1, 0, 2, 0, 3]),
+        ] {
+            let (shape, y) = one::<R, i32>(&mut session, &x, &[3, 2]).unwrap();
+            assert_eq!((shape, &y[..]), (vec![expected.len() / 2, 2], expected));
+        }
+        let error = one::<R, i32>(&mut session, &[1.0; 4], &[3, 2]).unwrap_err().to_string();
+        assert!(
+            error.contains("output `y` is i32[4, 2]; i32[3, 2] was planned; write its greatest lengths"),
+            "{error}"
+        );
+    }
+}
+
+fn a_length_that_values_decide_needs_a_bound<R: Runtime>() {
+    for (max, why) in [
+        (
+            None,
+            "output `y` has a length that depends on values (dim 0, `k`): write its greatest length, `max: { y: [100, 2] }`",
+        ),
+        (Some(vec![3, 7]), "`max` gives 7 for dim 1 of output `y`, which the model declares as 2"),
+        (Some(vec![3, 2, 1]), "`max` has 3 lengths for output `y`, whose items have 2 dims"),
+    ] {
+        let max = max.map(|max| ("y".to_string(), max));
+        let error = prepare_model::<R>(&places(), |model| model.max = max.into_iter().collect()).unwrap_err();
+        assert!(error.to_string().contains(why), "{why}: {error}");
+    }
+    let error = prepare_model::<R>(&places(), |model| model.max = [("z".to_string(), vec![1])].into()).unwrap_err();
+    assert!(error.to_string().contains("`max` names `z`; its outputs are `y`"), "{error}");
+}
+
+/// The index is `5 - 5x`: out of range for zeros, the first for ones.
+fn a_model_that_fails_on_zeros_is_tried_on_other_numbers<R: Runtime>() {
+    let at = |five: f32| {
+        model(
+            &[("x", D::FLOAT, &["1", "1"])],
+            &[("y", D::FLOAT, &["1", "1"])],
+            &[floats("five", &[1], &[five]), floats("table", &[3], &[7.0, 8.0, 9.0])],
+            &["a = Mul x five", "b = Sub five a", "c = Cast b to==7", "y = Gather table c"],
+        )
+    };
+    let prepared = prepare_model::<R>(&at(5.0), |_| ()).unwrap();
+    assert_eq!(prepared.trial_note(), Some("it fails on zeros: tried on ones"));
+    assert_eq!(one::<R, f32>(&mut prepared.session(1).unwrap(), &[0.8], &[1]).unwrap(), (vec![1], vec![8.0]));
+
+    // On a recorded item it does not fail.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("items.npz");
+    crate::verify::test_files::write_npz(&path, &[("x", crate::verify::test_files::f32s("(2, 1)", &[0.8, 0.0]))]);
+    let prepared = prepare_model::<R>(&at(5.0), |model| model.sample = Some(crate::verify::Case::read(&path).unwrap()));
+    assert_eq!(prepared.unwrap().trial_note(), None);
+
+    // 7 - 7x where the table has three: it fails on all of them, and has the shapes it declares.
+    let outside = model(
+        &[("x", D::FLOAT, &["1", "1"])],
+        &[("y", D::FLOAT, &["1", "1"])],
+        &[floats("seven", &[1], &[7.0]), floats("table", &[3], &[7.0, 8.0, 9.0])],
+        &["b = Add x seven", "c = Cast b to==7", "y = Gather table c"],
+    );
+    let error = prepare_model::<R>(&outside, |_| ()).unwrap_err().to_string();
+    assert!(error.contains("a trial run on zeros failed: ") && error.contains("`trial: first_message`"), "{error}");
+    let prepared = prepare_model::<R>(&outside, |model| model.untried = true).unwrap();
+    assert!(prepared.trial_note().is_some_and(|note| note.starts_with("not tried before its first message")));
+    let mut session = prepared.session(1).unwrap();
+    assert_eq!(one::<R, f32>(&mut session, &[-6.0], &[1]).unwrap(), (vec![1], vec![8.0]));
+    assert!(one::<R, f32>(&mut session, &[0.0], &[1]).is_err());
+}
+
+fn dropout_does_nothing<R: Runtime>() {
+    let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+    let bytes = model(&[x], &[y], &[floats("ratio", &[], &[0.9])], &["a = Relu x", "b = Dropout a ratio", "y = Neg b"]);
+    let prepared = prepare_model::<R>(&bytes, |_| ()).unwrap();
+    for _ in 0..3 {
+        let (_, y) = one::<R, f32>(&mut prepared.session(1).unwrap(), &[3.0, -1.0], &[2]).unwrap();
+        assert_eq!(y, [-3.0, -0.0]);
+    }
+}

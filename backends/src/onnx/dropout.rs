@@ -1,0 +1,118 @@
+//! `Dropout` in a model that is not trained, where it does nothing: an `Identity`, for runtimes that lack it.
+
+use super::wire;
+use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
+use std::collections::BTreeSet;
+
+/// The field numbers of `onnx.proto`.
+const GRAPH: u32 = 7;
+const NODE: u32 = 1;
+
+/// Returns the file of a model with `Identity` for each `Dropout` of its graph that drops nothing; `None` if there is none.
+pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
+    let graph = wire::Model::decode(file).ok()?.graph?;
+    let read: BTreeSet<&str> = graph
+        .nodes
+        .iter()
+        .flat_map(|node| &node.inputs)
+        .chain(graph.outputs.iter().map(|output| &output.name))
+        .map(String::as_str)
+        .collect();
+    let is_false = |name: &str| {
+        let weight = graph.initializers.iter().find(|weight| weight.name == name);
+        weight.is_some_and(|weight| match &weight.raw {
+            Some(raw) => **raw == [0],
+            None => weight.ints == [0],
+        })
+    };
+    let drops_nothing = |node: &wire::Node| {
+        let mask = node.outputs.get(1).is_some_and(|mask| read.contains(mask.as_str()));
+        let training = node.inputs.get(2).is_none_or(|training| training.is_empty() || is_false(training));
+        node.op == "Dropout" && matches!(&*node.domain, "" | "ai.onnx") && training && !mask
+    };
+    let replaced = |at: usize| {
+        let node = graph.nodes.get(at).filter(|node| drops_nothing(node))?;
+        let first = |names: &[String]| names.first().cloned().into_iter().collect();
+        let identity = wire::Node {
+            inputs: first(&node.inputs),
+            outputs: first(&node.outputs),
+            name: node.name.clone(),
+            op: "Identity".into(),
+            ..wire::Node::default()
+        };
+        Some(identity.encode_to_vec())
+    };
+    graph.nodes.iter().any(drops_nothing).then_some(())?;
+    // A file may hold its graph in several parts, whose nodes are those of one list.
+    let mut nodes = 0;
+    replace(file, GRAPH, |graph| {
+        replace(graph, NODE, |_| {
+            nodes += 1;
+            replaced(nodes - 1)
+        })
+    })
+}
+
+/// Returns a message with other content for some of the fields with a number; `None` if it is malformed.
+fn replace(message: &[u8], number: u32, mut with: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let (mut rest, mut whole) = (message, Vec::with_capacity(message.len()));
+    while !rest.is_empty() {
+        let field = rest;
+        let (tag, kind) = decode_key(&mut rest).ok()?;
+        let mut other = None;
+        if kind == WireType::LengthDelimited {
+            let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+            let (content, behind) = rest.split_at_checked(length)?;
+            rest = behind;
+            if tag == number {
+                other = with(content);
+            }
+        } else {
+            skip_field(kind, tag, &mut rest, DecodeContext::default()).ok()?;
+        }
+        match other {
+            Some(content) => {
+                encode_key(tag, kind, &mut whole);
+                encode_varint(content.len() as u64, &mut whole);
+                whole.extend(content);
+            }
+            None => whole.extend(&field[..field.len() - rest.len()]),
+        }
+    }
+    Some(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::test_models::{floats, model};
+    use rten_onnx::onnx::DataType as D;
+
+    #[test]
+    fn dropout_becomes_identity_where_it_drops_nothing() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let weights = [floats("ratio", &[], &[0.5])];
+        let ops = |nodes: &[&str]| {
+            let file = without_dropout(&model(&[x], &[y], &weights, nodes))?;
+            let graph = wire::Model::decode(&*file).unwrap().graph.unwrap();
+            assert_eq!(graph.initializers.len(), 1);
+            Some(graph.nodes.iter().map(|node| format!("{} {}", node.op, node.inputs.join(" "))).collect::<Vec<_>>())
+        };
+        assert_eq!(ops(&["y = Relu x"]), None);
+        assert_eq!(ops(&["a = Relu x", "y = Dropout a ratio"]).unwrap(), ["Relu x", "Identity a"]);
+        assert_eq!(ops(&["a = Dropout x", "y = Dropout a"]).unwrap(), ["Identity x", "Identity a"]);
+        // `ratio` is not known to be false.
+        assert_eq!(ops(&["y = Dropout x ratio ratio"]), None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_left_alone() {
+        let x = ("x", D::FLOAT, &["n", "2"][..]);
+        let file = model(&[x], &[("y", D::FLOAT, &["n", "2"])], &[], &["y = Dropout x"]);
+        for length in 0..file.len() {
+            let _ = without_dropout(&file[..length]);
+        }
+        assert!(without_dropout(&file).is_some());
+    }
+}
