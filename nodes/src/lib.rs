@@ -7,7 +7,7 @@
 //!
 //! Kinds never import each other. They share code through the folders below them, which do not import each other either:
 //! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), `tensor` (shapes,
-//! boxes, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop source).
+//! views, boxes, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop source).
 //!
 //! Every payload is a [`limen::Tensor`]. Apart from image decoders, no node allocates per message once its buffers have
 //! grown. No input from a file, socket or device can cause a panic. There is no unsafe code. Kinds that run models are in
@@ -45,6 +45,12 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::normalize::Normalize>("normalize")
         .transform::<transform::resize::Resize>("resize")
         .transform::<transform::cast::Cast>("cast")
+        .transform::<transform::reshape::Reshape>("reshape")
+        .transform::<transform::transpose::Transpose>("transpose")
+        .transform::<transform::slice::Slice>("slice")
+        .transform::<transform::pad::Pad>("pad")
+        .transform::<transform::concat::Concat>("concat")
+        .transform::<transform::stack::Stack>("stack")
         .transform::<transform::argmax::Argmax>("argmax")
         .transform::<transform::top_k::TopK>("top_k")
         .transform::<transform::softmax::Softmax>("softmax")

@@ -1,5 +1,8 @@
-//! Helpers for tensors: shapes while planning, boxes as rows of a tensor, elements as text.
+//! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, boxes as rows of a tensor,
+//! elements as text.
 
 pub(crate) mod boxes;
+pub(crate) mod joined;
 pub(crate) mod shape;
 pub(crate) mod text;
+pub(crate) mod view;

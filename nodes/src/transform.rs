@@ -2,6 +2,7 @@
 
 pub mod argmax;
 pub mod cast;
+pub mod concat;
 pub mod debounce;
 pub mod decimate;
 pub mod decode;
@@ -12,14 +13,19 @@ pub mod gather;
 pub mod merge;
 pub mod nms;
 pub mod normalize;
+pub mod pad;
 pub mod pass;
+pub mod reshape;
 pub mod resize;
 pub mod router;
 pub mod scatter;
+pub mod slice;
 pub mod softmax;
+pub mod stack;
 pub mod synchronize;
 pub mod threshold;
 pub mod throttle;
 pub mod to_tensor;
 pub mod top_k;
+pub mod transpose;
 pub mod window;

@@ -2,6 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
+#[path = "kinds/shapes.rs"]
+mod shapes;
+
 use limen::{Drain, Plan, Registry, Report, Spec, Tensor};
 use std::fs;
 use std::path::Path;

@@ -5,7 +5,7 @@
 
 use limen::TensorMut;
 use limen::message::{Content, DType, Dim, PortSpec};
-use limen::node::{Connected, NodeError, OutPort, Ports};
+use limen::node::{Connected, NodeError, OutPort, PlanErrors, Ports};
 
 /// Returns height, width and channels of the connected image; `None` if there is no spec with three dims.
 pub(crate) fn image_dims(given: &Connected) -> Option<&[Dim; 3]> {
@@ -47,4 +47,25 @@ pub(crate) fn set_shape(tensor: &mut TensorMut, shape: &[usize]) -> Result<(), N
         tensor.set_len(dim, *length)?;
     }
     Ok(())
+}
+
+/// Returns the index that a config writes for a sequence of this length: negative numbers count from the end. `None` if it is
+/// out of range.
+pub(crate) fn place(index: i64, length: usize) -> Option<usize> {
+    let from_start = i128::from(index) + if index < 0 { length as i128 } else { 0 };
+    usize::try_from(from_start).ok().filter(|index| *index < length)
+}
+
+/// Returns the dim of a spec that the config field `dim` names: negative numbers count from the end.
+pub(crate) fn named_dim(spec: &PortSpec, dim: i64, errors: &mut PlanErrors) -> Option<usize> {
+    let rank = spec.shape.len();
+    let found = place(dim, rank);
+    if found.is_none() {
+        let help = match rank.checked_sub(1) {
+            Some(last) => format!("write 0 to {last}, or -1 for the last dim"),
+            None => "connect a tensor with at least one dim".into(),
+        };
+        errors.at("dim", format!("{spec} has no dim {dim}")).help(help);
+    }
+    found
 }

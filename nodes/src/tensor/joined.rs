@@ -1,0 +1,134 @@
+//! Several inputs whose tensors become parts of one.
+
+use limen::message::{Content, Dim, Header, PortSpec};
+use limen::node::{Building, Connected, MessageSet, NodeError, PlanErrors, Ports};
+use limen::{Message, Tensor};
+
+/// Returns ports with all connected inputs, of which there must be several.
+pub(crate) fn takes(given: &Connected, errors: &mut PlanErrors) -> Ports {
+    if given.inputs().count() < 2 {
+        errors
+            .node("it needs at least two inputs")
+            .help("write several, such as `inputs: { position: gps, motion: imu }`");
+    }
+    given.inputs().fold(Ports::new(), |ports, (name, spec)| match spec {
+        Some(spec) => ports.input(name, spec.clone()),
+        None => ports.input_any(name),
+    })
+}
+
+/// Returns the names of the inputs, in the order of their messages.
+pub(crate) fn names(cx: &Building<'_>) -> Vec<String> {
+    cx.inputs().iter().map(|(name, _)| name.clone()).collect()
+}
+
+/// Returns the spec that all inputs have in common, apart from the length of dim `except`, which is that of the first input.
+/// `None` if the spec of an input is unknown.
+pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut PlanErrors) -> Option<PortSpec> {
+    let mut inputs = given.inputs().filter_map(|(name, spec)| Some((name, spec?)));
+    let (first, mut common) = inputs.next().map(|(name, spec)| (name, spec.clone()))?;
+    for (name, spec) in inputs {
+        if spec.dtype != common.dtype {
+            let message = format!("its elements are {}, those of `{first}` are {}", spec.dtype, common.dtype);
+            errors.input(name, message).help(format!("put a `cast` node with `dtype: {}` before it", common.dtype));
+        } else if let Some(shape) = common_shape(&common, spec, except) {
+            common.shape = shape;
+        } else {
+            let but = except.map(|dim| format!(" apart from dim {dim}")).unwrap_or_default();
+            let message = format!("{spec} does not have the shape of `{first}`, {common}{but}");
+            errors.input(name, message).help("change one of them with `slice`, `pad`, `transpose` or `reshape`");
+        }
+        common.layout = common.layout.filter(|layout| spec.layout == Some(*layout));
+        if spec.content != common.content {
+            common.content = Content::Bytes;
+        }
+    }
+    given.inputs().all(|(_, spec)| spec.is_some()).then_some(common)
+}
+
+fn common_shape(one: &PortSpec, other: &PortSpec, except: Option<usize>) -> Option<Vec<Dim>> {
+    if one.shape.len() != other.shape.len() {
+        return None;
+    }
+    let pairs = one.shape.iter().zip(&other.shape).enumerate();
+    pairs
+        .map(|(dim, (one, other))| if except == Some(dim) { Some(one.clone()) } else { common_dim(one, other) })
+        .collect()
+}
+
+fn common_dim(one: &Dim, other: &Dim) -> Option<Dim> {
+    match (one, other) {
+        (Dim::Fixed(n), Dim::AtMost(most)) | (Dim::AtMost(most), Dim::Fixed(n)) if n <= most => Some(Dim::Fixed(*n)),
+        (Dim::AtMost(a), Dim::AtMost(b)) => Some(Dim::AtMost(*a.min(b))),
+        _ => (one == other).then(|| one.clone()),
+    }
+}
+
+/// Checks that all messages have the same shape, apart from dim `except`.
+///
+/// # Errors
+/// The first input whose message differs.
+pub(crate) fn check(names: &[String], set: &MessageSet<Tensor>, except: Option<usize>) -> Result<(), NodeError> {
+    let Some((first, others)) = set.split_first() else { return Ok(()) };
+    let shape = first.body.shape();
+    for (message, name) in others.iter().zip(names.iter().skip(1)) {
+        let other = message.body.shape();
+        let mut pairs = shape.iter().zip(other.iter()).enumerate();
+        if shape.len() != other.len() || !pairs.all(|(dim, (one, other))| one == other || except == Some(dim)) {
+            let but = except.map(|dim| format!(" apart from dim {dim}")).unwrap_or_default();
+            let why = format!("{:?} does not have the shape of `{}`, {:?}{but}", message.body, names[0], first.body);
+            return Err(NodeError::input(name, why));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the header of the message that began first.
+pub(crate) fn header(set: &MessageSet<Tensor>) -> &Header {
+    set.iter().map(Message::header).min_by_key(|header| header.origin).unwrap_or(set[0].header())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::message::DType;
+    use limen::{TensorMut, Time};
+
+    #[test]
+    fn the_common_shape_has_the_fixed_lengths_and_the_lowest_bounds() {
+        for (one, other, except, expected) in [
+            ("f32[2,3]", "f32[2,3]", None, Some("f32[2,3]")),
+            ("f32[2,3]", "f32[5,3]", Some(0), Some("f32[2,3]")),
+            ("f32[2,<=3]", "f32[2,<=4]", None, Some("f32[2,≤3]")),
+            ("f32[2,<=3]", "f32[<=2,2]", None, Some("f32[2,2]")),
+            ("f32[]", "f32[]", None, Some("f32[]")),
+            ("f32[2,3]", "f32[5,3]", None, None),
+            ("f32[2,3]", "f32[5,4]", Some(0), None),
+            ("f32[2,3]", "f32[2,<=2]", None, None),
+            ("f32[2,3]", "f32[2]", Some(1), None),
+            ("f32[2]", "f64[2]", None, None),
+        ] {
+            let spec = |text: &str| text.parse::<PortSpec>().ok();
+            let given = Connected::of([("a".to_string(), spec(one)), ("b".to_string(), spec(other))]);
+            let mut errors = PlanErrors::default();
+            let common = common(&given, except, &mut errors);
+            match expected {
+                Some(expected) => assert_eq!(common.unwrap().to_string(), expected, "{one} {other}"),
+                None => assert!(errors.into_result(()).is_err(), "{one} {other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_message_that_began_first_represents_a_set() {
+        let message = |seq: u64, origin: u64| {
+            let mut tensor = TensorMut::alone(&PortSpec::fixed(DType::U8, [])).unwrap();
+            (tensor.header_mut().seq, tensor.header_mut().origin) = (seq, Time(origin));
+            Message::from(tensor)
+        };
+        for (origins, expected) in [([5, 3, 4], 1), ([3, 3, 4], 0), ([5, 4, 3], 2)] {
+            let set: MessageSet<Tensor> = (0..).zip(origins).map(|(seq, origin)| message(seq, origin)).collect();
+            assert_eq!(header(&set).seq, expected, "{origins:?}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Tensors with a value around them.
+
+use crate::tensor::shape;
+use crate::tensor::view::{self, View};
+use arrayvec::ArrayVec;
+use half::{bf16, f16};
+use limen::message::{DType, Dim, MAX_RANK, PortSpec};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Enlarges tensors of any type with elements of one value: by as many as `before` and `after` say, or at the ends of the dims up
+/// to the shape `to`.
+///
+/// With `to`, dims that vary from message to message (`≤n`) become fixed, as most models require.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The shape of the output, without `before` and `after`: as many elements as each message lacks are added at the ends.
+    pub to: Option<Vec<usize>>,
+    /// How many elements to add before the first of each dim; 0 by default.
+    pub before: Option<Vec<usize>>,
+    /// How many elements to add after the last of each dim; 0 by default.
+    pub after: Option<Vec<usize>>,
+    /// The value of the added elements, which the element type must be able to hold; 0 by default.
+    #[serde(default)]
+    pub value: f64,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Pad {
+    before: [usize; MAX_RANK],
+    /// `None` if the shape of the output is fixed by `to`.
+    after: Option<[usize; MAX_RANK]>,
+    value: Bytes,
+}
+
+/// The bytes of one element.
+type Bytes = ArrayVec<u8, 8>;
+
+/// Returns an element of a value; `None` if the type cannot hold it. Floats are rounded.
+fn element(dtype: DType, value: f64) -> Option<Bytes> {
+    macro_rules! whole {
+        ($t:ty) => {{
+            let whole = value as i128;
+            let element = <$t>::try_from(whole).ok().filter(|_| whole as f64 == value)?;
+            Bytes::from_iter(element.to_ne_bytes())
+        }};
+    }
+    macro_rules! float {
+        ($element:expr) => {{
+            let element = $element;
+            // A finite value must not become an infinity.
+            if value.is_finite() && !element.is_finite() {
+                return None;
+            }
+            Bytes::from_iter(element.to_ne_bytes())
+        }};
+    }
+    Some(match dtype {
+        DType::F32 => float!(value as f32),
+        DType::F16 => float!(f16::from_f64(value)),
+        DType::BF16 => float!(bf16::from_f64(value)),
+        DType::F64 => float!(value),
+        DType::I8 => whole!(i8),
+        DType::U8 => whole!(u8),
+        DType::I16 => whole!(i16),
+        DType::U16 => whole!(u16),
+        DType::I32 => whole!(i32),
+        DType::U32 => whole!(u32),
+        DType::I64 => whole!(i64),
+        DType::U64 => whole!(u64),
+    })
+}
+
+/// Repeats an element.
+fn fill(bytes: &mut [u8], element: &[u8]) {
+    match element {
+        [] => {}
+        // Such as 0: faster than one by one.
+        [first, rest @ ..] if rest.iter().all(|byte| byte == first) => bytes.fill(*first),
+        _ => bytes.chunks_exact_mut(element.len()).for_each(|to| to.copy_from_slice(element)),
+    }
+}
+
+/// Returns one number per dim.
+fn per_dim(list: Option<&Vec<usize>>) -> [usize; MAX_RANK] {
+    let list = list.map_or(&[][..], Vec::as_slice);
+    std::array::from_fn(|dim| list.get(dim).copied().unwrap_or(0))
+}
+
+impl Config {
+    /// Reports what is wrong whatever the input is.
+    fn check(&self, errors: &mut PlanErrors) {
+        let has_sides = self.before.is_some() || self.after.is_some();
+        match &self.to {
+            None if !has_sides => {
+                errors.node("nothing says how much to add").help("add `to`, or `before` and `after`");
+            }
+            Some(_) if has_sides => {
+                let message = "`to` adds as many elements as a message lacks, so it goes without `before` and `after`";
+                errors.at("to", message).help("leave out `to`, or the others");
+            }
+            to => {
+                for (i, _) in to.iter().flatten().enumerate().filter(|(_, length)| **length == 0) {
+                    errors.at(format!("to[{i}]"), "a length of 0 makes the tensor empty").help("write 1 or more");
+                }
+            }
+        }
+    }
+
+    /// Returns the output's dims, and reports what does not fit the input.
+    fn planned(&self, spec: &PortSpec, errors: &mut PlanErrors) -> Option<Vec<Dim>> {
+        let rank = spec.shape.len();
+        for (field, list) in [("to", &self.to), ("before", &self.before), ("after", &self.after)] {
+            if let Some(list) = list.as_ref().filter(|list| list.len() != rank) {
+                let message = format!("{} numbers, but {spec} has {rank} dims", list.len());
+                errors.at(field, message).help("write one number per dim");
+            }
+        }
+        if element(spec.dtype, self.value).is_none() {
+            let message = format!("{} is not a value of {}", self.value, spec.dtype);
+            errors.at("value", message).help("write a value that the element type can hold, such as 0");
+        }
+        if let Some(to) = &self.to {
+            for (i, (length, to)) in spec.shape.iter().zip(to).enumerate() {
+                if let Some(most) = length.max().filter(|most| most > to) {
+                    let message = format!("{to} is less than dim {i} of {spec}, which is {length}");
+                    let help = format!("write {most} or more, or put a `slice` node before it");
+                    errors.at(format!("to[{i}]"), message).help(help);
+                }
+            }
+        }
+        let (before, after) = (per_dim(self.before.as_ref()), per_dim(self.after.as_ref()));
+        // A sum that saturates does not fit into memory, which the engine reports. A dim without a bound is a problem of the input.
+        let longer = |dim: usize, length: usize| length.saturating_add(before[dim]).saturating_add(after[dim]);
+        let dims = spec.shape.iter().enumerate().map(|(dim, length)| match (&self.to, length) {
+            (Some(to), Dim::Fixed(_) | Dim::AtMost(_)) => to.get(dim).copied().map(Dim::Fixed),
+            (None, Dim::Fixed(length)) => Some(Dim::Fixed(longer(dim, *length))),
+            (None, Dim::AtMost(most)) => Some(Dim::AtMost(longer(dim, *most))),
+            _ => None,
+        });
+        dims.take(MAX_RANK).collect()
+    }
+}
+
+impl Node for Pad {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        config.check(&mut errors);
+        let out = given.single().and_then(|spec| {
+            let mut out = PortSpec::new(spec.dtype, config.planned(spec, &mut errors)?);
+            out.layout = spec.layout;
+            Some(out)
+        });
+        let cost = view::cost(out.as_ref());
+        errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
+        Ok(Pad {
+            before: per_dim(config.before.as_ref()),
+            after: config.to.is_none().then(|| per_dim(config.after.as_ref())),
+            value: spec.and_then(|spec| element(spec.dtype, config.value)).unwrap_or_default(),
+        })
+    }
+}
+
+impl Transform for Pad {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let mut padded = out.loan(input.header())?;
+        let shape = input.body.shape();
+        if let Some(after) = &self.after {
+            for (dim, length) in shape.iter().enumerate() {
+                padded.set_len(dim, self.before[dim] + length + after[dim])?;
+            }
+        }
+        fill(padded.bytes_mut(), &self.value);
+        let whole = View::whole(&padded.shape());
+        let sides = shape.iter().zip(self.before).enumerate();
+        let inner = sides.fold(whole, |view, (dim, (length, before))| view.part(dim, before, *length, 1));
+        view::put(&input.body, &mut padded, &inner)?;
+        out.send(padded);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_must_be_one_of_the_element_type() {
+        for (dtype, value, expected) in [
+            (DType::U8, 255.0, Some(&[255][..])),
+            (DType::U8, 256.0, None),
+            (DType::U8, -1.0, None),
+            (DType::U8, 0.5, None),
+            (DType::I8, -128.0, Some(&[0x80])),
+            (DType::I32, f64::NAN, None),
+            (DType::I32, f64::INFINITY, None),
+            (DType::I64, -9_223_372_036_854_775_808.0, Some(&[0, 0, 0, 0, 0, 0, 0, 0x80])),
+            (DType::U64, 18_446_744_073_709_551_616.0, None),
+            (DType::U16, -0.0, Some(&[0, 0])),
+            // numpy.float32(0.1).tobytes(), and so on.
+            (DType::F32, 0.1, Some(&[0xcd, 0xcc, 0xcc, 0x3d])),
+            (DType::F32, f64::NEG_INFINITY, Some(&[0, 0, 0x80, 0xff])),
+            (DType::F32, 1e39, None),
+            (DType::F16, 0.1, Some(&[0x66, 0x2e])),
+            (DType::F16, 70_000.0, None),
+            (DType::F64, 1e300, Some(&[0x9c, 0x75, 0x00, 0x88, 0x3c, 0xe4, 0x37, 0x7e])),
+        ] {
+            let expected = expected.map(|bytes| {
+                let bytes = bytes.iter().copied();
+                if cfg!(target_endian = "big") { bytes.rev().collect() } else { bytes.collect::<Bytes>() }
+            });
+            assert_eq!(element(dtype, value), expected, "{value} as {dtype}");
+        }
+        let bf16 = element(DType::BF16, -2.0).unwrap();
+        assert_eq!(bf16[..], bf16::from_f32(-2.0).to_ne_bytes());
+    }
+
+    #[test]
+    fn a_shape_is_enlarged_or_filled() {
+        for (text, spec, expected) in [
+            (r#"{"to":[16,80]}"#, "f32[<=16,80]", "f32[16,80]"),
+            (r#"{"to":[16,80]}"#, "f32[3,4]", "f32[16,80]"),
+            (r#"{"before":[1,0],"after":[1,2]}"#, "f32[3,4]", "f32[5,6]"),
+            (r#"{"before":[1,0]}"#, "f32[<=3,4]", "f32[≤4,4]"),
+            (r#"{"after":[18446744073709551615]}"#, "u8[3]", "u8[18446744073709551615]"),
+            (r#"{"to":[16]}"#, "f32[<=17]", "16 is less than dim 0 of f32[≤17], which is ≤17"),
+            (r#"{"to":[16,1]}"#, "f32[16]", "2 numbers, but f32[16] has 1 dims"),
+            (r#"{"after":[]}"#, "f32[16]", "0 numbers"),
+            (r#"{"to":[16],"value":-1}"#, "u8[16]", "-1 is not a value of u8"),
+            (r#"{"to":[0]}"#, "f32[2]", "makes the tensor empty"),
+            (r#"{"to":[2],"after":[1]}"#, "f32[2]", "goes without"),
+            (r#"{"value":2}"#, "f32[2]", "nothing says how much to add"),
+        ] {
+            let (config, spec): (Config, PortSpec) = (serde_json::from_str(text).unwrap(), spec.parse().unwrap());
+            let mut errors = PlanErrors::default();
+            config.check(&mut errors);
+            let shape = config.planned(&spec, &mut errors);
+            match errors.into_result(()) {
+                Ok(()) => assert_eq!(PortSpec::new(spec.dtype, shape.unwrap()).to_string(), expected),
+                Err(errors) => assert!(format!("{errors:?}").contains(expected), "{text}: {errors:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The same elements in another shape.
+
+use crate::tensor::{shape, view};
+use limen::message::{Dim, MAX_RANK, PortSpec};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Changes the shape of a tensor of any type; the elements stay in their order.
+///
+/// The input may have dims that vary from message to message (`≤n`) if the shape has a `-1`, which then varies too. A message
+/// whose elements do not fill the shape is a failed call.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The lengths of the dims. One of them may be -1: its length is what the others leave.
+    pub shape: Vec<i64>,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Reshape {
+    /// The lengths; `None` for the one that the others leave.
+    shape: Vec<Option<usize>>,
+    /// The product of the others.
+    known: usize,
+}
+
+/// Returns the lengths of a config and the product of those that it gives, and reports its errors.
+fn lengths(config: &Config, errors: &mut PlanErrors) -> Option<(Vec<Option<usize>>, usize)> {
+    if config.shape.len() > MAX_RANK {
+        let message = format!("{} dims, a tensor has at most {MAX_RANK}", config.shape.len());
+        errors.at("shape", message).help("join dims: [2, 3] has as many elements as [6]");
+        return None;
+    }
+    let (mut lengths, mut is_valid) = (Vec::new(), true);
+    for (i, length) in config.shape.iter().enumerate() {
+        let known = usize::try_from(*length).ok().filter(|length| *length > 0);
+        if known.is_none() && *length != -1 {
+            let message = format!("{length} is not a length");
+            errors.at(format!("shape[{i}]"), message).help("write 1 or more, or -1 for what the others leave");
+            is_valid = false;
+        } else if known.is_none() && config.shape[..i].contains(&-1) {
+            errors.at(format!("shape[{i}]"), "there is already a -1").help("write the length");
+            is_valid = false;
+        }
+        lengths.push(known);
+    }
+    let known = lengths.iter().flatten().try_fold(1_usize, |product, length| product.checked_mul(*length));
+    if known.is_none() {
+        errors.at("shape", "a tensor of this shape does not fit into memory").help("write smaller lengths");
+    }
+    Some((lengths, known?)).filter(|_| is_valid)
+}
+
+/// Returns the output's dims, and reports a shape that does not fit the input.
+fn planned(config: &Config, spec: &PortSpec, errors: &mut PlanErrors) -> Option<Vec<Dim>> {
+    let (lengths, known) = lengths(config, errors)?;
+    // Without a bound, the input has a problem of its own.
+    let most = spec.max_elements()?;
+    let is_open = lengths.contains(&None);
+    let is_fixed = spec.fixed_shape().is_some();
+    let message = if !is_fixed && !is_open {
+        format!("the elements of {spec} vary in number, those of {:?} do not", config.shape)
+    } else if is_fixed && is_open && !most.is_multiple_of(known) {
+        format!("{spec} has {most} elements, which is not a multiple of {known}, the product of the other lengths")
+    } else if is_fixed && !is_open && most != known {
+        format!("{spec} has {most} elements, {:?} has {known}", config.shape)
+    } else if most < known {
+        format!("{spec} has at most {most} elements, fewer than {known}, the product of the other lengths")
+    } else {
+        let open = if is_fixed { Dim::Fixed(most / known) } else { Dim::AtMost(most / known) };
+        return Some(lengths.iter().map(|length| length.map_or(open.clone(), Dim::Fixed)).collect());
+    };
+    errors.at("shape", message).help(if is_fixed || is_open {
+        "write lengths whose product is the number of elements"
+    } else {
+        "write -1 for one length, or put a `pad` node with `to` before this one"
+    });
+    None
+}
+
+impl Node for Reshape {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let out = match given.single() {
+            Some(spec) => planned(config, spec, &mut errors).map(|shape| PortSpec::new(spec.dtype, shape)),
+            None => lengths(config, &mut errors).and(None),
+        };
+        let cost = view::cost(out.as_ref());
+        errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        // `ports` has refused all others.
+        let (shape, known) = lengths(&config, &mut PlanErrors::default()).unwrap_or((Vec::new(), 1));
+        Ok(Reshape { shape, known })
+    }
+}
+
+impl Transform for Reshape {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let mut tensor = out.loan(input.header())?;
+        let elements = input.body.shape().elements();
+        if !elements.is_multiple_of(self.known) {
+            let why = format!("{:?} has {elements} elements, which is not a multiple of {}", input.body, self.known);
+            return Err(NodeError::input("in", why));
+        }
+        for (dim, length) in self.shape.iter().enumerate() {
+            tensor.set_len(dim, length.unwrap_or(elements / self.known))?;
+        }
+        tensor.bytes_mut().copy_from_slice(input.body.bytes());
+        out.send(tensor);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_open_length_is_what_the_others_leave() {
+        for (from, shape, expected) in [
+            ("f32[2,3]", &[3, 2][..], "f32[3,2]"),
+            ("f32[2,3]", &[1, -1], "f32[1,6]"),
+            ("f32[2,3]", &[-1, 3, 1], "f32[2,3,1]"),
+            ("u8[1]", &[], "u8[]"),
+            ("u8", &[-1], "u8[1]"),
+            ("f32[<=9]", &[-1], "f32[≤9]"),
+            ("f32[<=9]", &[-1, 2], "f32[≤4,2]"),
+            ("f32[<=9,6]", &[3, -1], "f32[3,≤18]"),
+            ("f32[<=9,<=6]", &[-1], "f32[≤54]"),
+            ("f32[2,3]", &[4, 2], "f32[2,3] has 6 elements, [4, 2] has 8"),
+            ("f32[2,3]", &[4, -1], "6 elements, which is not a multiple of 4"),
+            ("f32[<=9]", &[9], "vary in number"),
+            ("f32[<=9]", &[10, -1], "at most 9 elements, fewer than 10"),
+            ("f32[2,3]", &[0, -1], "0 is not a length"),
+            ("f32[2,3]", &[i64::MIN, -1], "is not a length"),
+            ("f32[2,3]", &[-1, -1], "there is already a -1"),
+            ("f32[2,3]", &[1, 1, 1, 1, 1, 1, 6], "7 dims"),
+            ("f32[2,3]", &[i64::MAX, i64::MAX, -1], "does not fit into memory"),
+        ] {
+            let mut errors = PlanErrors::default();
+            let spec: PortSpec = from.parse().unwrap();
+            let shape = planned(&Config { shape: shape.to_vec() }, &spec, &mut errors);
+            match errors.into_result(()) {
+                Ok(()) => assert_eq!(PortSpec::new(spec.dtype, shape.unwrap()).to_string(), expected),
+                Err(errors) => assert!(format!("{errors:?}").contains(expected), "{from}: {errors:?}"),
+            }
+        }
+    }
+}

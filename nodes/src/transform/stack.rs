@@ -1,0 +1,111 @@
+//! Several tensors as the rows of one.
+
+use crate::tensor::view::{self, Lengths, View};
+use crate::tensor::{joined, shape};
+use limen::Tensor;
+use limen::message::{Dim, MAX_RANK, PortSpec};
+use limen::node::{
+    Building, Connected, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Puts the tensors of several inputs, which may have any names, beside each other along a new dim: two of `[4,3]` become
+/// `[2,4,3]`.
+///
+/// They follow each other in the order of the inputs in the graph file. Their element types and shapes must be the same; a set of
+/// messages in which lengths that vary (`≤n`) differ is a failed call. The result has the header of the message that began first.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The place of the new dim; -1 makes it the last one; 0 by default.
+    #[serde(default)]
+    pub dim: i64,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Stack {
+    dim: usize,
+    inputs: Vec<String>,
+}
+
+fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
+    let rank = given.inputs().find_map(|(_, spec)| Some(spec?.shape.len()))?;
+    let dim = shape::place(config.dim, rank + 1);
+    if dim.is_none() {
+        let message = format!("a dim {} cannot be added to {rank} dims", config.dim);
+        errors.at("dim", message).help(format!("write 0 to {rank}, or -1 to make it the last one"));
+    }
+    let mut out = joined::common(given, None, errors)?;
+    if rank >= MAX_RANK {
+        let message = format!("{out} has no room for one more dim");
+        errors.node(message).help(format!("a tensor has at most {MAX_RANK} dims: put a `reshape` node before it"));
+    }
+    out.shape.insert(dim?, Dim::Fixed(given.inputs().count()));
+    Some(PortSpec::new(out.dtype, out.shape))
+}
+
+impl Node for Stack {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let ports = joined::takes(given, &mut errors);
+        let out = planned(config, given, &mut errors);
+        let cost = view::cost(out.as_ref());
+        errors.into_result(shape::gives(ports, out).cost(cost))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let rank = cx.inputs().iter().find_map(|(_, spec)| Some(spec.as_ref()?.shape.len()));
+        let dim = rank.and_then(|rank| shape::place(config.dim, rank + 1)).unwrap_or(0);
+        Ok(Stack { dim, inputs: joined::names(cx) })
+    }
+}
+
+impl Transform for Stack {
+    type In = Many<Tensor>;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let mut tensor = out.loan(joined::header(&input))?;
+        joined::check(&self.inputs, &input, None)?;
+        let mut lengths: Lengths = input[0].body.shape().iter().copied().collect();
+        lengths.insert(self.dim, input.len());
+        shape::set_shape(&mut tensor, &lengths)?;
+        let whole = View::whole(&lengths);
+        for (at, part) in input.iter().map(|message| &message.body).enumerate() {
+            let target = whole.clone().index(self.dim, at);
+            view::put(part, &mut tensor, &target)?;
+        }
+        out.send(tensor);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_new_dim_counts_the_inputs() {
+        for (dim, inputs, expected) in [
+            (0, &["f32", "f32", "f32"][..], "f32[3]"),
+            (0, &["f32[2,3]", "f32[2,3]"], "f32[2,2,3]"),
+            (1, &["f32[4,3]", "f32[4,3]"], "f32[4,2,3]"),
+            (-1, &["f32[<=4,3]", "f32[<=5,3]"], "f32[≤4,3,2]"),
+            (2, &["f32[4]", "f32[4]"], "write 0 to 1"),
+            (-3, &["f32[4]", "f32[4]"], "a dim -3 cannot be added to 1 dims"),
+            (0, &["f32[2,3]", "f32[4,3]"], "f32[4,3] does not have the shape of `0`, f32[2,3]"),
+            (0, &["u8[1,1,1,1,1,1]", "u8[1,1,1,1,1,1]"], "no room for one more dim"),
+        ] {
+            let given = inputs.iter().enumerate().map(|(n, spec)| (n.to_string(), spec.parse().ok()));
+            let mut errors = PlanErrors::default();
+            let out = planned(&Config { dim }, &Connected::of(given), &mut errors);
+            match errors.into_result(()) {
+                Ok(()) => assert_eq!(out.unwrap().to_string(), expected),
+                Err(errors) => assert!(format!("{errors:?}").contains(expected), "{inputs:?}: {errors:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The same elements with their dims in another order.
+
+use crate::tensor::shape;
+use crate::tensor::view::{self, View};
+use limen::message::{Layout, MAX_RANK, PortSpec};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Reorders the dims of a tensor of any type: with `order: [2, 0, 1]`, `[h,w,c]` becomes `[c,h,w]`.
+///
+/// The layout of an image follows where the result is `hwc` or `chw`, and is undeclared otherwise.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The dims of the input in the order in which the output has them, each once.
+    pub order: Vec<usize>,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Transpose {
+    order: Vec<usize>,
+}
+
+fn ordered(layout: Layout, order: &[usize]) -> Option<Layout> {
+    match (layout, order) {
+        (layout, [0, 1, 2]) => Some(layout),
+        (Layout::Hwc, [2, 0, 1]) => Some(Layout::Chw),
+        (Layout::Chw, [1, 2, 0]) => Some(Layout::Hwc),
+        _ => None,
+    }
+}
+
+/// Reports an order that does not have each dim once. `rank` is that of the input, if known.
+fn check(order: &[usize], rank: Option<usize>, errors: &mut PlanErrors) {
+    if order.len() > MAX_RANK {
+        let message = format!("{} dims, a tensor has at most {MAX_RANK}", order.len());
+        errors.at("order", message).help("write each dim of the input once");
+        return;
+    }
+    if let Some(rank) = rank.filter(|rank| *rank != order.len()) {
+        let message = format!("{} dims, but the input has {rank}", order.len());
+        errors.at("order", message).help("write each dim of the input once");
+    }
+    let rank = rank.unwrap_or(order.len());
+    for (i, dim) in order.iter().enumerate() {
+        if *dim >= rank {
+            let help = format!("write each of the {rank} dims once; the first is 0");
+            errors.at(format!("order[{i}]"), format!("there is no dim {dim}")).help(help);
+        } else if order[..i].contains(dim) {
+            errors.at(format!("order[{i}]"), format!("dim {dim} is there twice")).help("write each dim once");
+        }
+    }
+}
+
+impl Node for Transpose {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let (order, spec) = (&config.order, given.single());
+        check(order, spec.map(|spec| spec.shape.len()), &mut errors);
+        let out = spec.map(|spec| {
+            let mut out = PortSpec::new(spec.dtype, order.iter().filter_map(|dim| spec.shape.get(*dim)).cloned());
+            out.layout = spec.layout.and_then(|layout| ordered(layout, order));
+            out
+        });
+        let cost = view::cost(out.as_ref());
+        errors.into_result(shape::gives(shape::takes(spec.cloned()), out).cost(cost))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Transpose { order: config.order })
+    }
+}
+
+impl Transform for Transpose {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let mut tensor = out.loan(input.header())?;
+        let source = View::whole(&input.body.shape()).ordered(&self.order);
+        view::take(&input.body, &source, &mut tensor)?;
+        out.send(tensor);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_has_each_dim_once() {
+        for (order, rank, expected) in [
+            (&[2, 0, 1][..], Some(3), None),
+            (&[2, 0, 1], None, None),
+            (&[], Some(0), None),
+            (&[0, 1], Some(3), Some("2 dims, but the input has 3")),
+            (&[0, 0], None, Some("dim 0 is there twice")),
+            (&[0, 2], Some(2), Some("there is no dim 2")),
+            (&[usize::MAX], None, Some("there is no dim")),
+            (&[0; 7], None, Some("7 dims, a tensor has at most 6")),
+        ] {
+            let mut errors = PlanErrors::default();
+            check(order, rank, &mut errors);
+            let errors: Vec<String> = errors.messages().map(String::from).collect();
+            assert!(errors.first().map(String::as_str).unwrap_or_default().starts_with(expected.unwrap_or_default()));
+            assert_eq!(errors.is_empty(), expected.is_none(), "{order:?}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn a_layout_follows_its_dims() {
+        for (layout, order, expected) in [
+            (Layout::Hwc, [2, 0, 1], Some(Layout::Chw)),
+            (Layout::Chw, [1, 2, 0], Some(Layout::Hwc)),
+            (Layout::Chw, [0, 1, 2], Some(Layout::Chw)),
+            (Layout::Chw, [2, 0, 1], None),
+            (Layout::Hwc, [1, 0, 2], None),
+        ] {
+            assert_eq!(ordered(layout, &order), expected, "{layout:?} {order:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The kinds that change shapes.
+
+use super::{check, refused, run};
+use std::fs;
+
+/// Each output of a row of six numbers equals what NumPy makes of it, for every element type.
+#[test]
+fn elements_of_every_type_are_moved_as_by_numpy() {
+    // r = row.reshape(2, -1); then as JSON: r, r.T, r[:, ::-1], r[:, -1], r[1:, 0:3:2],
+    // np.pad(r, ((1, 0), (0, 1)), constant_values=7), np.concatenate([r, r[:, ::-1]], 1), np.stack([r, r[:, ::-1]], -1).
+    let expected = r#"
+{"seq":0,"r":[[0,1,2],[3,4,5]],"t":[[0,3],[1,4],[2,5]],"back":[[2,1,0],[5,4,3]],"i":[2,5],"s":[[3,5]],"p":[[7,7,7,7],[0,1,2,7],[3,4,5,7]],"c":[[0,1,2,2,1,0],[3,4,5,5,4,3]],"k":[[[0,2],[1,1],[2,0]],[[3,5],[4,4],[5,3]]]}
+{"seq":1,"r":[[10,20,30],[40,50,60]],"t":[[10,40],[20,50],[30,60]],"back":[[30,20,10],[60,50,40]],"i":[30,60],"s":[[40,60]],"p":[[7,7,7,7],[10,20,30,7],[40,50,60,7]],"c":[[10,20,30,30,20,10],[40,50,60,60,50,40]],"k":[[[10,30],[20,20],[30,10]],[[40,60],[50,50],[60,40]]]}"#;
+    for dtype in ["f32", "f16", "bf16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"] {
+        let graph = format!(
+            "
+  a: {{ kind: csv, config: {{ path: in.csv, columns: [a, b, c, d, e, f] }} }}
+  row: {{ kind: cast, config: {{ dtype: {dtype} }}, from: a }}
+  r: {{ kind: reshape, config: {{ shape: [2, -1] }}, from: row }}
+  t: {{ kind: transpose, config: {{ order: [1, 0] }}, from: r }}
+  back: {{ kind: slice, config: {{ dim: -1, step: -1 }}, from: r }}
+  i: {{ kind: slice, config: {{ dim: 1, index: -1 }}, from: r }}
+  last: {{ kind: slice, config: {{ from: 1 }}, from: r }}
+  s: {{ kind: slice, config: {{ dim: 1, from: 0, to: 3, step: 2 }}, from: last }}
+  p: {{ kind: pad, config: {{ before: [1, 0], after: [0, 1], value: 7 }}, from: r }}
+  c: {{ kind: concat, config: {{ dim: 1 }}, inputs: {{ left: r, right: back }} }}
+  k: {{ kind: stack, config: {{ dim: -1 }}, inputs: {{ one: r, other: back }} }}
+  z: {{ kind: jsonl, config: {{ path: out.txt }}, inputs: {{ r: r, t: t, back: back, i: i, s: s, p: p, c: c, k: k }} }}"
+        );
+        check(&[("in.csv", b"a,b,c,d,e,f\n0,1,2,3,4,5\n10,20,30,40,50,60\n")], &graph, expected);
+    }
+}
+
+#[test]
+fn lengths_may_vary_from_message_to_message() {
+    let graph = "
+  a: { kind: synthetic, config: { pattern: counter, dtype: f32, count: 5 } }
+  w: { kind: window, config: { length: 3 }, from: a }
+  column: { kind: reshape, config: { shape: [-1, 1] }, from: w }
+  line: { kind: transpose, config: { order: [1, 0] }, from: column }
+  rest: { kind: slice, config: { from: 1 }, from: w }
+  two: { kind: slice, config: { from: -2 }, from: w }
+  p: { kind: pad, config: { to: [4], value: -1 }, from: w }
+  c: { kind: concat, inputs: { w: w, rest: rest } }
+  k: { kind: stack, inputs: { two: two, again: two } }
+  z: { kind: jsonl, config: { path: out.txt }, inputs: { column: column, line: line, rest: rest, two: two, p: p, c: c, k: k } }";
+    let expected = r#"
+{"seq":0,"column":[[0],[1],[2]],"line":[[0,1,2]],"rest":[1,2],"two":[1,2],"p":[0,1,2,-1],"c":[0,1,2,1,2],"k":[[1,2],[1,2]]}
+{"seq":3,"column":[[3],[4]],"line":[[3,4]],"rest":[4],"two":[3,4],"p":[3,4,-1,-1],"c":[3,4,4],"k":[[3,4],[3,4]]}"#;
+    check(&[], graph, expected);
+}
+
+/// A message that lacks what the config asks for is a failed call, and the next one is taken.
+#[test]
+fn a_message_that_does_not_fit_is_a_failed_call() {
+    for (node, expected, why) in [
+        ("kind: slice, config: { index: 2 }, from: w", "0,2", "f32[2] has no element 2 in dim 0"),
+        ("kind: reshape, config: { shape: [3, -1] }, from: w", "0,0,1,2", "2 elements, which is not a multiple of 3"),
+        ("kind: stack, inputs: { a: w, b: part }", "3,3,4,3,4", "b: f32[2] does not have the shape of `a`, f32[3]"),
+    ] {
+        let graph = format!(
+            "
+  a: {{ kind: synthetic, config: {{ pattern: counter, dtype: f32, count: 5 }} }}
+  w: {{ kind: window, config: {{ length: 3 }}, from: a }}
+  part: {{ kind: slice, config: {{ to: 2 }}, from: w }}
+  x: {{ {node}, on_error: skip }}
+  z: {{ kind: jsonl, config: {{ path: out.txt }}, inputs: {{ x: x }} }}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let report = run(folder.path(), &graph);
+        assert_eq!(report.failed_calls, 1, "{node}");
+        assert!(report.failures[0].text.contains(why), "{:?}", report.failures);
+        let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+        let row = text.trim_end().replace("{\"seq\":", "").replace("\"x\":", "").replace(['[', ']', '}'], "");
+        assert_eq!(row, expected, "{node}");
+    }
+}
+
+#[test]
+fn the_layout_of_an_image_follows_its_dims() {
+    let graph = |order: &str| {
+        format!(
+            "
+  a: {{ kind: synthetic, config: {{ pattern: noise, width: 4, height: 3 }} }}
+  x: {{ kind: transpose, config: {{ order: {order} }}, from: a }}
+  y: {{ kind: cast, config: {{ dtype: f32 }}, from: x }}
+  z: {{ kind: normalize, config: {{ mean: [1, 2, 3], std: [1] }}, from: y }}
+  end: {{ kind: null, from: z }}"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    super::plan(folder.path(), &graph("[2, 0, 1]")).unwrap();
+    refused(&graph("[2, 1, 0]"), &["does not declare which dim is the channels"]);
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused() {
+    let huge = u64::MAX;
+    for (node, expected) in [
+        ("kind: reshape, config: { shape: [4, 2] }, from: s", &["f32[2,3] has 6 elements, [4, 2] has 8"][..]),
+        ("kind: reshape, config: { shape: [0, -2, -1, -1] }, from: s", &["0 is not", "-2 is not", "already a -1"]),
+        ("kind: transpose, config: { order: [0, 0] }, from: s", &["dim 0 is there twice"]),
+        ("kind: transpose, config: { order: [2] }, from: s", &["1 dims, but the input has 2", "there is no dim 2"]),
+        ("kind: slice, config: { dim: 2, step: 0 }, from: s", &["0 is not possible", "f32[2,3] has no dim 2"]),
+        ("kind: slice, config: { dim: -1, from: 4, to: -9 }, from: s", &["4 is outside dim 1", "-9 is outside dim 1"]),
+        (
+            "kind: pad, config: { to: [1, 3], value: 0.5 }, from: w",
+            &["0.5 is not a value of u8", "1 is less than dim 0"],
+        ),
+        (&format!("kind: pad, config: {{ after: [{huge}, 0] }}, from: s"), &["cannot be allocated"]),
+        ("kind: concat, from: s", &["at least two inputs"]),
+        ("kind: concat, inputs: { a: s, b: w }", &["its elements are u8, those of `a` are f32", "dtype: f32"]),
+        (
+            "kind: concat, inputs: { a: s, b: t }",
+            &["f32[3,2] does not have the shape of `a`, f32[2,3] apart from dim 0"],
+        ),
+        ("kind: stack, config: { dim: 3 }, inputs: { a: s, b: s }", &["a dim 3 cannot be added to 2 dims"]),
+    ] {
+        let graph = format!(
+            "
+  s: {{ kind: synthetic, config: {{ pattern: noise, shape: [2, 3], dtype: f32 }} }}
+  w: {{ kind: synthetic, config: {{ pattern: noise, shape: [2, 3] }} }}
+  t: {{ kind: transpose, config: {{ order: [1, 0] }}, from: s }}
+  x: {{ {node} }}
+  end: {{ kind: null, inputs: {{ x: x, w: w, t: t }} }}"
+        );
+        refused(&graph, expected);
+    }
+}
+
+/// A node that is planned before the one it takes from knows nothing of its input: it accepts any tensor and has no buffers.
+#[test]
+fn a_node_that_closes_a_cycle_fails_and_does_not_panic() {
+    for node in [
+        "kind: reshape, config: { shape: [3] }",
+        "kind: transpose, config: { order: [5, 4, 3, 2, 1, 0] }",
+        "kind: slice, config: { dim: 9, index: 9 }",
+        "kind: slice, config: { dim: -9, from: 9, step: -9 }",
+        "kind: pad, config: { before: [9, 9], value: 0.5 }",
+        "kind: pad, config: { to: [1] }",
+    ] {
+        let graph = format!(
+            "
+  a: {{ kind: synthetic, config: {{ pattern: counter, count: 3 }} }}
+  m: {{ kind: merge, inputs: {{ a: a, x: x }} }}
+  x: {{ {node}, inputs: {{ in: {{ from: m, when_full: latest }} }} }}
+  end: {{ kind: null, from: m }}"
+        );
+        let report = run(tempfile::tempdir().unwrap().path(), &graph);
+        assert!(report.failures[0].text.contains("no pool"), "{:?}", report.failures);
+    }
+}
