@@ -35,6 +35,7 @@ mod inspect;
 mod kind;
 pub mod onnx;
 mod plan;
+mod record;
 mod steps;
 pub mod trial;
 mod verify;
@@ -56,6 +57,7 @@ pub use plan::{
     Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig,
     StateConfig, VerifyConfig,
 };
+pub use record::{RecordRequest, record_case};
 pub use verify::{Case, CaseError, Tolerance};
 pub use weights::{Quantize, Quantized, Slice, WeightConfig, WeightTransform, Weights};
 

@@ -6,6 +6,7 @@ pub(crate) mod dot;
 pub(crate) mod explain;
 mod inspect;
 pub(crate) mod kinds;
+pub(crate) mod model_starter;
 pub(crate) mod option_values;
 pub(crate) mod plan;
 pub(crate) mod problems;

@@ -56,11 +56,13 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
         return Err(format!("the model has {} inputs, the case {}", declared.len(), inputs.len()));
     }
     let call = Call {
+        plans: 16,
         inputs: std::iter::zip(declared, &inputs)
             .map(|(declared, array)| CallInput {
                 name: declared.name.clone(),
                 elem: declared.elem,
                 item: array.shape.clone(),
+                varies: vec![false; array.shape.len()],
                 batch_dim: None,
             })
             .collect(),

@@ -1,4 +1,4 @@
-//! Reads the headers of NumPy's `.npy` files, as
+//! Reads and writes the headers of NumPy's `.npy` files, as
 //! [numpy.lib.format](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html) defines them.
 //!
 //! A header is a Python dictionary with three keys. A grammar for all of Python's literals, which the crate npyz uses, recurses on
@@ -9,6 +9,29 @@ use std::io::Read;
 
 /// The longest header that is read, in bytes. That of an array of numbers needs a tenth of it; the rest is padding.
 pub const MAX_HEADER: usize = 4 << 10;
+
+/// Bytes of a header that [`header`] returns: enough for any shape, and a multiple of 64 as in NumPy.
+pub const HEADER: usize = 256;
+
+/// Returns the header of an array with elements of a type, such as `<f4`. Its length does not depend on the shape of up to seven
+/// dims, so that it can be overwritten when the array has grown.
+///
+/// ```
+/// let bytes = limen_npy::header("<f4", [7, 480, 3]);
+/// let read = limen_npy::Header::read(&mut &bytes[..]).unwrap();
+/// assert_eq!((read.shape, read.start), (vec![7, 480, 3], limen_npy::HEADER));
+/// ```
+pub fn header(descriptor: &str, shape: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    let shape: String = shape.into_iter().map(|length| format!("{length}, ")).collect();
+    let text = format!("{{'descr': '{descriptor}', 'fortran_order': False, 'shape': ({shape}), }}");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend_from_slice(&((HEADER - 10) as u16).to_le_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+    // Seven dims of twenty digits fit. The header ends with a newline.
+    bytes.resize(HEADER - 1, b' ');
+    bytes.push(b'\n');
+    bytes
+}
 
 /// The kind of an array's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

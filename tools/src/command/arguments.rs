@@ -3,6 +3,7 @@
 //! `limen-run GRAPH` is short for `limen-run run GRAPH`. A first word that is neither a verb nor looks like a graph file is
 //! refused without looking on the disk. Every option can be set as an environment variable; the command line wins.
 
+use super::model_starter::InputKind;
 use super::option_values::{CpuList, ModelLimits, Shadow};
 use crate::report::gate::Gate;
 use crate::report::printed::Detail;
@@ -131,11 +132,21 @@ pub enum Verb {
         #[arg(value_name = "SHELL")]
         shell: clap_complete::Shell,
     },
-    /// Write a starter graph into a new folder
+    /// Write a starter graph into a new folder, or a graph that runs a model
     New {
         /// The folder, which must not exist yet
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
+        /// An ONNX model, which is copied into the folder: the graph runs it, with what its file says about inputs, states and
+        /// outputs
+        #[arg(long, value_name = "FILE")]
+        model: Option<PathBuf>,
+        /// Where the messages of the model's graph come from; by default what fits its first input
+        #[arg(long, value_name = "KIND", requires = "model")]
+        input: Option<InputKind>,
+        /// The library of ONNX Runtime, which records a case of the model
+        #[arg(long, value_name = "FILE", env = "LIMEN_ONNXRUNTIME", hide_env = true, requires = "model")]
+        onnxruntime: Option<PathBuf>,
     },
     /// Check this host's settings for low latency, and print how to fix them
     Doctor {

@@ -7,9 +7,10 @@ use super::doctor::{examine, show_findings};
 use super::explain::explain;
 use super::inspect::show_inspection;
 use super::kinds::{kinds_json, show_kinds};
+use super::model_starter::InputKind;
 use super::run::Run;
 use super::schema::schema;
-use super::starter::begin;
+use super::starter::{begin, begin_with_model};
 use crate::report::exit_code::REFUSED;
 use crate::terminal::log::print_error;
 use crate::terminal::stdout::Stdout;
@@ -17,8 +18,11 @@ use crate::text::escape::one_line;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use limen::Registry;
+use limen::policy::Trials;
 use limen::text::nearest;
+use limen_backends::BackendOptions;
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Runs `limen-run` with the kinds of a registry, and returns its exit code.
@@ -87,16 +91,15 @@ pub fn main(registry: Registry) -> ExitCode {
             Stdout::default().print(&String::from_utf8_lossy(&text), 0)
         }
         Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
-        Some(Verb::New { folder }) => match begin(folder) {
-            Ok(path) => {
-                let path = path.display();
-                Stdout::default().print(&format!("{path}\n\nlimen-run {path}\nlimen-run {path} --plan\n"), 0)
+        Some(Verb::New { folder, model, input, onnxruntime }) => {
+            match begin_graph(folder, model.as_deref(), *input, onnxruntime.clone(), &registry) {
+                Ok(text) => Stdout::default().print(&text, 0),
+                Err(error) => {
+                    print_error(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
+                    REFUSED
+                }
             }
-            Err(error) => {
-                print_error(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
-                REFUSED
-            }
-        },
+        }
         Some(Verb::Doctor { json }) => {
             let findings = examine();
             let text = if *json {
@@ -123,6 +126,27 @@ pub fn main(registry: Registry) -> ExitCode {
         None => Run::new(&arguments.run).go(registry),
     };
     ExitCode::from(code)
+}
+
+/// Writes a new graph, and returns what to do next.
+fn begin_graph(
+    folder: &Path,
+    model: Option<&Path>,
+    input: Option<InputKind>,
+    onnxruntime: Option<PathBuf>,
+    registry: &Registry,
+) -> std::io::Result<String> {
+    let (path, unrecorded) = match model {
+        None => (begin(folder)?, None),
+        Some(model) => {
+            let registered: BackendOptions = registry.extensions().get().cloned().unwrap_or_default();
+            let options = BackendOptions { onnxruntime: onnxruntime.or(registered.onnxruntime.clone()), ..registered };
+            begin_with_model(folder, model, input, &Trials::default(), &options)?
+        }
+    };
+    let path = path.display();
+    let note = unrecorded.map(|why| format!("no case was recorded: ONNX Runtime is {why}\n\n")).unwrap_or_default();
+    Ok(format!("{path}\n\n{note}limen-run {path}\nlimen-run {path} --plan\n"))
 }
 
 /// The message for a first word that is neither a verb nor a graph file. clap takes it for a file, and its error

@@ -1,0 +1,154 @@
+//! Recording a case of a model on ONNX Runtime, for a graph that does not have one from the framework that trained the model.
+
+use crate::base::BackendOptions;
+use limen::backend::BackendError;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// How to call a model whose case is recorded.
+#[derive(Clone, Debug, Default)]
+pub struct RecordRequest {
+    /// How many items the case has; those of a model with a state are steps of one stream.
+    pub items: usize,
+    /// Shapes of one item by input, which bind the symbolic dims.
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// Inputs and outputs that are a state.
+    pub states: Vec<(String, String)>,
+    /// The numbers of inputs that have one value in every call.
+    pub constants: BTreeMap<String, f64>,
+}
+
+/// Calls a model on ONNX Runtime with numbers from 0 to 1, and ones for whole numbers, and returns the `.npz` of its inputs and
+/// outputs, for `verify: { case: … }`.
+///
+/// # Errors
+/// When this program or machine has no ONNX Runtime, or it does not run the model.
+pub fn record_case(model: &Path, request: &RecordRequest, options: &BackendOptions) -> Result<Vec<u8>, BackendError> {
+    #[cfg(feature = "ort")]
+    return on_ort::record(model, request, options);
+    #[cfg(not(feature = "ort"))]
+    {
+        let _ = (model, request, options);
+        Err(BackendError::Unavailable("this program was built without the backend `ort`".into()))
+    }
+}
+
+#[cfg(feature = "ort")]
+mod on_ort {
+    use super::{BackendOptions, RecordRequest};
+    use crate::backend::{Ort, OrtRuntime};
+    use crate::base::{Access, caught};
+    use crate::onnx::{Constant, ModelState, OnnxLane, OnnxModel, Runtime};
+    use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
+    use limen::message::{DType, Dim};
+    use std::io::{Cursor, Write};
+    use std::path::Path;
+    use zip::write::SimpleFileOptions;
+
+    /// An array of the case: its spec, and the items so far.
+    struct Array {
+        spec: TensorSpec,
+        item: Vec<usize>,
+        bytes: Vec<u8>,
+    }
+
+    impl Array {
+        fn of(spec: &TensorSpec) -> Array {
+            let item = spec.shape.iter().map(|dim| dim.max().unwrap_or(1)).collect();
+            Array { spec: spec.clone(), item, bytes: Vec::new() }
+        }
+
+        fn item_bytes(&self) -> usize {
+            self.item.iter().product::<usize>() * self.spec.dtype.size()
+        }
+    }
+
+    pub(super) fn record(
+        path: &Path,
+        request: &RecordRequest,
+        options: &BackendOptions,
+    ) -> Result<Vec<u8>, BackendError> {
+        OrtRuntime::probe(options)?;
+        let fixed =
+            |(port, shape): (&String, &Vec<usize>)| (port.clone(), shape.iter().copied().map(Dim::Fixed).collect());
+        let state = |(input, output): &(String, String)| ModelState {
+            input: input.clone(),
+            output: output.clone(),
+            batch_dim: None,
+        };
+        let constant =
+            |(port, value): (&String, &f64)| (port.clone(), Constant { shape: Vec::new(), values: vec![*value] });
+        let model = OnnxModel {
+            path: path.to_path_buf(),
+            shapes: request.shapes.iter().map(fixed).collect(),
+            states: request.states.iter().map(state).collect(),
+            constants: request.constants.iter().map(constant).collect(),
+            one_item: true,
+            options: options.clone(),
+            ..OnnxModel::default()
+        };
+        let prepared = Ort::prepare(model)?;
+        let mut session = prepared.session(1)?;
+        let (mut lane, mut noise) = (OnnxLane::default(), 1u32);
+        let arrays = |specs: &[TensorSpec]| -> Vec<Array> { specs.iter().map(Array::of).collect() };
+        let (mut inputs, mut outputs) = (arrays(&prepared.signature().inputs), arrays(&prepared.signature().outputs));
+        for _ in 0..request.items {
+            for input in &mut inputs {
+                let (begin, bytes) = (input.bytes.len(), input.item_bytes());
+                input.bytes.resize(begin + bytes, 0);
+                let is_whole = Access::for_dtype(input.spec.dtype).holds_only_whole();
+                let numbers = std::iter::repeat_with(|| {
+                    // A linear congruential generator (Numerical Recipes): the same numbers on every machine.
+                    noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    if is_whole { 1.0 } else { f64::from(noise >> 8) / f64::from(1 << 24) }
+                });
+                Access::for_dtype(input.spec.dtype).write(numbers, &mut input.bytes[begin..]);
+            }
+            for output in &mut outputs {
+                let bytes = output.bytes.len() + output.item_bytes();
+                output.bytes.resize(bytes, 0);
+            }
+            let given = inputs.iter().map(|array| BatchRef {
+                dtype: array.spec.dtype,
+                shape: &array.item,
+                bytes: &array.bytes[array.bytes.len() - array.item_bytes()..],
+            });
+            let given: Vec<BatchRef<'_>> = given.collect();
+            let taken = outputs.iter_mut().map(|array| {
+                let begin = array.bytes.len() - array.item_bytes();
+                let Array { spec, item, bytes } = array;
+                BatchMut { dtype: spec.dtype, shape: item, bytes: &mut bytes[begin..] }
+            });
+            let mut taken: Vec<BatchMut<'_>> = taken.collect();
+            caught(|| session.infer_one(&given, &mut taken, &mut lane)).map_err(BackendError::Call)??;
+        }
+        write(request.items, inputs.iter().chain(&outputs))
+    }
+
+    fn write<'a>(items: usize, arrays: impl Iterator<Item = &'a Array>) -> Result<Vec<u8>, BackendError> {
+        let failed = |error: &dyn std::fmt::Display| BackendError::Call(format!("the case cannot be written: {error}"));
+        let mut npz = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        for Array { spec, item, bytes } in arrays {
+            let descriptor = match spec.dtype {
+                DType::F16 => "<f2",
+                DType::F32 => "<f4",
+                DType::F64 => "<f8",
+                DType::I8 => "|i1",
+                DType::U8 => "|u1",
+                DType::I16 => "<i2",
+                DType::U16 => "<u2",
+                DType::I32 => "<i4",
+                DType::U32 => "<u4",
+                DType::I64 => "<i8",
+                DType::U64 => "<u8",
+                DType::BF16 => return Err(failed(&"NumPy has no type bf16")),
+            };
+            let shape = std::iter::once(items).chain(item.iter().copied());
+            npz.start_file(format!("{}.npy", spec.name), SimpleFileOptions::default())
+                .map_err(|error| failed(&error))?;
+            let header = limen_npy::header(descriptor, shape.map(|length| length as u64));
+            npz.write_all(&header).and_then(|()| npz.write_all(bytes)).map_err(|error| failed(&error))?;
+        }
+        npz.finish().map(Cursor::into_inner).map_err(|error| failed(&error))
+    }
+}
