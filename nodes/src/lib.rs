@@ -6,8 +6,8 @@
 //! [`register`] adds them to a registry under the names that graph files use.
 //!
 //! Kinds never import each other. They share code through the folders below them, which do not import each other either:
-//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), `tensor` (shapes,
-//! views, boxes, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop source).
+//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), [`tensor`] (shapes,
+//! views, images, boxes, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop source).
 //!
 //! Every payload is a [`limen::Tensor`]. Apart from image decoders, no node allocates per message once its buffers have
 //! grown. No input from a file, socket or device can cause a panic. There is no unsafe code. Kinds that run models are in
@@ -22,7 +22,7 @@ mod pattern;
 pub mod sink;
 pub mod source;
 pub mod stream;
-mod tensor;
+pub mod tensor;
 pub mod transform;
 
 use limen::{Registry, Tensor};

@@ -1,8 +1,12 @@
-//! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, boxes as rows of a tensor,
-//! elements as text.
+//! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, images and filters, boxes as
+//! rows of a tensor, elements as text.
 
 pub(crate) mod boxes;
+pub(crate) mod filter;
+pub(crate) mod image;
 pub(crate) mod joined;
 pub(crate) mod shape;
 pub(crate) mod text;
 pub(crate) mod view;
+
+pub use filter::Filter;

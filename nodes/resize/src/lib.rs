@@ -1,46 +1,77 @@
 //! Scales images of 8-bit samples in 1 to 4 channels.
 //!
+//! With the numbers of Pillow (`fast_image_resize`) or of OpenCV ([`Filter::Linear`], [`Filter::Area`]).
+//!
 //! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for 1, 3 and 4 channels, every filter and SIMD
 //! instruction set. That takes longer than compiling all nodes. This crate does not depend on limen, so Cargo builds both in parallel.
 
+mod area;
+mod linear;
+
+use area::Area;
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{U8, U8x3, U8x4};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
+use linear::{Linear, Spacing};
 
 /// An interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     /// A triangle filter that widens with the scale: Pillow's `BILINEAR`.
     Bilinear,
-    /// The nearest pixel.
+    /// The nearest pixel: Pillow's `NEAREST`, OpenCV's `INTER_NEAREST_EXACT`. Where two are equally near, it may be the other one.
     Nearest,
-    /// A windowed sinc.
+    /// A windowed sinc that widens with the scale: Pillow's `LANCZOS`.
     Lanczos3,
+    /// Between the two nearest pixels of each axis, also when shrinking: OpenCV's `INTER_LINEAR`. With 1, 3 or 4 channels every level is
+    /// the same.
+    Linear,
+    /// The mean of the covered area: OpenCV's `INTER_AREA`. With 1, 3 or 4 channels every level is the same.
+    Area,
 }
 
 /// A resizer with its buffers, which are reused for every image.
 #[derive(Debug)]
 pub struct Resizer {
+    method: Method,
     resizer: fast_image_resize::Resizer,
-    options: ResizeOptions,
+    linear: Linear,
+    area: Area,
     /// Images of grey with alpha, as four channels.
     grey: Vec<u8>,
     out: Vec<u8>,
 }
 
+/// Whose numbers a filter gives.
+#[derive(Debug)]
+enum Method {
+    Pillow(ResizeOptions),
+    OpenCvLinear,
+    OpenCvArea,
+}
+
 impl Resizer {
     /// A resizer for one filter.
     pub fn new(filter: Filter) -> Self {
-        let options = ResizeOptions::new().resize_alg(match filter {
-            Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
-            Filter::Nearest => ResizeAlg::Nearest,
-            Filter::Lanczos3 => ResizeAlg::Convolution(FilterType::Lanczos3),
-        });
-        Resizer { resizer: fast_image_resize::Resizer::new(), options, grey: Vec::new(), out: Vec::new() }
+        let pillow = |algorithm| Method::Pillow(ResizeOptions::new().resize_alg(algorithm));
+        Resizer {
+            method: match filter {
+                Filter::Bilinear => pillow(ResizeAlg::Convolution(FilterType::Bilinear)),
+                Filter::Nearest => pillow(ResizeAlg::Nearest),
+                Filter::Lanczos3 => pillow(ResizeAlg::Convolution(FilterType::Lanczos3)),
+                Filter::Linear => Method::OpenCvLinear,
+                Filter::Area => Method::OpenCvArea,
+            },
+            resizer: fast_image_resize::Resizer::new(),
+            linear: Linear::default(),
+            area: Area::default(),
+            grey: Vec::new(),
+            out: Vec::new(),
+        }
     }
 
-    /// Scales an image from one buffer into another; shapes are height, width, channels. With 2 or 4 channels the last one is alpha: unless
-    /// the filter is [`Filter::Nearest`], colours are weighted by it.
+    /// Scales an image from one buffer into another; shapes are height, width, channels. With 2 or 4 channels the last one is alpha:
+    /// [`Filter::Bilinear`] and [`Filter::Lanczos3`] weight colours by it.
     ///
     /// # Errors
     /// A message, if a length is 0, the number of channels is not 1 to 4 or differs, or a buffer is too small for its shape.
@@ -60,12 +91,54 @@ impl Resizer {
         if to[2] != channels {
             return Err(format!("{channels} channels, expected {}", to[2]));
         }
+        let Method::Pillow(options) = self.method else { return self.scale_as_opencv(from, pixels, to, into) };
         match channels {
-            1 => self.scale_as::<U8>(from, pixels, to, into),
-            2 => self.scale_grey_alpha(from, pixels, to, into),
-            3 => self.scale_as::<U8x3>(from, pixels, to, into),
-            4 => self.scale_as::<U8x4>(from, pixels, to, into),
+            1 => self.scale_as::<U8>(&options, from, pixels, to, into),
+            2 => self.scale_grey_alpha(&options, from, pixels, to, into),
+            3 => self.scale_as::<U8x3>(&options, from, pixels, to, into),
+            4 => self.scale_as::<U8x4>(&options, from, pixels, to, into),
             n => Err(format!("{n} channels, expected 1 to 4")),
+        }
+    }
+
+    fn scale_as_opencv(
+        &mut self,
+        from: [usize; 3],
+        pixels: &[u8],
+        to: [usize; 3],
+        into: &mut [u8],
+    ) -> Result<(), String> {
+        let (Some(pixels), Some(into)) =
+            (bytes(from).and_then(|n| pixels.get(..n)), bytes(to).and_then(|n| into.get_mut(..n)))
+        else {
+            return Err(TOO_SMALL.into());
+        };
+        match from[2] {
+            1 => self.sample::<1>(from, pixels, to, into),
+            2 => self.sample::<2>(from, pixels, to, into),
+            3 => self.sample::<3>(from, pixels, to, into),
+            4 => self.sample::<4>(from, pixels, to, into),
+            n => return Err(format!("{n} channels, expected 1 to 4")),
+        }
+        Ok(())
+    }
+
+    fn sample<const C: usize>(
+        &mut self,
+        [height, width, _]: [usize; 3],
+        pixels: &[u8],
+        [h, w, _]: [usize; 3],
+        into: &mut [u8],
+    ) {
+        let (from, to) = ([height, width], [h, w]);
+        let is_area = matches!(self.method, Method::OpenCvArea);
+        if from == to {
+            into.copy_from_slice(pixels);
+        } else if is_area && h <= height && w <= width {
+            self.area.scale::<C>(from, pixels, to, into);
+        } else {
+            let spacing = if is_area { Spacing::Edges } else { Spacing::Centres };
+            self.linear.scale::<C>(spacing, from, pixels, to, into);
         }
     }
 
@@ -73,22 +146,22 @@ impl Resizer {
     /// compile.
     fn scale_grey_alpha(
         &mut self,
+        options: &ResizeOptions,
         from: [usize; 3],
         pixels: &[u8],
         to: [usize; 3],
         into: &mut [u8],
     ) -> Result<(), String> {
         let [size, scaled] = [from, to].map(|[height, width, _]| [height, width, 4]);
-        let bytes = |[height, width, _]: [usize; 3]| height.checked_mul(width).and_then(|n| n.checked_mul(2));
         let fits = bytes(from).is_some_and(|n| n <= pixels.len()) && bytes(to).is_some_and(|n| n <= into.len());
         if !fits {
-            return Err("a buffer is too small for its shape".into());
+            return Err(TOO_SMALL.into());
         }
         let (mut grey, mut out) = (std::mem::take(&mut self.grey), std::mem::take(&mut self.out));
         grey.clear();
         grey.extend(pixels.chunks_exact(2).take(from[0] * from[1]).flat_map(|p| [p[0], p[0], p[0], p[1]]));
         out.resize(to[0] * to[1] * 4, 0);
-        let result = self.scale_as::<U8x4>(size, &grey, scaled, &mut out);
+        let result = self.scale_as::<U8x4>(options, size, &grey, scaled, &mut out);
         if result.is_ok() {
             for (to, from) in into.chunks_exact_mut(2).zip(out.chunks_exact(4)) {
                 to.copy_from_slice(&from[2..]);
@@ -100,6 +173,7 @@ impl Resizer {
 
     fn scale_as<P: PixelTrait>(
         &mut self,
+        options: &ResizeOptions,
         from: [usize; 3],
         pixels: &[u8],
         to: [usize; 3],
@@ -108,13 +182,84 @@ impl Resizer {
         let source = TypedImageRef::<P>::from_buffer(from[1] as u32, from[0] as u32, pixels);
         let target = TypedImage::<P>::from_buffer(to[1] as u32, to[0] as u32, into);
         let (source, mut target) = (source.map_err(|e| e.to_string())?, target.map_err(|e| e.to_string())?);
-        self.resizer.resize_typed(&source, &mut target, &self.options).map_err(|e| e.to_string())
+        self.resizer.resize_typed(&source, &mut target, options).map_err(|e| e.to_string())
     }
+}
+
+const TOO_SMALL: &str = "a buffer is too small for its shape";
+
+fn bytes(shape: [usize; 3]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |n, length| n.checked_mul(*length))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Levels that look random.
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    /// The FNV-1a hash of all levels, so that one number stands for an image.
+    fn hash(levels: &[u8]) -> u32 {
+        levels.iter().fold(0x811C_9DC5, |hash, level| (hash ^ u32::from(*level)).wrapping_mul(0x0100_0193))
+    }
+
+    fn scaled(filter: Filter, from: [usize; 3], [h, w]: [usize; 2]) -> Vec<u8> {
+        let mut resizer = Resizer::new(filter);
+        let mut scaled = |from: [usize; 3], to: [usize; 3]| {
+            let mut out = vec![0; to.iter().product()];
+            resizer.scale(from, &noise(from.iter().product()), to, &mut out).unwrap();
+            out
+        };
+        // The buffers have been used for a smaller and for a larger image.
+        scaled([9, 8, 1], [4, 3, 1]);
+        scaled([3, 2, 4], [70, 300, 4]);
+        scaled(from, [h, w, from[2]])
+    }
+
+    /// The expected hashes are those of `cv2.resize` (OpenCV 5.0.0 and 4.10.0 give the same) with `INTER_LINEAR` and `INTER_AREA` for the
+    /// same noise.
+    #[test]
+    fn every_level_is_that_of_opencv() {
+        for (from, to, linear, area) in [
+            ([7, 9, 3], [5, 4], 0xACE1_C381, 0x2117_6D98),
+            ([7, 9, 1], [20, 31], 0x76B6_FA2C, 0x52F6_37EA),
+            ([48, 64, 3], [24, 32], 0x21F1_7C54, 0x21F1_7C54),
+            ([48, 64, 4], [17, 100], 0xE2C3_714A, 0x00F4_DE02),
+            ([90, 120, 1], [30, 40], 0x5C8F_7A6C, 0xCA76_5C6A),
+            ([1, 1, 3], [3, 5], 0xB24D_0AB8, 0xB24D_0AB8),
+            ([45, 60, 4], [9, 20], 0xDE4B_F8AB, 0x8CA1_4AD0),
+            ([5, 200, 3], [60, 7], 0x2D4A_626B, 0x1A28_DB8D),
+            ([33, 47, 3], [33, 20], 0x1B4D_C10B, 0xC3CD_6DD9),
+            ([300, 500, 3], [187, 311], 0xE646_9EB8, 0x95B3_8DB7),
+        ] {
+            for (filter, expected) in [(Filter::Linear, linear), (Filter::Area, area)] {
+                assert_eq!(hash(&scaled(filter, from, to)), expected, "{filter:?} {from:?} to {to:?}");
+            }
+        }
+    }
+
+    /// The expected hashes are those of Pillow 13 with `NEAREST`, and of `cv2.resize` with `INTER_NEAREST_EXACT`.
+    #[test]
+    fn every_nearest_pixel_is_that_of_pillow() {
+        for (from, to, expected) in [
+            ([7, 9, 3], [5, 4], 0xCF98_7A78),
+            ([7, 9, 1], [20, 31], 0xFC92_979F),
+            ([48, 64, 3], [24, 32], 0xCCDA_3580),
+            ([90, 120, 1], [30, 40], 0x5C8F_7A6C),
+            ([5, 200, 3], [60, 7], 0xCCE2_65ED),
+            ([33, 47, 3], [33, 20], 0x01B0_08E1),
+        ] {
+            assert_eq!(hash(&scaled(Filter::Nearest, from, to)), expected, "{from:?} to {to:?}");
+        }
+    }
 
     fn check(filter: Filter, from: [usize; 3], pixels: &[u8], to: [usize; 3], expected: &[u8]) {
         let mut out = vec![0; to.iter().product()];
@@ -168,9 +313,22 @@ mod tests {
 
     #[test]
     fn unsupported_channels_and_wrong_sizes_are_errors() {
-        let mut scaler = Resizer::new(Filter::Bilinear);
-        for (from, pixels, to) in [([1, 1, 5], 5, [1, 1, 5]), ([1, 1, 3], 3, [1, 1, 1]), ([2, 2, 1], 3, [1, 1, 1])] {
-            assert!(scaler.scale(from, &vec![0; pixels], to, &mut vec![0; to.iter().product()]).is_err(), "{from:?}");
+        for filter in [Filter::Bilinear, Filter::Nearest, Filter::Lanczos3, Filter::Linear, Filter::Area] {
+            let mut resizer = Resizer::new(filter);
+            for (from, pixels, to, room) in [
+                ([1, 1, 5], 5, [1, 1, 5], 5),
+                ([1, 1, 3], 3, [1, 1, 1], 1),
+                ([2, 2, 1], 3, [1, 1, 1], 1),
+                ([2, 2, 1], 4, [1, 2, 1], 1),
+                ([2, 2, 2], 8, [1, 2, 2], 3),
+                ([0, 2, 1], 4, [1, 1, 1], 1),
+                ([2, 2, 1], 4, [0, 1, 1], 1),
+                ([usize::MAX, 2, 1], 4, [1, 1, 1], 1),
+                ([1 << 31, 1 << 31, 4], 4, [1, 1, 4], 4),
+            ] {
+                let result = resizer.scale(from, &vec![0; pixels], to, &mut vec![0; room]);
+                assert!(result.is_err(), "{filter:?} {from:?} to {to:?}");
+            }
         }
     }
 }

@@ -8,8 +8,8 @@ use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Connected, NodeError, OutPort, PlanErrors, Ports};
 
 /// Returns height, width and channels of the connected image; `None` if there is no spec with three dims.
-pub(crate) fn image_dims(given: &Connected) -> Option<&[Dim; 3]> {
-    given.single().and_then(|spec| <&[Dim; 3]>::try_from(&spec.shape[..]).ok())
+pub(crate) fn image_dims(given: Option<&PortSpec>) -> Option<&[Dim; 3]> {
+    given.and_then(|spec| <&[Dim; 3]>::try_from(&spec.shape[..]).ok())
 }
 
 /// Returns three dims of any length. The engine compares them with the connected output and refuses another rank.

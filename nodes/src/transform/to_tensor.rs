@@ -129,7 +129,7 @@ impl Node for ToTensor {
             Float::F32 => DType::F32,
             Float::F16 => DType::F16,
         };
-        let dims = shape::image_dims(given);
+        let dims = shape::image_dims(given.single());
         let input = PortSpec::new(DType::U8, dims.cloned().unwrap_or_else(shape::any_image)).with_layout(Layout::Hwc);
         let layout = config.layout.layout();
         let output = dims.map(|dims| PortSpec::new(dtype, ordered(layout, dims.clone())).with_layout(layout));

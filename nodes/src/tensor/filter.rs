@@ -1,0 +1,35 @@
+//! Filters: how a scaled image is computed from its pixels.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// An interpolation filter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Filter {
+    /// A triangle filter that widens with the scale, so that no pixel is left out: Pillow's `BILINEAR`.
+    #[default]
+    Bilinear,
+    /// Between the two nearest pixels of each axis, also when shrinking: OpenCV's `INTER_LINEAR`, the default of `cv2.resize`. With 1, 3
+    /// or 4 channels every level is the same.
+    Linear,
+    /// The mean of the covered area: OpenCV's `INTER_AREA`. With 1, 3 or 4 channels every level is the same.
+    Area,
+    /// The nearest pixel, fast and coarse: Pillow's `NEAREST` and OpenCV's `INTER_NEAREST_EXACT`. OpenCV's `INTER_NEAREST` is different:
+    /// it takes the pixel to the left and above.
+    Nearest,
+    /// A windowed sinc that widens with the scale, sharp and slow: Pillow's `LANCZOS`.
+    Lanczos3,
+}
+
+impl From<Filter> for limen_resize::Filter {
+    fn from(filter: Filter) -> Self {
+        match filter {
+            Filter::Bilinear => limen_resize::Filter::Bilinear,
+            Filter::Linear => limen_resize::Filter::Linear,
+            Filter::Area => limen_resize::Filter::Area,
+            Filter::Nearest => limen_resize::Filter::Nearest,
+            Filter::Lanczos3 => limen_resize::Filter::Lanczos3,
+        }
+    }
+}

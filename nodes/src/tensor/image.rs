@@ -1,0 +1,52 @@
+//! Images: tensors `u8[h,w,c]`, while planning and at run time.
+
+use crate::tensor::shape;
+use limen::Tensor;
+use limen::message::{DType, Dim, Layout, PortSpec};
+use limen::node::{NodeError, PlanErrors};
+
+/// Largest side of an image, in pixels.
+const MAX_SIDE: usize = 1 << 15;
+
+/// Returns the spec of an image.
+pub(crate) fn spec(dims: [Dim; 3]) -> PortSpec {
+    PortSpec::new(DType::U8, dims).with_layout(Layout::Hwc)
+}
+
+/// Returns the spec of a port that takes images of the connected dims, or of any if these are not known.
+pub(crate) fn input_spec(dims: Option<&[Dim; 3]>) -> PortSpec {
+    spec(dims.cloned().unwrap_or_else(shape::any_image))
+}
+
+/// Returns the spec of images with the channels of another, but of one size.
+pub(crate) fn of_size(height: usize, width: usize, dims: &[Dim; 3]) -> PortSpec {
+    spec([Dim::Fixed(height), Dim::Fixed(width), dims[2].clone()])
+}
+
+/// Adds a problem for each side that no image has.
+pub(crate) fn check_sides(sides: [(&str, usize); 2], errors: &mut PlanErrors) {
+    for (field, side) in sides {
+        if !(1..=MAX_SIDE).contains(&side) {
+            errors.at(field, format!("{side} pixels, expected 1 to {MAX_SIDE}"));
+        }
+    }
+}
+
+/// Adds a problem if the image at a port has a number of channels that cannot be scaled.
+pub(crate) fn check_channels(port: &str, dims: Option<&[Dim; 3]>, errors: &mut PlanErrors) {
+    if let Some([.., Dim::Fixed(channels)]) = dims
+        && !(1..=4).contains(channels)
+    {
+        let message = format!("the image has {channels} channels, expected 1 to 4");
+        errors.input(port, message).help("the channels of an image are its last dim; put this node before `to_tensor`");
+    }
+}
+
+/// Returns height, width and channels of an image, and its pixels.
+pub(crate) fn pixels<'a>(port: &str, image: &'a Tensor) -> Result<([usize; 3], &'a [u8]), NodeError> {
+    let shape = image.shape();
+    match &*shape {
+        &[h, w, c] => Ok(([h, w, c], image.as_slice()?)),
+        _ => Err(NodeError::input(port, format!("{image:?} is not an image, expected u8[h,w,c]"))),
+    }
+}
