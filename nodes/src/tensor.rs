@@ -1,12 +1,16 @@
-//! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, images and filters, boxes as
-//! rows of a tensor, elements as text.
+//! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, images and their parts, colours
+//! and filters, boxes as rows of a tensor, elements as text.
 
 pub(crate) mod boxes;
+pub(crate) mod colour;
 pub(crate) mod filter;
+pub(crate) mod frame;
 pub(crate) mod image;
 pub(crate) mod joined;
+pub(crate) mod placement;
 pub(crate) mod shape;
 pub(crate) mod text;
 pub(crate) mod view;
 
+pub use colour::Colour;
 pub use filter::Filter;

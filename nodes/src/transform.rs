@@ -2,7 +2,10 @@
 
 pub mod argmax;
 pub mod cast;
+pub mod colour;
 pub mod concat;
+pub mod crop;
+pub mod crop_boxes;
 pub mod debounce;
 pub mod decimate;
 pub mod decode;
@@ -10,6 +13,7 @@ pub mod decode_boxes;
 pub mod delay;
 pub mod gate;
 pub mod gather;
+pub mod letterbox;
 pub mod merge;
 pub mod nms;
 pub mod normalize;
@@ -28,4 +32,5 @@ pub mod throttle;
 pub mod to_tensor;
 pub mod top_k;
 pub mod transpose;
+pub mod unletterbox;
 pub mod window;

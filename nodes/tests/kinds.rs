@@ -10,6 +10,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+#[path = "kinds/images.rs"]
+mod images;
+
 fn plan(folder: &Path, graph: &str) -> Result<Plan, String> {
     let file = folder.join("graph.yaml");
     fs::write(&file, format!("version: 1\ngraph: test\nnodes:\n{graph}")).unwrap();

@@ -22,6 +22,13 @@ pub enum Filter {
     Lanczos3,
 }
 
+impl Filter {
+    /// `linear`, the default of kinds that prepare images as Python programs with OpenCV do.
+    pub(crate) fn linear() -> Self {
+        Filter::Linear
+    }
+}
+
 impl From<Filter> for limen_resize::Filter {
     fn from(filter: Filter) -> Self {
         match filter {

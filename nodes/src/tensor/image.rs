@@ -50,3 +50,19 @@ pub(crate) fn pixels<'a>(port: &str, image: &'a Tensor) -> Result<([usize; 3], &
         _ => Err(NodeError::input(port, format!("{image:?} is not an image, expected u8[h,w,c]"))),
     }
 }
+
+/// Copies a rectangle of an image, with a height and a width, from its row `top` and its column `left` on.
+pub(crate) fn copy_part(
+    [_, width, channels]: [usize; 3],
+    pixels: &[u8],
+    [top, left]: [usize; 2],
+    [h, w]: [usize; 2],
+    into: &mut [u8],
+) {
+    let (line, part) = (width * channels, w * channels);
+    // `chunks_exact` panics on 0.
+    let rows = pixels.chunks_exact(line.max(1)).skip(top).take(h);
+    for (to, row) in into.chunks_exact_mut(part.max(1)).zip(rows) {
+        to.copy_from_slice(&row[left * channels..][..part]);
+    }
+}

@@ -10,14 +10,14 @@ use limen::{Message, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Reassembles the parts into which `scatter` split a message, in their order: messages of shape `[...]` become one of shape
-/// `[≤max, ...]` with the header of the original message.
+/// Reassembles the parts into which `scatter` or `crop_boxes` split a message, in their order: messages of shape `[...]` become one
+/// of shape `[≤max, ...]` with the header of the original message.
 ///
 /// A message with missing parts is closed when the stream ends, when `open` later messages have begun, or, if `within` is set,
 /// that long after its first part arrived. It is counted (`incomplete`), and with `missing: drop` also as lost (`dropped`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// Most parts of one message: the bound of the first dim of the tensor that was scattered.
+    /// Most parts of one message: the bound of the first dim of the tensor that was scattered, or `max` of `crop_boxes`.
     pub max: usize,
     /// Most messages whose parts may be arriving at the same time; 4 by default.
     #[serde(default = "four")]

@@ -8,7 +8,7 @@ use limen_resize::Resizer;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their aspect ratio.
+/// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their aspect ratio; `letterbox` keeps it.
 ///
 /// A model should get images that were scaled with the filter of its training. `bilinear`, `nearest` and `lanczos3` are those of Pillow:
 /// where they shrink an image, `bilinear` and `lanczos3` average over all its pixels. `linear` is OpenCV's `INTER_LINEAR`, the default of

@@ -1,0 +1,51 @@
+//! Frames: images of one size, into which other images are scaled.
+
+use crate::tensor::filter::Filter;
+use limen_resize::Resizer;
+
+/// A frame and the buffers to fill it, which are reused for every image.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    /// The level of all channels where there is no image.
+    fill: u8,
+    resizer: Resizer,
+    /// The scaled image.
+    scaled: Vec<u8>,
+}
+
+impl Frame {
+    /// `most` is the number of bytes of the largest frame.
+    pub(crate) fn new(height: usize, width: usize, fill: u8, filter: Filter, most: usize) -> Self {
+        Frame { height, width, fill, resizer: Resizer::new(filter.into()), scaled: Vec::with_capacity(most) }
+    }
+
+    /// Fills the frame.
+    pub(crate) fn clear(&self, into: &mut [u8]) {
+        into.fill(self.fill);
+    }
+
+    /// Scales an image to a height and a width that fit into the frame, puts it at row `top` and column `left`, and fills the rest.
+    pub(crate) fn draw(
+        &mut self,
+        from: [usize; 3],
+        pixels: &[u8],
+        [h, w]: [usize; 2],
+        [top, left]: [usize; 2],
+        into: &mut [u8],
+    ) -> Result<(), String> {
+        let channels = from[2];
+        if [h, w] == [self.height, self.width] {
+            return self.resizer.scale(from, pixels, [h, w, channels], into);
+        }
+        self.scaled.resize(h * w * channels, 0);
+        self.resizer.scale(from, pixels, [h, w, channels], &mut self.scaled)?;
+        self.clear(into);
+        let rows = into.chunks_exact_mut((self.width * channels).max(1)).skip(top);
+        for (to, row) in rows.zip(self.scaled.chunks_exact((w * channels).max(1))) {
+            to[left * channels..][..row.len()].copy_from_slice(row);
+        }
+        Ok(())
+    }
+}

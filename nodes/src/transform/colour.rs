@@ -1,0 +1,79 @@
+//! Conversion of colours.
+
+use crate::tensor::colour::{self, Colour};
+use crate::tensor::{image, shape};
+use limen::message::Dim;
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Converts the colours of images: `u8[h,w,c]` to `u8[h,w,k]`, with 1 channel for `grey`, 3 for `rgb` and `bgr`, 4 for `rgba`.
+///
+/// Grey is 0.299 red + 0.587 green + 0.114 blue, rounded as OpenCV's `cvtColor` does. The opacity of `rgba` is left out; it is 255 where
+/// there was none.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The channels of the input; `rgb` by default.
+    #[serde(default = "rgb")]
+    pub from: Colour,
+    /// The channels of the output.
+    pub to: Colour,
+}
+
+fn rgb() -> Colour {
+    Colour::Rgb
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Convert(Config);
+
+impl Node for Convert {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.from == config.to {
+            let message = "`from` and `to` are the same, so nothing would change";
+            errors.at("to", message).help("write another colour, or remove the node");
+        }
+        let dims = shape::image_dims(given.single());
+        if let Some([.., Dim::Fixed(channels)]) = dims
+            && *channels != config.from.channels()
+        {
+            let message = format!("the image has {channels} channels, but `from` has {}", config.from.channels());
+            let help = match Colour::of_file(*channels) {
+                Some(Colour::Grey) => "write `from: grey`",
+                Some(Colour::Rgba) => "write `from: rgba`",
+                Some(_) => "write `from: rgb` or `from: bgr`",
+                None => "the channels of an image are its last dim; put this node before `to_tensor`",
+            };
+            errors.at("from", message).help(help);
+        }
+        let input = dims.cloned().unwrap_or_else(shape::any_image);
+        let [h, w, _] = input;
+        let spec = |colour: Colour| image::spec([h.clone(), w.clone(), Dim::Fixed(colour.channels())]);
+        let output = dims.map(|_| spec(config.to));
+        errors.into_result(shape::gives(shape::takes(Some(spec(config.from))), output).cost(Cost::Medium))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Convert(config))
+    }
+}
+
+impl Transform for Convert {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let Config { from, to } = self.0;
+        let ([h, w, _], pixels) = image::pixels("in", &input.body)?;
+        let mut image = out.loan(input.header())?;
+        shape::set_shape(&mut image, &[h, w, to.channels()])?;
+        colour::convert(from, to, pixels, image.as_mut_slice()?);
+        out.send(image);
+        Ok(())
+    }
+}

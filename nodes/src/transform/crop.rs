@@ -1,0 +1,99 @@
+//! A part of each image.
+
+use crate::tensor::{image, shape};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Cuts a rectangle out of images: `u8[h,w,c]` to `u8[height,width,c]`.
+///
+/// The rectangle must be inside the image. If images differ in size, one that is too small fails its call.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// First column of the rectangle; 0 by default.
+    #[serde(default)]
+    pub x: usize,
+    /// First row of the rectangle; 0 by default.
+    #[serde(default)]
+    pub y: usize,
+    /// Width of the rectangle in pixels.
+    pub width: usize,
+    /// Height of the rectangle in pixels.
+    pub height: usize,
+}
+
+impl Config {
+    /// Describes what of the rectangle is outside an image of this height and width, with the field that says so.
+    fn outside(&self, [h, w]: [usize; 2]) -> impl Iterator<Item = (&'static str, String)> {
+        let sides = [("width", "x", self.x, self.width, w, "columns"), ("height", "y", self.y, self.height, h, "rows")];
+        sides.into_iter().filter_map(|(field, first, start, length, most, unit)| {
+            let end = start.saturating_add(length);
+            (end > most).then(|| (field, format!("`{first}` + `{field}` is {end}, but the image has {most} {unit}")))
+        })
+    }
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Crop(Config);
+
+impl Node for Crop {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        image::check_sides([("width", config.width), ("height", config.height)], &mut errors);
+        let dims = shape::image_dims(given.single());
+        if let Some([h, w, _]) = dims {
+            let most = [h, w].map(|dim| dim.max().unwrap_or(usize::MAX));
+            for (field, message) in config.outside(most) {
+                errors.at(field, message).help("write a rectangle inside the image");
+            }
+        }
+        let output = dims.map(|dims| image::of_size(config.height, config.width, dims));
+        errors.into_result(shape::gives(shape::takes(Some(image::input_spec(dims))), output).cost(Cost::Medium))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Crop(config))
+    }
+}
+
+impl Transform for Crop {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let Config { x, y, width, height } = self.0;
+        let (from, pixels) = image::pixels("in", &input.body)?;
+        if let Some((_, message)) = self.0.outside([from[0], from[1]]).next() {
+            return Err(NodeError::input("in", message));
+        }
+        let mut part = out.loan(input.header())?;
+        shape::set_shape(&mut part, &[height, width, from[2]])?;
+        image::copy_part(from, pixels, [y, x], [height, width], part.as_mut_slice()?);
+        out.send(part);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rectangle_that_leaves_the_image_is_described() {
+        let config = |x, y, width, height| Config { x, y, width, height };
+        for (config, expected) in [
+            (config(0, 0, 4, 3), &[][..]),
+            (config(3, 2, 1, 1), &[]),
+            (config(3, 0, 2, 3), &["width"]),
+            (config(4, 3, 1, 1), &["width", "height"]),
+            (config(usize::MAX, 0, usize::MAX, 1), &["width"]),
+        ] {
+            let outside: Vec<_> = config.outside([3, 4]).map(|(field, _)| field).collect();
+            assert_eq!(outside, expected, "{config:?}");
+        }
+    }
+}

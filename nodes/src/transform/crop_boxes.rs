@@ -1,0 +1,218 @@
+//! The parts of an image that boxes show.
+
+use crate::tensor::boxes::{self, Row};
+use crate::tensor::filter::Filter;
+use crate::tensor::frame::Frame;
+use crate::tensor::{image, shape};
+use limen::message::{Dim, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
+};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Upper bound of `max`.
+const MAX_PARTS: usize = 1 << 10;
+
+/// Cuts boxes out of images and scales them: `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]` to one message `u8[height,width,c]` for each
+/// row of boxes, in their order.
+///
+/// As with `scatter`, the parts of an image have its header, with `part` and `parts` set, and `gather` reassembles what becomes of them:
+/// its row `n` belongs to row `n` of the boxes. An image without boxes sends nothing. Rows are x0, y0, x1, y1, score, class. A part has all
+/// pixels that its box touches; a box without a pixel of the image gives a part that shows only `fill`. Boxes after the first `max` are
+/// left out and counted (`left_out`); detectors and `nms` send those with the highest scores first.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Width of the output in pixels.
+    pub width: usize,
+    /// Height of the output in pixels.
+    pub height: usize,
+    /// Most parts of one image, at most 1024; 8 by default.
+    #[serde(default = "eight")]
+    pub max: usize,
+    /// Whether a part keeps its aspect ratio: it is scaled to `height`, put at the left, and the rest of `width` is filled; a part that
+    /// would be wider than `width` is scaled to `width`. `false` by default: a part is scaled to `width` and `height`.
+    #[serde(default)]
+    pub keep_aspect: bool,
+    /// The level of all channels where there is no image; 0 by default. Where a model's training filled after its input was normalized to
+    /// [-1, 1], 0 became about 128.
+    #[serde(default)]
+    pub fill: u8,
+    /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
+    #[serde(default = "Filter::linear")]
+    pub filter: Filter,
+}
+
+fn eight() -> usize {
+    8
+}
+
+/// The pixels of an image that a box touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    /// First row and column.
+    first: [usize; 2],
+    /// Height and width, at least 1.
+    size: [usize; 2],
+}
+
+impl Part {
+    /// Returns the pixels of a box in an image of this height and width; `None` if there are none, or if a corner is NaN.
+    fn of([x0, y0, x1, y1, ..]: Row, [h, w]: [usize; 2]) -> Option<Self> {
+        // Negative numbers become 0. So does NaN, but it is not below anything.
+        let axis = |low: f32, high: f32, side: usize| {
+            let (first, end) = (low.floor() as usize, (high.ceil() as usize).min(side));
+            (low <= high && first < end).then(|| (first, end - first))
+        };
+        let ((top, height), (left, width)) = (axis(y0, y1, h)?, axis(x0, x1, w)?);
+        Some(Part { first: [top, left], size: [height, width] })
+    }
+
+    /// Returns the width of the part at another height, at most `most`, as Python programs compute it: in floating point, rounded up.
+    fn width_at(self, height: usize, most: usize) -> usize {
+        let ratio = self.size[1] as f64 / self.size[0] as f64;
+        ((height as f64 * ratio).ceil() as usize).clamp(1, most)
+    }
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct CropBoxes {
+    frame: Frame,
+    max: usize,
+    keep_aspect: bool,
+    /// The pixels of a part.
+    part: Vec<u8>,
+    left_out: u64,
+}
+
+impl CropBoxes {
+    fn draw(&mut self, from: [usize; 3], pixels: &[u8], row: Row, into: &mut [u8]) -> Result<(), String> {
+        let [h, w, channels] = from;
+        let Some(part) = Part::of(row, [h, w]) else {
+            self.frame.clear(into);
+            return Ok(());
+        };
+        let [height, width] = part.size;
+        self.part.resize(height * width * channels, 0);
+        image::copy_part(from, pixels, part.first, part.size, &mut self.part);
+        let most = self.frame.width;
+        let to = if self.keep_aspect { part.width_at(self.frame.height, most) } else { most };
+        self.frame.draw([height, width, channels], &self.part, [self.frame.height, to], [0, 0], into)
+    }
+}
+
+impl Node for CropBoxes {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        image::check_sides([("width", config.width), ("height", config.height)], &mut errors);
+        if !(1..=MAX_PARTS).contains(&config.max) {
+            errors.at("max", format!("{} is out of range", config.max)).help(format!("write 1 to {MAX_PARTS}"));
+        }
+        let dims = shape::image_dims(given.input("image"));
+        image::check_channels("image", dims, &mut errors);
+        let rows = boxes::any_spec(given.input("boxes"));
+        let most = rows.shape.first().and_then(Dim::max).unwrap_or(usize::MAX);
+        let spec = dims.map(|dims| image::of_size(config.height, config.width, dims));
+        let input = image::input_spec(dims);
+        let buffers = [spec.as_ref(), Some(&input)].into_iter().flatten().filter_map(PortSpec::max_bytes);
+        let memory = buffers.fold(0, usize::saturating_add);
+        let emits = config.max.min(most).max(1);
+        let out = OutPort { name: "out".into(), spec, emits, rows: 1, forwards: Vec::new() };
+        let ports = Ports::new().input("image", input).input("boxes", rows).out_port(out);
+        errors.into_result(ports.selective().scatters().memory(memory).cost(Cost::Heavy))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let Config { width, height, max, keep_aspect, fill, filter } = config;
+        let bytes =
+            |ports: &[(String, Option<PortSpec>)]| ports.first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());
+        Ok(CropBoxes {
+            frame: Frame::new(height, width, fill, filter, bytes(cx.outputs()).unwrap_or(0)),
+            max,
+            keep_aspect,
+            part: Vec::with_capacity(bytes(cx.inputs()).unwrap_or(0)),
+            left_out: 0,
+        })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("left_out", self.left_out as f64);
+    }
+}
+
+impl Transform for CropBoxes {
+    type In = (Tensor, Tensor);
+    type Out = Tensor;
+
+    fn apply(
+        &mut self,
+        (input, found): (Message<Tensor>, Message<Tensor>),
+        out: &mut Emit<Tensor>,
+    ) -> Result<(), NodeError> {
+        let (from, pixels) = image::pixels("image", &input.body)?;
+        let rows = boxes::rows(&found.body)?;
+        for row in rows.iter().take(self.max) {
+            let mut part = out.loan(input.header())?;
+            // The engine numbers the parts only if there are several; a single one would keep the numbers of its input.
+            (part.header_mut().part, part.header_mut().parts) = (0, 1);
+            shape::set_shape(&mut part, &[self.frame.height, self.frame.width, from[2]])?;
+            self.draw(from, pixels, *row, part.as_mut_slice()?).map_err(|why| NodeError::input("image", why))?;
+            out.send(part);
+        }
+        self.left_out += rows.len().saturating_sub(self.max) as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_has_all_pixels_that_its_box_touches() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let part = |first, size| Some(Part { first, size });
+        for (corners, expected) in [
+            ([2.0, 1.0, 5.0, 3.0], part([1, 2], [2, 3])),
+            ([2.9, 1.9, 4.1, 2.1], part([1, 2], [2, 3])),
+            ([2.5, 1.5, 2.5, 1.5], part([1, 2], [1, 1])),
+            ([-4.0, -3.0, 100.0, 1.0], part([0, 0], [1, 10])),
+            ([-inf, -inf, inf, inf], part([0, 0], [8, 10])),
+            ([9.0, 7.0, 10.0, 8.0], part([7, 9], [1, 1])),
+            // Outside, without a pixel, with swapped corners.
+            ([10.0, 0.0, 12.0, 8.0], None),
+            ([-5.0, 0.0, -1.0, 8.0], None),
+            ([3.0, 0.0, 3.0, 8.0], None),
+            ([5.5, 0.0, 5.2, 8.0], None),
+            ([nan, 0.0, 5.0, 8.0], None),
+            ([0.0, 0.0, 5.0, nan], None),
+            ([inf, inf, inf, inf], None),
+        ] {
+            let [x0, y0, x1, y1] = corners;
+            assert_eq!(Part::of([x0, y0, x1, y1, 0.9, 0.0], [8, 10]), expected, "{corners:?}");
+        }
+    }
+
+    /// The expected widths were computed in Python 3.11 as `min(most, math.ceil(height * (w / float(h))))`.
+    #[test]
+    fn the_width_of_a_part_follows_its_aspect_ratio() {
+        for ([h, w], height, expected) in [
+            ([20, 100], 48, 240),
+            ([32, 31], 48, 47),
+            ([48, 321], 48, 320),
+            ([1, 1], 48, 48),
+            ([100, 1], 48, 1),
+            ([5000, 1], 48, 1),
+            ([49, 7], 49, 7),
+            ([22, 161], 48, 320),
+            ([60, 25], 48, 20),
+        ] {
+            let part = Part { first: [0, 0], size: [h, w] };
+            assert_eq!(part.width_at(height, 320), expected, "{h} × {w} to {height}");
+        }
+    }
+}

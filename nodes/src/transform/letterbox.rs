@@ -1,0 +1,165 @@
+//! Image scaling that keeps the aspect ratio.
+
+use crate::tensor::filter::Filter;
+use crate::tensor::frame::Frame;
+use crate::tensor::placement::Placement;
+use crate::tensor::{image, shape};
+use limen::message::PortSpec;
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Scales images into a frame, keeps their aspect ratio and fills the rest of the frame: `u8[h,w,c]` to `image` `u8[height,width,c]` and
+/// `placement` `f32[6]`.
+///
+/// The placement says where the image lies in the frame: scale x, scale y, left, top, source width, source height. `unletterbox` converts
+/// boxes in the frame back with it. The size of the scaled image and its place are those of `LetterBox` of the package ultralytics.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// Width of the frame in pixels.
+    pub width: usize,
+    /// Height of the frame in pixels.
+    pub height: usize,
+    /// The level of all channels where there is no image; 114 by default.
+    #[serde(default = "fill")]
+    pub fill: u8,
+    /// Where the image lies in the frame, in the middle or in the corner at the top left; `center` by default.
+    #[serde(default)]
+    pub at: At,
+    /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
+    #[serde(default = "Filter::linear")]
+    pub filter: Filter,
+}
+
+fn fill() -> u8 {
+    114
+}
+
+/// Where an image lies in a frame.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// In the middle.
+    #[default]
+    Center,
+    /// In the corner at the top left.
+    TopLeft,
+}
+
+/// The height and width of a scaled image, and its first row and column in the frame.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    size: [usize; 2],
+    first: [usize; 2],
+}
+
+impl Place {
+    /// The place of an image in a frame of the given height and width; no length is 0.
+    fn new([h, w]: [usize; 2], [height, width]: [usize; 2], at: At) -> Self {
+        // The roundings, halves to even, are those of LetterBox.
+        let scale = (height as f64 / h as f64).min(width as f64 / w as f64);
+        let scaled = |side: usize, most: usize| ((side as f64 * scale).round_ties_even() as usize).clamp(1, most);
+        let size = [scaled(h, height), scaled(w, width)];
+        let before = |free: usize| match at {
+            At::Center => (free as f64 / 2.0 - 0.1).round_ties_even() as usize,
+            At::TopLeft => 0,
+        };
+        Place { size, first: [before(height - size[0]), before(width - size[1])] }
+    }
+
+    fn placement(&self, [h, w]: [usize; 2]) -> Placement {
+        let scale = |axis: usize, side: usize| (self.size[axis] as f64 / side as f64) as f32;
+        Placement {
+            scale: [scale(1, w), scale(0, h)],
+            first: [self.first[1] as f32, self.first[0] as f32],
+            size: [w as f32, h as f32],
+        }
+    }
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Letterbox {
+    frame: Frame,
+    at: At,
+}
+
+impl Node for Letterbox {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        image::check_sides([("width", config.width), ("height", config.height)], &mut errors);
+        let dims = shape::image_dims(given.single());
+        image::check_channels("in", dims, &mut errors);
+        let spec = dims.map(|dims| image::of_size(config.height, config.width, dims));
+        let memory = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(0);
+        let frames = OutPort { name: "image".into(), spec, emits: 1, rows: 1, forwards: Vec::new() };
+        let ports = shape::takes(Some(image::input_spec(dims))).out_port(frames);
+        errors.into_result(ports.output("placement", Placement::spec()).memory(memory).cost(Cost::Heavy))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let Config { width, height, fill, at, filter } = config;
+        let most = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes()).unwrap_or(0);
+        Ok(Letterbox { frame: Frame::new(height, width, fill, filter, most), at })
+    }
+}
+
+impl Transform for Letterbox {
+    type In = Tensor;
+    type Out = (Tensor, Tensor);
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
+        let ([h, w, c], pixels) = image::pixels("in", &input.body)?;
+        if h == 0 || w == 0 {
+            return Err(NodeError::input("in", format!("{:?} has no pixels", input.body)));
+        }
+        let (height, width) = (self.frame.height, self.frame.width);
+        let place = Place::new([h, w], [height, width], self.at);
+        if out.0.is_connected() {
+            let mut image = out.0.loan(input.header())?;
+            shape::set_shape(&mut image, &[height, width, c])?;
+            self.frame
+                .draw([h, w, c], pixels, place.size, place.first, image.as_mut_slice()?)
+                .map_err(|why| NodeError::input("in", why))?;
+            out.0.send(image);
+        }
+        if out.1.is_connected() {
+            let mut placement = out.1.loan(input.header())?;
+            placement.as_mut_slice()?.copy_from_slice(&place.placement([h, w]).numbers());
+            out.1.send(placement);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected numbers were computed with the formulas of ultralytics' `LetterBox` in Python 3.11: `round(side * r)` and
+    /// `round(free / 2 - 0.1)`.
+    #[test]
+    fn size_and_place_are_those_of_the_python_package() {
+        for (image, frame, size, first) in [
+            ([720, 1280], [640, 640], [360, 640], [140, 0]),
+            ([1080, 810], [640, 640], [640, 480], [0, 80]),
+            ([480, 640], [640, 640], [480, 640], [80, 0]),
+            ([375, 500], [416, 416], [312, 416], [52, 0]),
+            ([333, 777], [384, 672], [288, 672], [48, 0]),
+            ([7, 5], [10, 10], [10, 7], [0, 1]),
+            ([5, 7], [12, 9], [6, 9], [3, 0]),
+            ([3, 2], [7, 7], [7, 5], [0, 1]),
+            ([1, 1000], [64, 640], [1, 640], [31, 0]),
+            ([427, 640], [640, 640], [427, 640], [106, 0]),
+            ([612, 612], [641, 640], [640, 640], [0, 0]),
+        ] {
+            assert_eq!(Place::new(image, frame, At::Center), Place { size, first }, "{image:?} in {frame:?}");
+            assert_eq!(Place::new(image, frame, At::TopLeft), Place { size, first: [0, 0] });
+        }
+        // There it is 0, which is no size.
+        assert_eq!(Place::new([1, 10_000], [64, 640], At::Center), Place { size: [1, 640], first: [31, 0] });
+    }
+}

@@ -1,0 +1,132 @@
+//! The kinds for images: their parts, places, colours and sizes.
+
+use super::{check, refused, run};
+use std::fs;
+use std::path::Path;
+
+/// An array as a NumPy file.
+fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
+    let dict = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
+    let header = format!("{dict:<117}\n");
+    let start = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    start.into_iter().chain(values.iter().flat_map(|value| value.to_le_bytes())).collect()
+}
+
+fn text(folder: &Path) -> String {
+    fs::read_to_string(folder.join("out.txt")).unwrap()
+}
+
+/// The expected numbers of this and the next two tests were computed with OpenCV 5.0.0 (`cv2.cvtColor`, `cv2.resize`) and NumPy.
+#[test]
+fn a_part_of_an_image_in_other_colours() {
+    let graph = "
+  a: { kind: synthetic, config: { pattern: ramp, width: 8, height: 4, count: 1 } }
+  b: { kind: crop, config: { x: 5, y: 1, width: 2, height: 2 }, from: a }
+  c: { kind: colour, config: { to: bgr }, from: b }
+  d: { kind: colour, config: { from: bgr, to: grey }, from: c }
+  e: { kind: colour, config: { from: grey, to: rgb }, from: d }
+  f: { kind: jsonl, config: { path: out.txt }, inputs: { part: b, bgr: c, grey: d, rgb: e } }";
+    let expected = "{\"seq\":0,\"part\":[[[3,6,7],[4,7,9]],[[5,7,8],[6,8,10]]],\"bgr\":[[[7,6,3],[9,7,4]],[[8,7,5],[10,8,6]]],\
+                    \"grey\":[[[5],[6]],[[7],[8]]],\"rgb\":[[[5,5,5],[6,6,6]],[[7,7,7],[8,8,8]]]}";
+    check(&[], graph, expected);
+}
+
+#[test]
+fn an_image_is_put_into_a_frame_and_its_boxes_are_taken_out() {
+    let boxes = npy("1, 2, 6", &[0.0, 1.0, 3.0, 2.5, 0.5, 7.0, -9.0, 0.0, 99.0, 6.0, 0.25, 1.0]);
+    let graph = "
+  a: { kind: synthetic, config: { pattern: ramp, width: 8, height: 4, count: 1 } }
+  b: { kind: letterbox, config: { width: 6, height: 6 }, from: a }
+  n: { kind: npy, config: { path: boxes.npy } }
+  c: { kind: unletterbox, inputs: { boxes: n, placement: b/placement } }
+  d: { kind: jsonl, config: { path: out.txt }, inputs: { image: b/image, placement: b/placement, boxes: c } }";
+    let image = "[[[114,114,114],[114,114,114],[114,114,114],[114,114,114],[114,114,114],[114,114,114]],\
+                 [[0,0,0],[0,2,2],[1,3,4],[2,4,6],[3,6,8],[3,7,10]],\
+                 [[2,2,1],[3,3,3],[3,4,4],[4,6,7],[5,7,9],[5,8,10]],\
+                 [[4,3,1],[4,4,3],[5,6,5],[6,7,7],[6,8,9],[7,9,11]],\
+                 [[114,114,114],[114,114,114],[114,114,114],[114,114,114],[114,114,114],[114,114,114]],\
+                 [[114,114,114],[114,114,114],[114,114,114],[114,114,114],[114,114,114],[114,114,114]]]";
+    let expected = format!(
+        "{{\"seq\":0,\"image\":{image},\"placement\":[0.75,0.75,0,1,8,4],\
+         \"boxes\":[[0,0,4,2,0.5,7],[0,0,8,4,0.25,1]]}}"
+    );
+    check(&[("boxes.npy", &boxes)], graph, &expected);
+}
+
+#[test]
+fn boxes_become_parts_that_are_gathered_again() {
+    let graph = |keys: &str| {
+        format!(
+            "
+  a: {{ kind: synthetic, config: {{ pattern: ramp, width: 8, height: 4, channels: 1, count: 1 }} }}
+  n: {{ kind: npy, config: {{ path: boxes.npy }} }}
+  b: {{ kind: crop_boxes, config: {{ width: 3, height: 2, fill: 5{keys} }}, inputs: {{ image: a, boxes: n }} }}
+  c: {{ kind: gather, config: {{ max: 3 }}, from: b }}
+  d: {{ kind: jsonl, config: {{ path: out.txt }}, inputs: {{ parts: c }} }}"
+        )
+    };
+    let row = |corners: [f32; 4]| [&corners[..], &[0.9, 0.0]].concat();
+    // The second is rounded outwards, the last is outside.
+    let corners = [[2.0, 1.0, 6.0, 3.0], [0.5, 0.5, 7.5, 3.2], [9.0, 9.0, 12.0, 12.0]];
+    let boxes = npy("1, 3, 6", &corners.map(row).concat());
+    let [first, second, third] =
+        ["[[[2],[3],[3]],[[4],[5],[5]]]", "[[[1],[2],[4]],[[4],[5],[7]]]", "[[[5],[5],[5]],[[5],[5],[5]]]"];
+    for (keys, expected) in [
+        ("", format!("{{\"seq\":0,\"parts\":[{first},{second},{third}]}}")),
+        (", max: 2", format!("{{\"seq\":0,\"parts\":[{first},{second}]}}")),
+        (", max: 1", format!("{{\"seq\":0,\"parts\":[{first}]}}")),
+    ] {
+        check(&[("boxes.npy", &boxes)], &graph(keys), &expected);
+    }
+    let narrow = npy("1, 1, 6", &row([3.0, 0.0, 5.0, 4.0]));
+    let expected = "{\"seq\":0,\"parts\":[[[[2],[5],[5]],[[5],[5],[5]]]]}";
+    check(&[("boxes.npy", &narrow)], &graph(", keep_aspect: true"), expected);
+}
+
+#[test]
+fn boxes_beyond_the_most_are_counted() {
+    let graph = "
+  a: { kind: synthetic, config: { pattern: scenes, width: 128, height: 96, count: 20, seed: 7 } }
+  b: { kind: nms, from: a/boxes }
+  c: { kind: crop_boxes, config: { width: 16, height: 8, max: 1, filter: bilinear }, inputs: { image: a/image, boxes: b } }
+  d: { kind: to_tensor, from: c }
+  e: { kind: gather, config: { max: 1 }, from: d }
+  f: { kind: null, from: e }
+  g: { kind: jsonl, config: { path: out.txt }, inputs: { boxes: b } }";
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(folder.path(), graph);
+    let rows = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["boxes"].as_array().unwrap().len();
+    let counts: Vec<_> = text(folder.path()).lines().map(rows).collect();
+    let (sent, all) = (counts.iter().filter(|n| **n > 0).count(), counts.iter().sum::<usize>());
+    assert!(all > sent && sent > 0, "{counts:?}");
+    assert_eq!(report.metric("f.messages"), Some(sent as f64));
+    assert_eq!(report.metric("c.left_out"), Some((all - sent) as f64));
+}
+
+#[test]
+fn wrong_configs_are_refused_with_the_way_out() {
+    let source = "\n  s: { kind: synthetic, config: { pattern: noise, width: 8, height: 4 } }";
+    for (node, expected) in [
+        ("kind: crop, config: { x: 8, width: 1, height: 4 }", &["`x` + `width` is 9, but the image has 8 columns"][..]),
+        ("kind: crop, config: { width: 0, height: 40000 }", &["0 pixels", "40000 pixels", "inside the image"]),
+        ("kind: colour, config: { to: rgb }", &["nothing would change"]),
+        (
+            "kind: colour, config: { from: grey, to: rgb }",
+            &["the image has 3 channels, but `from` has 1", "`from: bgr`"],
+        ),
+        ("kind: letterbox, config: { width: 0, height: 40000 }", &["0 pixels", "40000 pixels"]),
+        ("kind: letterbox, config: { width: 1, height: 1, fill: 256 }", &["256"]),
+        ("kind: resize, config: { width: 1, height: 1, filter: cubic }", &["cubic", "lanczos3"]),
+    ] {
+        refused(&format!("{source}\n  x: {{ {node}, from: s }}\n  z: {{ kind: null, from: x/image }}"), expected);
+    }
+    let parts = format!(
+        "{source}\n  b: {{ kind: synthetic, config: {{ pattern: noise, shape: [4, 6], dtype: f32 }} }}\n  \
+         x: {{ kind: crop_boxes, config: {{ width: 0, height: 2, max: 1025 }}, inputs: {{ image: s, boxes: b }} }}\n  \
+         z: {{ kind: null, from: x }}"
+    );
+    refused(&parts, &["0 pixels", "1025 is out of range", "write 1 to 1024"]);
+    let short = parts.replace("width: 0", "width: 2").replace("max: 1025", "max: 4");
+    refused(&short.replace("z: {", "g: { kind: gather, config: { max: 3 }, from: x }\n  z: {"), &["makes up to 4"]);
+    refused(&short.replace("[4, 6]", "[4, 5]"), &["dim 1 is 5, not 6"]);
+}
