@@ -1,6 +1,7 @@
 //! Files that a graph reads and writes: input files, output files, image files.
 
 pub(crate) mod image_file;
+pub(crate) mod image_survey;
 pub(crate) mod input_file;
 pub(crate) mod output_file;
 

@@ -250,7 +250,7 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     let dtype = want.dtype;
     let shape_fits = want.accepts(&PortSpec { dtype, ..have.clone() }).is_ok();
     if is_image(have) && dtype != DType::U8 && want.shape.len() == 3 {
-        "put a `to_tensor` node between them (and `resize` before it where the sizes differ)".into()
+        "put a `to_tensor` node between them (and `resize` or `letterbox` before it where the sizes differ)".into()
     } else if have.dtype == DType::U8 && dtype != DType::U8 && have.content != Content::Numbers {
         "put a `decode` node between them: it parses the numbers in a packet".into()
     } else if have.dtype != dtype && shape_fits {
@@ -258,7 +258,9 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     } else if have.shape.len() != want.shape.len() {
         format!("connect an output that gives {want}, or write a node that converts {have}")
     } else if is_image(have) && is_image(want) {
-        "change the size where it is made, or put a `resize` node between them".into()
+        "change the size where it is made, or put a `resize` or `letterbox` node between them".into()
+    } else if have.dtype == dtype && have.layout.is_some() {
+        "change the size of the image: put a `resize` or `letterbox` node before its conversion by `to_tensor`".into()
     } else if have.dtype != dtype {
         format!("change the size where it is made, and put a `cast` node with `dtype: {dtype}` between them")
     } else {
@@ -269,6 +271,7 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::tensor::Layout;
 
     #[test]
     fn the_advice_for_ports_that_do_not_fit_is_accepted() {
@@ -286,6 +289,12 @@ mod tests {
             (spec("u8[480,640,3]"), spec("f32[3,224,224]"), "`to_tensor`", "cast"),
             (spec("u8[480,640,3]"), spec("f32[1000]"), "connect an output that gives f32[1000]", "to_tensor"),
             (spec("u8[480,640,3]"), spec("u8[64,64,3]"), "`resize`", "cast"),
+            (
+                spec("f32[3,<=480,<=640]").with_layout(Layout::Chw),
+                spec("f32[3,224,224]"),
+                "before its conversion",
+                "cast",
+            ),
             (spec("f32[4]"), spec("f32[6]"), "change the size where it is made", "resize"),
             (spec("f64[4]"), spec("f32[6]"), "change the size where it is made, and put a `cast`", "resize"),
         ] {

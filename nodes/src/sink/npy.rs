@@ -1,6 +1,7 @@
 //! Arrays as NumPy `.npy` files.
 
 use crate::file::output_file::{self, Exists, OutputFile};
+use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Message, Tensor};
@@ -85,9 +86,10 @@ impl Node for Npy {
         ports = match given.single() {
             Some(spec) => {
                 if let Err(message) = spec_of(Some(spec)) {
-                    errors
-                        .input("in", message)
-                        .help("write it with `kind: jsonl`; a `cast` node before this one converts the type");
+                    let more = shape::how_to_fix(spec);
+                    errors.input("in", message).help(format!(
+                        "write it with `kind: jsonl`; a `cast` node before this one converts the type{more}"
+                    ));
                 }
                 ports.input("in", spec.clone())
             }

@@ -1,11 +1,14 @@
 //! Images from files, in the order of their names.
 
-use crate::file::image_file::{self, Found, Size};
+use crate::file::image_file::{self, Encoded, Found, Size};
+use crate::file::image_survey::Survey;
 use crate::pace::Pace;
+use crate::tensor::colour::{self, Colour};
+use crate::tensor::{image, shape};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
-use limen::{Folders, Tensor};
+use limen::{Folders, Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -15,9 +18,10 @@ const MAX_NAME: usize = 255;
 
 /// Reads image files in the order of their paths and sends their pixels, names and labels.
 ///
-/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and, if `label` is set, `label` `i32[]`. All files must have
-/// the size and the channels (1 grey, 3 RGB, 4 RGBA) of the first. A file that cannot be decoded fails one call; with
-/// `on_error: skip` the next file follows.
+/// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and, if `label` is set, `label` `i32[]`. If the images differ in
+/// size, `image` is `u8[≤height,≤width,channels]` of the largest; `resize` and `letterbox` give them one size. If they differ in channels
+/// (1 grey, 3 RGB, 4 RGBA), `channels` is needed. The sizes are read while planning; a file that is larger when it is its turn, or that cannot be
+/// decoded, fails one call, and with `on_error: skip` the next file follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`, `data/**/*.jpg`.
@@ -31,6 +35,8 @@ pub struct Config {
     /// Where the label of a file comes from; `none` by default.
     #[serde(default)]
     pub label: Label,
+    /// The channels to convert all images to: 1 grey, 3 RGB or 4 RGBA. By default they keep theirs, which must be the same.
+    pub channels: Option<usize>,
 }
 
 fn one() -> u32 {
@@ -67,12 +73,60 @@ impl Label {
 pub struct ImageFiles {
     files: Vec<Found>,
     labels: Vec<i32>,
-    size: Size,
+    bounds: Bounds,
+    /// What all images are converted to, if they are.
+    convert: Option<Colour>,
     pace: Pace,
     /// Images still to send, over all passes.
     left: u64,
     at: usize,
     bytes: Vec<u8>,
+    /// The pixels of an image before they are converted.
+    pixels: Vec<u8>,
+}
+
+/// The images that the output takes.
+#[derive(Clone, Debug)]
+struct Bounds {
+    height: Dim,
+    width: Dim,
+    channels: usize,
+}
+
+impl Bounds {
+    fn of(spec: &PortSpec) -> Option<Self> {
+        match &spec.shape[..] {
+            [height, width, Dim::Fixed(channels)] => {
+                Some(Bounds { height: height.clone(), width: width.clone(), channels: *channels })
+            }
+            _ => None,
+        }
+    }
+
+    fn spec(&self) -> PortSpec {
+        image::spec([self.height.clone(), self.width.clone(), Dim::Fixed(self.channels)])
+    }
+
+    /// Returns the largest image of any channels.
+    fn largest(&self) -> Size {
+        let [height, width] = [&self.height, &self.width].map(|dim| dim.max().unwrap_or(0));
+        Size { height, width, channels: 4 }
+    }
+
+    /// Checks an image against what was planned; its channels count if they are not converted.
+    fn check(&self, size: Size, converted: bool) -> Result<(), String> {
+        let fits = |dim: &Dim, length: usize| match dim {
+            Dim::Fixed(n) => length == *n,
+            dim => dim.max().is_some_and(|most| length <= most),
+        };
+        if fits(&self.height, size.height)
+            && fits(&self.width, size.width)
+            && (converted || size.channels == self.channels)
+        {
+            return Ok(());
+        }
+        Err(format!("{size}, but {} was planned; the file has changed, so start the graph again", self.spec()))
+    }
 }
 
 impl Node for ImageFiles {
@@ -87,51 +141,97 @@ impl Node for ImageFiles {
             let message = "the output `label` is connected, but the config has `label: none`";
             errors.at("label", message).help("write `label: stem` (0001-7.png) or `label: folder` (7/0001.png)");
         }
-        let mut size = None;
-        match find(&config.path, cx.folders) {
+        if config.channels.is_some_and(|channels| Colour::of_file(channels).is_none()) {
+            let message = format!("{} channels, expected 1, 3 or 4", config.channels.unwrap_or(0));
+            errors.at("channels", message).help("write 1 for grey, 3 for RGB or 4 for RGBA, or leave it out");
+        }
+        let files = match find(&config.path, cx.folders) {
+            Ok(files) => files,
             Err(message) => {
                 errors.at("path", message).help("write a file or a pattern below the graph file's folder, such as `data/*.png`, or allow another folder with `--allow-path DIR`");
+                return errors.into_result(Ports::new());
             }
-            Ok(files) => {
-                match image_file::size_of_file(&files[0]) {
-                    Ok(found) => size = Some((found, files.len())),
-                    Err(error) => {
-                        errors
-                            .at("path", format!("the first file, which sets the size of all, cannot be used: {error}"))
-                            .help("replace or remove that file");
-                    }
-                }
-                let unlabelled: Vec<_> = files.iter().filter(|f| config.label.of(&f.path).is_none()).collect();
-                if let Some(first) = unlabelled.first() {
-                    let what = if config.label == Label::Stem { "name" } else { "folder's name" };
-                    let (all, none) = (files.len(), unlabelled.len());
-                    let message = format!(
-                        "{none} of {all} files have no label in their {what}, first `{}`",
-                        first.path.display()
-                    );
-                    errors
-                        .at("label", message)
-                        .help("name them as in `0001-7.png` or `7/0001.png`, or write `label: none`");
-                }
-            }
+        };
+        let unlabelled: Vec<_> = files.iter().filter(|f| config.label.of(&f.path).is_none()).collect();
+        if let Some(first) = unlabelled.first() {
+            let what = if config.label == Label::Stem { "name" } else { "folder's name" };
+            let (all, none) = (files.len(), unlabelled.len());
+            let message =
+                format!("{none} of {all} files have no label in their {what}, first `{}`", first.path.display());
+            errors.at("label", message).help("name them as in `0001-7.png` or `7/0001.png`, or write `label: none`");
         }
-        let Some((size, files)) = size else { return errors.into_result(Ports::new()) };
-        let ports = Ports::new()
-            .output("image", PortSpec::image(size.height, size.width, size.channels))
+        let survey = Survey::of(&files);
+        if let Some(why) = survey.why.as_ref().filter(|_| survey.sizes.is_empty()) {
+            errors.at("path", format!("no file can be used, the first because: {why}")).help("replace the files");
+            return errors.into_result(Ports::new());
+        }
+        let channels = config.channels.map_or_else(|| survey.channels(&files), Ok).unwrap_or_else(|message| {
+            errors
+                .at("path", message)
+                .help("write `channels: 3` to convert all images to RGB, or `channels: 1` to grey");
+            0
+        });
+        let (height, width) = (survey.dim(|size| size.height), survey.dim(|size| size.width));
+        let bounds = Bounds { height, width, channels };
+        let mut ports = Ports::new()
+            .output("image", bounds.spec())
             .output("name", PortSpec::new(DType::U8, [Dim::AtMost(MAX_NAME)]).with_content(Content::Text))
             .output("label", PortSpec::fixed(DType::I32, []))
             .cost(Cost::Heavy)
             .rate(config.rate)
-            .total(files as u64 * u64::from(config.repeat));
+            .total(files.len() as u64 * u64::from(config.repeat));
+        if config.channels.is_some() {
+            ports = ports.memory(bounds.largest().bytes());
+        }
+        if let Some(why) = survey.why {
+            ports = ports.note(format!(
+                "{} of {} files cannot be used, the first because: {why}",
+                survey.unreadable,
+                files.len()
+            ));
+        }
         errors.into_result(ports)
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let files = find(&config.path, cx.folders()).map_err(|why| NodeError::input(&*config.path, why))?;
-        let size = image_file::size_of_file(&files[0])?;
+        let spec = cx.outputs().first().and_then(|(_, spec)| spec.as_ref());
+        let Some(bounds) = spec.and_then(Bounds::of) else {
+            return Err(NodeError::input(&*config.path, "the size of the images was not planned"));
+        };
         let labels = files.iter().map(|f| config.label.of(&f.path).unwrap_or_default()).collect();
         let left = files.len() as u64 * u64::from(config.repeat);
-        Ok(ImageFiles { files, labels, size, pace: Pace::new(config.rate), left, at: 0, bytes: Vec::new() })
+        let convert = config.channels.and_then(Colour::of_file);
+        let pixels = Vec::with_capacity(if convert.is_some() { bounds.largest().bytes() } else { 0 });
+        let pace = Pace::new(config.rate);
+        Ok(ImageFiles { files, labels, bounds, convert, pace, left, at: 0, bytes: Vec::new(), pixels })
+    }
+}
+
+impl ImageFiles {
+    /// Reads a file into a loaned tensor.
+    fn image(
+        &mut self,
+        at: usize,
+        loan: impl FnOnce() -> Result<TensorMut, NodeError>,
+    ) -> Result<TensorMut, NodeError> {
+        let found = &self.files[at];
+        image_file::read(found, self.bounds.largest(), &mut self.bytes)?;
+        let bad = |why: String| NodeError::input(found.path.display().to_string(), why);
+        let encoded = Encoded::new(&self.bytes).map_err(bad)?;
+        let size = encoded.size();
+        self.bounds.check(size, self.convert.is_some()).map_err(bad)?;
+        let mut image = loan()?;
+        shape::set_shape(&mut image, &[size.height, size.width, self.bounds.channels])?;
+        match (Colour::of_file(size.channels), self.convert) {
+            (Some(from), Some(to)) if from != to => {
+                self.pixels.resize(size.bytes(), 0);
+                encoded.decode(&mut self.pixels).map_err(bad)?;
+                colour::convert(from, to, &self.pixels, image.bytes_mut());
+            }
+            _ => encoded.decode(image.bytes_mut()).map_err(bad)?,
+        }
+        Ok(image)
     }
 }
 
@@ -154,17 +254,12 @@ impl Source for ImageFiles {
         if self.at == 0 {
             out.begin_segment();
         }
-        let found = &self.files[at];
-        let path = &found.path;
         if out.0.is_connected() {
-            image_file::read(found, self.size, &mut self.bytes)?;
-            let mut image = out.0.loan(&header)?;
-            image_file::decode(&self.bytes, self.size, image.bytes_mut())
-                .map_err(|why| NodeError::input(path.display().to_string(), why))?;
+            let image = self.image(at, || out.0.loan(&header))?;
             out.0.send(image);
         }
         if out.1.is_connected() {
-            let name = path.file_name().map_or(&[][..], |name| name.as_encoded_bytes());
+            let name = self.files[at].path.file_name().map_or(&[][..], |name| name.as_encoded_bytes());
             let name = &name[..name.len().min(MAX_NAME)];
             let mut text = out.1.loan(&header)?;
             text.set_len(0, name.len())?;

@@ -41,6 +41,11 @@ pub(crate) fn gives(ports: Ports, spec: Option<PortSpec>) -> Ports {
     ports.out_port(OutPort { name: "out".into(), spec, emits: 1, rows: 1, forwards: Vec::new() })
 }
 
+/// Returns what else to say to a user whose tensors should have a fixed shape.
+pub(crate) fn how_to_fix(spec: &PortSpec) -> &'static str {
+    if spec.layout.is_some() { "; `resize` and `letterbox` give images of one size" } else { "" }
+}
+
 /// Sets the run-time lengths of a loaned tensor to those of another of the same rank.
 pub(crate) fn set_shape(tensor: &mut TensorMut, shape: &[usize]) -> Result<(), NodeError> {
     for (dim, length) in shape.iter().enumerate() {

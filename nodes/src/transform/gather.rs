@@ -131,7 +131,10 @@ impl Node for Gather {
         let whole = spec.as_ref().and_then(|spec| {
             if spec.fixed_shape().is_none() || spec.shape.len() >= MAX_RANK {
                 let message = format!("{spec} cannot be stacked");
-                errors.input("in", message).help("connect tensors of a fixed shape with room for one more dim");
+                let more = shape::how_to_fix(spec);
+                errors
+                    .input("in", message)
+                    .help(format!("connect tensors of a fixed shape with room for one more dim{more}"));
                 return None;
             }
             let shape = std::iter::once(Dim::AtMost(config.max)).chain(spec.shape.iter().cloned());

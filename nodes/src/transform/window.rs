@@ -85,7 +85,10 @@ impl Node for Window {
         let out = spec.as_ref().and_then(|spec| {
             if spec.fixed_shape().is_none() || spec.shape.len() >= MAX_RANK {
                 let message = format!("{spec} cannot be stacked");
-                errors.input("in", message).help("connect tensors of a fixed shape with room for one more dim");
+                let more = shape::how_to_fix(spec);
+                errors
+                    .input("in", message)
+                    .help(format!("connect tensors of a fixed shape with room for one more dim{more}"));
                 return None;
             }
             let first = if config.tail == Tail::Send { Dim::AtMost(config.length) } else { Dim::Fixed(config.length) };

@@ -1,6 +1,7 @@
 //! The kinds for images: their parts, places, colours and sizes.
 
-use super::{check, refused, run};
+use super::{check, plan, png, refused, run};
+use limen::Report;
 use std::fs;
 use std::path::Path;
 
@@ -10,6 +11,16 @@ fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
     let header = format!("{dict:<117}\n");
     let start = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
     start.into_iter().chain(values.iter().flat_map(|value| value.to_le_bytes())).collect()
+}
+
+/// An RGB image with the levels 0, 10, 20 and so on.
+fn rgb_png(width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    let levels: Vec<u8> = (0..width * height * 3).map(|n| (n * 10) as u8).collect();
+    encoder.write_header().unwrap().write_image_data(&levels).unwrap();
+    bytes
 }
 
 fn text(folder: &Path) -> String {
@@ -101,6 +112,111 @@ fn boxes_beyond_the_most_are_counted() {
     assert!(all > sent && sent > 0, "{counts:?}");
     assert_eq!(report.metric("f.messages"), Some(sent as f64));
     assert_eq!(report.metric("c.left_out"), Some((all - sent) as f64));
+}
+
+/// A graph of `image_files` and one node, in a folder with a grey image of 2 × 1 pixels and an RGB image of 3 × 2.
+fn files(keys: &str, node: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.png"), png([1, 2])).unwrap();
+    fs::write(folder.path().join("b.png"), rgb_png(3, 2)).unwrap();
+    let graph = format!(
+        "\n  a: {{ kind: image_files, config: {{ path: \"*.png\"{keys} }}, on_error: skip }}\n  \
+         b: {{ {node}, from: a/image, on_error: skip }}\n  \
+         c: {{ kind: jsonl, config: {{ path: out.txt }}, inputs: {{ x: b }} }}"
+    );
+    (folder, graph)
+}
+
+/// The pixels that came to the sink, a message a line, and the report.
+fn written(keys: &str, node: &str) -> (String, Report) {
+    let (folder, graph) = files(keys, node);
+    let report = run(folder.path(), &graph);
+    (text(folder.path()).replace("\"seq\":", ""), report)
+}
+
+#[test]
+fn images_of_several_sizes_and_colours_are_read() {
+    let rgb = "[[[1,1,1],[2,2,2]]]";
+    for (keys, node, expected) in [
+        (
+            ", channels: 3",
+            "kind: pass",
+            format!(
+                "{{0,\"x\":{rgb}}}\n{{1,\"x\":[[[0,10,20],[30,40,50],[60,70,80]],[[90,100,110],[120,130,140],[150,160,170]]]}}\n"
+            ),
+        ),
+        (
+            ", channels: 1",
+            "kind: pass",
+            "{0,\"x\":[[[1],[2]]]}\n{1,\"x\":[[[8],[38],[68]],[[98],[128],[158]]]}\n".into(),
+        ),
+        (
+            ", channels: 3",
+            "kind: crop, config: { width: 1, height: 1 }",
+            "{0,\"x\":[[[1,1,1]]]}\n{1,\"x\":[[[0,10,20]]]}\n".into(),
+        ),
+        // The same as `cv2.resize` of each.
+        (
+            ", channels: 3",
+            "kind: resize, config: { width: 2, height: 1, filter: linear }",
+            format!("{{0,\"x\":{rgb}}}\n{{1,\"x\":[[[53,63,73],[98,108,118]]]}}\n"),
+        ),
+    ] {
+        let (lines, report) = written(keys, node);
+        assert_eq!((lines, report.failed_calls), (expected, 0), "{keys} {node}");
+    }
+    let (lines, report) = written(", channels: 4", "kind: crop, config: { width: 3, height: 1 }");
+    assert_eq!(lines, "{1,\"x\":[[[0,10,20,255],[30,40,50,255],[60,70,80,255]]]}\n");
+    assert!(
+        report.failures[0].text.contains("`x` + `width` is 3, but the image has 2 columns"),
+        "{:?}",
+        report.failures
+    );
+}
+
+#[test]
+fn a_file_that_no_longer_fits_fails_its_call() {
+    let (folder, graph) = files(", channels: 3", "kind: pass");
+    let planned = plan(folder.path(), &graph).unwrap();
+    fs::write(folder.path().join("a.png"), rgb_png(4, 1)).unwrap();
+    let report = planned.wire().unwrap().start().unwrap().wait();
+    assert_eq!(report.failed_calls, 1);
+    let said = &report.failures[0].text;
+    assert!(said.contains("a.png: 4 × 1 pixels with 3 channels, but u8[≤2,≤3,3] was planned"), "{said}");
+    assert!(text(folder.path()).starts_with("{\"seq\":1,"));
+}
+
+#[test]
+fn images_that_differ_are_refused_where_they_do_not_fit() {
+    let three = ", channels: 3";
+    for (keys, node, expected) in [
+        (
+            "",
+            "kind: pass",
+            &["the files differ in channels: 1 with 1, first", "a.png`; 1 with 3, first", "write `channels: 3`"][..],
+        ),
+        (", channels: 2", "kind: pass", &["2 channels, expected 1, 3 or 4"]),
+        (three, "kind: window, config: { length: 2 }", &["u8[≤2,≤3,3] cannot be stacked", "`resize` and `letterbox`"]),
+        (three, "kind: npy, config: { path: x.npy }", &["varies from message to message", "`resize` and `letterbox`"]),
+        (
+            three,
+            "kind: crop, config: { width: 4, height: 1, y: 3 }",
+            &["`x` + `width` is 4, but the image has 3 columns", "has 2 rows"],
+        ),
+    ] {
+        let (folder, graph) = files(keys, node);
+        let Err(problems) = plan(folder.path(), &graph) else { panic!("not refused:\n{graph}") };
+        for text in expected {
+            assert!(problems.contains(text), "`{text}` is not in:\n{problems}");
+        }
+    }
+    // A file that is no image fails its call, as long as there is another one.
+    let (folder, graph) = files("", "kind: pass");
+    fs::write(folder.path().join("a.png"), "no image").unwrap();
+    assert!(plan(folder.path(), &graph).is_ok());
+    fs::write(folder.path().join("b.png"), "no image").unwrap();
+    let Err(problems) = plan(folder.path(), &graph) else { panic!("not refused") };
+    assert!(problems.contains("no file can be used") && problems.contains("a.png"), "{problems}");
 }
 
 #[test]
