@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// How to call a model whose case is recorded.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordRequest {
     /// How many items the case has; those of a model with a state are steps of one stream.
     pub items: usize,

@@ -6,8 +6,9 @@
 use limen_backends::{Binding, Inspection, RecordRequest};
 use std::fmt::Write;
 
-/// Lengths for dims that the model leaves open.
-const SIDE: usize = 320;
+/// Heights and widths for images whose size the model leaves open, in the order in which they are tried.
+pub(super) const SIDES: [[usize; 2]; 4] = [[320, 320], [48, 320], [224, 224], [640, 640]];
+/// Lengths for other dims that the model leaves open.
 const SAMPLES: usize = 512;
 const TOKENS: usize = 16;
 /// Items of the data that is written beside a graph: at most so many, and at least three.
@@ -133,13 +134,13 @@ enum Given {
 }
 
 impl Given {
-    fn of(side: &Side, is_sound: bool, asked: Option<InputKind>) -> Given {
+    fn of(side: &Side, [high, wide]: [usize; 2], is_sound: bool, asked: Option<InputKind>) -> Given {
         let channels = |length: &Length| matches!(length, Length::Fixed(1 | 3));
         let is_number = matches!(&*side.dtype, "f32" | "f16" | "u8");
         let kind = |kinds: &[InputKind]| asked.is_none_or(|asked| kinds.contains(&asked));
         let image = |height: &Length, width: &Length, c: &Length, is_planar| Given::Image {
-            height: height.or(SIDE),
-            width: width.or(SIDE),
+            height: height.or(high),
+            width: width.or(wide),
             channels: c.or(3),
             is_planar,
         };
@@ -203,11 +204,18 @@ fn yolo_layout(output: &Side) -> Option<&'static str> {
 }
 
 impl ModelStarter {
-    /// Writes a graph for a model in `file`, a path from the graph's folder.
+    /// Writes a graph for a model in `file`, a path from the graph's folder. `sides` are for an image of open size.
     ///
     /// # Errors
     /// When the file is not a model, or does not declare its inputs.
-    pub(super) fn of(found: &Inspection, file: &str, name: &str, asked: Option<InputKind>) -> Result<Self, String> {
+    pub(super) fn of(
+        found: &Inspection,
+        file: &str,
+        name: &str,
+        asked: Option<InputKind>,
+        sides: [usize; 2],
+    ) -> Result<Self, String> {
+        let dims = sides;
         let sides = |bindings: &[Binding]| -> Vec<Side> { bindings.iter().filter_map(Side::of).collect() };
         let (inputs, outputs) = (sides(&found.inputs), sides(&found.outputs));
         if inputs.is_empty() || inputs.len() != found.inputs.len() {
@@ -221,7 +229,7 @@ impl ModelStarter {
             || ports.iter().any(|side| ["audio", "sound", "wav", "speech"].iter().any(|word| side.port.contains(word)));
 
         let mut starter = Writer { is_detector: false, nodes: String::new(), files: Vec::new() };
-        let is_image = |side: &Side| matches!(Given::of(side, is_sound, asked), Given::Image { .. });
+        let is_image = |side: &Side| matches!(Given::of(side, dims, is_sound, asked), Given::Image { .. });
         let boxes = match &ports[..] {
             [only] if is_image(only) && found.outputs.len() == 1 => outputs.first().and_then(yolo_layout),
             _ => None,
@@ -230,7 +238,7 @@ impl ModelStarter {
         let mut connections = Vec::new();
         let mut record = RecordRequest { items: ITEMS, states: states.clone(), ..RecordRequest::default() };
         for (at, side) in ports.iter().enumerate() {
-            let given = Given::of(side, is_sound, asked);
+            let given = Given::of(side, dims, is_sound, asked);
             record.items = record.items.min(items(&given.shape()));
             record.shapes.insert(side.port.clone(), given.shape());
             let from = starter.source(side, &given, asked);
@@ -264,6 +272,12 @@ impl ModelStarter {
         let _ = writeln!(graph, "version: 1\ngraph: {name}\nnodes:\n{}", starter.nodes.trim_end());
         Ok(ModelStarter { graph, files: starter.files, record })
     }
+}
+
+/// Returns the name of a node beside a port.
+fn node_name(port: &str, suffix: &str) -> String {
+    let port: String = port.chars().take(50).collect();
+    format!("{}_{suffix}", port.trim_end_matches('_'))
 }
 
 /// Writes the nodes of a graph.
@@ -330,7 +344,7 @@ impl Writer {
             }
             Given::Array(shape) => {
                 self.files.push((format!("{port}.npy"), array(&side.dtype, shape)));
-                let name = format!("{}_array", port.trim_end_matches('_'));
+                let name = node_name(port, "array");
                 let _ = writeln!(
                     self.nodes,
                     "  {name}:   # one item of the array per message\n    kind: npy\n    config: {{ path: {port}.npy }}"
@@ -357,7 +371,7 @@ impl Writer {
     fn sink(&mut self, port: &str, side: Option<&Side>) {
         let columns = side.and_then(Side::elements);
         let kind = if columns.is_some_and(|columns| columns <= MAX_COLUMNS) { "csv" } else { "npy" };
-        let name = format!("{}_file", port.trim_end_matches('_'));
+        let name = node_name(port, "file");
         let _ = writeln!(
             self.nodes,
             "  {name}:\n    kind: {kind}\n    config: {{ path: out/{port}.{kind} }}\n    from: model/{port}"

@@ -1,6 +1,7 @@
 //! `limen-run new FOLDER`: writes a starter graph, or one that runs a model.
 
-use super::model_starter::{InputKind, ModelStarter};
+use super::model_starter::{InputKind, ModelStarter, SIDES};
+use limen::backend::BackendError;
 use limen::files;
 use limen::policy::Trials;
 use limen_backends::{BackendOptions, record_case, trial};
@@ -36,18 +37,31 @@ pub fn begin_with_model(
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", model.display()));
     let found = trial::inspect(model, trials).map_err(|error| invalid(error.to_string()))?;
     let file = model.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let starter = ModelStarter::of(&found, &file, &graph_name(folder), input).map_err(invalid)?;
+    let starter = |sides| ModelStarter::of(&found, &file, &graph_name(folder), input, sides).map_err(invalid);
+    let mut chosen = starter(SIDES[0])?;
     create(folder)?;
     for name in std::iter::once(&file).chain(found.files.keys()) {
-        let bytes = files::read(&model.with_file_name(name), MAX_FILE);
+        let bytes = files::read(model.with_file_name(name), MAX_FILE);
         let bytes = bytes.map_err(|error| invalid(format!("`{name}` cannot be copied: {error}")))?;
         write(folder, name, &bytes)?;
     }
-    for (name, bytes) in &starter.files {
+    let record = |starter: &ModelStarter| record_case(&folder.join(&file), &starter.record, options);
+    let mut recorded = record(&chosen);
+    for sides in &SIDES[1..] {
+        let other = starter(*sides)?;
+        // A runtime that is there and refuses this size may take another.
+        if recorded.is_ok() || matches!(recorded, Err(BackendError::Unavailable(_))) || other.record == chosen.record {
+            break;
+        }
+        if let Ok(case) = record(&other) {
+            (recorded, chosen) = (Ok(case), other);
+        }
+    }
+    for (name, bytes) in &chosen.files {
         write(folder, name, bytes)?;
     }
-    let (mut graph, mut why) = (starter.graph, None);
-    match record_case(&folder.join(&file), &starter.record, options) {
+    let (mut graph, mut why) = (chosen.graph, None);
+    match recorded {
         Ok(case) => {
             files::replace(folder, "verify.npz", &case)?;
             graph = graph.replacen("backend: auto", "backend: auto, verify: { case: verify.npz }", 1);
