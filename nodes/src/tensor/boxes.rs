@@ -1,4 +1,4 @@
-//! Boxes: rows of `x0, y0, x1, y1, score, class` in a tensor `f32[≤n,6]`.
+//! Boxes: rows of `x0, y0, x1, y1, score, class` in a tensor `f32[≤n,6]`, and the choice of those with the highest scores.
 
 use limen::Tensor;
 use limen::message::{DType, Dim, PortSpec};
@@ -36,6 +36,51 @@ pub(crate) fn by_score(a: (f32, usize), b: (f32, usize)) -> Ordering {
     scores.then(a.1.cmp(&b.1))
 }
 
+/// The candidates with the highest scores above a threshold: score and index, reusing a buffer of twice as many as are kept.
+#[derive(Debug)]
+pub(crate) struct Best {
+    threshold: f32,
+    most: usize,
+    kept: Vec<(f32, usize)>,
+}
+
+impl Best {
+    /// Keeps at most `most` of `candidates` candidates with a score above the threshold.
+    pub(crate) fn new(threshold: f32, most: usize, candidates: usize) -> Self {
+        Best { threshold, most, kept: Vec::with_capacity(most.saturating_mul(2).min(candidates)) }
+    }
+
+    /// Forgets all candidates.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Adds a candidate if its score is above the threshold; NaN is not.
+    #[inline]
+    pub(crate) fn offer(&mut self, score: f32, at: usize) {
+        if score > self.threshold {
+            self.kept.push((score, at));
+            if self.kept.len() >= self.most.saturating_mul(2) {
+                self.shorten();
+            }
+        }
+    }
+
+    /// Returns the candidates, the highest score first; of equal scores the lower index.
+    pub(crate) fn sorted(&mut self) -> &[(f32, usize)] {
+        self.shorten();
+        self.kept.sort_unstable_by(|a, b| by_score(*a, *b));
+        &self.kept
+    }
+
+    fn shorten(&mut self) {
+        if self.kept.len() > self.most {
+            self.kept.select_nth_unstable_by(self.most, |a, b| by_score(*a, *b));
+            self.kept.truncate(self.most);
+        }
+    }
+}
+
 /// Returns the intersection over union; 0 if the boxes do not overlap or if a corner is NaN.
 pub(crate) fn iou(a: &Row, b: &Row) -> f32 {
     let side = |low: f32, high: f32| (high - low).max(0.0);
@@ -67,6 +112,21 @@ mod tests {
         }
         let empty = row(3.0, 3.0, 3.0, 3.0);
         assert_eq!(iou(&empty, &empty), 0.0);
+    }
+
+    #[test]
+    fn the_highest_scores_above_the_threshold_are_kept_highest_first() {
+        let scores = [0.5, 0.6, f32::NAN, 0.9, 0.6, 0.51];
+        for (most, expected) in [(10, &[3, 1, 4, 5][..]), (4, &[3, 1, 4, 5]), (2, &[3, 1]), (1, &[3]), (0, &[])] {
+            let mut best = Best::new(0.5, most, scores.len());
+            for _ in 0..2 {
+                best.clear();
+                scores.iter().zip(0..).for_each(|(score, at)| best.offer(*score, at));
+                assert!(best.kept.len() <= 2 * most);
+                let places: Vec<usize> = best.sorted().iter().map(|(_, at)| *at).collect();
+                assert_eq!(places, expected, "at most {most}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Boxes from the outputs of a detector.
 
-use crate::tensor::boxes::{self, ROW, Row};
+use crate::tensor::boxes::{self, Best, ROW, Row};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -47,10 +47,8 @@ pub enum Form {
 #[derive(Debug)]
 pub struct DecodeBoxes {
     grid: Grid,
-    threshold: f32,
-    max_boxes: usize,
-    /// Score and index (`cell · classes + class`) of the boxes above the threshold.
-    passed: Vec<(f32, usize)>,
+    /// Boxes by index: `cell · classes + class`.
+    best: Best,
 }
 
 /// The grid of cells.
@@ -67,17 +65,6 @@ impl Grid {
         let (x, y) = (centre(cell % self.columns), centre(cell / self.columns));
         [x - left, y - top, x + right, y + bottom]
     }
-}
-
-/// Collects the scores above the threshold and keeps the highest `most`, in descending order.
-fn select(scores: &[f32], threshold: f32, most: usize, passed: &mut Vec<(f32, usize)>) {
-    passed.clear();
-    passed.extend(scores.iter().copied().zip(0..).filter(|(score, _)| *score > threshold));
-    if passed.len() > most {
-        passed.select_nth_unstable_by(most, |a, b| boxes::by_score(*a, *b));
-        passed.truncate(most);
-    }
-    passed.sort_unstable_by(|a, b| boxes::by_score(*a, *b));
 }
 
 impl Node for DecodeBoxes {
@@ -128,9 +115,7 @@ impl Node for DecodeBoxes {
         let most = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements());
         Ok(DecodeBoxes {
             grid: Grid { stride, columns: (config.width / stride).max(1) },
-            threshold: config.threshold,
-            max_boxes: config.max_boxes,
-            passed: Vec::with_capacity(most.unwrap_or(0)),
+            best: Best::new(config.threshold, config.max_boxes, most.unwrap_or(0)),
         })
     }
 }
@@ -147,11 +132,13 @@ impl Transform for DecodeBoxes {
         let header = if edges.header().origin < scores.header().origin { edges.header() } else { scores.header() };
         let classes = scores.body.shape().get(1).copied().unwrap_or(1).max(1);
         let edges = edges.body.as_slice::<f32>()?.as_chunks::<4>().0;
-        select(scores.body.as_slice()?, self.threshold, self.max_boxes, &mut self.passed);
+        self.best.clear();
+        scores.body.as_slice::<f32>()?.iter().zip(0..).for_each(|(score, at)| self.best.offer(*score, at));
+        let best = self.best.sorted();
         let mut found = out.loan(header)?;
-        found.set_len(0, self.passed.len())?;
+        found.set_len(0, best.len())?;
         let (rows, _) = found.as_mut_slice::<f32>()?.as_chunks_mut::<ROW>();
-        for (row, (score, at)) in rows.iter_mut().zip(&self.passed) {
+        for (row, (score, at)) in rows.iter_mut().zip(best) {
             let (cell, class) = (at / classes, at % classes);
             let Some(edges) = edges.get(cell) else {
                 return Err(NodeError::input("boxes", format!("cell {cell} has scores, but no box")));
@@ -181,17 +168,6 @@ mod tests {
             (33, [10.0, 0.0, 0.0, 0.5], [2.0, 12.0, 12.0, 12.5]),
         ] {
             assert_eq!(grid.corners(cell, edges), expected, "cell {cell}");
-        }
-    }
-
-    #[test]
-    fn scores_above_the_threshold_are_kept_highest_first() {
-        let scores = [0.5, 0.6, f32::NAN, 0.9, 0.6, 0.51];
-        for (most, expected) in [(10, &[3, 1, 4, 5][..]), (4, &[3, 1, 4, 5]), (2, &[3, 1]), (1, &[3])] {
-            let mut passed = Vec::new();
-            select(&scores, 0.5, most, &mut passed);
-            let places: Vec<usize> = passed.iter().map(|(_, at)| *at).collect();
-            assert_eq!(places, expected, "at most {most}");
         }
     }
 }
