@@ -61,6 +61,7 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::softmax::Softmax>("softmax")
         .transform::<transform::decode::Decode>("decode")
         .transform::<transform::decode_boxes::DecodeBoxes>("decode_boxes")
+        .transform::<transform::decode_yolo::DecodeYolo>("decode_yolo")
         .transform::<transform::nms::Nms>("nms")
         .transform::<transform::pass::Pass>("pass")
         .transform::<transform::debounce::Debounce>("debounce")

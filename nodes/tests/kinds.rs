@@ -4,6 +4,8 @@
 
 #[path = "kinds/shapes.rs"]
 mod shapes;
+#[path = "kinds/decoding.rs"]
+mod decoding;
 
 use limen::{Drain, Plan, Registry, Report, Spec, Tensor};
 use std::fs;
