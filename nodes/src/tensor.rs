@@ -8,6 +8,10 @@ pub(crate) mod frame;
 pub(crate) mod image;
 pub(crate) mod joined;
 pub(crate) mod placement;
+//! Helpers for tensors: shapes while planning, boxes as rows of a tensor, regions of a map, elements as text.
+
+pub(crate) mod boxes;
+pub(crate) mod regions;
 pub(crate) mod shape;
 pub(crate) mod text;
 pub(crate) mod view;

@@ -46,3 +46,31 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     let report = run(folder.path(), &node("layout: v10"));
     assert_eq!(report.metric("z.messages"), Some(2.0));
 }
+
+#[test]
+fn boxes_of_text_are_decoded_from_a_map() {
+    let mut map = vec![0.0; 24 * 12];
+    (0..4 * 12).for_each(|i| map[(4 + i / 12) * 24 + 6 + i % 12] = 0.75);
+    // 12 × 4 pixels: expanded by 48 · 2 / 32 = 3.
+    let expected = r#"{"seq":0,"in":[[3,1,21,11,0.75,0]]}"#;
+    for shape in ["(1, 12, 24)", "(1, 1, 12, 24)"] {
+        let graph = "
+  a: { kind: npy, config: { path: a.npy } }
+  d: { kind: decode_db, config: { unclip: 2 }, from: a }
+  z: { kind: jsonl, config: { path: out.txt }, from: d }";
+        check(&[("a.npy", &npy(shape, &map))], graph, expected);
+    }
+    let source = "\n  s: { kind: synthetic, config: { pattern: noise, shape: [2, 4, 4], dtype: f32 } }\n  ";
+    refused(
+        &format!(
+            "{source}x: {{ kind: decode_db, config: {{ threshold: 2, box_threshold: -1, unclip: 101, max_boxes: 1001 }}, from: s }}\n  z: {{ kind: null, from: x }}"
+        ),
+        &[
+            "2 is not a probability",
+            "-1 is not a probability",
+            "101 is out of range",
+            "1001 boxes",
+            "f32[2,4,4] is not a map",
+        ],
+    );
+}

@@ -1,0 +1,302 @@
+//! Boxes of text from a map of probabilities.
+
+use crate::tensor::boxes::{self, Best, ROW, Row};
+use crate::tensor::regions::{MAX_PIXELS, Region, Regions};
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::cmp::Ordering;
+
+/// Converts the output of a text detector with differentiable binarization (DB), a map of probabilities `f32[h,w]` or
+/// `f32[1,h,w]`, into `boxes` `f32[≤max_boxes,6]`: x0, y0, x1, y1 in pixels of the map, score, class 0, from top to bottom, within
+/// a line from left to right.
+///
+/// Neighbouring pixels above `threshold`, also diagonal ones, are one region. Its box is parallel to the edges of the map, also
+/// if the text is not. Its score is the mean probability of its pixels. The box is expanded on every side by area · `unclip` /
+/// perimeter, as far as the map reaches. Regions less than 3 pixels wide or high are left out. Boxes belong to one line if their
+/// upper edges are less than 10 pixels apart.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// A pixel is text if its probability is above this; 0.3 by default.
+    #[serde(default = "threshold")]
+    pub threshold: f32,
+    /// Only boxes with a score of at least this are kept; 0.6 by default.
+    #[serde(default = "box_threshold")]
+    pub box_threshold: f32,
+    /// How far a box is expanded, relative to its area divided by its perimeter; 1.5 by default.
+    #[serde(default = "unclip")]
+    pub unclip: f32,
+    /// Most boxes per message, those with the highest scores, at most 1000; 100 by default.
+    #[serde(default = "max_boxes")]
+    pub max_boxes: usize,
+}
+
+fn threshold() -> f32 {
+    0.3
+}
+
+fn box_threshold() -> f32 {
+    0.6
+}
+
+fn unclip() -> f32 {
+    1.5
+}
+
+fn max_boxes() -> usize {
+    100
+}
+
+/// Upper bound of `max_boxes`. Sorting into lines compares neighbours until nothing changes, so more would take too long.
+const MAX_BOXES: usize = 1000;
+/// Pixels of the smallest side of a region.
+const MIN_SIDE: f32 = 3.0;
+/// Boxes whose upper edges differ by less, in pixels, are in one line.
+const SAME_LINE: f32 = 10.0;
+
+/// Expands a box on every side by area · `unclip` / perimeter, as far as a map of `width` × `height` reaches.
+fn expanded([left, top, right, bottom]: [f32; 4], unclip: f32, width: usize, height: usize) -> [f32; 4] {
+    let (w, h) = (right - left, bottom - top);
+    let by = w * h * unclip / (2.0 * (w + h));
+    [(left - by).max(0.0), (top - by).max(0.0), (right + by).min(width as f32), (bottom + by).min(height as f32)]
+}
+
+/// Sorts boxes from top to bottom, and those of a line from left to right.
+///
+/// A box moves before those above it that are in its line and right of it. This is how detectors of this family define the order of
+/// reading; "in one line" is not transitive, so no comparison of two boxes could.
+fn sort_lines(rows: &mut [Row]) {
+    rows.sort_unstable_by(|a, b| [a[1], a[0]].partial_cmp(&[b[1], b[0]]).unwrap_or(Ordering::Equal));
+    for last in 1..rows.len() {
+        for at in (0..last).rev() {
+            let (upper, lower) = (rows[at], rows[at + 1]);
+            if (lower[1] - upper[1]).abs() >= SAME_LINE || lower[0] >= upper[0] {
+                break;
+            }
+            rows.swap(at, at + 1);
+        }
+    }
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct DecodeDb {
+    config: Config,
+    regions: Regions,
+    best: Best,
+}
+
+/// Returns height and width of a map with two dims, or three of which the first is 1.
+fn dims<T>(shape: &[T], is_one: impl Fn(&T) -> bool) -> Option<[&T; 2]> {
+    match shape {
+        [height, width] => Some([height, width]),
+        [one, height, width] if is_one(one) => Some([height, width]),
+        _ => None,
+    }
+}
+
+impl DecodeDb {
+    fn new(config: Config, width: usize, height: usize) -> Self {
+        // `Best` keeps what is above its threshold; here a score equal to it is kept.
+        let threshold = config.box_threshold.next_down();
+        let best = Best::new(threshold, config.max_boxes, Regions::most(width, height));
+        DecodeDb { config, regions: Regions::new(width, height), best }
+    }
+
+    /// Finds the boxes with the highest scores and returns how many there are.
+    fn find(&mut self, map: &[f32], width: usize) -> usize {
+        self.regions.find(map, width, self.config.threshold);
+        self.best.clear();
+        for (at, region) in self.regions.iter() {
+            let [left, top, right, bottom] = region.corners();
+            if right - left >= MIN_SIDE && bottom - top >= MIN_SIDE {
+                self.best.offer(region.mean(), at);
+            }
+        }
+        self.best.sorted().len()
+    }
+
+    /// Writes the boxes that were found, in the order of reading.
+    fn write(&mut self, width: usize, height: usize, rows: &mut [Row]) {
+        for (row, (score, at)) in rows.iter_mut().zip(self.best.sorted()) {
+            let corners = self.regions.get(*at).map_or([0.0; 4], Region::corners);
+            let [x0, y0, x1, y1] = expanded(corners, self.config.unclip, width, height);
+            *row = [x0, y0, x1, y1, *score, 0.0];
+        }
+        sort_lines(rows);
+    }
+}
+
+impl Node for DecodeDb {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        for (field, value) in [("threshold", config.threshold), ("box_threshold", config.box_threshold)] {
+            if !(0.0..=1.0).contains(&value) {
+                errors.at(field, format!("{value} is not a probability")).help("write a number from 0 to 1");
+            }
+        }
+        if !(0.0..=100.0).contains(&config.unclip) {
+            errors.at("unclip", format!("{} is out of range", config.unclip)).help("write a number from 0 to 100");
+        }
+        if !(1..=MAX_BOXES).contains(&config.max_boxes) {
+            errors.at("max_boxes", format!("{} boxes, expected 1 to {MAX_BOXES}", config.max_boxes));
+        }
+        let mut ports = Ports::new().output("boxes", boxes::spec(config.max_boxes)).cost(Cost::Heavy);
+        ports = match given.single() {
+            Some(spec) => {
+                let map = dims(&spec.shape, |dim| *dim == Dim::Fixed(1));
+                let size = map.and_then(|[height, width]| Some((height.max()?, width.max()?)));
+                match (map, size) {
+                    (None, _) => {
+                        let message = format!("{spec} is not a map of probabilities");
+                        errors.input("in", message).help("connect f32[h,w] or f32[1,h,w]");
+                    }
+                    (_, Some((height, width))) if height.saturating_mul(width) > MAX_PIXELS => {
+                        errors.input("in", format!("{spec} has more than {MAX_PIXELS} pixels"));
+                    }
+                    (_, Some((height, width))) => {
+                        ports = ports.memory(Regions::most(width, height).saturating_mul(size_of::<Region>()));
+                    }
+                    _ => {}
+                }
+                ports.input("in", PortSpec::new(DType::F32, spec.shape.iter().cloned()))
+            }
+            None => ports.input_any("in"),
+        };
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
+        let map = spec.and_then(|spec| dims(&spec.shape, |_| true));
+        let size = map.and_then(|[height, width]| Some((height.max()?, width.max()?)));
+        let (height, width) = size.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
+        Ok(DecodeDb::new(config, width, height))
+    }
+}
+
+impl Transform for DecodeDb {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let shape = input.body.shape();
+        let Some([height, width]) = dims(&shape, |length| *length == 1) else {
+            return Err(NodeError::input("in", format!("{:?} is not a map of probabilities", input.body)));
+        };
+        let found = self.find(input.body.as_slice()?, *width);
+        let mut boxes = out.loan(input.header())?;
+        boxes.set_len(0, found)?;
+        self.write(*width, *height, boxes.as_mut_slice::<f32>()?.as_chunks_mut::<ROW>().0);
+        out.send(boxes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(map: &[f32], width: usize, config: Config) -> Vec<Row> {
+        let height = map.len() / width.max(1);
+        let mut node = DecodeDb::new(config, width, height);
+        let mut found = Vec::new();
+        for _ in 0..2 {
+            found = vec![[0.0; ROW]; node.find(map, width)];
+            node.write(width, height, &mut found);
+        }
+        found
+    }
+
+    fn config(threshold: f32, box_threshold: f32) -> Config {
+        Config { threshold, box_threshold, unclip: 1.5, max_boxes: 100 }
+    }
+
+    /// The map is made of blocks of 4 × 4 pixels and noise. The expected boxes are those of SciPy: `ndimage.label` with
+    /// `structure=ones((3, 3))`, `find_objects`, the mean of each label's pixels, and the sorting of PaddleOCR's `sorted_boxes`.
+    #[test]
+    fn regions_are_those_of_another_implementation() {
+        let noise = |i: usize| ((i * i * 37 + i * 11 + 5) % 1000) as f32 / 1000.0;
+        let pixel = |i: usize| noise(i / 40 / 4 * 10 + i % 40 / 4) * 0.75 + noise(i) * 0.25;
+        let map: Vec<f32> = (0..24 * 40).map(pixel).collect();
+        for (threshold, expected) in [
+            (0.3, &[][..]),
+            (
+                0.65,
+                &[
+                    [0.0, 2.33333, 6.66667, 9.66667, 0.782],
+                    [0.0, 7.32, 20.68, 24.0, 0.75261],
+                    [10.09091, 6.09091, 17.90909, 16.90909, 0.74089],
+                    [14.375, 6.375, 40.0, 24.0, 0.75003],
+                    [16.42857, 0.0, 27.57143, 10.57143, 0.81226],
+                    [24.69231, 0.0, 34.30769, 10.30769, 0.7942],
+                ],
+            ),
+            (
+                0.7,
+                &[
+                    [0.0, 2.5, 5.5, 9.5, 0.79693],
+                    [10.5, 6.5, 17.5, 13.5, 0.81294],
+                    [18.5, 0.0, 25.5, 5.5, 0.854],
+                    [19.5, 7.5, 40.0, 24.0, 0.77319],
+                    [24.69231, 0.0, 34.30769, 10.30769, 0.81691],
+                    [2.5, 10.5, 9.5, 17.5, 0.83283],
+                    [2.5, 18.5, 9.5, 24.0, 0.77044],
+                    [5.69231, 12.69231, 18.30769, 22.30769, 0.78195],
+                    [22.71429, 14.71429, 29.28571, 20.28571, 0.76986],
+                    [35.71429, 10.71429, 40.0, 17.28571, 0.7427],
+                ],
+            ),
+        ] {
+            let found = decode(&map, 40, config(threshold, 0.6));
+            assert_eq!(found.len(), expected.len(), "{threshold}: {found:?}");
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-4), "{found:?} is not {expected:?}");
+                assert_eq!(found[5], 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn regions_that_meet_late_are_one() {
+        let draw = |rows: &[&str]| -> Vec<f32> {
+            rows.iter().flat_map(|row| row.bytes()).map(|b| if b == b'#' { 0.75 } else { 0.0 }).collect()
+        };
+        // The box without expansion: `unclip` is 0.
+        for (rows, expected) in [
+            (&["#.#.#", "#.#.#", "#####"][..], &[[0.0, 0.0, 5.0, 3.0]][..]),
+            (&["..#..", ".#.#.", "#...#", ".#.#.", "..#.."], &[[0.0, 0.0, 5.0, 5.0]]),
+            (&["###.###", "###.###", "###.###"], &[[0.0, 0.0, 3.0, 3.0], [4.0, 0.0, 7.0, 3.0]]),
+            (&["####", "####"], &[]),
+            (&["##", "##", "##"], &[]),
+            (&["...", "...", "..."], &[]),
+            (&[], &[]),
+        ] {
+            let width = rows.first().map_or(0, |row| row.len());
+            let found = decode(&draw(rows), width, Config { unclip: 0.0, ..config(0.3, 0.75) });
+            let boxes: Vec<_> = found.iter().map(|row| [row[0], row[1], row[2], row[3]]).collect();
+            assert_eq!(boxes, expected, "{rows:?}");
+            assert!(found.iter().all(|row| row[4] == 0.75), "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn the_boxes_with_the_highest_scores_are_kept_in_the_order_of_reading() {
+        let mut map = vec![0.0; 60 * 40];
+        let mut fill = |left: usize, top: usize, value: f32| {
+            (0..16).for_each(|i| map[(top + i / 4) * 60 + left + i % 4] = value);
+        };
+        for (left, top, value) in [(40, 2, 0.9), (20, 8, 0.8), (0, 5, 0.7), (10, 30, 0.95), (0, 22, 0.65)] {
+            fill(left, top, value);
+        }
+        for (max_boxes, expected) in [(100, &[0.7, 0.8, 0.9, 0.65, 0.95][..]), (3, &[0.8, 0.9, 0.95]), (1, &[0.95])] {
+            let found = decode(&map, 60, Config { max_boxes, ..config(0.3, 0.6) });
+            let scores: Vec<_> = found.iter().map(|row| row[4]).collect();
+            assert_eq!(scores, expected, "{found:?}");
+        }
+    }
+}
