@@ -2,7 +2,7 @@
 //!
 //! Each file of [`source`], [`transform`] or [`sink`] defines one kind. Sources create messages (image files, generated
 //! patterns, tables, a timer, bytes from files, sockets and devices), transforms convert them (pixels into model
-//! inputs, model outputs into labels and boxes), sinks consume them (tables, JSON lines, the terminal, a score, bytes).
+//! inputs, model outputs into labels, boxes and text), sinks consume them (tables, JSON lines, the terminal, a score, bytes).
 //! [`register`] adds them to a registry under the names that graph files use.
 //!
 //! Kinds never import each other. They share code through the folders below them, which do not import each other either:
@@ -63,6 +63,7 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::softmax::Softmax>("softmax")
         .transform::<transform::decode::Decode>("decode")
         .transform::<transform::decode_boxes::DecodeBoxes>("decode_boxes")
+        .transform::<transform::decode_ctc::DecodeCtc>("decode_ctc")
         .transform::<transform::decode_db::DecodeDb>("decode_db")
         .transform::<transform::decode_yolo::DecodeYolo>("decode_yolo")
         .transform::<transform::nms::Nms>("nms")

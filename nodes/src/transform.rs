@@ -10,6 +10,7 @@ pub mod debounce;
 pub mod decimate;
 pub mod decode;
 pub mod decode_boxes;
+pub mod decode_ctc;
 pub mod decode_db;
 pub mod decode_yolo;
 pub mod delay;

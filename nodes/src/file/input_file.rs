@@ -1,4 +1,4 @@
-//! Files that sources read.
+//! Files that nodes read.
 
 use limen::Folders;
 use limen::files::InputFile;
@@ -9,6 +9,12 @@ pub(crate) type FileProblem = (String, &'static str);
 /// Opens a regular file that the graph may read.
 pub(crate) fn open(path: &str, folders: &Folders) -> Result<InputFile, FileProblem> {
     folders.open(path).map_err(|error| (error.to_string(), error.help()))
+}
+
+/// Reads a regular file that the graph may read, of at most `most` bytes.
+pub(crate) fn read_whole(path: &str, folders: &Folders, most: u64) -> Result<Vec<u8>, FileProblem> {
+    let read = open(path, folders)?.read_whole(most);
+    read.map_err(|error| (format!("`{path}`: {error}"), "write the path of a smaller file that can be read"))
 }
 
 #[cfg(test)]
@@ -32,5 +38,15 @@ mod tests {
             let (message, help) = open(path, &folders).unwrap_err();
             assert!(message.contains(expected) && !help.is_empty(), "{path}: {message}");
         }
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+        std::fs::write(folder.path().join("f"), "1234").unwrap();
+        assert_eq!(read_whole("f", &folders, 4), Ok(b"1234".to_vec()));
+        let (message, _) = read_whole("f", &folders, 3).unwrap_err();
+        assert!(message.contains("`f`: has more than 3 B"), "{message}");
     }
 }

@@ -1,6 +1,7 @@
 //! The outputs of models.
 
-use super::{check, refused, run};
+use super::{check, plan, refused, run};
+use std::fs;
 
 /// An array as NumPy writes it, an item per message.
 fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
@@ -73,4 +74,35 @@ fn boxes_of_text_are_decoded_from_a_map() {
             "f32[2,4,4] is not a map",
         ],
     );
+}
+
+#[test]
+fn text_is_decoded_from_the_scores_of_symbols() {
+    // Blank, h, é, space.
+    let steps: [[f32; 4]; 6] = [
+        [0.0, 0.75, 0.0, 0.25],
+        [0.0, 0.5, 0.25, 0.25],
+        [0.75, 0.0, 0.0, 0.25],
+        [0.0, 0.5, 0.25, 0.25],
+        [0.25, 0.0, 0.25, 0.5],
+        [0.0, 0.0, 1.0, 0.0],
+    ];
+    let array = npy("(1, 6, 4)", steps.as_flattened());
+    let files: [(&str, &[u8]); 2] = [("a.npy", &array), ("symbols.txt", "h\né\n".as_bytes())];
+    let graph = "
+  a: { kind: npy, config: { path: a.npy } }
+  d: { kind: decode_ctc, config: { alphabet: symbols.txt, space: true }, from: a }
+  z: { kind: jsonl, config: { path: out.txt }, inputs: { text: d/text, score: d/score } }";
+    check(&files, graph, r#"{"seq":0,"text":"hh é","score":0.6875}"#);
+    let folder = tempfile::tempdir().unwrap();
+    files.iter().for_each(|(name, bytes)| fs::write(folder.path().join(name), bytes).unwrap());
+    for (from, to, expected) in [
+        (", space: true", "", &["4 classes, but the symbols of the alphabet and the blank are 3", "`space: true`"][..]),
+        ("symbols.txt", "a.npy", &["is not UTF-8", "one symbol per line"]),
+        ("symbols.txt", "../symbols.txt", &["--allow-path"]),
+        ("space: true", "space: true, blank: 0", &["`first`, `last`"]),
+    ] {
+        let Err(problems) = plan(folder.path(), &graph.replace(from, to)) else { panic!("not refused: {to}") };
+        expected.iter().for_each(|text| assert!(problems.contains(text), "`{text}` is not in:\n{problems}"));
+    }
 }

@@ -1,0 +1,263 @@
+//! Text from the output of a model for speech or printed text.
+
+use crate::file::input_file::{self, FileProblem};
+use limen::Folders;
+use limen::message::{Content, DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Converts the scores of a model trained with CTC, `f32[steps,classes]`, into text: takes the best class of each step, merges
+/// equal neighbours, and removes blanks. Outputs: `text` `u8[≤n]` in UTF-8 and `score` `f32[]`.
+///
+/// `score` is the mean of the scores of the steps that gave a symbol, 0 if there are none. Put a `softmax` node before if the
+/// model's scores are not probabilities. Of equal classes the first one wins. NaN is ignored; a step of nothing but NaN fails
+/// the call.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The text file with the model's symbols, one per line in the order of the classes, without the blank; relative to the
+    /// graph's folder. The symbol of an empty line adds nothing to the text.
+    pub alphabet: String,
+    /// Whether the blank is the `first` or the `last` class; `first` by default.
+    #[serde(default)]
+    pub blank: Blank,
+    /// `true` adds a space after the symbols of the file; `false` by default.
+    #[serde(default)]
+    pub space: bool,
+}
+
+/// The class of the blank.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Blank {
+    /// Class 0, before the symbols.
+    #[default]
+    First,
+    /// The class after the symbols.
+    Last,
+}
+
+/// Bytes of the longest alphabet.
+const MAX_ALPHABET: u64 = 4 << 20;
+/// Bytes of the longest symbol. Every step may give it, so it decides how long a text can become.
+const MAX_SYMBOL: usize = 64;
+/// Comparing more scores takes more than 50 µs.
+const HEAVY: usize = 1 << 16;
+
+/// The symbol of each class; that of the blank is empty.
+#[derive(Debug)]
+struct Alphabet {
+    symbols: Vec<Box<str>>,
+    blank: usize,
+}
+
+impl Alphabet {
+    fn open(config: &Config, folders: &Folders) -> Result<Self, FileProblem> {
+        let text = input_file::read_whole(&config.alphabet, folders, MAX_ALPHABET)?;
+        Alphabet::of(&text, config).map_err(|why| {
+            (
+                format!("`{}`: {why}", config.alphabet),
+                "write the path of a text file with one symbol per line, in UTF-8",
+            )
+        })
+    }
+
+    fn of(text: &[u8], config: &Config) -> Result<Self, String> {
+        let text = std::str::from_utf8(text).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
+        let mut symbols: Vec<Box<str>> = text.lines().map(Box::from).collect();
+        if symbols.is_empty() {
+            return Err("it has no symbols".into());
+        }
+        if let Some(line) = symbols.iter().position(|symbol| symbol.len() > MAX_SYMBOL) {
+            let length = symbols[line].len();
+            return Err(format!("line {} has {length} bytes, expected at most {MAX_SYMBOL}", line + 1));
+        }
+        if config.space {
+            symbols.push(" ".into());
+        }
+        let blank = if config.blank == Blank::First { 0 } else { symbols.len() };
+        symbols.insert(blank, "".into());
+        Ok(Alphabet { symbols, blank })
+    }
+
+    fn classes(&self) -> usize {
+        self.symbols.len()
+    }
+
+    /// Returns the bytes of the longest symbol.
+    fn longest(&self) -> usize {
+        self.symbols.iter().map(|symbol| symbol.len()).max().unwrap_or(0)
+    }
+
+    /// Appends the text of the best classes and returns the mean of their scores.
+    fn decode(&self, scores: &[f32], text: &mut String) -> Result<f32, NodeError> {
+        let (mut before, mut sum, mut kept) = (self.blank, 0.0, 0_u32);
+        for (scores, step) in scores.chunks_exact(self.classes()).zip(0..) {
+            let (class, score) = greatest(scores)
+                .ok_or_else(|| NodeError::input("in", format!("step {step} has no score other than NaN")))?;
+            if class != before && class != self.blank {
+                text.push_str(&self.symbols[class]);
+                (sum, kept) = (sum + f64::from(score), kept + 1);
+            }
+            before = class;
+        }
+        Ok(if kept == 0 { 0.0 } else { (sum / f64::from(kept)) as f32 })
+    }
+}
+
+/// Returns the index and value of the first greatest score, ignoring NaN.
+fn greatest(scores: &[f32]) -> Option<(usize, f32)> {
+    let numbers = scores.iter().copied().enumerate().filter(|(_, score)| !score.is_nan());
+    numbers.reduce(|best, next| if next.1 > best.1 { next } else { best })
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct DecodeCtc {
+    alphabet: Alphabet,
+    text: String,
+}
+
+impl Node for DecodeCtc {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let alphabet = Alphabet::open(config, cx.folders);
+        if let Err((message, help)) = &alphabet {
+            errors.at("alphabet", message).help(*help);
+        }
+        let shape = given.single().and_then(|spec| <&[Dim; 2]>::try_from(&spec.shape[..]).ok()).cloned();
+        if let (Ok(alphabet), Some([_, classes])) = (&alphabet, &shape)
+            && *classes != Dim::Fixed(alphabet.classes())
+        {
+            let (expected, space) = (alphabet.classes(), if config.space { ", the space" } else { "" });
+            let message =
+                format!("{classes} classes, but the symbols of the alphabet{space} and the blank are {expected}");
+            let help = if *classes == Dim::Fixed(expected + 1) && !config.space {
+                "write `space: true` if the last class of the model is a space"
+            } else {
+                "write the alphabet that the model was trained with"
+            };
+            errors.input("in", message).help(help);
+        }
+        let shape = shape.unwrap_or_else(|| ["steps", "classes"].map(|name| Dim::Symbol(name.into())));
+        let steps = shape[0].max();
+        let elements = given.single().and_then(PortSpec::max_elements);
+        let text = alphabet.ok().zip(steps).map(|(alphabet, steps)| {
+            let longest = Dim::AtMost(steps.saturating_mul(alphabet.longest()));
+            PortSpec::new(DType::U8, [longest]).with_content(Content::Text)
+        });
+        // The text is put together in a buffer of its own.
+        let buffer = text.as_ref().and_then(PortSpec::max_bytes).unwrap_or(0);
+        let ports = Ports::new()
+            .memory(buffer)
+            .input("in", PortSpec::new(DType::F32, shape))
+            .out_port(OutPort { name: "text".into(), spec: text, emits: 1, rows: 1, forwards: Vec::new() })
+            .output("score", PortSpec::fixed(DType::F32, []))
+            .cost(if elements.is_some_and(|n| n > HEAVY) { Cost::Heavy } else { Cost::Medium });
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let alphabet = Alphabet::open(&config, cx.folders())
+            .map_err(|(message, _)| NodeError::input(&*config.alphabet, message))?;
+        // The file may have been replaced since planning.
+        let classes = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last()?.max());
+        if classes != Some(alphabet.classes()) {
+            let why = "it had another number of symbols when the graph was planned";
+            return Err(NodeError::input(&*config.alphabet, why));
+        }
+        let length = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());
+        Ok(DecodeCtc { alphabet, text: String::with_capacity(length.unwrap_or(0)) })
+    }
+}
+
+impl Transform for DecodeCtc {
+    type In = Tensor;
+    type Out = (Tensor, Tensor);
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Self::Out>) -> Result<(), NodeError> {
+        self.text.clear();
+        let mean = self.alphabet.decode(input.body.as_slice()?, &mut self.text)?;
+        if out.0.is_connected() {
+            let mut text = out.0.loan(input.header())?;
+            text.set_len(0, self.text.len())?;
+            text.bytes_mut().copy_from_slice(self.text.as_bytes());
+            out.0.send(text);
+        }
+        if out.1.is_connected() {
+            let mut score = out.1.loan(input.header())?;
+            score.as_mut_slice::<f32>()?[0] = mean;
+            out.1.send(score);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(blank: Blank, space: bool) -> Config {
+        Config { alphabet: "a.txt".into(), blank, space }
+    }
+
+    /// Returns scores whose best class of each step is given, with its score; the others have a third of it.
+    fn scores(classes: usize, best: &[(usize, f32)]) -> Vec<f32> {
+        best.iter()
+            .flat_map(|(best, score)| (0..classes).map(move |n| if n == *best { *score } else { score / 3.0 }))
+            .collect()
+    }
+
+    /// The expected texts and scores are those of NumPy: `keep = (best[1:] != best[:-1]) & (best != blank)`, as PaddleOCR
+    /// decodes, and `mean(scores.max(1)[keep])`.
+    #[test]
+    fn equal_neighbours_are_merged_and_blanks_removed() {
+        let alphabet = "a\nb\né\n\n".as_bytes();
+        for (blank, space, best, expected, score) in [
+            (Blank::First, false, &[(1, 0.9), (1, 0.5), (0, 0.9), (1, 0.7), (2, 0.5), (0, 0.8)][..], "aab", 0.7),
+            (Blank::Last, false, &[(4, 0.9), (0, 0.25), (0, 0.5), (2, 0.75)], "aé", 0.5),
+            (Blank::First, true, &[(1, 0.6), (5, 0.6), (5, 0.7), (3, 0.6)], "a é", 0.6),
+            (Blank::Last, true, &[(4, 0.5), (5, 0.9), (4, 1.0)], "  ", 0.75),
+            // The symbol of an empty line has a score, but no text.
+            (Blank::First, false, &[(1, 0.5), (4, 1.0), (1, 0.5)], "aa", 2.0 / 3.0),
+            (Blank::First, false, &[(0, 0.9), (0, 0.9)], "", 0.0),
+            (Blank::First, false, &[], "", 0.0),
+        ] {
+            let alphabet = Alphabet::of(alphabet, &config(blank, space)).unwrap();
+            assert_eq!(alphabet.classes(), 5 + usize::from(space));
+            let mut text = String::new();
+            let mean = alphabet.decode(&scores(alphabet.classes(), best), &mut text).unwrap();
+            assert_eq!(text, expected, "{best:?}");
+            assert!((mean - score).abs() < 1e-6, "{best:?}: {mean}");
+        }
+    }
+
+    #[test]
+    fn of_equal_scores_the_first_wins_and_nan_is_ignored() {
+        let alphabet = Alphabet::of(b"a\nb", &config(Blank::First, false)).unwrap();
+        let mut text = String::new();
+        let steps = [0.1, 0.4, 0.4, f32::NAN, f32::NAN, 0.2, 0.1, f32::NAN, 0.0];
+        assert!((alphabet.decode(&steps, &mut text).unwrap() - 0.3).abs() < 1e-6);
+        assert_eq!(text, "ab");
+        let error = alphabet.decode(&[0.0, 0.0, 0.0, f32::NAN, f32::NAN, f32::NAN], &mut text).unwrap_err();
+        assert!(error.to_string().contains("step 1"), "{error}");
+    }
+
+    #[test]
+    fn alphabets_that_cannot_be_used_are_refused() {
+        let long = "x".repeat(MAX_SYMBOL + 1);
+        for (text, expected) in [
+            (&b""[..], "no symbols"),
+            (b"a\n\xff\n", "byte 2 is not UTF-8"),
+            (format!("a\n{long}").as_bytes(), "line 2 has 65 bytes"),
+        ] {
+            let message = Alphabet::of(text, &config(Blank::First, true)).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        }
+        let windows = Alphabet::of(b"a\r\n \r\n", &config(Blank::Last, false)).unwrap();
+        assert_eq!(windows.symbols, ["a", " ", ""].map(Box::from));
+    }
+}
