@@ -14,6 +14,7 @@ pub mod decode_ctc;
 pub mod decode_db;
 pub mod decode_yolo;
 pub mod delay;
+pub mod embeddings;
 pub mod gate;
 pub mod gather;
 pub mod letterbox;

@@ -1,0 +1,212 @@
+//! One vector from the vectors of all tokens.
+
+use crate::tensor::shape;
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
+};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Combines the vectors of a model's tokens, `f32[tokens,d]`, into one, `f32[d]`. A single vector `f32[d]` is only normalized.
+///
+/// An optional input `mask`, integers of any type and of shape `[tokens]`, says which tokens count: those that are not 0. If no
+/// token counts, the result is 0.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// How the tokens are combined; `mean` by default.
+    #[serde(default)]
+    pub pool: Pool,
+    /// Whether the result is divided by its length, so that its length is 1 (L2); `true` by default. A result of length 0 is left
+    /// as it is.
+    #[serde(default = "yes")]
+    pub normalize: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// How the vectors of tokens are combined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pool {
+    /// The mean of each element.
+    #[default]
+    Mean,
+    /// The vector of the first token, which many models add for this purpose.
+    Cls,
+    /// The maximum of each element; NaN is ignored.
+    Max,
+}
+
+/// Combining more elements takes more than 50 µs.
+const HEAVY: usize = 1 << 16;
+
+/// The node.
+#[derive(Debug)]
+pub struct Embeddings {
+    pool: Pool,
+    normalize: bool,
+}
+
+/// Combines vectors into `into`.
+fn combine<'a>(pool: Pool, mut tokens: impl Iterator<Item = &'a [f32]>, into: &mut [f32]) {
+    let Some(first) = tokens.next() else { return into.fill(0.0) };
+    into.copy_from_slice(first);
+    match pool {
+        Pool::Cls => {}
+        Pool::Max => {
+            tokens.for_each(|token| into.iter_mut().zip(token).for_each(|(to, value)| *to = to.max(*value)));
+        }
+        Pool::Mean => {
+            let mut n = 1.0;
+            for token in tokens {
+                into.iter_mut().zip(token).for_each(|(to, value)| *to += value);
+                n += 1.0;
+            }
+            into.iter_mut().for_each(|to| *to /= n);
+        }
+    }
+}
+
+/// Divides a vector by its length, unless that is 0.
+fn normalize(vector: &mut [f32]) {
+    let length = vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|value| *value = (f64::from(*value) / length) as f32);
+    }
+}
+
+impl Embeddings {
+    fn embed(&self, input: &Tensor, mask: Option<&Tensor>, into: &mut [f32]) -> Result<(), NodeError> {
+        let tokens = input.as_slice::<f32>()?.chunks_exact(into.len().max(1));
+        match mask {
+            None => combine(self.pool, tokens, into),
+            Some(mask) => {
+                let (marks, n) = (mask.bytes().chunks_exact(mask.dtype().size()), tokens.len());
+                if marks.len() != n {
+                    let why = format!("it has {} elements, but there are {n} tokens", marks.len());
+                    return Err(NodeError::input("mask", why));
+                }
+                let counted = tokens.zip(marks).filter(|(_, mark)| mark.iter().any(|byte| *byte != 0));
+                combine(self.pool, counted.map(|(token, _)| token), into);
+            }
+        }
+        if self.normalize {
+            normalize(into);
+        }
+        Ok(())
+    }
+}
+
+fn is_integer(dtype: DType) -> bool {
+    !matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+}
+
+impl Node for Embeddings {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let mut ports = Ports::new().cost(Cost::Medium);
+        let (mut tokens, mut vector) = (None, None);
+        ports = match given.input("in") {
+            Some(spec) => {
+                match &spec.shape[..] {
+                    [d @ Dim::Fixed(_)] => vector = Some(d.clone()),
+                    [n, d @ Dim::Fixed(_)] => (tokens, vector) = (Some(n.clone()), Some(d.clone())),
+                    _ => {
+                        let message = format!("{spec} has no vectors of a fixed length");
+                        errors.input("in", message).help("connect f32[tokens,d] or f32[d]");
+                    }
+                }
+                if spec.max_elements().is_some_and(|n| n > HEAVY) {
+                    ports = ports.cost(Cost::Heavy);
+                }
+                ports.input("in", PortSpec::new(DType::F32, spec.shape.iter().cloned()))
+            }
+            None => ports.input_any("in"),
+        };
+        if given.inputs().any(|(name, _)| name == "mask") {
+            ports = match (given.input("mask"), &vector, tokens) {
+                (Some(_), Some(_), None) => {
+                    errors.input("mask", "a single vector has no tokens").help("remove the input `mask`");
+                    ports.input_any("mask")
+                }
+                (Some(mask), _, tokens) => {
+                    if !is_integer(mask.dtype) {
+                        let message = format!("{mask} is not a mask, expected integers");
+                        errors.input("mask", message).help("put a `cast` node before");
+                    }
+                    let tokens = tokens.unwrap_or_else(|| Dim::Symbol("tokens".into()));
+                    ports.input("mask", PortSpec::new(mask.dtype, [tokens]))
+                }
+                (None, ..) => ports.input_any("mask"),
+            };
+        }
+        errors.into_result(shape::gives(ports, vector.map(|d| PortSpec::new(DType::F32, [d]))))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Embeddings { pool: config.pool, normalize: config.normalize })
+    }
+}
+
+impl Transform for Embeddings {
+    type In = Many<Tensor>;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let Some(header) = input.iter().map(Message::header).min_by_key(|header| header.origin) else { return Ok(()) };
+        let mut vector = out.loan(header)?;
+        self.embed(&input[0].body, input.get(1).map(|mask| &mask.body), vector.as_mut_slice()?)?;
+        out.send(vector);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected vectors are those of NumPy: `v.mean(0)`, `v.max(0)`, `v[0]` of the counted tokens, divided by
+    /// `linalg.norm`.
+    #[test]
+    fn the_vectors_of_counted_tokens_are_combined() {
+        let values: Vec<f32> = (0..15).map(|i| ((i * i * 37 + i * 11 + 5) % 1000) as f32 / 1000.0 - 0.5).collect();
+        let (all, some, none) = ([true; 5], [false, true, true, false, true], [false; 5]);
+        for (pool, counted, is_normalized, expected) in [
+            (Pool::Mean, all, false, [-0.231, 0.061, 0.027]),
+            (Pool::Mean, all, true, [-0.9607419, 0.25370237, 0.11229453]),
+            (Pool::Mean, some, false, [-0.087, 0.14566664, 0.119]),
+            (Pool::Mean, some, true, [-0.4198014, 0.70288575, 0.5742111]),
+            (Pool::Cls, all, false, [-0.495, -0.447, -0.325]),
+            (Pool::Cls, all, true, [-0.6671795, -0.60248333, -0.43804714]),
+            (Pool::Cls, some, false, [-0.129, 0.141, 0.485]),
+            (Pool::Max, all, false, [-0.035, 0.395, 0.485]),
+            (Pool::Max, some, false, [-0.035, 0.395, 0.485]),
+            (Pool::Mean, none, true, [0.0; 3]),
+            (Pool::Max, none, true, [0.0; 3]),
+        ] {
+            let tokens = values.chunks_exact(3).zip(counted).filter(|(_, counts)| *counts).map(|(token, _)| token);
+            let mut vector = [9.0; 3];
+            combine(pool, tokens, &mut vector);
+            if is_normalized {
+                normalize(&mut vector);
+            }
+            assert!(vector.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{pool:?} {counted:?}: {vector:?}");
+        }
+    }
+
+    #[test]
+    fn extreme_vectors_are_normalized_too() {
+        for (mut vector, expected) in
+            [([3e38, 3e38], [0.5f32.sqrt(); 2]), ([0.0; 2], [0.0; 2]), ([0.0, -1e-40], [0.0, -1.0])]
+        {
+            normalize(&mut vector);
+            assert!(vector.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{vector:?}");
+        }
+    }
+}
