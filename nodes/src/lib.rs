@@ -67,6 +67,7 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::decode_db::DecodeDb>("decode_db")
         .transform::<transform::decode_yolo::DecodeYolo>("decode_yolo")
         .transform::<transform::nms::Nms>("nms")
+        .transform::<transform::cosine::Cosine>("cosine")
         .transform::<transform::embeddings::Embeddings>("embeddings")
         .transform::<transform::pass::Pass>("pass")
         .transform::<transform::debounce::Debounce>("debounce")

@@ -6,6 +6,7 @@ pub mod colour;
 pub mod concat;
 pub mod crop;
 pub mod crop_boxes;
+pub mod cosine;
 pub mod debounce;
 pub mod decimate;
 pub mod decode;

@@ -106,3 +106,44 @@ fn text_is_decoded_from_the_scores_of_symbols() {
         expected.iter().for_each(|text| assert!(problems.contains(text), "`{text}` is not in:\n{problems}"));
     }
 }
+
+#[test]
+fn embeddings_are_compared() {
+    let tokens = npy("(2, 3, 2)", &[6.0, 0.0, 0.0, 8.0, 9.0, 9.0, 0.0, 1.0, 0.0, 3.0, 9.0, 9.0]);
+    let mask = b"a,b,c\n1,1,0\n1,2,0\n";
+    let references = npy("(3, 2)", &[-1.0, 0.0, 0.0, 2.0, 3.0, 4.0]);
+    let files: [(&str, &[u8]); 3] = [("t.npy", &tokens), ("m.csv", mask), ("r.npy", &references)];
+    let graph = "
+  t: { kind: npy, config: { path: t.npy } }
+  m: { kind: csv, config: { path: m.csv, columns: [a, b, c] } }
+  i: { kind: cast, config: { dtype: i32 }, from: m }
+  e: { kind: embeddings, inputs: { in: t, mask: i } }
+  raw: { kind: embeddings, config: { pool: max, normalize: false }, from: t }
+  near: { kind: cosine, config: { references: r.npy }, from: e }
+  same: { kind: cosine, inputs: { a: e, b: e } }
+  z:
+    kind: jsonl
+    config: { path: out.txt }
+    inputs: { e: e, raw: raw, index: near/index, s: near/similarity, same: same }";
+    let expected = r#"
+{"seq":0,"e":[0.6,0.8],"raw":[9,9],"index":2,"s":1,"same":1}
+{"seq":1,"e":[0,1],"raw":[9,9],"index":1,"s":1,"same":1}"#;
+    check(&files, graph, expected);
+    let folder = tempfile::tempdir().unwrap();
+    files.iter().for_each(|(name, bytes)| fs::write(folder.path().join(name), bytes).unwrap());
+    for (from, to, expected) in [
+        ("mask: i }", "mask: m }", &["f32[3] is not a mask", "`cast`"][..]),
+        ("from: e }\n  same", "from: t }\n  same", &["it has 2 dims, not 1"]),
+        ("references: r.npy", "references: t.npy", &["it has 3 dims, expected 2", "numpy.save"]),
+        (", config: { references: r.npy }", "", &["write `references: FILE.npy`"]),
+        ("b: e }", "b: m }", &["dim 0 is 3, not 2"]),
+        (
+            "from: t }",
+            "from: m }\n  v: { kind: embeddings, inputs: { in: m, mask: i } }",
+            &["a single vector has no tokens"],
+        ),
+    ] {
+        let Err(problems) = plan(folder.path(), &graph.replace(from, to)) else { panic!("not refused: {to}") };
+        expected.iter().for_each(|text| assert!(problems.contains(text), "`{text}` is not in:\n{problems}"));
+    }
+}
