@@ -1,6 +1,7 @@
 //! Sound as WAV files.
 
 use crate::file::output_file::{self, Exists, OutputFile};
+use crate::file::sound_file;
 use hound::{SampleFormat, WavSpec, WavWriter};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -119,9 +120,7 @@ impl Node for Wav {
         if config.exists == Exists::Append {
             errors.at("exists", "sound cannot be appended to").help("write `exists: replace` or `exists: fail`");
         }
-        let Rate(rate) = config.sample_rate;
-        if rate.fract() != 0.0 || !(1.0..=1e7).contains(&rate) {
-            let message = format!("{rate} frames per second, expected a whole number from 1 to 10 million");
+        if let Err(message) = sound_file::frames_per_second(config.sample_rate) {
             errors.at("sample_rate", message).help("write a rate such as `16kHz`");
         }
         let mut ports = Ports::new().cost(Cost::Medium);

@@ -1,4 +1,4 @@
-//! The outputs of models.
+//! The outputs of models, and sound for models.
 
 use super::{check, plan, refused, run};
 use std::fs;
@@ -9,6 +9,21 @@ fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
     let length = (header.len() as u16).to_le_bytes();
     let values: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &values].concat()
+}
+
+/// A sound of 16 bits.
+fn wav(channels: u16, rate: u32, samples: &[i16]) -> Vec<u8> {
+    let data: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    let format = [
+        &1_u16.to_le_bytes()[..],
+        &channels.to_le_bytes(),
+        &rate.to_le_bytes(),
+        &(rate * u32::from(channels) * 2).to_le_bytes(),
+        &(channels * 2).to_le_bytes(),
+        &16_u16.to_le_bytes(),
+    ];
+    let size = (data.len() as u32).to_le_bytes();
+    [b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0", &format.concat()[..], b"data", &size, &data].concat()
 }
 
 #[test]
@@ -145,5 +160,67 @@ fn embeddings_are_compared() {
     ] {
         let Err(problems) = plan(folder.path(), &graph.replace(from, to)) else { panic!("not refused: {to}") };
         expected.iter().for_each(|text| assert!(problems.contains(text), "`{text}` is not in:\n{problems}"));
+    }
+}
+
+/// Messages begin with the end of the message before, and with silence in each pass.
+#[test]
+fn sound_is_mixed_and_has_context() {
+    let sound = wav(2, 8_000, &[0x4000, 0, 0x2000, 0, 0x1000, 0x1000, 0x4000, 0x4000, -0x4000, -0x4000]);
+    let graph = |config: &str| {
+        format!(
+            "
+  a: {{ kind: wav, config: {{ path: a.wav, frames: 2, channels: mono, context: 1, repeat: 2{config} }} }}
+  z: {{ kind: jsonl, config: {{ path: out.txt }}, from: a }}"
+        )
+    };
+    let pass = |first: usize, last: &str| {
+        format!(
+            "{{\"seq\":{first},\"in\":[[0],[0.25],[0.125]]}}\n{{\"seq\":{},\"in\":[[0.125],[0.125],[0.5]]}}\n{{\"seq\":{},\"in\":{last}}}\n",
+            first + 1,
+            first + 2
+        )
+    };
+    for (config, last) in [("", "[[0.5],[-0.5]]"), (", tail: pad", "[[0.5],[-0.5],[0]]")] {
+        check(&[("a.wav", &sound)], &graph(config), &(pass(0, last) + &pass(3, last)));
+    }
+}
+
+#[test]
+fn sound_is_resampled_to_the_rate_of_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    // A tone of 441 Hz: 100 frames per period at 44.1 kHz, 36.28 at 16 kHz.
+    let tone = |n: usize, rate: f64| (std::f64::consts::TAU * 441.0 * n as f64 / rate).sin() / 2.0;
+    let samples: Vec<i16> = (0..4_410).map(|n| (tone(n, 44_100.0) * 32_768.0).round() as i16).collect();
+    fs::write(folder.path().join("a.wav"), wav(1, 44_100, &samples)).unwrap();
+    let graph = "
+  a: { kind: wav, config: { path: a.wav, frames: 512, sample_rate: 16kHz } }
+  z: { kind: jsonl, config: { path: out.txt }, from: a }";
+    let planned = plan(folder.path(), graph).unwrap();
+    let notes = &planned.nodes()[0].notes;
+    assert_eq!(notes[..], ["resampled from 44100 to 16000 frames per second"]);
+    run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        let frames: Vec<[f64; 1]> = serde_json::from_value(object["in"].clone()).unwrap();
+        found.extend(frames.as_flattened());
+    }
+    assert_eq!((found.len(), text.lines().count()), (1_600, 4));
+    for (n, found) in found.iter().enumerate().take(1_500).skip(100) {
+        assert!((found - tone(n, 16_000.0)).abs() < 1e-4, "frame {n} is {found}, not {}", tone(n, 16_000.0));
+    }
+    for (rate, expected) in [("0.5Hz", "expected a whole number"), ("70.001kHz", "write another rate")] {
+        let Err(problems) = plan(folder.path(), &graph.replace("16kHz", rate)) else { panic!("not refused: {rate}") };
+        assert!(problems.contains(expected), "{problems}");
+    }
+    let Err(problems) =
+        plan(folder.path(), &graph.replace("a.wav", "b.wav").replace("16kHz", "1mHz, context: 9999999"))
+    else {
+        panic!("not refused")
+    };
+    for expected in ["b.wav", "expected a whole number", "9999999 frames of context"] {
+        assert!(problems.contains(expected), "{problems}");
     }
 }
