@@ -224,3 +224,60 @@ fn sound_is_resampled_to_the_rate_of_a_model() {
         assert!(problems.contains(expected), "{problems}");
     }
 }
+
+/// Extreme configs are refused, or run: none causes a panic.
+#[test]
+fn extreme_configs_are_harmless() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.txt"), "a\n").unwrap();
+    fs::write(folder.path().join("r.npy"), npy("(1, 6)", &[0.0; 6])).unwrap();
+    fs::write(folder.path().join("s.wav"), wav(2, 44_100, &[i16::MIN; 2_000])).unwrap();
+    let most = "18446744073709551615";
+    let values = ["0", "1", "65535", "4294967295", most, "-1", "1e308", ".nan", ".inf", "-.inf"];
+    for shape in ["[6]", "[1, 6]", "[300, 6]", "[6, 300]", "[1, 6, 6]", "[1, 1, 1, 1]"] {
+        for node in [
+            "decode_yolo, config: { layout: v5, threshold: X }",
+            "decode_yolo, config: { layout: v8, threshold: X, multi_label: true, max_boxes: 1 }",
+            "decode_yolo, config: { layout: v10, max_boxes: X }",
+            "decode_yolo, config: { classes: X }",
+            "decode_db, config: { threshold: X, box_threshold: 0 }",
+            "decode_db, config: { box_threshold: X, threshold: 0 }",
+            "decode_db, config: { unclip: X, max_boxes: 1000 }",
+            "decode_db, config: { max_boxes: X, threshold: 0 }",
+            "decode_ctc, config: { alphabet: a.txt }",
+            "embeddings, config: { pool: max }",
+            "cosine, config: { references: r.npy }",
+        ] {
+            for value in values {
+                let graph = format!(
+                    "\n  s: {{ kind: synthetic, config: {{ pattern: noise, shape: {shape}, dtype: f32, count: 2 }} }}
+  x: {{ kind: {}, from: s }}\n  z: {{ kind: null, from: x }}",
+                    node.replace('X', value)
+                );
+                if plan(folder.path(), &graph).is_ok() {
+                    assert_eq!(run(folder.path(), &graph).failed_calls, 0, "{graph}");
+                }
+                if !node.contains('X') {
+                    break;
+                }
+            }
+        }
+    }
+    for key in [
+        "frames: X",
+        "frames: 9, context: X",
+        "frames: 9, sample_rate: XHz",
+        "frames: 9, sample_rate: X",
+        "frames: 9, repeat: X",
+    ] {
+        for value in ["0", "1", "65535", "4294967295", most, "-1", "1.5", ".nan"] {
+            let key = key.replace('X', value);
+            let graph =
+                format!("\n  s: {{ kind: wav, config: {{ path: s.wav, {key} }} }}\n  z: {{ kind: null, from: s }}");
+            let planned = plan(folder.path(), &graph);
+            if planned.is_ok() && !key.starts_with("frames: 9, repeat") {
+                assert_eq!(run(folder.path(), &graph).failed_calls, 0, "{graph}");
+            }
+        }
+    }
+}
