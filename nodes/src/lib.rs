@@ -7,9 +7,8 @@
 //!
 //! Kinds never import each other. They share code through the folders below them, which do not import each other either:
 //! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), [`tensor`] (shapes,
-//! views, images, boxes, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop source).
-//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), `tensor` (shapes,
-//! boxes, regions, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop source).
+//! views, images, boxes, regions, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop
+//! source).
 //!
 //! Every payload is a [`limen::Tensor`]. Apart from image decoders, no node allocates per message once its buffers have
 //! grown. No input from a file, socket or device can cause a panic. There is no unsafe code. Kinds that run models are in

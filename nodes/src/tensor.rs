@@ -1,5 +1,5 @@
 //! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, images and their parts, colours
-//! and filters, boxes as rows of a tensor, elements as text.
+//! and filters, boxes as rows of a tensor, regions of a map, elements as text.
 
 pub(crate) mod boxes;
 pub(crate) mod colour;
@@ -8,9 +8,6 @@ pub(crate) mod frame;
 pub(crate) mod image;
 pub(crate) mod joined;
 pub(crate) mod placement;
-//! Helpers for tensors: shapes while planning, boxes as rows of a tensor, regions of a map, elements as text.
-
-pub(crate) mod boxes;
 pub(crate) mod regions;
 pub(crate) mod shape;
 pub(crate) mod text;

@@ -2,10 +2,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
-#[path = "kinds/shapes.rs"]
-mod shapes;
 #[path = "kinds/decoding.rs"]
 mod decoding;
+#[path = "kinds/shapes.rs"]
+mod shapes;
 
 use limen::{Drain, Plan, Registry, Report, Spec, Tensor};
 use std::fs;
