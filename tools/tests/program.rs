@@ -354,6 +354,26 @@ fn a_starter_graph_runs() {
     folder.run("new some/robot").expect(2, "", "exists");
 }
 
+/// The shipped models: an image classifier, and one with a state.
+#[test]
+fn a_graph_for_a_model_runs_as_it_stands() {
+    let folder = Folder::with("new-model", COUNTING);
+    let graphs = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs");
+    for (model, output) in
+        [("classify/classifier", "logits"), ("listen/listener", "heard"), ("digits/digits", "logits")]
+    {
+        let name = model.replace('/', "-");
+        folder.run(&format!("new {name} --model {graphs}/{model}.onnx")).expect(0, "/graph.yaml --plan", "");
+        folder.run(&format!("{name}/graph.yaml")).expect(0, "laws: hold", "");
+        let written = fs::read_dir(folder.0.join(&name).join("out")).unwrap().count();
+        assert!(written > 0, "{model}: {output}");
+    }
+    fs::write(folder.0.join("no.onnx"), "text").unwrap();
+    folder.run("new other --model no.onnx").expect(2, "", "this is text, not an ONNX model");
+    folder.run("new other --input wav").expect(2, "", "--model");
+    assert!(!folder.0.join("other").exists());
+}
+
 #[test]
 fn dot_doctor_and_explain_print_their_output() {
     let folder = Folder::with("dot", COUNTING);
@@ -383,7 +403,7 @@ fn models_are_inspected_and_compared_from_the_command_line() {
     folder
         .run("inspect digits.onnx")
         .expect(0, "digits.onnx: onnx, opset ", "")
-        .expect(0, "rten: ", "")
+        .expect(0, "rten has all operators: 5 native", "")
         .expect(0, "Conv", "");
     let inspected = folder.run("inspect digits.onnx --json").json();
     assert_eq!(inspected["sha256"].as_str().map(str::len), Some(64), "{inspected}");

@@ -317,6 +317,31 @@ mod tests {
         plan(json!({ "model": "m.onnx", "allow_narrowing": true })).unwrap();
     }
 
+    #[cfg(feature = "rten")]
+    #[test]
+    fn items_that_change_each_other_need_a_case_to_be_batched() {
+        use crate::onnx::test_models::model;
+        use rten_onnx::onnx::DataType;
+        let folder = tempfile::tempdir().unwrap();
+        let file = model(
+            &[("x", DataType::FLOAT, &["n", "2"])],
+            &[("y", DataType::UINT8, &["n", "2"])],
+            &[],
+            &["y = DynamicQuantizeLinear x"],
+        );
+        std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+        let plan = |batch: usize| {
+            let verify = serde_json::json!({ "against": "tract" });
+            plan(
+                &folder.path().to_string_lossy(),
+                json!({ "model": "m.onnx", "batch": { "max": batch }, "verify": verify }),
+            )
+        };
+        let why = plan(2).unwrap_err();
+        assert!(why.contains("scales by the range of a whole batch") && why.contains("verify: { case"), "{why}");
+        assert!(!plan(1).is_err_and(|why| why.contains("whole batch")));
+    }
+
     /// rten gives 1 as the sign of 0: it is not chosen, unless a case or another backend shows that the numbers are right.
     #[cfg(feature = "rten")]
     #[test]

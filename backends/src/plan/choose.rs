@@ -51,6 +51,7 @@ pub(crate) fn choose(
     }
     check_identity(config, model, &outline, cx)?;
     check_narrowing(config, model, &outline)?;
+    check_batch_ranges(config, &outline)?;
     let options = BackendOptions::of(cx);
     let candidates = all_runtimes(options);
     let required = required(config, &outline);
@@ -154,6 +155,26 @@ fn check_narrowing(config: &Config, model: &str, outline: &Outline) -> Result<()
         errors
             .at("model", format!("`{model}` takes `f64` at `{}`, which would get `f32`", input.port))
             .help("export the model with `f32` inputs, or write `allow_narrowing: true` if seven digits are enough");
+    }
+    errors.into_result(())
+}
+
+/// Operators that scale by the range of all their elements, which are those of a whole batch.
+const RANGED: [&str; 3] =
+    ["DynamicQuantizeLinear", "com.microsoft.DynamicQuantizeLSTM", "com.microsoft.DynamicQuantizeMatMul"];
+
+/// Checks that the numbers of an item do not depend on the others in its call, unless a case shows that it does not matter.
+fn check_batch_ranges(config: &Config, outline: &Outline) -> Result<(), PlanErrors> {
+    let mut errors = PlanErrors::default();
+    let is_shown = config.batch.max <= 1 || config.verify.as_ref().is_some_and(|verify| verify.case.is_some());
+    if let Some(op) = outline.ops.iter().find(|op| !is_shown && RANGED.contains(&op.id.as_str())) {
+        let (id, node) = (&op.id, &op.node);
+        let message = format!(
+            "{id} (node `{node}`) scales by the range of a whole batch: an item's numbers depend on the others in its call"
+        );
+        errors
+            .at("batch.max", message)
+            .help("write `max: 1`, or show with recorded items that it does not matter: `verify: { case: FILE.npz }`");
     }
     errors.into_result(())
 }

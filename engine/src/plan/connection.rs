@@ -255,6 +255,8 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
         "put a `decode` node between them: it parses the numbers in a packet".into()
     } else if have.dtype != dtype && shape_fits {
         format!("put a `cast` node with `dtype: {dtype}` between them")
+    } else if let Some(kind) = reshaping(have, want) {
+        format!("put a {kind} node between them")
     } else if have.shape.len() != want.shape.len() {
         format!("connect an output that gives {want}, or write a node that converts {have}")
     } else if is_image(have) && is_image(want) {
@@ -265,6 +267,32 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
         format!("change the size where it is made, and put a `cast` node with `dtype: {dtype}` between them")
     } else {
         "change the size where it is made".into()
+    }
+}
+
+/// Returns the kind that gives the elements of one spec the shape of another, and its config.
+fn reshaping(have: &PortSpec, want: &PortSpec) -> Option<String> {
+    let to = want.fixed_shape()?;
+    if have.dtype != want.dtype || to.is_empty() || have.layout.is_some() {
+        return None;
+    }
+    let Some(from) = have.fixed_shape() else {
+        let most = have.shape.iter().map(Dim::max);
+        let fits = have.shape.len() == to.len() && std::iter::zip(most, &to).all(|(most, to)| most <= Some(*to));
+        return fits.then(|| format!("`pad` with `to: {to:?}`"));
+    };
+    let sorted = |shape: &[usize]| {
+        let mut shape = shape.to_vec();
+        shape.sort_unstable();
+        shape
+    };
+    let elements = |shape: &[usize]| shape.iter().product::<usize>();
+    if sorted(&from) == sorted(&to) {
+        Some("`transpose` (`order:`)".into())
+    } else if elements(&from) == elements(&to) {
+        Some(format!("`reshape` with `shape: {to:?}`"))
+    } else {
+        None
     }
 }
 
@@ -296,6 +324,10 @@ mod tests {
                 "cast",
             ),
             (spec("f32[4]"), spec("f32[6]"), "change the size where it is made", "resize"),
+            (spec("f32[4,1]"), spec("f32[4]"), "`reshape` with `shape: [4]`", "resize"),
+            (spec("f32[4,3]"), spec("f32[3,4]"), "`transpose` (`order:`)", "resize"),
+            (spec("f32[<=9]"), spec("f32[16]"), "`pad` with `to: [16]`", "resize"),
+            (spec("f32[<=20]"), spec("f32[16]"), "change the size where it is made", "`pad`"),
             (spec("f64[4]"), spec("f32[6]"), "change the size where it is made, and put a `cast`", "resize"),
         ] {
             let remedy = remedy(&have, &want);

@@ -22,7 +22,9 @@ pub const HEADER: usize = 256;
 /// assert_eq!((read.shape, read.start), (vec![7, 480, 3], limen_npy::HEADER));
 /// ```
 pub fn header(descriptor: &str, shape: impl IntoIterator<Item = u64>) -> Vec<u8> {
-    let shape: String = shape.into_iter().map(|length| format!("{length}, ")).collect();
+    // As Python writes tuples: a single length has a comma too.
+    let shape: Vec<String> = shape.into_iter().map(|length| format!("{length},")).collect();
+    let shape = shape.join(" ");
     let text = format!("{{'descr': '{descriptor}', 'fortran_order': False, 'shape': ({shape}), }}");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend_from_slice(&((HEADER - 10) as u16).to_le_bytes());

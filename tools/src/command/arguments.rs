@@ -112,6 +112,9 @@ pub enum Verb {
         /// Print one JSON object, in the format of a node's `manifest:`
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
         json: bool,
+        /// List every weight of a model
+        #[arg(long)]
+        tensors: bool,
         /// Limits for reading it: memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process, without limits
         #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
         model_limits: Option<ModelLimits>,

@@ -8,13 +8,17 @@ use limen_backends::{BackendOptions, Dispatch, trial};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Describes a file.
+/// The most weights of a model that are listed without being asked for.
+const MAX_TENSORS: usize = 8;
+
+/// Describes a file; `all` lists every weight of a model.
 ///
 /// # Errors
 /// When the file cannot be read or is malformed, or the trial process fails.
 pub(crate) fn show_inspection(
     path: &Path,
     json: bool,
+    all: bool,
     trials: &Trials,
     options: &BackendOptions,
 ) -> Result<String, BackendError> {
@@ -28,6 +32,12 @@ pub(crate) fn show_inspection(
     // Writing to a string cannot fail.
     let _ =
         writeln!(text, "{name}: {}{opset}, {} parameters, SHA-256 {}", found.format, found.parameters(), found.sha256);
+    let dispatch = found.dispatch(options);
+    if !found.operators.is_empty() {
+        for (backend, dispatch) in &dispatch {
+            let _ = writeln!(text, "{backend} {}: {}", verdict(dispatch), one_line(&dispatch.to_string()));
+        }
+    }
     let mut ports = Table::new(["<", "<port", "<in the model", "<type"]);
     for (what, bindings) in [("input", &found.inputs), ("output", &found.outputs)] {
         for binding in bindings {
@@ -35,14 +45,16 @@ pub(crate) fn show_inspection(
             ports.row([what.to_string(), binding.port.clone(), binding.name.clone(), spec]);
         }
     }
-    let dispatch = found.dispatch(options);
     let mut operators = Table::new(["<operator", "count"].into_iter().chain(dispatch.iter().map(|(name, _)| *name)));
     for (operator, n) in &found.operators {
         let support = dispatch.iter().map(|(_, dispatch)| support(dispatch, operator));
         operators.row([operator.clone(), n.to_string()].into_iter().chain(support));
     }
     let mut tensors = Table::new(["<tensor", "<type", "<shape", "<in"]);
-    for stored in &found.tensors {
+    // A model may have hundreds of weights; a file of weights is nothing else.
+    let most = if all || found.operators.is_empty() { usize::MAX } else { MAX_TENSORS };
+    let hidden = found.tensors.len().saturating_sub(most);
+    for stored in found.tensors.iter().take(most) {
         let file = stored.file.clone().unwrap_or_default();
         tensors.row([stored.name.clone(), stored.dtype.clone(), format!("{:?}", stored.shape), file]);
     }
@@ -50,13 +62,21 @@ pub(crate) fn show_inspection(
         text.push('\n');
         table.write(&mut text);
     }
-    if !found.operators.is_empty() {
-        text.push('\n');
-        for (backend, dispatch) in &dispatch {
-            let _ = writeln!(text, "{backend}: {}", one_line(&dispatch.to_string()));
-        }
+    if hidden > 0 {
+        let _ = writeln!(text, "\n{hidden} tensors more: `--tensors` lists all");
     }
     Ok(text)
+}
+
+/// Whether a backend runs the model, in a few words.
+fn verdict(dispatch: &Dispatch) -> &'static str {
+    match dispatch {
+        Dispatch::NotThere(_) => "is not there",
+        Dispatch::Unsaid => "shows it when it loads the model",
+        Dispatch::Known { unsupported, .. } if !unsupported.is_empty() => "does not run it",
+        Dispatch::Known { deviating, .. } if !deviating.is_empty() => "needs a recorded case",
+        Dispatch::Known { .. } => "has all operators",
+    }
 }
 
 /// How a backend runs an operator, in a word.

@@ -432,3 +432,89 @@ fn array(dtype: &str, item: &[usize]) -> Vec<u8> {
     }
     file
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inspection(inputs: &[(&str, &str)], outputs: &[(&str, &str)]) -> Inspection {
+        let binding = |(port, spec): &(&str, &str)| serde_json::json!({ "port": port, "name": port, "spec": spec });
+        let sides = |sides: &[(&str, &str)]| sides.iter().map(binding).collect::<Vec<_>>();
+        let (inputs, outputs) = (sides(inputs), sides(outputs));
+        serde_json::from_value(
+            serde_json::json!({ "format": "onnx", "sha256": "", "inputs": inputs, "outputs": outputs }),
+        )
+        .unwrap()
+    }
+
+    fn graph(inputs: &[(&str, &str)], outputs: &[(&str, &str)], asked: Option<InputKind>) -> String {
+        ModelStarter::of(&inspection(inputs, outputs), "m.onnx", "robot", asked, SIDES[0]).unwrap().graph
+    }
+
+    #[test]
+    fn the_nodes_follow_from_types_shapes_and_names() {
+        let image = ("images", "f32[batch,3,height,width]");
+        let cases: [(&[(&str, &str)], &[(&str, &str)], Option<InputKind>, &[&str]); 8] = [
+            (&[image], &[("scores", "f32[batch,1000]")], None, &["kind: image_files", "layout: chw", "out/scores.npy"]),
+            (&[image], &[("label", "i32[batch]")], Some(InputKind::Camera), &["kind: synthetic", "out/label.csv"]),
+            (
+                &[image],
+                &[("output0", "f32[batch,84,anchors]")],
+                None,
+                &["kind: letterbox", "layout: v8", "kind: nms", "kind: unletterbox", "boxes.jsonl"],
+            ),
+            (&[image], &[("output0", "f32[1,25200,85]")], None, &["layout: v5"]),
+            (&[("x", "u8[1,64,48,3]")], &[("y", "f32[1]")], None, &["width: 48, height: 64", "x: scaled"]),
+            (
+                &[("input", "f32[n,t]"), ("state", "f32[2,n,128]"), ("sr", "i32[]")],
+                &[("output", "f32[n,1]"), ("staten", "f32[a,b,c]")],
+                None,
+                &["kind: wav", "state: [{ input: state, output: staten }]", "sr: { value: 16000 }", "out/output.csv"],
+            ),
+            (
+                &[("input_ids", "i32[n,s]"), ("attention_mask", "i32[n,s]")],
+                &[("hidden", "f32[n,s,384]")],
+                None,
+                &["path: input_ids.npy", "attention_mask: attention_mask_array", "out/hidden.npy"],
+            ),
+            (
+                &[("a", "f32[n,4]"), ("b", "f32[n,4]"), ("h_in", "f32[1,n,8]")],
+                &[("y", "f32[n,4]"), ("h_out", "f32[1,n,8]")],
+                None,
+                &["a: { from: a_array, stream: true }", "b: b_array", "input: h_in, output: h_out"],
+            ),
+        ];
+        for (inputs, outputs, asked, expected) in cases {
+            let graph = graph(inputs, outputs, asked);
+            for part in expected {
+                assert!(graph.contains(part), "{part}:\n{graph}");
+            }
+            limen::Spec::from_text(&graph, "graph.yaml").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_state_has_a_like_name_and_shape() {
+        let side = |(port, spec): &(&str, &str)| {
+            Side::of(&Binding { port: port.to_string(), name: String::new(), spec: Some(spec.to_string()) }).unwrap()
+        };
+        let pairs = |inputs: &[(&str, &str)], outputs: &[(&str, &str)]| {
+            let sides = |all: &[(&str, &str)]| all.iter().map(side).collect::<Vec<_>>();
+            states(&sides(inputs), &sides(outputs)).into_iter().map(|(a, b)| format!("{a} {b}")).collect::<Vec<_>>()
+        };
+        for (inputs, outputs, expected) in [
+            (
+                &[("h", "f32[2,n,64]"), ("c", "f32[2,n,64]")][..],
+                &[("cn", "f32[2,n,64]"), ("hn", "f32[2,n,64]")][..],
+                &["h hn", "c cn"][..],
+            ),
+            (&[("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &["state next_state"]),
+            (&[("past_key", "f32[1,n,8]")], &[("present_key", "f32[1,n,8]")], &["past_key present_key"]),
+            // Another shape, or nothing in common but the shape.
+            (&[("state", "f32[2,n,64]")], &[("staten", "f32[2,n,32]")], &[]),
+            (&[("x", "f32[n,4]")], &[("y", "f32[n,4]")], &[]),
+        ] {
+            assert_eq!(pairs(inputs, outputs), expected, "{inputs:?}");
+        }
+    }
+}

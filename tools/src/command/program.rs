@@ -70,9 +70,9 @@ pub fn main(registry: Registry) -> ExitCode {
             Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(registry)
         }
         Some(Verb::VerifyBackend { against, run }) => Run::new(run).verify_backend(registry, against),
-        Some(Verb::Inspect { file, json, model_limits }) => {
+        Some(Verb::Inspect { file, json, tensors, model_limits }) => {
             let options = registry.extensions().get().cloned().unwrap_or_default();
-            match show_inspection(file, *json, &model_limits.clone().unwrap_or_default().0, &options) {
+            match show_inspection(file, *json, *tensors, &model_limits.clone().unwrap_or_default().0, &options) {
                 Ok(text) => Stdout::default().print(&text, 0),
                 Err(error) => {
                     let text = format!("{}: {error}", file.to_string_lossy());
