@@ -21,7 +21,7 @@ pub struct Config {
     /// Frames per message; the last message of a pass may have fewer.
     pub frames: usize,
     /// Frames per second of the messages, such as `16kHz`. A file with another rate is resampled; the frames of a message are
-    /// those after resampling. By default the rate of the file.
+    /// those after resampling, and samples that are NaN, infinite or beyond ±1e20 become silence. By default the rate of the file.
     pub sample_rate: Option<Rate>,
     /// The channels of a message; `all` by default.
     #[serde(default)]

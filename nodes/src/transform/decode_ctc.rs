@@ -211,8 +211,9 @@ mod tests {
             .collect()
     }
 
-    /// The expected texts and scores are those of NumPy: `keep = (best[1:] != best[:-1]) & (best != blank)`, as PaddleOCR
-    /// decodes, and `mean(scores.max(1)[keep])`.
+    /// The expected texts and scores were computed with NumPy from the same scores, in the way of PaddleOCR:
+    /// `best = scores.argmax(1)`; `keep` is true for the first step, then `best[1:] != best[:-1]`, and `keep &= best != blank`;
+    /// the score is `scores.max(1)[keep].mean()`, 0 if nothing is kept.
     #[test]
     fn equal_neighbours_are_merged_and_blanks_removed() {
         let alphabet = "a\nb\né\n\n".as_bytes();

@@ -345,50 +345,36 @@ mod tests {
 
     /// The expected rows are those of a NumPy implementation of what Ultralytics does before suppression, on the same numbers:
     /// with objectness, `conf = scores * objectness`; then `scores.max(1)`, or with `multi_label` `nonzero(scores > threshold)`;
-    /// then a stable descending sort, and corners from `x ∓ w / 2`.
+    /// then a stable descending sort of which the first are kept, and corners from `x ∓ w / 2`.
     #[test]
     fn boxes_are_those_of_another_implementation() {
-        let numbers =
-            |n: usize| -> Vec<f32> { (0..n).map(|i| ((i * i * 37 + i * 11 + 5) % 1000) as f32 / 1000.0).collect() };
-        // 9 candidates of 3 classes.
-        let (rows, columns) = (numbers(9 * 8), numbers(7 * 9));
-        let best_of_rows = [
-            [0.5975, 0.6195, 0.7085, 1.0705, 0.791475, 1.0],
-            [-0.1905, -0.3725, 0.7125, 0.4625, 0.774561, 0.0],
+        // Four candidates of three or four classes.
+        let numbers: [f32; 32] = std::array::from_fn(|i| ((i * i * 37 + i * 11 + 5) % 1000) as f32 / 1000.0);
+        let of_rows = [
             [-0.0825, -0.1325, 0.0925, 0.2385, 0.631385, 0.0],
-            [0.7535, -0.0205, 0.8085, 0.7825, 0.334375, 2.0],
-        ];
-        let all_of_rows = [
-            best_of_rows[0],
-            best_of_rows[1],
-            best_of_rows[2],
             [-0.0825, -0.1325, 0.0925, 0.2385, 0.573695, 2.0],
-            [0.5975, 0.6195, 0.7085, 1.0705, 0.476615, 2.0],
-            best_of_rows[3],
+            [0.4295, 0.2675, 0.7325, 0.5425, 0.289863, 2.0],
         ];
-        let all_of_columns = [
-            [0.3095, 0.5275, 0.6125, 1.2425, 0.915, 2.0],
-            [0.6925, 0.5775, 1.0975, 0.7285, 0.891, 0.0],
-            [0.1125, 0.1645, 0.6935, 0.8255, 0.865, 2.0],
-            [0.1625, 0.3825, 0.1875, 0.8235, 0.851, 0.0],
-            [0.0945, 0.1475, 0.6475, 0.7825, 0.845, 2.0],
-            [-0.2325, 0.6545, 0.3385, 0.9755, 0.803, 1.0],
+        let of_columns = [
+            [0.0695, 0.6475, 0.6725, 1.1425, 0.903, 3.0],
+            [0.0025, 0.7845, 0.1035, 1.1855, 0.885, 0.0],
+            [0.0695, 0.6475, 0.6725, 1.1425, 0.831, 1.0],
         ];
-        for (layout, values, shape, threshold, multi_label, expected) in [
-            (Layout::V5, &rows, [9, 8], 0.25, false, &best_of_rows[..]),
-            (Layout::V5, &rows, [9, 8], 0.25, true, &all_of_rows),
-            (Layout::V8, &columns, [7, 9], 0.5, false, &all_of_columns[..4]),
-            (Layout::V8, &columns, [7, 9], 0.5, true, &all_of_columns),
+        for (layout, shape, multi_label, expected) in [
+            (Layout::V5, [4, 8], false, &[of_rows[0], of_rows[2]][..]),
+            (Layout::V5, [4, 8], true, &of_rows),
+            (Layout::V8, [8, 4], false, &of_columns[..2]),
+            (Layout::V8, [8, 4], true, &of_columns),
         ] {
-            let config = Config { threshold, max_boxes: expected.len(), multi_label, ..config(Some(layout), None) };
+            let config = Config { max_boxes: expected.len(), multi_label, ..config(Some(layout), None) };
             let [sizes] = Sizes::of(&config, &shape.map(Dim::Fixed))[..] else { panic!("{layout}") };
             let mut node = DecodeYolo::new(&config, sizes);
             let candidates = sizes.candidates.unwrap();
             let mut found = vec![[0.0; ROW]; expected.len()];
             for _ in 0..2 {
-                node.collect(values, candidates);
+                node.collect(&numbers, candidates);
                 assert_eq!(node.best.sorted().len(), expected.len());
-                node.write(values, candidates, &mut found);
+                node.write(&numbers, candidates, &mut found);
                 for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
                     assert!((found - expected).abs() < 1e-6, "{layout} {multi_label}: {found} is not {expected}");
                 }

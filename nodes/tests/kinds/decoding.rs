@@ -201,7 +201,7 @@ fn sound_is_resampled_to_the_rate_of_a_model() {
     assert_eq!(notes[..], ["resampled from 44100 to 16000 frames per second"]);
     run(folder.path(), graph);
     let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
-    let mut found = Vec::new();
+    let mut found: Vec<f64> = Vec::new();
     for line in text.lines() {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         let frames: Vec<[f64; 1]> = serde_json::from_value(object["in"].clone()).unwrap();
