@@ -81,7 +81,7 @@ pub enum CaseError {
         there: String,
     },
     /// An array does not have the shape of its input or output.
-    #[error("array `{array}` is {found:?}; the model has {expected}")]
+    #[error("array `{array}` is {found:?}; in this graph it is {expected}")]
     Shape {
         /// Its name.
         array: String,
@@ -575,7 +575,7 @@ mod tests {
         assert!(why.contains("array `x`: holds 256, which the model's u8 cannot"), "{why}");
         assert!(why.contains("array `y` is [2, 2]; the model has 1 items elsewhere in the case"), "{why}");
         let why = check(&[x(), ("y", f32s("(3, 3)", &[0.0; 9]))], &mock(|_| ())).unwrap_err();
-        assert_eq!(why, "array `y` is [3, 3]; the model has [items, 2]");
+        assert_eq!(why, "array `y` is [3, 3]; in this graph it is [items, 2]");
     }
 
     #[test]

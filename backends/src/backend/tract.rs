@@ -141,22 +141,31 @@ impl Runtime for TractRuntime {
         let unsupported = |error: TractError| BackendError::Unsupported(text(&error));
         let proto = onnx.proto_model_for_read(&mut &artifact.bytes[..]);
         let proto = proto.map_err(|error| BackendError::Model(text(&error)))?;
-        let mut model = onnx.parse(&proto, artifact.folder.to_str()).map_err(unsupported)?.model;
-        // Unnamed dims are unknown to tract; as symbols they can be given a length.
-        for (at, input) in artifact.outline.inputs.iter().enumerate() {
-            let dim = |dim: &Length| match dim {
-                Length::Fixed(length) => (*length as i64).into(),
-                Length::Symbol(name) => {
-                    parse_onnx_dim(&model.symbols, name).unwrap_or_else(|_| model.symbols.sym(name).into())
-                }
-            };
-            let shape: TVec<TDim> = input.shape.iter().map(dim).collect();
-            let fact = InferenceFact::dt_shape(datum_type(input)?, shape);
-            model.set_input_fact(at, fact).map_err(unsupported)?;
-        }
-        // The clone shares the weights.
-        let analysed = model.clone().into_typed().and_then(|model| model.into_decluttered());
-        let template = analysed.map_or(Template::Parsed(model), Template::Analysed);
+        let parse = |onnx: &tract_onnx::Onnx| -> Result<InferenceModel, BackendError> {
+            let mut model = onnx.parse(&proto, artifact.folder.to_str()).map_err(unsupported)?.model;
+            // Unnamed dims are unknown to tract; as symbols they can be given a length.
+            for (at, input) in artifact.outline.inputs.iter().enumerate() {
+                let dim = |dim: &Length| match dim {
+                    Length::Fixed(length) => (*length as i64).into(),
+                    Length::Symbol(name) => {
+                        parse_onnx_dim(&model.symbols, name).unwrap_or_else(|_| model.symbols.sym(name).into())
+                    }
+                };
+                let shape: TVec<TDim> = input.shape.iter().map(dim).collect();
+                let fact = InferenceFact::dt_shape(datum_type(input)?, shape);
+                model.set_input_fact(at, fact).map_err(unsupported)?;
+            }
+            Ok(model)
+        };
+        let analysed = parse(&onnx)?.into_typed().and_then(|model| model.into_decluttered());
+        let template = match analysed {
+            Ok(model) => Template::Analysed(model),
+            Err(_) => {
+                // What the file says about its tensors has symbols that would contradict the lengths.
+                onnx.ignore_value_info = true;
+                Template::Parsed(parse(&onnx)?)
+            }
+        };
         Ok(TractRuntime(Arc::new(TractModel { template, plans: Mutex::default() })))
     }
 

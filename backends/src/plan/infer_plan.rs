@@ -36,7 +36,10 @@ pub(crate) fn infer_plan<B: Backend>(
         });
         match tried {
             Ok(line) => verified = Some(line),
-            Err(wrong) => wrong.into_iter().for_each(|error| _ = errors.at("verify.case", error)),
+            Err(wrong) => {
+                let help = "record the case with the model and the shapes of this graph, or leave `verify:` out";
+                wrong.into_iter().for_each(|error| _ = errors.at("verify.case", error).help(help));
+            }
         }
     }
     errors.into_result(())?;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// Upper bound of `max_boxes`. Every box is compared with all boxes kept so far, so more would take too long.
 const MAX_BOXES: usize = 300;
 
-/// Removes boxes that overlap one of the same class with a higher score (greedy non-maximum suppression): `f32[≤n,6]` to
+/// Removes boxes that overlap one of the same class, or of any, with a higher score (greedy non-maximum suppression): `f32[≤n,6]` to
 /// `f32[≤max_boxes,6]`, the highest score first.
 ///
 /// Boxes whose score is NaN are removed.
@@ -22,6 +22,9 @@ pub struct Config {
     /// Most boxes kept, at most 300; 300 by default.
     #[serde(default = "most")]
     pub max_boxes: usize,
+    /// `true` compares boxes of different classes too, as `cv2.dnn.NMSBoxes` does; by default only those of one class.
+    #[serde(default)]
+    pub across_classes: bool,
 }
 
 fn half() -> f32 {
@@ -35,24 +38,32 @@ fn most() -> usize {
 /// The node.
 #[derive(Debug)]
 pub struct Nms {
-    iou: f32,
-    max_boxes: usize,
+    rule: Rule,
     order: Vec<(f32, usize)>,
     kept: Vec<Row>,
 }
 
-/// Keeps the boxes with the highest scores of each class, greedily.
-fn suppress(rows: &[Row], iou: f32, most: usize, order: &mut Vec<(f32, usize)>, kept: &mut Vec<Row>) {
+/// Which boxes remain.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    iou: f32,
+    most: usize,
+    across_classes: bool,
+}
+
+/// Keeps the boxes with the highest scores, greedily.
+fn suppress(rows: &[Row], rule: Rule, order: &mut Vec<(f32, usize)>, kept: &mut Vec<Row>) {
     order.clear();
     order.extend(rows.iter().map(|row| row[4]).zip(0..).filter(|(score, _)| !score.is_nan()));
     order.sort_unstable_by(|a, b| boxes::by_score(*a, *b));
     kept.clear();
     for (_, at) in order.iter() {
-        if kept.len() == most {
+        if kept.len() == rule.most {
             break;
         }
         let row = &rows[*at];
-        if !kept.iter().any(|better| better[5] == row[5] && boxes::iou(better, row) > iou) {
+        let is_rival = |better: &Row| rule.across_classes || better[5] == row[5];
+        if !kept.iter().any(|better| is_rival(better) && boxes::iou(better, row) > rule.iou) {
             kept.push(*row);
         }
     }
@@ -78,8 +89,7 @@ impl Node for Nms {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let rows = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.first()?.max());
         Ok(Nms {
-            iou: config.iou,
-            max_boxes: config.max_boxes,
+            rule: Rule { iou: config.iou, most: config.max_boxes, across_classes: config.across_classes },
             order: Vec::with_capacity(rows.unwrap_or(0)),
             kept: Vec::with_capacity(config.max_boxes),
         })
@@ -91,7 +101,7 @@ impl Transform for Nms {
     type Out = Tensor;
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        suppress(boxes::rows(&input.body)?, self.iou, self.max_boxes, &mut self.order, &mut self.kept);
+        suppress(boxes::rows(&input.body)?, self.rule, &mut self.order, &mut self.kept);
         let mut tensor = out.loan(input.header())?;
         tensor.set_len(0, self.kept.len())?;
         tensor.as_mut_slice::<f32>()?.as_chunks_mut::<ROW>().0.copy_from_slice(&self.kept);
@@ -124,9 +134,13 @@ mod tests {
             (vec![], 0.5, 300, vec![]),
         ] {
             let (mut order, mut kept) = (Vec::new(), Vec::new());
-            suppress(&rows, iou, most, &mut order, &mut kept);
+            suppress(&rows, Rule { iou, most, across_classes: false }, &mut order, &mut kept);
             let scores: Vec<f32> = kept.iter().map(|row| row[4]).collect();
             assert_eq!(scores, expected, "{rows:?}");
         }
+        let rows = [row(0.0, 0.6, 0.0), row(2.0, 0.9, 1.0), row(50.0, 0.3, 2.0)];
+        let (mut order, mut kept) = (Vec::new(), Vec::new());
+        suppress(&rows, Rule { iou: 0.5, most: 300, across_classes: true }, &mut order, &mut kept);
+        assert_eq!(kept, [rows[1], rows[2]]);
     }
 }

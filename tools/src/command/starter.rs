@@ -65,6 +65,7 @@ pub fn begin_with_model(
         Ok(case) => {
             files::replace(folder, "verify.npz", &case)?;
             graph = graph.replacen("backend: auto", "backend: auto, verify: { case: verify.npz }", 1);
+            graph = graph.replacen("  model:\n", "  model:                        # the case was recorded with these sizes: leave `verify` out to change them\n", 1);
         }
         Err(error) => why = Some(error.to_string()),
     }
