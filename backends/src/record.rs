@@ -8,7 +8,7 @@ use std::path::Path;
 /// How to call a model whose case is recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordRequest {
-    /// How many items the case has; those of a model with a state are steps of one stream.
+    /// How many items the case has at most; those of a model with a state are steps of one stream.
     pub items: usize,
     /// Shapes of one item by input, which bind the symbolic dims.
     pub shapes: BTreeMap<String, Vec<usize>>,
@@ -44,6 +44,9 @@ mod on_ort {
     use std::io::{Cursor, Write};
     use std::path::Path;
     use zip::write::SimpleFileOptions;
+
+    /// The most bytes of a case: half of what `verify:` reads.
+    const MAX_BYTES: usize = 32 << 20;
 
     /// An array of the case: its spec, and the items so far.
     struct Array {
@@ -92,7 +95,13 @@ mod on_ort {
         let (mut lane, mut noise) = (OnnxLane::default(), 1u32);
         let arrays = |specs: &[TensorSpec]| -> Vec<Array> { specs.iter().map(Array::of).collect() };
         let (mut inputs, mut outputs) = (arrays(&prepared.signature().inputs), arrays(&prepared.signature().outputs));
-        for _ in 0..request.items {
+        let item_bytes: usize = inputs.iter().chain(&outputs).map(Array::item_bytes).sum();
+        let items = request.items.min(MAX_BYTES / item_bytes.max(1));
+        if items == 0 {
+            let why = format!("one item has {item_bytes} bytes; a case has at most {MAX_BYTES}");
+            return Err(BackendError::Unsupported(why));
+        }
+        for _ in 0..items {
             for input in &mut inputs {
                 let (begin, bytes) = (input.bytes.len(), input.item_bytes());
                 input.bytes.resize(begin + bytes, 0);
@@ -122,7 +131,7 @@ mod on_ort {
             let mut taken: Vec<BatchMut<'_>> = taken.collect();
             caught(|| session.infer_one(&given, &mut taken, &mut lane)).map_err(BackendError::Call)??;
         }
-        write(request.items, inputs.iter().chain(&outputs))
+        write(items, inputs.iter().chain(&outputs))
     }
 
     fn write<'a>(items: usize, arrays: impl Iterator<Item = &'a Array>) -> Result<Vec<u8>, BackendError> {

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// Larger cases are refused: a case is a handful of items, and a zip can unpack to far more than its own size.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// The most items of a case. Empty items take no bytes.
+const MAX_ITEMS: usize = 1 << 16;
+
 /// How far a number may be from the recorded one: `atol + rtol × |recorded|`, as in NumPy's `allclose`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
@@ -81,7 +84,7 @@ pub enum CaseError {
         there: String,
     },
     /// An array does not have the shape of its input or output.
-    #[error("array `{array}` is {found:?}; in this graph it is {expected}")]
+    #[error("array `{array}` is {found:?}; expected {expected}")]
     Shape {
         /// Its name.
         array: String,
@@ -146,11 +149,26 @@ impl Case {
         caught(|| Case::read_npz(file)).map_err(invalid)?
     }
 
-    /// Returns the first `len` numbers of the array of a port: its first item.
+    /// Returns the first `len` numbers of the array of a port: its first item, repeated if it is shorter than the longest one.
     pub(crate) fn first_item(&self, port: &str, len: usize) -> Option<impl Iterator<Item = f64> + Clone + '_> {
-        let array = self.arrays.get(port)?;
-        let bytes = array.bytes.get(..len.checked_mul(array.dtype.size())?)?;
-        Some(Access::for_dtype(array.dtype).values(bytes))
+        let array = self.arrays.get(port).filter(|array| !array.bytes.is_empty())?;
+        Some(Access::for_dtype(array.dtype).values(&array.bytes).cycle().take(len))
+    }
+
+    /// Returns why the arrays cannot be items of some inputs, each with its array.
+    pub(crate) fn misfits(&self, inputs: &[TensorSpec]) -> Vec<CaseError> {
+        let wrong = |(name, array): (&String, &Weights)| {
+            let there = || list(inputs.iter().map(|spec| &spec.name));
+            match inputs.iter().find(|spec| spec.name == *name) {
+                None => Some(CaseError::Unknown { array: name.clone(), there: there() }),
+                Some(spec) if items_in(&array.shape, spec).is_none_or(|items| items == 0) => {
+                    let (array, found, expected) = (name.clone(), array.shape.clone(), shape_text(spec));
+                    Some(CaseError::Shape { array, found, expected })
+                }
+                Some(_) => None,
+            }
+        };
+        self.arrays.iter().filter_map(wrong).collect()
     }
 
     /// Returns a SHA-256 of all arrays: their names, dtypes, shapes and bytes.
@@ -262,10 +280,14 @@ impl Case {
                 };
                 let found = array.shape.clone();
                 match items_in(&array.shape, spec) {
-                    Some(n) if n > 0 && items.is_none_or(|items| items == n) => items = Some(n),
+                    Some(n) if (1..=MAX_ITEMS).contains(&n) && items.is_none_or(|items| items == n) => items = Some(n),
+                    Some(n) if n > MAX_ITEMS => {
+                        let why = format!("has {n} items; at most {MAX_ITEMS} are possible");
+                        wrong.push(CaseError::Array { array: name, why });
+                    }
                     Some(0) => wrong.push(CaseError::Array { array: name, why: "has no items".into() }),
                     Some(_) => {
-                        let expected = format!("{} items elsewhere in the case", items.unwrap_or(0));
+                        let expected = format!("{} items, as in the other arrays", items.unwrap_or(0));
                         wrong.push(CaseError::Shape { array: name, found, expected });
                     }
                     None => wrong.push(CaseError::Shape { array: name, found, expected: shape_text(spec) }),
@@ -573,9 +595,9 @@ mod tests {
         let big = ("x", npy("'<i2'", "False", "(1, 2)", &[0, 1, 0, 0]));
         let why = check(&[big, ("y", f32s("(2, 2)", &[0.0; 4]))], &mock(|_| ())).unwrap_err();
         assert!(why.contains("array `x`: holds 256, which the model's u8 cannot"), "{why}");
-        assert!(why.contains("array `y` is [2, 2]; the model has 1 items elsewhere in the case"), "{why}");
+        assert!(why.contains("array `y` is [2, 2]; expected 1 items, as in the other arrays"), "{why}");
         let why = check(&[x(), ("y", f32s("(3, 3)", &[0.0; 9]))], &mock(|_| ())).unwrap_err();
-        assert_eq!(why, "array `y` is [3, 3]; in this graph it is [items, 2]");
+        assert_eq!(why, "array `y` is [3, 3]; expected [items, 2]");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
         })
     };
     let drops_nothing = |node: &wire::Node| {
-        let mask = node.outputs.get(1).is_some_and(|mask| read.contains(mask.as_str()));
+        let mask = node.outputs.get(1).is_some_and(|mask| !mask.is_empty() && read.contains(mask.as_str()));
         let training = node.inputs.get(2).is_none_or(|training| training.is_empty() || is_false(training));
         node.op == "Dropout" && matches!(&*node.domain, "" | "ai.onnx") && training && !mask
     };

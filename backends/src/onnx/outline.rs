@@ -46,7 +46,7 @@ pub struct Output {
     pub port: String,
     /// Its declaration, if it has one; only a call shows the actual shape.
     pub declared: Option<Input>,
-    /// Whether the values of the inputs, and not only their shapes, decide its shape.
+    /// Whether operators whose output shape depends on values come before it.
     pub depends_on_values: bool,
 }
 
@@ -214,10 +214,23 @@ fn value_shaped(graph: &wire::Graph) -> BTreeSet<&str> {
     for at in order(graph).unwrap_or_default() {
         let node = &graph.nodes[at];
         if is_value_shaped(node) || node.inputs.iter().any(|input| found.contains(input.as_str())) {
-            found.extend(node.outputs.iter().map(String::as_str));
+            // An optional output that is left out has no name.
+            found.extend(node.outputs.iter().map(String::as_str).filter(|output| !output.is_empty()));
         }
     }
     found
+}
+
+impl Outline {
+    /// Returns the inputs that have a symbolic dim, and its place in their items.
+    pub(super) fn dims_named(&self, symbol: &str, batch_dims: &[Option<usize>]) -> Vec<(usize, usize)> {
+        let dims = |(at, (input, batch_dim)): (usize, (&Input, &Option<usize>))| {
+            let is_named = |length: &Length| matches!(length, Length::Symbol(name) if name == symbol);
+            let item = input.item(*batch_dim);
+            (0..item.len()).filter(|dim| is_named(item[*dim])).map(|dim| (at, dim)).collect::<Vec<_>>()
+        };
+        self.inputs.iter().zip(batch_dims).enumerate().flat_map(dims).collect()
+    }
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), BackendError> {

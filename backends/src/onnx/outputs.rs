@@ -63,8 +63,12 @@ impl<R: Runtime> Trial<'_, R> {
                 Err(why) => failed.push(format!("a trial run on {} failed: {why}", values.name())),
             }
         }
-        let what = "write `trial: FILE.npz` with an item that it takes, or `trial: first_message`";
-        Err(BackendError::Unsupported(format!("{}; {what}", failed.join("; "))))
+        let mut why = failed.join("; ");
+        // Other numbers help only where a call failed, and not where the runtime refuses the model.
+        if self.model.sample.is_none() && why.contains("inference failed") {
+            why.push_str("; write `trial: FILE.npz` with an item that it takes, or `trial: first_message`");
+        }
+        Err(BackendError::Unsupported(why))
     }
 
     /// Calls it with two items.
@@ -116,7 +120,9 @@ impl<R: Runtime> Trial<'_, R> {
                 (None, TrialValues::Ones) if !is_state => access.write(std::iter::repeat(1.0), to),
                 (None, TrialValues::Recorded) => {
                     let item = input.item.iter().product();
-                    if let Some(first) = sample.as_ref().and_then(|sample| sample.first_item(port, item)) {
+                    if is_state {
+                        // It starts from zeros.
+                    } else if let Some(first) = sample.as_ref().and_then(|sample| sample.first_item(port, item)) {
                         access.write(std::iter::repeat_n(first, batch).flatten(), to);
                     }
                 }
@@ -217,25 +223,32 @@ impl OutputBounds<'_> {
     ) -> Result<SessionOutput, String> {
         let Output { port, declared, depends_on_values, .. } = &self.declared[at];
         let declared = declared.as_ref().filter(|declared| declared.shape.len() == shape.len());
-        let dim_of = |dim: usize| declared.map(|declared| &declared.shape[dim]);
-        let is_batch = |length: &Length| *length == Length::Fixed(1) || self.batches.contains(&length);
+        let dim_of = |dim: usize| declared.and_then(|declared| declared.shape.get(dim));
         let batch_dim = match state {
             Some(input) => input.batch_dim,
             // A length that depends on values may be 1 by chance.
-            None if *depends_on_values && !dim_of(0).is_some_and(is_batch) => None,
+            None if *depends_on_values && !dim_of(0).is_some_and(|dim| self.is_batch(dim)) => None,
             None => (!self.batches.is_empty() && shape.first() == Some(&1)).then_some(0),
         };
+        if let Some(dim) = batch_dim.filter(|dim| shape.get(*dim) != Some(&1)) {
+            return Err(format!(
+                "the state `{port}` is {dtype}{shape:?} for one item, whose dim {dim} is not its batch"
+            ));
+        }
         let mut max = self.max_of(port, shape.len() - usize::from(batch_dim.is_some()))?;
         let (mut item, mut varies) = (Vec::new(), Vec::new());
         for (dim, length) in shape.iter().enumerate().filter(|(dim, _)| Some(*dim) != batch_dim) {
             let (length, is_varying) = match dim_of(dim) {
-                Some(Length::Fixed(fixed)) => {
+                // Some files declare a length that the model does not give.
+                Some(Length::Fixed(fixed)) if fixed == length => {
                     max.fixed(port, item.len(), *fixed)?;
                     (*fixed, false)
                 }
-                Some(Length::Symbol(symbol)) if self.symbols.contains_key(symbol) && !max.is_whole() => {
-                    (*length, matches!(self.symbols[symbol], Dim::AtMost(_)))
+                Some(Length::Symbol(symbol)) if self.symbols.get(symbol) == Some(&Dim::Fixed(*length)) => {
+                    max.fixed(port, item.len(), *length)?;
+                    (*length, false)
                 }
+                Some(Length::Symbol(symbol)) if self.symbols.contains_key(symbol) && !max.is_whole() => (*length, true),
                 _ => match max.next() {
                     Some(most) => (most, true),
                     None if *depends_on_values && state.is_none() => {
@@ -256,7 +269,19 @@ impl OutputBounds<'_> {
             item.push(length);
             varies.push(is_varying);
         }
+        let varying = varies.iter().filter(|varies| **varies).count();
+        if varying > MAX_VARYING {
+            return Err(format!(
+                "output `{port}` has {varying} dims that may vary, of which messages have at most {MAX_VARYING}: declare their \
+                 lengths in the model"
+            ));
+        }
         Ok(SessionOutput { port: port.clone(), dtype, item, varies, batch_dim })
+    }
+
+    /// Whether a declared dim is that of the batch.
+    fn is_batch(&self, dim: &Length) -> bool {
+        !self.batches.is_empty() && (*dim == Length::Fixed(1) || self.batches.contains(&dim))
     }
 
     /// Returns the greatest lengths that the config gives for an output with items of `rank` dims.
@@ -288,32 +313,52 @@ impl OutputBounds<'_> {
     ///
     /// # Errors
     /// An output without a declared type, or with a dim that has no length.
-    pub(super) fn as_declared(&self) -> Result<OutputShapes, String> {
-        let shape = |declared: &Input, port: &str| -> Result<(DType, Vec<usize>), String> {
-            let is_batch =
-                |at: usize, dim: &Length| at == 0 && (*dim == Length::Fixed(1) || self.batches.contains(&dim));
-            let has_batch = declared.shape.first().is_some_and(|dim| is_batch(0, dim));
-            let mut max = self.max_of(port, declared.shape.len() - usize::from(has_batch))?;
-            let dims = declared.shape.iter().enumerate().map(|(at, dim)| match dim {
-                Length::Symbol(_) if is_batch(at, dim) => Ok(1),
-                Length::Fixed(length) if is_batch(at, dim) => Ok(*length),
-                Length::Fixed(length) => max.fixed(port, at, *length).map(|()| *length),
-                Length::Symbol(symbol) => {
-                    let bound = max.next().or_else(|| self.symbols.get(symbol)?.max());
-                    bound.ok_or_else(|| {
-                        format!("output `{port}` declares no length for `{symbol}`: write `max:` with its greatest one")
-                    })
-                }
-            });
-            Ok((declared.elem.dtype(), dims.collect::<Result<_, _>>()?))
-        };
-        let one = |output: &Output| match &output.declared {
-            Some(declared) => shape(declared, &output.port),
+    pub(super) fn as_declared<'a>(
+        &self,
+        states: impl Fn(usize) -> Option<&'a CallInput>,
+    ) -> Result<OutputShapes, String> {
+        let one = |(at, output): (usize, &Output)| match &output.declared {
+            Some(declared) => self.declared_shape(declared, &output.port, states(at)),
             None => Err(format!("output `{}` does not declare its type and shape", output.port)),
         };
-        self.declared.iter().map(one).collect()
+        self.declared.iter().enumerate().map(one).collect()
+    }
+
+    fn declared_shape(
+        &self,
+        declared: &Input,
+        port: &str,
+        state: Option<&CallInput>,
+    ) -> Result<(DType, Vec<usize>), String> {
+        let batch_dim = match state {
+            Some(input) => input.batch_dim,
+            None => declared.shape.first().is_some_and(|dim| self.is_batch(dim)).then_some(0),
+        };
+        let mut max = self.max_of(port, declared.shape.len() - usize::from(batch_dim.is_some()))?;
+        let mut shape = Vec::new();
+        for (at, dim) in declared.shape.iter().enumerate() {
+            let length = match dim {
+                _ if Some(at) == batch_dim => 1,
+                Length::Fixed(length) => {
+                    max.fixed(port, at - usize::from(batch_dim.is_some_and(|batch| batch < at)), *length)?;
+                    *length
+                }
+                Length::Symbol(symbol) => {
+                    let known = self.symbols.get(symbol).and_then(Dim::max);
+                    let bound = if max.is_whole() { max.next() } else { known.or_else(|| max.next()) };
+                    bound.ok_or_else(|| {
+                        format!("output `{port}` declares no length for `{symbol}`: write `max:` with its greatest one")
+                    })?
+                }
+            };
+            shape.push(length);
+        }
+        Ok((declared.elem.dtype(), shape))
     }
 }
+
+/// The most dims of a message that vary.
+const MAX_VARYING: usize = 4;
 
 /// The greatest lengths that the config gives for the dims of an output.
 enum MaxLengths<'a> {

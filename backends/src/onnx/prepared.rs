@@ -161,6 +161,8 @@ pub struct OnnxPrepared<R: Runtime> {
     single: Option<String>,
     note: Option<String>,
     buckets: Vec<usize>,
+    /// Dims with one name whose length varies: the inputs, and the dims of their items.
+    alike: Vec<Vec<(usize, usize)>>,
     finite: bool,
     lazy: bool,
     shadow: Option<ShadowPlan>,
@@ -215,12 +217,16 @@ impl<R: Runtime> OnnxPrepared<R> {
             max: &model.max,
             inputs_vary: varying.is_some(),
         };
+        let state_of = |at| input_of(&states, at).map(|input| &call.inputs[input]);
+        if let Some((input, _)) = states.iter().find(|(input, _)| call.inputs[*input].varies.contains(&true)) {
+            let why = format!("the state `{}` would differ in length from call to call", in_ports[*input]);
+            return Err(BackendError::Unsupported(why));
+        }
         let (values, one) = match model.untried {
-            true => (None, bounds.as_declared().map_err(BackendError::Unsupported)?),
+            true => (None, bounds.as_declared(state_of).map_err(BackendError::Unsupported)?),
             false => trial.one_item().map(|(values, found)| (Some(values), found))?,
         };
         let shorter = values.filter(|_| varying.is_some()).and_then(|values| trial.shorter_item(values).ok());
-        let state_of = |at| input_of(&states, at).map(|input| &call.inputs[input]);
         let outputs = bounds.outputs(&one, shorter.as_ref(), state_of)?;
         let has_no_batch = |at: usize| match states.iter().any(|(input, _)| *input == at) {
             true => batch_dims[at].is_none(),
@@ -251,6 +257,8 @@ impl<R: Runtime> OnnxPrepared<R> {
             Some(TrialValues::Zeros | TrialValues::Recorded) => None,
         };
 
+        let varying_dims = bound.symbols.iter().filter(|(_, length)| matches!(length, Dim::AtMost(_)));
+        let alike = varying_dims.map(|(symbol, _)| outline.dims_named(symbol, &batch_dims)).collect();
         let max_batch = single.as_ref().map(|_| 1);
         let signature = signature_of(&in_ports, &call.inputs, &outputs, &states, &model.constants, max_batch)?;
         let (buckets, shadow) = (model.buckets.clone(), None);
@@ -267,6 +275,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             single,
             note,
             buckets,
+            alike,
             finite,
             lazy,
             shadow,
@@ -428,6 +437,7 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
             outputs,
             next: next.collect(),
             buckets,
+            alike: self.alike.clone(),
             loaded: self.loaded.clone(),
             finite: self.finite,
             shadow,

@@ -89,6 +89,8 @@ pub struct OnnxSession<R: Runtime> {
     pub(super) next: Vec<Vec<u64>>,
     /// The batch sizes of calls, ascending; any size if empty.
     pub(super) buckets: Vec<usize>,
+    /// Dims with one name whose length varies: the inputs, and the dims of their items.
+    pub(super) alike: Vec<Vec<(usize, usize)>>,
     pub(super) loaded: Arc<Loaded<R>>,
     pub(super) finite: bool,
     pub(super) shadow: Option<Shadow>,
@@ -229,6 +231,9 @@ impl<R: Runtime> OnnxSession<R> {
                 }
             }
         }
+        for dims in &self.alike {
+            check_alike(dims, &self.inputs)?;
+        }
         let mut given = inputs.iter();
         let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * limen::node::MAX_PORTS }>::new();
         for input in &self.inputs {
@@ -286,16 +291,21 @@ fn input_bytes<'a>(input: &mut SessionInput, given: Option<&BatchRef<'a>>) -> Re
             if !input.bounds.is_empty() && is_within(given.shape, &input.bounds) && given.dtype == input.dtype =>
         {
             item.copy_from_slice(given.shape);
-            let bytes = given.shape.iter().product::<usize>() * given.dtype.size();
-            given.bytes.get(..bytes).ok_or_else(|| {
-                let (port, has) = (&input.port, given.bytes.len());
-                BackendError::Call(format!("input `{port}` has {has} bytes; its shape takes {bytes}"))
-            })
+            let (has, bytes) = (given.bytes.len(), given.shape.iter().product::<usize>() * given.dtype.size());
+            if has != bytes {
+                let port = &input.port;
+                return Err(BackendError::Call(format!("input `{port}` has {has} bytes; its shape takes {bytes}")));
+            }
+            Ok(given.bytes)
         }
         Some(given) if given.dtype == input.dtype && given.shape == item => Ok(given.bytes),
         Some(BatchRef { dtype, shape, .. }) => {
             let (port, planned) = (&input.port, input.dtype);
-            Err(BackendError::Call(format!("input `{port}` is {dtype}{shape:?}; {planned}{item:?} was planned")))
+            let (item, most) = match &input.bounds[..] {
+                [] => (&*item, ""),
+                bounds => (bounds, "at most "),
+            };
+            Err(BackendError::Call(format!("input `{port}` is {dtype}{shape:?}; {most}{planned}{item:?} was planned")))
         }
         None => Err(BackendError::Call(format!("input `{}` is missing", input.port))),
     }
@@ -375,6 +385,22 @@ fn guard(
     Ok(())
 }
 
+/// Checks that dims with one name have one length: a runtime may broadcast the shorter one.
+fn check_alike(dims: &[(usize, usize)], inputs: &[SessionInput]) -> Result<(), BackendError> {
+    let length = |(at, dim): &(usize, usize)| {
+        let input = &inputs[*at];
+        (input.shape[usize::from(input.batch_dim.is_some()) + dim], &input.port)
+    };
+    let mut lengths = dims.iter().map(length);
+    let Some((first, at)) = lengths.next() else { return Ok(()) };
+    match lengths.find(|(other, _)| *other != first) {
+        Some((other, there)) => {
+            Err(BackendError::Call(format!("inputs of one length differ: `{at}` has {first}, `{there}` has {other}")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Whether a shape has no dim longer than its bound.
 fn is_within(shape: &[usize], bounds: &[usize]) -> bool {
     shape.len() == bounds.len() && std::iter::zip(shape, bounds).all(|(length, most)| length <= most)
@@ -409,7 +435,7 @@ fn check(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> Result<(), 
 
 /// Copies the items of an output without the padding.
 fn copy(side: &SessionOutput, batch: usize, output: BatchRef<'_>, into: &mut BatchMut<'_>) -> Result<(), BackendError> {
-    if side.varies.contains(&true) {
+    if side.varies.contains(&true) && into.dtype == side.dtype {
         let item =
             output.shape.iter().enumerate().filter(|(at, _)| Some(*at) != side.batch_dim).map(|(_, length)| length);
         into.shape.iter_mut().zip(item).for_each(|(to, length)| *to = *length);

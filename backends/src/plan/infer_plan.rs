@@ -22,7 +22,9 @@ pub(crate) fn infer_plan<B: Backend>(
     if let Some(most) = signature.max_batch.filter(|most| config.batch.max > *most) {
         let because = single.map(|why| format!(": {why}")).unwrap_or_default();
         let message = format!("the model takes at most {most} in a call{because}");
-        errors.at("batch.max", message).help("export the model with a symbolic first dim, or write a smaller batch");
+        errors
+            .at("batch.max", message)
+            .help("write a smaller batch; more take a model with a symbolic first dim and messages of one size");
     }
     let mut verified = None;
     let file = config.verify.as_ref().and_then(|verify| verify.case.as_ref());

@@ -4,8 +4,10 @@ use super::candidate::PlanRequest;
 use super::config::{Guard, Load, MAX_THREADS};
 use super::model_file::unusable;
 use crate::base::port_name;
-use crate::onnx::{AnySession, Constants, Loaded, ModelState, OnnxModel, OnnxPrepared, Reference, Runtime, batch_dims};
-use limen::backend::Prepared;
+use crate::onnx::{
+    AnySession, Constants, Input, Loaded, ModelState, OnnxModel, OnnxPrepared, Reference, Runtime, batch_dims,
+};
+use limen::backend::{Prepared, TensorSpec};
 use limen::message::Dim;
 use limen::node::PlanErrors;
 
@@ -81,6 +83,17 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
             return Err(errors);
         }
     };
+    if let (Some(file), Some(items)) = (config.trial_file(), &job.recorded.trial) {
+        let spec = |(input, item): (&Input, &Vec<Dim>)| TensorSpec {
+            name: input.port.clone(),
+            dtype: input.elem.dtype(),
+            shape: item.clone(),
+        };
+        let bound = loaded.outline.inputs.iter().zip(&bound.items);
+        let specs: Vec<TensorSpec> = bound.filter(|(input, _)| is_port(&input.port)).map(spec).collect();
+        items.misfits(&specs).into_iter().for_each(|wrong| _ = errors.at("trial", format!("`{file}`: {wrong}")));
+    }
+    errors.into_result(())?;
     let threads = config.threads.clamp(1, MAX_THREADS);
     let finite = config.guard == Guard::Finite;
     let lazy = config.load == Load::Lazy;

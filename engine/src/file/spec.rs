@@ -56,10 +56,13 @@ impl NodeSpec {
     /// The key of the config that holds the constant inputs of a model.
     const CONSTANTS: &str = "constants";
 
-    /// Returns the key of a constant input that the config has too.
-    pub(crate) fn repeated_constant(&self) -> Option<&Key> {
-        let there = self.config.get(Self::CONSTANTS)?;
-        self.constants.iter().map(|(port, _)| port).find(|port| there.get(&port.name).is_some())
+    /// Returns the keys of constant inputs that the config has too.
+    pub(crate) fn repeated_constants(&self) -> impl Iterator<Item = &Key> {
+        let there = self.config.get(Self::CONSTANTS);
+        self.constants
+            .iter()
+            .map(|(port, _)| port)
+            .filter(move |port| there.is_some_and(|there| there.get(&port.name).is_some()))
     }
 
     /// Returns the node with its constant inputs in the config.

@@ -286,7 +286,7 @@ fn reshaping(have: &PortSpec, want: &PortSpec) -> Option<String> {
         shape.sort_unstable();
         shape
     };
-    let elements = |shape: &[usize]| shape.iter().product::<usize>();
+    let elements = |shape: &[usize]| shape.iter().try_fold(1, |n: usize, length| n.checked_mul(*length));
     if sorted(&from) == sorted(&to) {
         Some("`transpose` (`order:`)".into())
     } else if elements(&from) == elements(&to) {

@@ -424,10 +424,14 @@ impl Planner<'_> {
         let node = match &node.constants[..] {
             [] => node,
             _ if kind.role == Role::Infer => {
-                if let Some(port) = node.repeated_constant() {
+                let mut repeated = false;
+                for port in node.repeated_constants() {
+                    repeated = true;
                     let message =
                         format!("`{}/{}` has a second value, in `config: {{ constants: … }}`", node.name, port.name);
                     self.problem("E0163", &port.place, message, "write it once, here");
+                }
+                if repeated {
                     return None;
                 }
                 with_constants = node.with_constants();

@@ -3,6 +3,7 @@
 //! Names and shapes only hint at what a model expects: the graph says in comments what was guessed, and runs as it stands, on data
 //! that is written beside it.
 
+use crate::text::escape::one_line;
 use limen_backends::{Binding, Inspection, RecordRequest};
 use std::fmt::Write;
 
@@ -15,6 +16,8 @@ const TOKENS: usize = 16;
 const ITEMS: usize = 32;
 /// About how many bytes they have.
 const BYTES: usize = 4 << 20;
+/// The largest item of an input in bytes.
+const MAX_ITEM: usize = 64 << 20;
 /// Samples per second of the sound that is written beside a graph.
 const RATE: u32 = 16_000;
 /// The largest output that is written as a row of a table.
@@ -70,7 +73,13 @@ impl Side {
     /// Reads `f32[n,3,8,8]`; `None` without a declared type.
     fn of(binding: &Binding) -> Option<Side> {
         let (dtype, dims) = binding.spec.as_ref()?.split_once('[')?;
-        let dims = dims.strip_suffix(']')?.split(',').filter(|dim| !dim.is_empty());
+        let mut depth = 0;
+        // The name of a dim may be an expression: `floor(a,2)`.
+        let is_end = |letter: char| {
+            depth += i32::from(letter == '(') - i32::from(letter == ')');
+            letter == ',' && depth == 0
+        };
+        let dims = dims.strip_suffix(']')?.split(is_end).filter(|dim| !dim.is_empty());
         let length = |dim: &str| dim.parse().map_or_else(|_| Length::Open(dim.to_string()), Length::Fixed);
         Some(Side { port: binding.port.clone(), dtype: dtype.to_string(), shape: dims.map(length).collect() })
     }
@@ -157,7 +166,9 @@ impl Given {
                 Given::Sound(samples.or(SAMPLES))
             }
             item => {
-                let open = if side.dtype == "f32" { SAMPLES } else { TOKENS };
+                let is_long =
+                    side.dtype == "f32" && item.iter().filter(|dim| matches!(dim, Length::Open(_))).count() == 1;
+                let open = if is_long { SAMPLES } else { TOKENS };
                 Given::Array(item.iter().map(|length| length.or(open)).collect())
             }
         }
@@ -176,14 +187,17 @@ impl Given {
 /// The pairs of inputs and outputs that are a state: of like shape, with at least two dims, and names with the same stem.
 fn states(inputs: &[Side], outputs: &[Side]) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
-    for input in inputs.iter().filter(|input| input.shape.len() > 1) {
+    // An image that becomes an image is no state.
+    let is_image = |side: &Side| matches!(Given::of(side, SIDES[0], false, None), Given::Image { .. });
+    for input in inputs.iter().filter(|input| input.shape.len() > 1 && !is_image(input)) {
         let is_free = |output: &&Side| pairs.iter().all(|(_, taken)| *taken != output.port);
         let mut like = outputs.iter().filter(|output| input.is_like(output)).filter(is_free);
         if let Some(output) = like.find(|output| input.stem() == output.stem()) {
             pairs.push((input.port.clone(), output.port.clone()));
         }
     }
-    pairs
+    // A model has at least one input that is no state.
+    if pairs.len() == inputs.iter().filter(|input| !is_sample_rate(input)).count() { Vec::new() } else { pairs }
 }
 
 /// Whether an input is a number of samples per second.
@@ -228,7 +242,7 @@ impl ModelStarter {
         let is_sound = !constant.is_empty()
             || ports.iter().any(|side| ["audio", "sound", "wav", "speech"].iter().any(|word| side.port.contains(word)));
 
-        let mut starter = Writer { is_detector: false, nodes: String::new(), files: Vec::new() };
+        let mut starter = Writer { is_detector: false, is_named: false, nodes: String::new(), files: Vec::new() };
         let is_image = |side: &Side| matches!(Given::of(side, dims, is_sound, asked), Given::Image { .. });
         let boxes = match &ports[..] {
             [only] if is_image(only) && found.outputs.len() == 1 => outputs.first().and_then(yolo_layout),
@@ -239,6 +253,11 @@ impl ModelStarter {
         let mut record = RecordRequest { items: ITEMS, states: states.clone(), ..RecordRequest::default() };
         for (at, side) in ports.iter().enumerate() {
             let given = Given::of(side, dims, is_sound, asked);
+            let bytes = given.shape().iter().try_fold(4, |bytes: usize, length| bytes.checked_mul(*length));
+            if bytes.is_none_or(|bytes| bytes > MAX_ITEM) {
+                let shape = given.shape();
+                return Err(format!("an item of its input `{}` would be {shape:?}, more than 64 MiB", side.port));
+            }
             record.items = record.items.min(items(&given.shape()));
             record.shapes.insert(side.port.clone(), given.shape());
             let from = starter.source(side, &given, asked);
@@ -253,7 +272,8 @@ impl ModelStarter {
             record.constants.insert(side.port.clone(), f64::from(RATE));
             connections.push(format!("{}: {{ value: {RATE} }}", side.port));
         }
-        let mut config = format!("model: {file}, backend: auto");
+        let quoted = serde_json::Value::from(file).to_string();
+        let mut config = format!("model: {quoted}, backend: auto");
         if !states.is_empty() {
             let pairs = states.iter().map(|(input, output)| format!("{{ input: {input}, output: {output} }}"));
             let _ = write!(config, ", state: [{}]", pairs.collect::<Vec<_>>().join(", "));
@@ -267,8 +287,10 @@ impl ModelStarter {
                 None => starter.sink(&output.port, side),
             }
         }
-        let mut graph =
-            format!("# Runs {file}, as far as its file says how. `limen-run explain KIND` describes a kind of node.\n");
+        let mut graph = format!(
+            "# Runs {}, as far as its file says how. `limen-run explain KIND` describes a kind of node.\n",
+            one_line(file)
+        );
         let _ = writeln!(graph, "version: 1\ngraph: {name}\nnodes:\n{}", starter.nodes.trim_end());
         Ok(ModelStarter { graph, files: starter.files, record })
     }
@@ -283,68 +305,81 @@ fn node_name(port: &str, suffix: &str) -> String {
 /// Writes the nodes of a graph.
 struct Writer {
     is_detector: bool,
+    /// Whether the images come with the names of their files.
+    is_named: bool,
     nodes: String,
     files: Vec<(String, Vec<u8>)>,
 }
 
 impl Writer {
+    /// Returns a name that no node has yet.
+    fn unused(&self, name: &str) -> String {
+        let is_free = |name: &String| !self.nodes.contains(&format!("  {name}:"));
+        let numbered = (2..).map(|n| format!("{name}_{n}"));
+        std::iter::once(name.to_string()).chain(numbered).find(is_free).unwrap_or_default()
+    }
+
     /// Writes the nodes before an input of the model, and returns the output to connect.
     fn source(&mut self, side: &Side, given: &Given, asked: Option<InputKind>) -> String {
         let port = &side.port;
         match given {
             Given::Image { height, width, channels, is_planar } => {
+                let (camera, scaled) = (self.unused("camera"), self.unused("scaled"));
                 if asked == Some(InputKind::Camera) {
                     let _ = writeln!(
                         self.nodes,
-                        "  camera:                       # generated images: there is no kind for cameras yet\n    kind: synthetic\n    \
+                        "  {camera}:                       # generated images: there is no kind for cameras yet\n    kind: synthetic\n    \
                          config: {{ pattern: ramp, width: 640, height: 480, rate: 30Hz, count: 90 }}"
                     );
                 } else {
+                    self.is_named = true;
                     self.files.push(("images/sample.png".into(), SAMPLE.to_vec()));
                     let _ = writeln!(
                         self.nodes,
-                        "  camera:                       # the files of `images`, of any size\n    kind: image_files\n    \
+                        "  {camera}:                       # the files of `images`, of any size\n    kind: image_files\n    \
                          config: {{ path: \"images/*\", channels: {channels} }}"
                     );
                 }
                 let kind = if self.is_detector { "letterbox" } else { "resize" };
                 let _ = writeln!(
                     self.nodes,
-                    "  scaled:\n    kind: {kind}\n    config: {{ width: {width}, height: {height} }}\n    from: camera/image"
+                    "  {scaled}:\n    kind: {kind}\n    config: {{ width: {width}, height: {height} }}\n    from: {camera}/image"
                 );
-                let from = if self.is_detector { "scaled/image" } else { "scaled" };
+                let from = if self.is_detector { format!("{scaled}/image") } else { scaled };
                 if side.dtype == "u8" {
                     if !is_planar {
-                        return from.into();
+                        return from;
                     }
+                    let planes = self.unused("planes");
                     let _ = writeln!(
                         self.nodes,
-                        "  planes:\n    kind: transpose\n    config: {{ order: [2, 0, 1] }}\n    from: {from}"
+                        "  {planes}:\n    kind: transpose\n    config: {{ order: [2, 0, 1] }}\n    from: {from}"
                     );
-                    return "planes".into();
+                    return planes;
                 }
                 let layout = if *is_planar { "chw" } else { "hwc" };
-                let dtype = &side.dtype;
+                let (dtype, pixels) = (&side.dtype, self.unused("pixels"));
                 let _ = writeln!(
                     self.nodes,
-                    "  pixels:                       # the values of black and white as in the model's training, often [-1, 1]\n    \
+                    "  {pixels}:                       # the values of black and white as in the model's training, often [-1, 1]\n    \
                      kind: to_tensor\n    config: {{ dtype: {dtype}, layout: {layout}, range: [0, 1] }}\n    from: {from}"
                 );
-                "pixels".into()
+                pixels
             }
             Given::Sound(samples) => {
                 self.files.push(("sound.wav".into(), tone()));
+                let (sound, flat) = (self.unused("sound"), self.unused("samples"));
                 let _ = writeln!(
                     self.nodes,
-                    "  sound:                        # a recording; `context: N` repeats the last N samples of the message before\n    \
+                    "  {sound}:                        # a recording; `context: N` repeats the last N samples of the message before\n    \
                      kind: wav\n    config: {{ path: sound.wav, frames: {samples}, sample_rate: 16kHz, channels: mono, tail: pad }}\n  \
-                     samples:\n    kind: reshape\n    config: {{ shape: [-1] }}\n    from: sound"
+                     {flat}:\n    kind: reshape\n    config: {{ shape: [-1] }}\n    from: {sound}"
                 );
-                "samples".into()
+                flat
             }
             Given::Array(shape) => {
                 self.files.push((format!("{port}.npy"), array(&side.dtype, shape)));
-                let name = node_name(port, "array");
+                let name = self.unused(&node_name(port, "array"));
                 let _ = writeln!(
                     self.nodes,
                     "  {name}:   # one item of the array per message\n    kind: npy\n    config: {{ path: {port}.npy }}"
@@ -356,6 +391,7 @@ impl Writer {
 
     /// Writes the nodes behind the only output of a YOLO model.
     fn boxes(&mut self, layout: &str, port: &str) {
+        let name = if self.is_named { "name: camera/name, " } else { "" };
         let _ = writeln!(
             self.nodes,
             "  decoded:                      # the layout is a guess from the shape\n    kind: decode_yolo\n    \
@@ -363,7 +399,7 @@ impl Writer {
              boxes:\n    kind: nms\n    config: {{ iou: 0.45 }}\n    from: decoded\n  \
              placed:                       # in pixels of the image as it was\n    kind: unletterbox\n    \
              inputs: {{ boxes: boxes, placement: scaled/placement }}\n  \
-             list:\n    kind: jsonl\n    config: {{ path: out/boxes.jsonl }}\n    inputs: {{ name: camera/name, boxes: placed }}"
+             list:\n    kind: jsonl\n    config: {{ path: out/boxes.jsonl }}\n    inputs: {{ {name}boxes: placed }}"
         );
     }
 
@@ -371,7 +407,7 @@ impl Writer {
     fn sink(&mut self, port: &str, side: Option<&Side>) {
         let columns = side.and_then(Side::elements);
         let kind = if columns.is_some_and(|columns| columns <= MAX_COLUMNS) { "csv" } else { "npy" };
-        let name = node_name(port, "file");
+        let name = self.unused(&node_name(port, "file"));
         let _ = writeln!(
             self.nodes,
             "  {name}:\n    kind: {kind}\n    config: {{ path: out/{port}.{kind} }}\n    from: model/{port}"
@@ -437,6 +473,8 @@ fn array(dtype: &str, item: &[usize]) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    type Sides<'a> = &'a [(&'a str, &'a str)];
+
     fn inspection(inputs: &[(&str, &str)], outputs: &[(&str, &str)]) -> Inspection {
         let binding = |(port, spec): &(&str, &str)| serde_json::json!({ "port": port, "name": port, "spec": spec });
         let sides = |sides: &[(&str, &str)]| sides.iter().map(binding).collect::<Vec<_>>();
@@ -454,7 +492,7 @@ mod tests {
     #[test]
     fn the_nodes_follow_from_types_shapes_and_names() {
         let image = ("images", "f32[batch,3,height,width]");
-        let cases: [(&[(&str, &str)], &[(&str, &str)], Option<InputKind>, &[&str]); 8] = [
+        let cases: [(Sides<'_>, Sides<'_>, Option<InputKind>, &[&str]); 11] = [
             (&[image], &[("scores", "f32[batch,1000]")], None, &["kind: image_files", "layout: chw", "out/scores.npy"]),
             (&[image], &[("label", "i32[batch]")], Some(InputKind::Camera), &["kind: synthetic", "out/label.csv"]),
             (
@@ -464,6 +502,10 @@ mod tests {
                 &["kind: letterbox", "layout: v8", "kind: nms", "kind: unletterbox", "boxes.jsonl"],
             ),
             (&[image], &[("output0", "f32[1,25200,85]")], None, &["layout: v5"]),
+            (&[image, ("right", "f32[n,3,h,w]")], &[("y", "f32[n,9]")], None, &["images: pixels, right: pixels_2"]),
+            // An image that becomes an image.
+            (&[("img_in", "f32[n,3,h,w]")], &[("img_out", "f32[n,3,h,w]")], None, &["img_in: pixels", "img_out.npy"]),
+            (&[("x", "f32[n,floor(a,2),4]")], &[("y", "f32[n]")], None, &["path: x.npy"]),
             (&[("x", "u8[1,64,48,3]")], &[("y", "f32[1]")], None, &["width: 48, height: 64", "x: scaled"]),
             (
                 &[("input", "f32[n,t]"), ("state", "f32[2,n,128]"), ("sr", "i32[]")],
@@ -494,6 +536,17 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_text_and_a_huge_input_is_refused() {
+        let found = inspection(&[("x", "f32[n,4]")], &[("y", "f32[n,4]")]);
+        let graph = ModelStarter::of(&found, "a, b: {c}\nd.onnx", "robot", None, SIDES[0]).unwrap().graph;
+        limen::Spec::from_text(&graph, "graph.yaml").unwrap();
+        assert!(graph.contains(r#"model: "a, b: {c}\nd.onnx", backend"#), "{graph}");
+        let found = inspection(&[("x", "f32[n,99999,99999,99999]")], &[("y", "f32[n,4]")]);
+        let why = ModelStarter::of(&found, "m.onnx", "robot", None, SIDES[0]).unwrap_err();
+        assert!(why.contains("more than 64 MiB"), "{why}");
+    }
+
+    #[test]
     fn a_state_has_a_like_name_and_shape() {
         let side = |(port, spec): &(&str, &str)| {
             Side::of(&Binding { port: port.to_string(), name: String::new(), spec: Some(spec.to_string()) }).unwrap()
@@ -504,12 +557,18 @@ mod tests {
         };
         for (inputs, outputs, expected) in [
             (
-                &[("h", "f32[2,n,64]"), ("c", "f32[2,n,64]")][..],
+                &[("x", "f32[n]"), ("h", "f32[2,n,64]"), ("c", "f32[2,n,64]")][..],
                 &[("cn", "f32[2,n,64]"), ("hn", "f32[2,n,64]")][..],
                 &["h hn", "c cn"][..],
             ),
-            (&[("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &["state next_state"]),
-            (&[("past_key", "f32[1,n,8]")], &[("present_key", "f32[1,n,8]")], &["past_key present_key"]),
+            (&[("x", "f32[n]"), ("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &["state next_state"]),
+            (
+                &[("x", "f32[n]"), ("past_key", "f32[1,n,8]")],
+                &[("present_key", "f32[1,n,8]")],
+                &["past_key present_key"],
+            ),
+            // All inputs cannot be states.
+            (&[("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &[]),
             // Another shape, or nothing in common but the shape.
             (&[("state", "f32[2,n,64]")], &[("staten", "f32[2,n,32]")], &[]),
             (&[("x", "f32[n,4]")], &[("y", "f32[n,4]")], &[]),

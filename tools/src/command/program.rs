@@ -92,7 +92,7 @@ pub fn main(registry: Registry) -> ExitCode {
         }
         Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
         Some(Verb::New { folder, model, input, onnxruntime }) => {
-            match begin_graph(folder, model.as_deref(), *input, onnxruntime.clone(), &registry) {
+            match begin_graph(folder, model.as_deref(), *input, onnxruntime.clone(), registry) {
                 Ok(text) => Stdout::default().print(&text, 0),
                 Err(error) => {
                     print_error(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
@@ -134,18 +134,18 @@ fn begin_graph(
     model: Option<&Path>,
     input: Option<InputKind>,
     onnxruntime: Option<PathBuf>,
-    registry: &Registry,
+    registry: Registry,
 ) -> std::io::Result<String> {
     let (path, unrecorded) = match model {
         None => (begin(folder)?, None),
         Some(model) => {
             let registered: BackendOptions = registry.extensions().get().cloned().unwrap_or_default();
             let options = BackendOptions { onnxruntime: onnxruntime.or(registered.onnxruntime.clone()), ..registered };
-            begin_with_model(folder, model, input, &Trials::default(), &options)?
+            begin_with_model(folder, model, input, registry, &Trials::default(), &options)?
         }
     };
     let path = path.display();
-    let note = unrecorded.map(|why| format!("no case was recorded: ONNX Runtime is {why}\n\n")).unwrap_or_default();
+    let note = unrecorded.map(|why| format!("no case was recorded: {why}\n\n")).unwrap_or_default();
     Ok(format!("{path}\n\n{note}limen-run {path}\nlimen-run {path} --plan\n"))
 }
 

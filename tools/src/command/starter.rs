@@ -1,9 +1,9 @@
 //! `limen-run new FOLDER`: writes a starter graph, or one that runs a model.
 
 use super::model_starter::{InputKind, ModelStarter, SIDES};
-use limen::backend::BackendError;
 use limen::files;
 use limen::policy::Trials;
+use limen::{Options, Plan, Problems, Registry, Spec};
 use limen_backends::{BackendOptions, record_case, trial};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ pub fn begin_with_model(
     folder: &Path,
     model: &Path,
     input: Option<InputKind>,
+    registry: Registry,
     trials: &Trials,
     options: &BackendOptions,
 ) -> io::Result<(PathBuf, Option<String>)> {
@@ -40,37 +41,48 @@ pub fn begin_with_model(
     let starter = |sides| ModelStarter::of(&found, &file, &graph_name(folder), input, sides).map_err(invalid);
     let mut chosen = starter(SIDES[0])?;
     create(folder)?;
+    let path = folder.join("graph.yaml");
     for name in std::iter::once(&file).chain(found.files.keys()) {
         let bytes = files::read(model.with_file_name(name), MAX_FILE);
         let bytes = bytes.map_err(|error| invalid(format!("`{name}` cannot be copied: {error}")))?;
         write(folder, name, &bytes)?;
     }
-    let record = |starter: &ModelStarter| record_case(&folder.join(&file), &starter.record, options);
-    let mut recorded = record(&chosen);
-    for sides in &SIDES[1..] {
-        let other = starter(*sides)?;
-        // A runtime that is there and refuses this size may take another.
-        if recorded.is_ok() || matches!(recorded, Err(BackendError::Unavailable(_))) || other.record == chosen.record {
-            break;
-        }
-        if let Ok(case) = record(&other) {
-            (recorded, chosen) = (Ok(case), other);
-        }
-    }
     for (name, bytes) in &chosen.files {
         write(folder, name, bytes)?;
     }
+    // Planning tries the model within limits: on sizes of images, where they are open, until it takes one.
+    let registry = registry.with_extension(options.clone());
+    let trying = Options { trials: trials.clone(), ..Options::default() };
+    let plan = |starter: &ModelStarter| -> io::Result<Result<(), String>> {
+        write(folder, "graph.yaml", starter.graph.as_bytes())?;
+        let planned = Spec::from_file(&path).and_then(|spec| Plan::with_options(spec, &registry, &trying));
+        let first = |problems: Problems| problems.0.first().map_or(String::new(), |problem| problem.message.clone());
+        Ok(planned.map(drop).map_err(first))
+    };
+    let mut planned = plan(&chosen)?;
+    for sides in &SIDES[1..] {
+        let other = starter(*sides)?;
+        if planned.is_ok() || other.record == chosen.record {
+            break;
+        }
+        if plan(&other)?.is_ok() {
+            (planned, chosen) = (Ok(()), other);
+        }
+    }
+    let recorded = planned
+        .and_then(|()| record_case(&folder.join(&file), &chosen.record, options).map_err(|error| error.to_string()));
     let (mut graph, mut why) = (chosen.graph, None);
     match recorded {
         Ok(case) => {
-            files::replace(folder, "verify.npz", &case)?;
+            write(folder, "verify.npz", &case)?;
             graph = graph.replacen("backend: auto", "backend: auto, verify: { case: verify.npz }", 1);
-            graph = graph.replacen("  model:\n", "  model:                        # the case was recorded with these sizes: leave `verify` out to change them\n", 1);
+            let about = "# the case was recorded with these sizes: leave `verify` out to change them";
+            graph = graph.replacen("  model:\n", &format!("  model:                        {about}\n"), 1);
         }
-        Err(error) => why = Some(error.to_string()),
+        Err(error) => why = Some(error),
     }
-    files::replace(folder, "graph.yaml", graph.as_bytes())?;
-    Ok((folder.join("graph.yaml"), why))
+    write(folder, "graph.yaml", graph.as_bytes())?;
+    Ok((path, why))
 }
 
 /// The largest file of a model.

@@ -8,6 +8,10 @@ on_every_runtime! {
     a_length_that_values_decide_needs_a_bound
     a_model_that_fails_on_zeros_is_tried_on_other_numbers
     dropout_does_nothing
+    a_scalar_may_follow_what_values_decide
+    dims_of_one_name_have_one_length
+    a_wrong_declaration_gives_way_to_what_the_model_returns
+    a_state_that_grows_is_refused
 }
 
 fn prepare_model<R: Runtime>(
@@ -156,4 +160,60 @@ fn dropout_does_nothing<R: Runtime>() {
         let (_, y) = one::<R, f32>(&mut prepared.session(1).unwrap(), &[3.0, -1.0], &[2]).unwrap();
         assert_eq!(y, [-3.0, -0.0]);
     }
+}
+
+fn a_scalar_may_follow_what_values_decide<R: Runtime>() {
+    let bytes = model(
+        &[("x", D::FLOAT, &["1", "4"])],
+        &[("y", D::FLOAT, &[])],
+        &[],
+        &["a = NonZero x", "b = Cast a to==1", "y = ReduceSum b keepdims==0"],
+    );
+    let prepared = prepare_model::<R>(&bytes, |_| ()).unwrap();
+    assert_eq!(prepared.signature().outputs[0].shape, []);
+    let found = one::<R, f32>(&mut prepared.session(1).unwrap(), &[0.0, 1.0, 0.0, 2.0], &[]).unwrap();
+    assert_eq!(found, (vec![], vec![4.0]));
+}
+
+/// A runtime might broadcast the shorter one.
+fn dims_of_one_name_have_one_length<R: Runtime>() {
+    let side = |name| (name, D::FLOAT, &["n", "t"][..]);
+    let bytes = model(&[side("a"), side("b")], &[side("y")], &[], &["y = Add a b"]);
+    let shapes = ["a", "b"].map(|port| (port.to_string(), vec![Dim::AtMost(4)])).into();
+    let prepared = prepare_model::<R>(&bytes, |model| model.shapes = shapes).unwrap();
+    let mut session = prepared.session(1).unwrap();
+    let mut add = |a: &[f32], b: &[f32]| {
+        let (mut shape, mut y) = ([4], [0f32; 4]);
+        let input = |x| BatchRef { dtype: DType::F32, shape: &[], bytes: bytemuck::cast_slice::<f32, u8>(x) };
+        let (a_shape, b_shape) = ([a.len()], [b.len()]);
+        let inputs = [BatchRef { shape: &a_shape, ..input(a) }, BatchRef { shape: &b_shape, ..input(b) }];
+        let output = BatchMut { dtype: DType::F32, shape: &mut shape, bytes: bytemuck::cast_slice_mut(&mut y) };
+        let result = session.infer_one(&inputs, &mut [output], &mut OnnxLane::default());
+        result.map(|()| y[..shape[0]].to_vec()).map_err(|error| error.to_string())
+    };
+    assert_eq!(add(&[1.0, 2.0], &[3.0, 4.0]), Ok(vec![4.0, 6.0]));
+    let error = add(&[1.0, 2.0], &[3.0]).unwrap_err();
+    assert!(error.contains("inputs of one length differ: `a` has 2, `b` has 1"), "{error}");
+    assert_eq!(add(&[1.0], &[3.0]), Ok(vec![4.0]));
+}
+
+fn a_wrong_declaration_gives_way_to_what_the_model_returns<R: Runtime>() {
+    let bytes =
+        model(&[("x", D::FLOAT, &["n", "2"])], &[("y", D::FLOAT, &["n", "3"])], &[], &["y = Concat x x axis==1"]);
+    // A runtime may refuse the file instead.
+    if let Ok(prepared) = prepare_model::<R>(&bytes, |_| ()) {
+        assert_eq!(prepared.signature().outputs[0].shape, [Dim::Fixed(4)]);
+    }
+}
+
+fn a_state_that_grows_is_refused<R: Runtime>() {
+    let bytes = model(
+        &[("x", D::FLOAT, &["1", "1"]), ("past", D::FLOAT, &["1", "p"])],
+        &[("y", D::FLOAT, &["1", "1"]), ("present", D::FLOAT, &["1", "q"])],
+        &[],
+        &["y = Neg x", "present = Concat past x axis==1"],
+    );
+    let state = ModelState { input: "past".into(), output: "present".into(), batch_dim: None };
+    let error = prepare_model::<R>(&bytes, |model| model.states = vec![state]).unwrap_err().to_string();
+    assert!(error.contains("the state `present` is f32[1, 2] for one item, whose dim 1 is not its batch"), "{error}");
 }

@@ -17,8 +17,10 @@ pub(super) struct BatchBuffer {
     dtype: DType,
     /// The shape of one item; in a call, that of its item if lengths vary.
     shape: Vec<usize>,
-    /// The greatest length of each dim if any of them varies; otherwise empty.
+    /// The greatest length of each dim.
     bounds: Vec<usize>,
+    /// Whether the length of a dim varies from item to item.
+    varies: bool,
     /// Bytes of the largest item.
     pub(super) item_bytes: usize,
     /// The buffer in which a batch is assembled; for an unconnected output, where its values go. In 8-byte words, so
@@ -39,14 +41,14 @@ impl BatchBuffer {
             let why = format!("the items of {port} differ in length, so a call has one of them, not up to {max}");
             return Err(NodeError::input(&*spec.name, why));
         }
-        let bounds = if varies { shape.clone() } else { Vec::new() };
+        let bounds = shape.clone();
         let words = item_bytes.saturating_mul(max).div_ceil(8);
         let mut buffer = Vec::new();
         if buffer.try_reserve_exact(words).is_err() {
             return Err(NodeError::input(&*spec.name, format!("the system has no memory for {max} of {port}")));
         }
         buffer.resize(words, 0);
-        Ok(BatchBuffer { dtype: spec.dtype, shape, bounds, item_bytes, buffer })
+        Ok(BatchBuffer { dtype: spec.dtype, shape, bounds, varies, item_bytes, buffer })
     }
 }
 
@@ -59,7 +61,7 @@ pub(super) fn batches<'a>(
 ) -> ArrayVec<BatchRef<'a>, MAX_PORTS> {
     let batch = |(i, side): (usize, &'a mut BatchBuffer)| {
         let bytes = match (held.front(), n) {
-            (Some(only), 1) if !side.bounds.is_empty() => {
+            (Some(only), 1) if side.varies => {
                 side.shape.copy_from_slice(&only.set[i].body.shape());
                 only.set[i].body.bytes()
             }
@@ -96,14 +98,13 @@ pub(super) fn emit_rows(
             Some(slot) => Pool::batch_bytes(slot, flight.n),
             None => &mut bytemuck::cast_slice_mut(&mut side.buffer)[..flight.n * side.item_bytes],
         };
-        if !side.bounds.is_empty() {
-            side.shape.copy_from_slice(&side.bounds);
-        }
+        // The session may have written another shape in an earlier call.
+        side.shape.copy_from_slice(&side.bounds);
         outs.push(BatchMut { dtype: side.dtype, shape: &mut side.shape, bytes });
     }
     write(&mut outs)?;
     drop(outs);
-    for (side, slot) in outputs.iter().zip(&mut slots).filter(|(side, _)| !side.bounds.is_empty()) {
+    for (side, slot) in outputs.iter().zip(&mut slots).filter(|(side, _)| side.varies) {
         let Some(slot) = slot else { continue };
         side.shape.iter().enumerate().try_for_each(|(dim, length)| slot.set_len(dim, *length))?;
     }
