@@ -3,7 +3,7 @@
 
 use crate::base::sha256;
 use crate::onnx::{Input, Op, Outline};
-use crate::weights::{read, tensors, whole};
+use crate::weights::{Encoding, FileTensor, read, tensors, whole};
 use limen::backend::BackendError;
 use limen::files::InputFile;
 use serde::{Deserialize, Serialize};
@@ -91,10 +91,10 @@ pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
     }
     let unreadable = |why: String| BackendError::Model(format!("it {why}"));
     let bytes = read(path).map_err(unreadable)?;
-    let stored = tensors(ending, &bytes, None).map_err(unreadable)?;
-    let stored = stored.into_iter().map(|(name, weights)| Stored {
+    let stored = tensors(ending, &bytes, |_| true).map_err(unreadable)?;
+    let stored = stored.into_iter().map(|FileTensor { name, weights, float8 }| Stored {
         name,
-        dtype: weights.dtype.name().to_string(),
+        dtype: float8.map_or(weights.dtype.name(), Encoding::name).to_string(),
         shape: weights.shape.iter().map(|dim| *dim as u64).collect(),
         file: None,
     });

@@ -59,7 +59,7 @@ pub use plan::{
 };
 pub use record::{RecordRequest, record_case};
 pub use verify::{Case, CaseError, Tolerance};
-pub use weights::{Quantize, Quantized, Slice, WeightConfig, WeightTransform, Weights};
+pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTransform, Weights};
 
 /// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {

@@ -3,13 +3,16 @@
 //! A file is SafeTensors, NumPy's `.npy` or `.npz`, or raw numbers whose type and shape are in the config.
 
 mod config;
+mod encoding;
 mod file;
+mod int4;
 mod npy;
 mod tensor;
 mod transform;
 
 pub use config::WeightConfig;
-pub(crate) use file::{read, tensors, whole};
+pub use encoding::Encoding;
+pub(crate) use file::{FileTensor, read, tensors, whole};
 #[cfg(test)]
 pub(crate) use npy::parse_npy;
 pub(crate) use npy::read_npz;

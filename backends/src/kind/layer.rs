@@ -11,7 +11,8 @@ use serde::Deserialize;
 /// Multiplies the last dim of `f32[..., k]` by a matrix of `n` rows of `k`, adds a bias and applies an activation.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct LayerConfig {
-    /// The matrix, `[n, k]`, of any element type; if quantized, it stays 8 bits wide in memory.
+    /// The matrix, `[n, k]`, of any element type: 4 bits and FP8 are widened to `f32`; if quantized, it stays 8 bits
+    /// wide in memory.
     pub weight: WeightConfig,
     /// The bias, `[n]`; none by default.
     pub bias: Option<WeightConfig>,
@@ -42,6 +43,8 @@ pub(super) struct Layer {
     pub(super) matrix: Matrix,
     pub(super) bias: Vec<f32>,
     pub(super) activation: Activation,
+    /// For `--plan`: what was widened.
+    pub(super) notes: Vec<String>,
 }
 
 /// The rows of a layer's matrix, concatenated.
@@ -74,6 +77,9 @@ impl Layer {
         let weight = load("weight", &config.weight);
         let bias = config.bias.as_ref().map(|bias| load("bias", bias));
         let weight = weight?;
+        let widened = [("weight", Some(&weight)), ("bias", bias.as_ref().and_then(|bias| bias.as_ref()))];
+        let widened = widened.into_iter().filter_map(|(field, weights)| Some((field, weights?.widened.as_ref()?)));
+        let notes = widened.map(|(field, from)| format!("{prefix}{field}: widened to f32 from {from}")).collect();
         let &[rows, inputs] = &weight.shape[..] else {
             let message = format!("is {}{:?}; a layer takes a matrix of two dims", weight.dtype, weight.shape);
             errors.at(format!("{prefix}weight"), message).help("`transform: [{ reshape: [n, k] }]` makes it one");
@@ -112,7 +118,7 @@ impl Layer {
                 }
             }
         };
-        Some(Layer { inputs, matrix, bias, activation: config.activation })
+        Some(Layer { inputs, matrix, bias, activation: config.activation, notes })
     }
 
     pub(super) fn outputs(&self) -> usize {

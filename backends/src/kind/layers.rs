@@ -152,10 +152,13 @@ where
             None => Ports::new().input_any("in"),
         };
         let weights: usize = layers.iter().map(|layer| layer.inputs * layer.outputs() + layer.outputs()).sum();
-        let ports = ports
+        let mut ports = ports
             .out_port(OutPort { name: "out".into(), spec: out, emits: 1, rows: 1, forwards: Vec::new() })
             .cost(if weights > 10_000 { Cost::Infer } else { Cost::Medium })
             .note(format!("{weights} weights, {} to {}", first.inputs, last.outputs()));
+        for note in layers.iter().flat_map(|layer| &layer.notes) {
+            ports = ports.note(note);
+        }
         errors.into_result(ports)
     }
 
@@ -211,9 +214,10 @@ where
 mod tests {
     use super::*;
     use crate::kind::layer::{Activation, Matrix};
+    use safetensors::Dtype;
 
     fn layer(matrix: Matrix, inputs: usize, bias: Vec<f32>, activation: Activation) -> Layer {
-        Layer { inputs, matrix, bias, activation }
+        Layer { inputs, matrix, bias, activation, notes: Vec::new() }
     }
 
     fn run(layers: Vec<Layer>, input: &[f32], outputs: usize) -> Vec<f32> {
@@ -236,6 +240,36 @@ mod tests {
             let activated = layer(matrix(), 3, vec![0.5, 0.0], activation);
             assert!((run(vec![activated], &[1.0, 1.0, 1.0], 2)[0] - expected).abs() < 1e-6, "{activation:?}");
         }
+    }
+
+    /// Words in which all eight integers are 9, with zero points of 8: every weight is its scale.
+    #[test]
+    fn layers_of_4_bits_say_in_the_plan_what_was_widened() {
+        let folder = tempfile::tempdir().unwrap();
+        let words = |word: u32, count| [word.to_le_bytes()].repeat(count).concat();
+        let parts = [
+            ("l.qweight", Dtype::I32, vec![2, 8], words(0x9999_9999, 16)),
+            ("l.qzeros", Dtype::I32, vec![2, 1], words(0x7777_7777, 2)),
+            ("l.scales", Dtype::F32, vec![2, 8], words(0.5_f32.to_bits(), 16)),
+            ("l.bias", Dtype::F8_E5M2, vec![8], vec![0x3c; 8]),
+        ];
+        let views = parts.iter().map(|(name, dtype, shape, bytes)| {
+            (*name, safetensors::tensor::TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        std::fs::write(folder.path().join("l.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
+        let layer = serde_json::json!({
+            "weight": { "file": "l.safetensors", "tensor": "l", "encoding": "gptq" },
+            "bias": { "file": "l.safetensors", "tensor": "l.bias" },
+        });
+        let config: MlpConfig = serde_json::from_value(serde_json::json!({ "layers": [layer] })).unwrap();
+        let folders = Folders { graph: folder.path().to_path_buf(), ..Folders::default() };
+        let layers = load(&config, &folders).unwrap();
+        let notes = [
+            "layers[0].weight: widened to f32 from gptq, groups: 2, zero points: 8 to 8",
+            "layers[0].bias: widened to f32 from f8_e5m2",
+        ];
+        assert_eq!(layers[0].notes, notes);
+        assert_eq!(run(layers, &[1.0; 16], 8), [9.0; 8]);
     }
 
     /// Rows of 37 elements cover full lanes of 16 and a remainder.

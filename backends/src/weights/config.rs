@@ -1,6 +1,8 @@
 //! The config of weights.
 
-use super::file::{tensors, whole};
+use super::encoding::Encoding;
+use super::file::{FileTensor, tensors, whole};
+use super::int4::Layout;
 use super::tensor::Weights;
 use super::transform::WeightTransform;
 use crate::base::{check_sum, refuse_remote, sha256};
@@ -17,8 +19,15 @@ use std::path::Path;
 pub struct WeightConfig {
     /// The file, relative to the graph's folder: `.safetensors`, `.npy`, `.npz`, or raw little-endian numbers.
     pub file: String,
-    /// The tensor in the file; not needed for a file with a single tensor.
+    /// The tensor in the file; not needed for a file with a single tensor. With an encoding of 4 bits, what the names of a layer's
+    /// tensors begin with: `layer` for `layer.qweight`, `layer.qzeros`, `layer.scales` and `layer.g_idx`.
     pub tensor: Option<String>,
+    /// How the numbers are stored, if the type of the tensor does not tell: `gptq`, `gptq_v2`, `awq`, `f8_e4m3` or `f8_e5m2`. They
+    /// are widened to `f32`. FP8 of SafeTensors needs none.
+    pub encoding: Option<Encoding>,
+    /// The tensor in the same file by which the numbers are multiplied: a single number, or one for each row. The result is `f32`.
+    /// None by default, and not for encodings of 4 bits, which have their own.
+    pub scale: Option<String>,
     /// The element type of raw numbers.
     pub dtype: Option<DType>,
     /// The shape of raw numbers.
@@ -33,7 +42,9 @@ pub struct WeightConfig {
 impl WeightConfig {
     /// The config of a file with a single tensor and without transforms; not for raw numbers.
     pub fn of(file: impl Into<String>) -> Self {
-        WeightConfig { file: file.into(), tensor: None, dtype: None, shape: None, sha256: None, transform: Vec::new() }
+        let file = file.into();
+        let (tensor, encoding, scale, dtype, shape, sha256) = (None, None, None, None, None, None);
+        WeightConfig { file, tensor, encoding, scale, dtype, shape, sha256, transform: Vec::new() }
     }
 
     /// Reads the weights and applies the transforms.
@@ -75,11 +86,19 @@ impl WeightConfig {
             }
             _ => {}
         }
-        let tensors = match ending {
-            "safetensors" | "npz" | "npy" => tensors(ending, &bytes, self.tensor.as_deref()).map_err(wrong)?,
+        let layout = self.encoding.and_then(Layout::of);
+        let parts = layout.as_ref().map(|layout| layout.names(self.tensor.as_deref()));
+        let is_wanted = |name: &str| match (&parts, &self.tensor) {
+            (Some(parts), _) => parts.iter().any(|part| part == name),
+            (None, Some(tensor)) => tensor == name || self.scale.as_deref() == Some(name),
+            (None, None) => true,
+        };
+        let mut tensors = match ending {
+            "safetensors" | "npz" | "npy" => tensors(ending, &bytes, is_wanted).map_err(wrong)?,
             _ => match (self.dtype, &self.shape) {
                 (Some(dtype), Some(shape)) => {
-                    vec![(String::new(), Weights::new(dtype, shape.clone(), bytes).map_err(wrong)?)]
+                    let weights = Weights::new(dtype, shape.clone(), bytes).map_err(wrong)?;
+                    vec![FileTensor::new(String::new(), weights)]
                 }
                 _ => {
                     let why = format!("`{file}` holds raw numbers: write their `dtype` and `shape`");
@@ -87,12 +106,54 @@ impl WeightConfig {
                 }
             },
         };
-        let names = tensors.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        if let Some(layout) = layout {
+            if self.scale.is_some() {
+                return Err(("scale", "layers of 4 bits have scales of their own; leave `scale:` out".into()));
+            }
+            let matrix = layout.widen(self.tensor.as_deref(), &tensors);
+            return matrix.map_err(|(field, why)| (field, format!("`{file}` {why}")));
+        }
+        let scale = match &self.scale {
+            Some(name) => {
+                let at = tensors.iter().position(|tensor| tensor.name == *name && self.tensor.as_ref() != Some(name));
+                let at = at.ok_or_else(|| {
+                    let why = format!("`{file}` has no tensor `{name}` beside the weights");
+                    ("scale", format!("{why}; leave `scale:` out if they have no scale"))
+                })?;
+                Some(tensors.remove(at))
+            }
+            None => None,
+        };
+        let FileTensor { name, weights, float8 } = self.single(tensors)?;
+        let weights = match (self.encoding, float8) {
+            (Some(given), Some(is)) if given != is => {
+                let why = format!("tensor `{name}` of `{file}` is {}; leave `encoding:` out", is.name());
+                return Err(("encoding", why));
+            }
+            (None, None) => weights,
+            (Some(encoding), _) | (None, Some(encoding)) => {
+                let field = if self.encoding.is_some() { "encoding" } else { "file" };
+                encoding.widen(&weights).map_err(|why| (field, format!("`{file}` {why}")))?
+            }
+        };
+        match scale {
+            Some(scale) => {
+                let scaled = weights.scaled(&scale.weights);
+                scaled.map_err(|why| ("scale", format!("tensor `{}` of `{file}` {why}", scale.name)))
+            }
+            None => Ok(weights),
+        }
+    }
+
+    /// The tensor that the config names, or the only one.
+    fn single(&self, tensors: Vec<FileTensor>) -> Result<FileTensor, (&'static str, String)> {
+        let file = &self.file;
+        let names = tensors.iter().map(|tensor| format!("`{}`", tensor.name)).collect::<Vec<_>>().join(", ");
         match (&self.tensor, <[_; 1]>::try_from(tensors)) {
-            (Some(tensor), Ok([(name, _)])) if *tensor != name => {
+            (Some(tensor), Ok([FileTensor { name, .. }])) if *tensor != name => {
                 Err(("tensor", format!("`{file}` holds a single unnamed tensor; leave `tensor: {tensor}` out")))
             }
-            (_, Ok([(_, weights)])) => Ok(weights),
+            (_, Ok([tensor])) => Ok(tensor),
             (Some(tensor), Err(_)) => Err(("tensor", format!("`{file}` has no tensor `{tensor}`"))),
             (None, Err(tensors)) if tensors.is_empty() => Err(("file", format!("`{file}` holds no tensors"))),
             (None, Err(_)) => Err(("tensor", format!("`{file}` holds several tensors, name one: {names}"))),
@@ -101,12 +162,23 @@ impl WeightConfig {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use safetensors::Dtype;
+    use safetensors::{Dtype, tensor::TensorView};
     use std::io::Write;
 
-    fn load(folder: &Path, config: serde_json::Value) -> Result<Weights, String> {
+    /// A tensor to save: name, type, shape, bytes.
+    pub(in crate::weights) type ToSave<'a> = (&'a str, Dtype, Vec<usize>, Vec<u8>);
+
+    /// Writes a SafeTensors file.
+    pub(in crate::weights) fn save(path: &Path, tensors: &[ToSave<'_>]) {
+        let tensors = tensors.iter().map(|(name, dtype, shape, bytes)| {
+            (name.to_string(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        std::fs::write(path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+    }
+
+    pub(in crate::weights) fn load(folder: &Path, config: serde_json::Value) -> Result<Weights, String> {
         let config: WeightConfig = serde_json::from_value(config).unwrap();
         let folders = Folders { graph: folder.to_path_buf(), ..Folders::default() };
         config.load(&folders).map_err(|(field, why)| format!("{field}: {why}"))
@@ -121,7 +193,7 @@ mod tests {
         let bytes: &[u8] = bytemuck::cast_slice(&values);
         let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
         write("w.bin", bytes);
-        let tensor = safetensors::tensor::TensorView::new(Dtype::F32, vec![2, 3], bytes).unwrap();
+        let tensor = TensorView::new(Dtype::F32, vec![2, 3], bytes).unwrap();
         write("w.safetensors", &safetensors::serialize([("w", &tensor)], None).unwrap());
         write("two.safetensors", &safetensors::serialize([("w", &tensor), ("v", &tensor)], None).unwrap());
         let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";

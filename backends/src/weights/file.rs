@@ -1,5 +1,6 @@
 //! Files of tensors: SafeTensors, `.npy` and `.npz`.
 
+use super::encoding::Encoding;
 use super::npy::{parse_npy, read_npz};
 use super::tensor::Weights;
 use crate::base::caught;
@@ -10,21 +11,36 @@ use std::io;
 use std::path::Path;
 
 /// Larger files are refused before they are read.
-const MAX_BYTES: u64 = 1 << 30;
+pub(super) const MAX_BYTES: u64 = 1 << 30;
 
-/// Returns the tensor named `wanted` in a file with this extension, or all tensors.
-pub(crate) fn tensors(ending: &str, bytes: &[u8], wanted: Option<&str>) -> Result<Vec<(String, Weights)>, String> {
+/// A tensor of a file.
+pub(crate) struct FileTensor {
+    /// Its name; empty in a file that names none.
+    pub(crate) name: String,
+    pub(crate) weights: Weights,
+    /// Which FP8 its elements are, if the file says so; they are `u8` in `weights`.
+    pub(crate) float8: Option<Encoding>,
+}
+
+impl FileTensor {
+    pub(super) fn new(name: String, weights: Weights) -> Self {
+        FileTensor { name, weights, float8: None }
+    }
+}
+
+/// Returns the tensors in a file with this extension for whose names `wanted` returns true.
+pub(crate) fn tensors(ending: &str, bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Vec<FileTensor>, String> {
     match ending {
         "safetensors" => caught(|| safetensors(bytes, wanted))?,
         "npz" => {
-            let named = |name: &str| wanted.is_none_or(|wanted| wanted == name);
-            let read = caught(|| read_npz(std::io::Cursor::new(bytes), MAX_BYTES, named))?;
-            read.map_err(|(array, error)| match array {
+            let read = caught(|| read_npz(std::io::Cursor::new(bytes), MAX_BYTES, wanted))?;
+            let arrays = read.map_err(|(array, error)| match array {
                 Some(array) => format!("array `{array}` {error}"),
                 None => format!("is not a readable .npz: {error}"),
-            })
+            })?;
+            Ok(arrays.into_iter().map(|(name, weights)| FileTensor::new(name, weights)).collect())
         }
-        _ => Ok(vec![(String::new(), caught(|| parse_npy(bytes))??)]),
+        _ => Ok(vec![FileTensor::new(String::new(), caught(|| parse_npy(bytes))??)]),
     }
 }
 
@@ -41,24 +57,26 @@ pub(crate) fn whole(file: &mut InputFile) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Returns the tensor named `wanted`, or all tensors.
-fn safetensors(bytes: &[u8], wanted: Option<&str>) -> Result<Vec<(String, Weights)>, String> {
+/// Returns the tensors for whose names `wanted` returns true.
+fn safetensors(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Vec<FileTensor>, String> {
     let file =
         SafeTensors::deserialize(bytes).map_err(|error| format!("is not a readable SafeTensors file: {error}"))?;
-    let tensors = file.iter().filter(|(name, _)| wanted.is_none_or(|wanted| wanted == *name));
+    let tensors = file.iter().filter(|(name, _)| wanted(name));
     tensors
         .map(|(name, tensor)| {
             let wrong = |why: String| format!("tensor `{name}` {why}");
-            let dtype = dtype_of(tensor.dtype())
+            let (dtype, float8) = stored_as(tensor.dtype())
                 .ok_or_else(|| wrong(format!("has elements of type {:?}, which are not supported", tensor.dtype())))?;
             let weights = Weights::new(dtype, tensor.shape().to_vec(), tensor.data().to_vec()).map_err(wrong)?;
-            Ok((name.to_string(), weights))
+            Ok(FileTensor { name: name.to_string(), weights, float8 })
         })
         .collect()
 }
 
-fn dtype_of(dtype: Dtype) -> Option<DType> {
-    Some(match dtype {
+fn stored_as(dtype: Dtype) -> Option<(DType, Option<Encoding>)> {
+    let dtype = match dtype {
+        Dtype::F8_E4M3 => return Some((DType::U8, Some(Encoding::F8E4m3))),
+        Dtype::F8_E5M2 => return Some((DType::U8, Some(Encoding::F8E5m2))),
         Dtype::F32 => DType::F32,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::BF16,
@@ -72,5 +90,6 @@ fn dtype_of(dtype: Dtype) -> Option<DType> {
         Dtype::I64 => DType::I64,
         Dtype::U64 => DType::U64,
         _ => return None,
-    })
+    };
+    Some((dtype, None))
 }

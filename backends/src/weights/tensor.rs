@@ -13,6 +13,8 @@ pub struct Weights {
     pub bytes: Vec<u8>,
     /// Scales and zero points, if the elements are quantized.
     pub quantized: Option<Quantized>,
+    /// What the file holds instead of `f32`, if the elements were widened to it.
+    pub widened: Option<String>,
 }
 
 impl Weights {
@@ -23,7 +25,7 @@ impl Weights {
     pub fn new(dtype: DType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, String> {
         let takes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim));
         match takes {
-            Some(takes) if takes == bytes.len() => Ok(Weights { dtype, shape, bytes, quantized: None }),
+            Some(takes) if takes == bytes.len() => Ok(Weights { dtype, shape, bytes, quantized: None, widened: None }),
             Some(takes) => Err(format!("has {} bytes; {dtype}{shape:?} takes {takes}", bytes.len())),
             None => Err(format!("has the shape {shape:?}, which does not fit in memory")),
         }
@@ -32,6 +34,11 @@ impl Weights {
     /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.bytes.len() / self.dtype.size()
+    }
+
+    /// Whether the elements are of a floating-point type.
+    pub(super) fn is_float(&self) -> bool {
+        matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
     }
 }
 

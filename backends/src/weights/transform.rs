@@ -82,9 +82,10 @@ impl Weights {
     }
 
     fn needs_floats(&self, step: &str) -> Result<(), String> {
-        match self.dtype {
-            DType::F32 | DType::F16 | DType::BF16 | DType::F64 => Ok(()),
-            dtype => Err(format!("`{step}` is for floating-point types, and these are {dtype}")),
+        if self.is_float() {
+            Ok(())
+        } else {
+            Err(format!("`{step}` is for floating-point types, and these are {}", self.dtype))
         }
     }
 
