@@ -12,6 +12,7 @@ on_every_runtime! {
     dims_of_one_name_have_one_length
     a_wrong_declaration_gives_way_to_what_the_model_returns
     a_state_that_grows_is_refused
+    a_graph_carries_messages_of_every_length
 }
 
 fn prepare_model<R: Runtime>(
@@ -216,4 +217,55 @@ fn a_state_that_grows_is_refused<R: Runtime>() {
     let state = ModelState { input: "past".into(), output: "present".into(), batch_dim: None };
     let error = prepare_model::<R>(&bytes, |model| model.states = vec![state]).unwrap_err().to_string();
     assert!(error.contains("the state `present` is f32[1, 2] for one item, whose dim 1 is not its batch"), "{error}");
+}
+
+/// Through the engine: the first output has twice the elements, the second goes nowhere, the third has as many as are not 0.
+fn a_graph_carries_messages_of_every_length<R: Runtime>() {
+    let side = |name, dims| (name, D::FLOAT, dims);
+    let bytes = model(
+        &[side("x", &["n", "t"][..])],
+        &[side("twice", &["n", "u"]), side("same", &["n", "t"]), ("places", D::INT64, &["2", "k"])],
+        &[],
+        &["same = Neg x", "twice = Concat x same axis==1", "places = NonZero x"],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("m.onnx"), bytes).unwrap();
+    let (path, name) = (folder.path().join("graph.yaml"), R::NAME);
+    let text = format!(
+        "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: \"f32[<=4]\" }} }}\n  m:\n    kind: infer\n    \
+         config: {{ model: m.onnx, backend: {name}, max: {{ places: 3 }}, plans: 2 }}\n    from: a\n    on_error: skip\n  \
+         z: {{ kind: outlet, config: {{ hold: 10 }}, from: m/twice }}\n  \
+         p: {{ kind: outlet, config: {{ hold: 10 }}, from: m/places }}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let registry = limen::Registry::new().with(crate::register);
+    let registry = registry.inlet::<limen::Tensor>("inlet").outlet::<limen::Tensor>("outlet");
+    let plan = limen::Plan::new(limen::Spec::from_file(&path).unwrap(), &registry).unwrap();
+    let mut graph = plan.wire().unwrap();
+    let mut inlet = graph.inlet::<limen::Tensor>("a").unwrap();
+    let mut outlets = ["z", "p"].map(|name| graph.outlet::<limen::Tensor>(name).unwrap());
+    let running = graph.start().unwrap();
+    let wait = std::time::Duration::from_secs(20);
+    let sent = [&[1.0f32, 2.0, 0.0][..], &[3.0], &[1.0, 0.0, 0.0, 4.0], &[5.0; 4], &[0.0, 0.0], &[7.0, 8.0, 9.0]];
+    for x in sent {
+        let mut message = inlet.loan(&inlet.header()).unwrap();
+        message.set_len(0, x.len()).unwrap();
+        message.as_mut_slice::<f32>().unwrap().copy_from_slice(x);
+        inlet.send(message).unwrap();
+        if x.iter().filter(|x| **x != 0.0).count() > 3 {
+            // More places than `max` allows: the call fails.
+            continue;
+        }
+        let [twice, places] = outlets.each_mut().map(|outlet| outlet.recv_timeout(wait).unwrap());
+        let expected: Vec<f32> = x.iter().copied().chain(x.iter().map(|x| -x)).collect();
+        assert_eq!(twice.body.as_slice::<f32>().unwrap(), expected);
+        let at: Vec<i32> = (0..).zip(x).filter(|(_, x)| **x != 0.0).map(|(at, _)| at).collect();
+        assert_eq!(places.body.shape()[..], [2, at.len()]);
+        assert_eq!(places.body.as_slice::<i32>().unwrap()[at.len()..], at);
+    }
+    inlet.close();
+    let report = running.wait();
+    assert!(report.bugs.is_empty(), "{:?}", report.bugs);
+    let node = report.nodes.iter().find(|node| node.name == "m").unwrap();
+    assert_eq!((node.done, node.failed), (5, 1));
 }
