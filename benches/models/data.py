@@ -6,8 +6,9 @@ import json, wave, zlib
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
+# As Pillow numbers it.
+BILINEAR = 2
 PHOTOS = ["astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png"]
 SENTENCES = [
     "A robot drove through the door and stopped at the table.",
@@ -20,17 +21,22 @@ KHMER = ["ខ្ញុំចូលចិត្តអានសៀវភៅ", "ថ
 
 
 class Data:
-    """The files of the packages, below a folder."""
+    """The files of the packages: `files / "PACKAGE/PATH"`."""
 
-    def __init__(self, files: Path):
+    def __init__(self, files):
         self.files = files
+
+    def picture(self, name, channels):
+        """A photo of the package scikit-image. Models of sound and text need no Pillow."""
+        from PIL import Image
+
+        return Image.open(self.files / f"scikit-image/skimage/data/{name}").convert("RGB" if channels == 3 else "L")
 
     def photos(self, height, width, scale=1 / 255, shift=0.0, channels=3, names=PHOTOS):
         """Photos as `[c, h, w]`: `pixel × scale + shift`."""
         pictures = []
         for name in names:
-            picture = Image.open(self.files / "scikit-image/skimage/data" / name).convert("RGB" if channels == 3 else "L")
-            pixels = np.asarray(picture.resize((width, height), Image.BILINEAR), np.float32)
+            pixels = np.asarray(self.picture(name, channels).resize((width, height), BILINEAR), np.float32)
             pictures.append(pixels.reshape(height, width, channels).transpose(2, 0, 1) * scale + shift)
         return np.stack(pictures).astype(np.float32)
 
@@ -40,10 +46,10 @@ class Data:
 
     def lines(self, height, width, scale=2 / 255, shift=-1.0, channels=3):
         """Lines of text, cut out of a scanned page, as `[c, h, w]`."""
-        page = Image.open(self.files / "scikit-image/skimage/data/page.png").convert("RGB" if channels == 3 else "L")
+        page = self.picture("page.png", channels)
         cut = []
         for top in (8, 32, 56, 80):
-            line = page.crop((0, top, page.width, top + 24)).resize((width, height), Image.BILINEAR)
+            line = page.crop((0, top, page.width, top + 24)).resize((width, height), BILINEAR)
             cut.append(np.asarray(line, np.float32).reshape(height, width, channels).transpose(2, 0, 1) * scale + shift)
         return np.stack(cut).astype(np.float32)
 

