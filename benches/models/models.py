@@ -40,7 +40,7 @@ from zoo import MODELS, PACKAGES, TRAINING, Model
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs/models.md"
-MARK = "<!-- models -->\n"
+MARK = "<!--models-->\n"
 BACKENDS = ["ort", "rten", "tract"]
 HEAD = f"| model (package) | {' | '.join(BACKENDS)} |\n|---|---|---|---|"
 ATOL, RTOL = 1e-4, 1e-3
