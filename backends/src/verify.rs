@@ -14,6 +14,7 @@ use limen::message::Dim;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Larger cases are refused: a case is a handful of items, and a zip can unpack to far more than its own size.
@@ -98,10 +99,10 @@ pub enum CaseError {
     Model(#[from] BackendError),
 }
 
-/// A recorded case: arrays by name.
+/// A recorded case: arrays by name. Clones share the arrays.
 #[derive(Clone, Debug)]
 pub struct Case {
-    arrays: BTreeMap<String, Weights>,
+    arrays: Arc<BTreeMap<String, Weights>>,
 }
 
 /// The result of a case whose recorded outputs the model reproduces.
@@ -174,7 +175,7 @@ impl Case {
     /// Returns a SHA-256 of all arrays: their names, dtypes, shapes and bytes.
     pub(crate) fn digest(&self) -> String {
         let mut all = String::new();
-        for (name, array) in &self.arrays {
+        for (name, array) in self.arrays.iter() {
             all.push_str(&format!("{name:?} {} {:?} {}\n", array.dtype, array.shape, sha256(&array.bytes)));
         }
         sha256(all.as_bytes())
@@ -183,7 +184,7 @@ impl Case {
     /// Returns the case with the first number of an array changed by 0.001.
     #[cfg(test)]
     pub(crate) fn perturbed(mut self, array: &str) -> Case {
-        if let Some(array) = self.arrays.get_mut(array) {
+        if let Some(array) = Arc::make_mut(&mut self.arrays).get_mut(array) {
             let access = Access::for_dtype(array.dtype);
             let first = access.values(&array.bytes).next().unwrap_or_default();
             access.write([first + 1e-3], &mut array.bytes);
@@ -198,7 +199,8 @@ impl Case {
             None => CaseError::File(error),
         })?;
         // Cases are matched by port name, whatever the exporter wrote.
-        Ok(Case { arrays: arrays.into_iter().map(|(name, array)| (port_name(&name), array)).collect() })
+        let arrays = arrays.into_iter().map(|(name, array)| (port_name(&name), array));
+        Ok(Case { arrays: Arc::new(arrays.collect()) })
     }
 
     /// Runs the case three times in one session, at most `max_batch` items per call, compares the outputs, and returns the number

@@ -272,7 +272,7 @@ impl ModelStarter {
             record.constants.insert(side.port.clone(), f64::from(RATE));
             connections.push(format!("{}: {{ value: {RATE} }}", side.port));
         }
-        let quoted = serde_json::Value::from(file).to_string();
+        let quoted = scalar(file);
         let mut config = format!("model: {quoted}, backend: auto");
         if !states.is_empty() {
             let pairs = states.iter().map(|(input, output)| format!("{{ input: {input}, output: {output} }}"));
@@ -294,6 +294,14 @@ impl ModelStarter {
         let _ = writeln!(graph, "version: 1\ngraph: {name}\nnodes:\n{}", starter.nodes.trim_end());
         Ok(ModelStarter { graph, files: starter.files, record })
     }
+}
+
+/// Returns a text as YAML reads it: quoted unless it is plain.
+fn scalar(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let is_word =
+        text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(is_plain) && text.contains('.');
+    if is_word { text.into() } else { serde_json::Value::from(text).to_string() }
 }
 
 /// Returns the name of a node beside a port.
@@ -542,6 +550,7 @@ mod tests {
         limen::Spec::from_text(&graph, "graph.yaml").unwrap();
         assert!(graph.contains(r#"model: "a, b: {c}\nd.onnx", backend"#), "{graph}");
         let found = inspection(&[("x", "f32[n,99999,99999,99999]")], &[("y", "f32[n,4]")]);
+        assert_eq!(scalar("320n.onnx"), r#""320n.onnx""#);
         let why = ModelStarter::of(&found, "m.onnx", "robot", None, SIDES[0]).unwrap_err();
         assert!(why.contains("more than 64 MiB"), "{why}");
     }
