@@ -5,7 +5,7 @@ use limen::node::{
     Building, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source, Taken,
 };
 use limen::policy::Telemetry;
-use limen::{Message, Options, Plan, Registry, Report, Spec};
+use limen::{GraphBuilder, Message, NodeBuilder, Options, Plan, Registry, Report, Spec};
 use limen_run::{Detail, Dump, Gate, GraphFile, RunInfo, Summary, show_plan, show_report};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -137,4 +137,44 @@ fn a_gate_with_an_unknown_node_fails_before_the_run() {
     assert!("p99(numbers->sum) > 1s".parse::<Gate>().unwrap().check(&plan).is_ok());
     let error = "p99(number.compute) > 1s".parse::<Gate>().unwrap().check(&plan).unwrap_err();
     assert_eq!(error.to_string(), "the graph has no node `number`; there are: numbers, sum");
+}
+
+/// What a builder makes is refused as in a graph file.
+#[test]
+fn a_builder_gives_inputs_constant_values() {
+    let problems = |config: serde_json::Value, kind: &str| {
+        let node = NodeBuilder::new(kind).config(config).input("image", "noise").constant("rate", 16000);
+        let noise = serde_json::json!({ "pattern": "noise", "shape": [2], "dtype": "f32", "count": 1 });
+        let graph = GraphBuilder::new("voice")
+            .node("noise", NodeBuilder::new("synthetic").config(noise))
+            .node("voice", node)
+            .node("end", NodeBuilder::new("null").from("voice"));
+        let text = graph.to_yaml();
+        let spec = graph.build().unwrap();
+        assert!(spec == Spec::from_text(&text, "<graph>").unwrap(), "{text}");
+        Plan::new(spec, &limen_run::registry()).map(drop).unwrap_err().to_string()
+    };
+    let mock = serde_json::json!({ "inputs": { "image": "f32[2]" }, "outputs": { "y": "f32[2]" } });
+    let with =
+        |constants: serde_json::Value| serde_json::json!({ "backend": "mock", "mock": mock, "constants": constants });
+    for (config, kind, expected) in [
+        (serde_json::json!({}), "pass", "E0163]: `voice/rate` has a constant value, which only models take"),
+        (with(serde_json::json!({ "rate": 8000 })), "infer", "E0163]: `voice/rate` has a second value, in `config:"),
+        (
+            with(serde_json::json!(8000)),
+            "infer",
+            "E0163]: `constants` holds the values of constant inputs by port; this is the number 8000",
+        ),
+        (
+            with(serde_json::json!([])),
+            "infer",
+            "E0163]: `constants` holds the values of constant inputs by port; this is a list",
+        ),
+        // The value reaches the model.
+        (with(serde_json::Value::Null), "infer", "backend `mock` has no constant inputs"),
+        (with(serde_json::json!({})), "infer", "backend `mock` has no constant inputs"),
+    ] {
+        let found = problems(config, kind);
+        assert!(found.contains(expected), "{expected}: {found}");
+    }
 }

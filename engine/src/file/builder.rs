@@ -165,6 +165,23 @@ impl NodeBuilder {
         self
     }
 
+    /// Gives one of a model's inputs the same value in every call: a number, or a list of numbers. As in a graph file, other kinds
+    /// refuse it (`E0163`), and so does a model whose input is no such value.
+    ///
+    /// ```
+    /// use limen::{GraphBuilder, NodeBuilder};
+    /// use std::collections::BTreeMap;
+    /// let voice = NodeBuilder::new("infer").config(BTreeMap::from([("model", "voice.onnx")]));
+    /// let yaml = GraphBuilder::new("voice").node("voice", voice.input("sound", "mic").constant("sr", 16000)).to_yaml();
+    /// assert!(yaml.contains("sr:\n        value: 16000\n"), "{yaml}");
+    /// ```
+    pub fn constant(mut self, port: &str, value: impl Serialize) -> Self {
+        let mut constant = Map::default();
+        constant.set("value", value);
+        self.inputs.put_map(port, constant);
+        self
+    }
+
     /// Sets the core of the run on which it runs.
     pub fn core(self, core: usize) -> Self {
         self.with("core", core)

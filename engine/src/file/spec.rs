@@ -66,22 +66,29 @@ impl NodeSpec {
     }
 
     /// Returns the node with its constant inputs in the config.
+    /// Returns what the config has in place of the map of constant inputs, if that is something else.
+    pub(crate) fn mistaken_constants(&self) -> Option<&Tree> {
+        let there = self.config.get(Self::CONSTANTS);
+        there.filter(|there| !matches!(there.value, Value::Map(_) | Value::Null))
+    }
+
     pub(crate) fn with_constants(&self) -> NodeSpec {
         let mut node = self.clone();
         let mut constants = std::mem::take(&mut node.constants);
-        let place = node.config.place.clone();
-        if let Value::Map(config) = &mut node.config.value {
-            let there = config.iter_mut().find(|(key, _)| key.name == Self::CONSTANTS);
-            if let Some((_, Tree { value: Value::Map(there), .. })) = there {
-                there.append(&mut constants);
-                return node;
-            }
-        } else {
+        if node.config.value == Value::Null {
             node.config.value = Value::Map(Vec::new());
         }
-        if let Value::Map(config) = &mut node.config.value {
-            let key = Key { place: place.clone(), name: Self::CONSTANTS.into() };
-            config.push((key, Tree { place, value: Value::Map(constants) }));
+        // Its kind refuses a config that is no map.
+        let Value::Map(config) = &mut node.config.value else { return node };
+        match config.iter_mut().find(|(key, _)| key.name == Self::CONSTANTS).map(|(_, there)| &mut there.value) {
+            Some(Value::Map(there)) => there.append(&mut constants),
+            Some(there) => *there = Value::Map(constants),
+            None => {
+                // A kind that has no such key refuses it there.
+                let place = constants.first().map_or_else(|| node.place.clone(), |(port, _)| port.place.clone());
+                let key = Key { place: place.clone(), name: Self::CONSTANTS.into() };
+                config.push((key, Tree { place, value: Value::Map(constants) }));
+            }
         }
         node
     }

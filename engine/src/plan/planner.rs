@@ -434,6 +434,12 @@ impl Planner<'_> {
                 if repeated {
                     return None;
                 }
+                if let Some(there) = node.mistaken_constants() {
+                    let what = there.value.describe();
+                    let message = format!("`constants` holds the values of constant inputs by port; this is {what}");
+                    self.problem("E0163", &there.place, message, "leave it out, and write all values among `inputs`");
+                    return None;
+                }
                 with_constants = node.with_constants();
                 &with_constants
             }
