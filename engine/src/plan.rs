@@ -215,6 +215,8 @@ pub struct PlannedMemory {
     pub windows: usize,
     /// The queue of events.
     pub events: usize,
+    /// The program's [files in memory](crate::Spec::with_file) that the run may read, without those that are part of the program.
+    pub files: usize,
     /// The limit.
     pub limit: usize,
 }
@@ -222,8 +224,8 @@ pub struct PlannedMemory {
 impl PlannedMemory {
     /// Returns the sum of all parts, without the limit.
     pub fn total(&self) -> usize {
-        let PlannedMemory { pools, edges, nodes, histograms, windows, events, limit: _ } = *self;
-        [pools, edges, nodes, histograms, windows, events].into_iter().fold(0, usize::saturating_add)
+        let PlannedMemory { pools, edges, nodes, histograms, windows, events, files, limit: _ } = *self;
+        [pools, edges, nodes, histograms, windows, events, files].into_iter().fold(0, usize::saturating_add)
     }
 }
 
@@ -310,10 +312,12 @@ impl Plan {
         spec.forget_tree();
         // Another plan of the same graph may read other files.
         spec.folders.read = spec.folders.read.detached();
+        spec.folders.memory = spec.folders.memory.detached();
         if options.out.is_some() {
             spec.folders.out.clone_from(&options.out);
         }
-        Planner { spec: &spec, registry, options, problems: Problems::default(), effort: effort::Effort::new() }.plan()
+        let (problems, effort) = (Problems::default(), effort::Effort::new());
+        Planner { spec: &spec, registry, options, problems, effort, opened: BTreeMap::new() }.plan()
     }
 
     /// Returns the graph's name.

@@ -9,6 +9,7 @@ mod explain;
 mod files;
 mod graphs;
 mod hostile;
+mod memory;
 mod program;
 mod reference_pages;
 mod streams;

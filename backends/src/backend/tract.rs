@@ -8,6 +8,7 @@ use crate::base::{BackendOptions, elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{Artifact, Call, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
+use limen::files::memory_name;
 use limen::message::{DType, Element};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -136,6 +137,12 @@ impl Runtime for TractRuntime {
     }
 
     fn load(artifact: Artifact, _: &BackendOptions) -> Result<Self, BackendError> {
+        if let Some(file) =
+            artifact.data.iter().find(|file| file.path.to_str().is_some_and(|path| memory_name(path).is_some()))
+        {
+            let why = format!("tract looks for files of weights on disk; `{}` is in memory", file.name);
+            return Err(BackendError::Unsupported(why));
+        }
         let mut onnx = tract_onnx::onnx();
         onnx.provider = Arc::new(WeightFiles(artifact.data));
         let unsupported = |error: TractError| BackendError::Unsupported(text(&error));

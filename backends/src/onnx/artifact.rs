@@ -5,7 +5,7 @@ use super::outline::Outline;
 use super::sizes;
 use crate::base::sha256;
 use limen::backend::BackendError;
-use limen::files::InputFile;
+use limen::files::{InputFile, MemoryFiles};
 use limen::unit::show_bytes;
 use prost::bytes::Bytes;
 use std::io::ErrorKind;
@@ -32,6 +32,8 @@ pub struct Artifact {
 #[derive(Debug)]
 pub(crate) struct UncheckedModel {
     path: PathBuf,
+    /// The files in memory among which it is.
+    memory: Option<MemoryFiles>,
     bytes: Vec<u8>,
 }
 
@@ -43,7 +45,7 @@ impl UncheckedModel {
             return Err(BackendError::Model(format!("the file has {size}; at most {most} are possible")));
         }
         let bytes = file.read_whole(MAX_MODEL_BYTES).map_err(unreadable)?;
-        Ok(UncheckedModel { path: file.path().to_path_buf(), bytes })
+        Ok(UncheckedModel { path: file.path().to_path_buf(), memory: file.memory().cloned(), bytes })
     }
 
     /// Returns the SHA-256 of its content in hexadecimal digits.
@@ -53,7 +55,7 @@ impl UncheckedModel {
 
     /// Checks its content, and reads the files of its weights.
     pub(crate) fn artifact(self) -> Result<Artifact, BackendError> {
-        Artifact::parse(&self.path, self.bytes)
+        Artifact::parse_among(&self.path, self.memory.as_ref(), self.bytes)
     }
 }
 
@@ -79,6 +81,11 @@ impl Artifact {
     /// # Errors
     /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
+        Artifact::parse_among(path, None, bytes)
+    }
+
+    /// Like [`parse`](Artifact::parse); the files of the weights of a model in memory are in memory too.
+    fn parse_among(path: &Path, memory: Option<&MemoryFiles>, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
         if let Some(other) = recognise(&bytes) {
             return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
         }
@@ -86,7 +93,7 @@ impl Artifact {
         let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())))?;
         let most = MAX_MODEL_BYTES.saturating_sub(bytes.len() as u64);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let data = data_files(folder, &outline, most)?;
+        let data = data_files(path, folder, memory, &outline, most)?;
         outline.files = data.iter().map(|file| (file.name.clone(), sha256(&file.bytes))).collect();
         sizes::check(&graph, &data)?;
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();

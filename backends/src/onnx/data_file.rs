@@ -3,7 +3,7 @@
 use super::contents::{External, Weight};
 use super::outline::Outline;
 use limen::backend::BackendError;
-use limen::files::InputFile;
+use limen::files::{InputFile, MemoryFiles};
 use limen::unit::show_bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -18,15 +18,21 @@ pub(super) const MAX_MODEL_BYTES: u64 = 1 << 30;
 pub struct DataFile {
     /// Its name in the model.
     pub name: String,
-    /// Its path, with symbolic links resolved.
+    /// Its path, with symbolic links resolved; `mem:NAME` for one in memory.
     pub path: PathBuf,
     /// Its content.
     pub bytes: Arc<Vec<u8>>,
 }
 
 /// Reads the files that hold a model's weights, `most` bytes in all. Runtimes do not read them, because they would trust the paths,
-/// offsets and lengths in the model.
-pub(super) fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Result<Vec<DataFile>, BackendError> {
+/// offsets and lengths in the model. The files of a model in memory are in `memory` too.
+pub(super) fn data_files(
+    model: &Path,
+    folder: &Path,
+    memory: Option<&MemoryFiles>,
+    outline: &Outline,
+    mut most: u64,
+) -> Result<Vec<DataFile>, BackendError> {
     let mut named: BTreeMap<&String, Vec<(&Weight, &External)>> = BTreeMap::new();
     for weight in &outline.weights {
         weight.external.iter().for_each(|part| named.entry(&part.file).or_default().push((weight, part)));
@@ -40,17 +46,23 @@ pub(super) fn data_files(folder: &Path, outline: &Outline, mut most: u64) -> Res
             return Err(wrong("which is outside the model's folder".into()));
         }
         let unreadable = |error: std::io::Error| wrong(format!("which cannot be read: {error}"));
-        let path = folder.join(name).canonicalize().map_err(unreadable)?;
-        // A link could point out of the folders that the graph may read.
-        if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
-            return Err(wrong("which is a link out of the model's folder".into()));
-        }
+        let mut file = match memory {
+            Some(memory) => memory.open_beside(model, name).map_err(unreadable)?,
+            None => {
+                let path = folder.join(name).canonicalize().map_err(unreadable)?;
+                // A link could point out of the folders that the graph may read.
+                if !path.starts_with(folder.canonicalize().map_err(unreadable)?) {
+                    return Err(wrong("which is a link out of the model's folder".into()));
+                }
+                InputFile::again(&path).map_err(unreadable)?
+            }
+        };
+        let path = file.path().to_path_buf();
         // A file with many names would be read into memory once for each.
         if !read.insert(path.clone()) {
             return Err(wrong("which it also refers to by another name".into()));
         }
-        let bytes = InputFile::again(&path).and_then(|mut file| file.read_whole(most));
-        let bytes = bytes.map_err(|error| match error.kind() {
+        let bytes = file.read_whole(most).map_err(|error| match error.kind() {
             ErrorKind::FileTooLarge => {
                 wrong(format!("which makes the model larger than {}", show_bytes(MAX_MODEL_BYTES)))
             }

@@ -12,6 +12,7 @@ use crate::inspect::{Inspection, read_manifest};
 use crate::onnx::{Elem, Outline, UncheckedModel};
 use crate::steps::Steps;
 use limen::backend::Requirements;
+use limen::files::memory_name;
 use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors, Planning};
 use limen::unit::{Span, show_ns};
@@ -37,7 +38,7 @@ pub(crate) fn choose(
     };
     let artifact = file.artifact().map_err(|error| unreadable(model, &error))?;
     let (outline, size) = (artifact.outline.clone(), artifact.size());
-    for file in outline.files.keys() {
+    for file in outline.files.keys().filter(|_| memory_name(model).is_none()) {
         // The files were read already; this registers them, so that no node of the graph may write to them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
     }
@@ -378,6 +379,46 @@ mod tests {
             assert!(planned.is_ok(), "{text}: {planned:?}");
             assert!(!folder.path().join("m.onnx").exists(), "{text}");
             assert!(FOLDER.take().1 >= loads, "{text}");
+        }
+    }
+
+    /// The files of the weights of a model in memory are in memory too: none on disk is read, beside the program or the graph.
+    #[test]
+    fn a_model_in_memory_has_its_weights_there() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let file = model(&[x], &[y], &[external("w", &[2], "m.onnx.data", 0, 8)], &["y = Add x w"]);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
+        let unreadable =
+            "weights in another file, `m.onnx.data`, which cannot be read: this program has no such file in memory";
+        for (name, beside, backend, expected) in [
+            ("m.onnx", Some("m.onnx.data"), "rten", Ok(())),
+            ("voice/m.onnx", Some("voice/m.onnx.data"), "rten", Ok(())),
+            ("m.onnx", None, "rten", Err(unreadable)),
+            ("voice/m.onnx", Some("m.onnx.data"), "rten", Err(unreadable)),
+            #[cfg(feature = "tract")]
+            (
+                "m.onnx",
+                Some("m.onnx.data"),
+                "tract",
+                Err("tract looks for files of weights on disk; `m.onnx.data` is in memory"),
+            ),
+        ] {
+            let mut folders = Folders { graph: folder.path().into(), ..Folders::default() };
+            folders.memory.add(name, file.clone());
+            beside.into_iter().for_each(|name| folders.memory.add(name, vec![0; 8]));
+            let (trials, extensions) = (Trials::default(), Extensions::default());
+            let cx = Planning { node: "m", folders: &folders, trials: &trials, extensions: &extensions };
+            let path = format!("mem:{name}");
+            let config = serde_json::json!({ "model": path, "backend": backend });
+            let config: Config = serde_json::from_value(config).unwrap();
+            let planned =
+                choose(&config, &path, &Connected::default(), &cx, Recorded::default(), &Steps::default(), None);
+            match (planned, expected) {
+                (Ok(_), Ok(())) => {}
+                (Err(found), Err(expected)) => assert!(format!("{found:?}").contains(expected), "{path}: {found:?}"),
+                (planned, expected) => panic!("{path}, {beside:?}: {planned:?}, {expected:?}"),
+            }
         }
     }
 

@@ -8,13 +8,14 @@ use crate::onnx::Op;
 use crate::plan::{Config, choose};
 use crate::steps::{Record, Steps, TrialProgress};
 use limen::Folders;
+use limen::files::MemoryFiles;
 use limen::node::{Connected, Extensions, PlanErrors, Planning};
 use limen::policy::Trials;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -61,7 +62,8 @@ fn serve_request() -> std::io::Result<()> {
     // Output of native code must not mix with the replies.
     nix::unistd::dup2_stdout(std::io::stderr())?;
     let mut text = Vec::new();
-    std::io::stdin().take(MAX_REQUEST).read_to_end(&mut text)?;
+    let mut stdin = std::io::stdin().lock();
+    stdin.by_ref().take(MAX_REQUEST).read_until(b'\n', &mut text)?;
     let request: Request = serde_json::from_slice(&text)?;
     // Die with the parent. If it exited before this call, no signal comes: compare its id.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
@@ -69,6 +71,8 @@ fn serve_request() -> std::io::Result<()> {
         return Ok(());
     }
     let _ = OUT.set(Mutex::new(out));
+    // Before the limits are computed, which leave these bytes out.
+    let memory = read_memory(&request.memory, stdin)?;
     let base = address_space();
     let calls = request.calls();
     prepare(&request.limits, calls, base)?;
@@ -77,9 +81,25 @@ fn serve_request() -> std::io::Result<()> {
     let _ = LIMITED.set((request.limits.clone(), calls, base));
     send(&Reply::Hello(GREETING.into()));
     // The default stack size of a thread, so that a model that fits here also fits the thread that plans the graph.
-    let work = std::thread::Builder::new().stack_size(STACK).spawn(move || send(&Reply::Answer(perform(&request))));
+    let work =
+        std::thread::Builder::new().stack_size(STACK).spawn(move || send(&Reply::Answer(perform(&request, memory))));
     let work = work.unwrap_or_else(|_| out_of_memory());
     work.join().map_err(|_| std::io::Error::other("it panicked"))
+}
+
+/// Reads the files in memory that follow the request.
+fn read_memory(files: &[(String, u64)], mut from: impl Read) -> std::io::Result<MemoryFiles> {
+    let mut memory = MemoryFiles::default();
+    for (name, length) in files {
+        let mut bytes = Vec::new();
+        let room = usize::try_from(*length).map_err(std::io::Error::other)?;
+        bytes.try_reserve_exact(room).map_err(std::io::Error::other)?;
+        if from.by_ref().take(*length).read_to_end(&mut bytes)? < room {
+            return Err(std::io::Error::other(format!("`{name}` is truncated")));
+        }
+        memory.add(name, bytes);
+    }
+    Ok(memory)
 }
 
 /// Aborts with the message that Rust prints when an allocation fails.
@@ -103,10 +123,10 @@ const MAX_BESIDE: u64 = 1 << 30;
 const STACK: usize = 2 << 20;
 
 /// Performs the task of a request.
-fn perform(request: &Request) -> Value {
+fn perform(request: &Request, memory: MemoryFiles) -> Value {
     let answer = match &request.task {
         Task::Plan(node) => {
-            let found = caught(|| planned(node, request.options())).unwrap_or_else(|panic| {
+            let found = caught(|| planned(node, request.options(), memory)).unwrap_or_else(|panic| {
                 let mut errors = PlanErrors::default();
                 errors.at("model", format!("cannot be tried: {panic}"));
                 Err(errors)
@@ -137,7 +157,7 @@ fn perform(request: &Request) -> Value {
 }
 
 /// Plans a node as the parent will, and records the results of the steps that run the model.
-fn planned(node: &RequestedNode, options: BackendOptions) -> Result<Record, PlanErrors> {
+fn planned(node: &RequestedNode, options: BackendOptions, memory: MemoryFiles) -> Result<Record, PlanErrors> {
     let wrong = |why: String| {
         let mut errors = PlanErrors::default();
         errors.node(format!("the request of the trial cannot be read: {why}"));
@@ -149,7 +169,7 @@ fn planned(node: &RequestedNode, options: BackendOptions) -> Result<Record, Plan
     let given = Connected::of(node.given.iter().map(|(port, connected)| (port.clone(), spec(connected))));
     let graph = node.graph.path();
     let allowed = node.allowed.iter().map(AnyPath::path).collect();
-    let folders = Folders { graph, allowed, ..Folders::default() };
+    let folders = Folders { graph, allowed, memory, ..Folders::default() };
     let trials = Trials { here: true, ..Trials::default() };
     let extensions = Extensions::default().with(options);
     let cx = Planning { node: "", folders: &folders, trials: &trials, extensions: &extensions };

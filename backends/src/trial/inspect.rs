@@ -8,6 +8,7 @@ use crate::inspect::Inspection;
 use crate::onnx::Op;
 use limen::backend::BackendError;
 use limen::catch_panic;
+use limen::files::MemoryFiles;
 use limen::policy::Trials;
 use std::path::Path;
 
@@ -26,8 +27,10 @@ pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError>
     };
     // Nothing is loaded into a runtime.
     let options = BackendOptions::default();
-    let request = Request::new(trials, &options, path, Task::Inspect(AnyPath::new(path)));
-    match run_trial(&program, &request).and_then(decode::<Result<(Inspection, Vec<Op>), ReadError>>) {
+    let size = path.metadata().map_or(0, |about| about.len());
+    let memory = MemoryFiles::default();
+    let request = Request::new(trials, &options, size, &memory, Task::Inspect(AnyPath::new(path)));
+    match run_trial(&program, &request, &memory).and_then(decode::<Result<(Inspection, Vec<Op>), ReadError>>) {
         Ok(Ok((found, ops))) => Ok(Inspection { ops, ..found }),
         Ok(Err(error)) => Err(error.into()),
         Err(died) => Err(BackendError::Model(format!("{}; {}", died.sentence("it"), died.help))),

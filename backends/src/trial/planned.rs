@@ -7,9 +7,10 @@ use super::request::{AnyPath, Request, RequestedNode, Task};
 use crate::base::BackendOptions;
 use crate::plan::{Choice, Config, Recorded, choose, read_model};
 use crate::steps::{Record, Steps};
+use limen::Folders;
+use limen::files::{MemoryFiles, memory_name};
 use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors, Planning};
-use std::path::{Path, PathBuf};
 
 /// Plans a node that runs a model, after a trial of the model.
 pub(crate) fn planned(
@@ -45,21 +46,21 @@ pub(crate) fn planned(
             .filter_map(|(_, spec)| spec?.max_bytes())
             .fold(0, |sum, bytes| sum.saturating_add(bytes as u64)),
     };
-    let path = cx.folders.input(model).unwrap_or_default();
     let recordings =
         config.verify.as_ref().and_then(|verify| verify.case.as_deref()).into_iter().chain(config.trial_file());
-    let recordings: Vec<PathBuf> = recordings.filter_map(|file| cx.folders.input(file).ok()).collect();
-    let files: Vec<&Path> = std::iter::once(&path).chain(&recordings).map(PathBuf::as_path).collect();
+    let files: Vec<&str> = std::iter::once(model).chain(recordings).collect();
+    let memory = needed(&files, config.manifest.as_deref(), &cx.folders.memory);
+    let (stamps, size) =
+        (files.iter().map(|file| stamp(file, cx.folders)).collect::<Vec<_>>(), size(model, cx.folders));
+    let try_model = |request: &Request| run_trial(&program, request, &memory).and_then(decode);
     let mut is_again = false;
     loop {
         // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
         let file = if is_kept(options, &node) { Some(read_model(model, cx)?) } else { None };
-        let place = RecordPlace::of(config, options, &node, &files, file.as_ref(), &recorded);
+        let place = RecordPlace::of(config, options, &node, &stamps, file.as_ref(), &recorded);
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
-            None => match run_trial(&program, &Request::new(cx.trials, options, &path, Task::Plan(node.clone())))
-                .and_then(decode)
-            {
+            None => match try_model(&Request::new(cx.trials, options, size, &memory, Task::Plan(node.clone()))) {
                 Ok(found) => {
                     let found: Result<Record, PlanErrors> = found;
                     let record = found?;
@@ -94,8 +95,57 @@ pub(crate) fn planned(
     }
 }
 
+/// Returns the files in memory that a trial may read: those that the node names and, if its model is one of them, all, because the model
+/// says only when it is parsed which hold its weights.
+fn needed(files: &[&str], manifest: Option<&str>, memory: &MemoryFiles) -> MemoryFiles {
+    if files.first().is_some_and(|model| memory_name(model).is_some()) {
+        return memory.clone();
+    }
+    let names: Vec<&str> = files.iter().copied().chain(manifest).filter_map(memory_name).collect();
+    memory.only(|name| names.contains(&name))
+}
+
+/// Returns the size of a model's file in bytes.
+fn size(model: &str, folders: &Folders) -> u64 {
+    match memory_name(model) {
+        Some(name) => folders.memory.get(name).map_or(0, |bytes| bytes.len() as u64),
+        None => folders.input(model).and_then(|path| path.metadata().map_err(|e| e.to_string())).map_or(0, |m| m.len()),
+    }
+}
+
+/// Returns what changes with a file's content, mostly: path, size and time. A result of a trial has the checksums.
+fn stamp(file: &str, folders: &Folders) -> String {
+    if memory_name(file).is_some() {
+        return format!("{file} {}", size(file, folders));
+    }
+    let path = folders.input(file).unwrap_or_default();
+    let stamp = path.metadata().and_then(|about| Ok((about.len(), about.modified()?)));
+    stamp.map_or_else(|_| String::new(), |(size, time)| format!("{} {size} {time:?}", path.display()))
+}
+
 /// Whether the results for a node are cached by the content of its files: not when measuring, and not after a runtime has crashed,
 /// which may not happen again.
 fn is_kept(options: &BackendOptions, node: &RequestedNode) -> bool {
     options.cache.is_some() && !node.calibrate && node.dead.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_gets_the_files_in_memory_that_it_may_read() {
+        let mut memory = MemoryFiles::default();
+        ["m", "m.data", "case", "manifest", "other"].into_iter().for_each(|name| memory.add(name, vec![0]));
+        for (files, manifest, expected) in [
+            (&["m"][..], None, ""),
+            (&["m", "mem:case", "case"], None, "case"),
+            (&["m"], Some("mem:manifest"), "manifest"),
+            (&["mem:m", "case"], None, "case m m.data manifest other"),
+        ] {
+            let needed = needed(files, manifest, &memory);
+            let names: Vec<&str> = needed.iter().map(|(name, _)| name).collect();
+            assert_eq!(names.join(" "), expected, "{files:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::limits::Limits;
 use super::request::{ARGUMENT, GREETING, OUT_OF_MEMORY, Reply, Request};
+use limen::files::MemoryFiles;
 use limen::unit::show_bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -77,11 +78,15 @@ enum End {
     TooLong,
 }
 
-/// Starts a program to try a model, and waits for the answer.
+/// Starts a program to try a model, and waits for the answer. `memory` has the files that the request lists.
 ///
 /// # Errors
 /// How the process failed.
-pub(super) fn run_trial(program: &Path, request: &Request) -> Result<serde_json::Value, TrialFailure> {
+pub(super) fn run_trial(
+    program: &Path,
+    request: &Request,
+    memory: &MemoryFiles,
+) -> Result<serde_json::Value, TrialFailure> {
     let not_begun = |what: &str, error: std::io::Error| TrialFailure {
         how: format!("could not be started: {what}: {error}"),
         doing: String::new(),
@@ -90,7 +95,7 @@ pub(super) fn run_trial(program: &Path, request: &Request) -> Result<serde_json:
     };
     let name = program.display().to_string();
     let begun = Instant::now();
-    let stdin = request_file(request).map_err(|error| not_begun("the request", error))?;
+    let stdin = request_file(request, memory).map_err(|error| not_begun("the request", error))?;
     // The child inherits nothing of this process but its environment.
     let child = Command::new(program)
         .arg(ARGUMENT)
@@ -120,11 +125,17 @@ pub(super) fn run_trial(program: &Path, request: &Request) -> Result<serde_json:
     }
 }
 
-/// Returns the request as a file in memory: unlike a pipe, it takes any length without blocking.
-fn request_file(request: &Request) -> std::io::Result<Stdio> {
+/// Returns the request and the files that it lists as a file in memory: unlike a pipe, it takes any length without blocking, and unlike a
+/// file on disk, nothing else can open it.
+fn request_file(request: &Request, memory: &MemoryFiles) -> std::io::Result<Stdio> {
     let mut file = File::from(memfd_create("limen-trial", MFdFlags::MFD_CLOEXEC)?);
     // In one write: serializing into the file would make a system call per token.
-    file.write_all(&serde_json::to_vec(request)?)?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    file.write_all(&line)?;
+    for (_, bytes) in memory.iter() {
+        file.write_all(bytes)?;
+    }
     file.rewind()?;
     Ok(file.into())
 }
@@ -320,9 +331,10 @@ mod tests {
                 size: 0,
                 cache: None,
                 onnxruntime: None,
+                memory: Vec::new(),
                 task: Task::Inspect(AnyPath::new("model.onnx".as_ref())),
             };
-            let died = run_trial(&path, &request).unwrap_err();
+            let died = run_trial(&path, &request, &MemoryFiles::default()).unwrap_err();
             assert!(died.how.contains(how), "{name}: {died:?}");
             assert_eq!(died.runtime.is_some(), script.contains("Doing"), "{name}: {died:?}");
         }

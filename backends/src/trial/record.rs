@@ -6,13 +6,12 @@ use crate::cache;
 use crate::onnx::UncheckedModel;
 use crate::plan::{COMPILED, Config, Recorded, all_runtimes};
 use crate::steps::Record;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
 
 /// Where the result of a trial is kept: in memory for the lifetime of the process, and in the cache folder.
 pub(super) struct RecordPlace {
-    /// The key in memory: the request, the options, and path, size and time of the files.
+    /// The key in memory: the request, the options, and the stamps of the files.
     name: String,
     /// The cache folder, if there is one.
     cache: Option<PathBuf>,
@@ -30,17 +29,11 @@ impl RecordPlace {
         config: &Config,
         options: &BackendOptions,
         node: &RequestedNode,
-        files: &[&Path],
+        stamps: &[String],
         file: Option<&UncheckedModel>,
         recorded: &Recorded,
     ) -> Self {
         let asked = serde_json::to_string(node).unwrap_or_default();
-        let stamp = |path: &Path| {
-            let about = path.metadata().ok()?;
-            let time = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-            Some(format!("{} {} {time:?}", path.display(), about.len()))
-        };
-        let stamps: Vec<String> = files.iter().map(|path| stamp(path).unwrap_or_default()).collect();
         let name = format!("{asked}\n{options:?}\n{}", stamps.join("\n"));
         let key = file.map(|file| RecordPlace::key(config, options, node, file, recorded));
         RecordPlace { name, cache: options.cache.clone(), key }

@@ -5,6 +5,7 @@ use super::limits::{Calls, RequestedLimits};
 use crate::backend::onnxruntime;
 use crate::base::BackendOptions;
 use limen::backend::BackendError;
+use limen::files::MemoryFiles;
 use limen::policy::Trials;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,11 +31,14 @@ pub(super) struct Request {
     pub(super) size: u64,
     pub(super) cache: Option<AnyPath>,
     pub(super) onnxruntime: Option<AnyPath>,
+    /// The names and lengths of files in memory, whose bytes follow the request.
+    pub(super) memory: Vec<(String, u64)>,
     pub(super) task: Task,
 }
 
 impl Request {
-    pub(super) fn new(trials: &Trials, options: &BackendOptions, model: &Path, task: Task) -> Self {
+    /// A request for a model whose file has `size` bytes, with these files in memory.
+    pub(super) fn new(trials: &Trials, options: &BackendOptions, size: u64, memory: &MemoryFiles, task: Task) -> Self {
         #[cfg(feature = "ort")]
         let onnxruntime = onnxruntime(options);
         #[cfg(not(feature = "ort"))]
@@ -42,9 +46,10 @@ impl Request {
         Request {
             parent: std::process::id(),
             limits: RequestedLimits::new(trials),
-            size: model.metadata().map_or(0, |about| about.len()),
+            size,
             cache: options.cache.as_deref().map(AnyPath::new),
             onnxruntime: onnxruntime.as_deref().map(AnyPath::new),
+            memory: memory.iter().map(|(name, bytes)| (name.to_string(), bytes.len() as u64)).collect(),
             task,
         }
     }

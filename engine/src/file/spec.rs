@@ -12,6 +12,7 @@ use crate::base::unit::{Bytes, Offset, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
 use crate::host::folders::Folders;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -65,13 +66,13 @@ impl NodeSpec {
             .filter(move |port| there.is_some_and(|there| there.get(&port.name).is_some()))
     }
 
-    /// Returns the node with its constant inputs in the config.
     /// Returns what the config has in place of the map of constant inputs, if that is something else.
     pub(crate) fn mistaken_constants(&self) -> Option<&Tree> {
         let there = self.config.get(Self::CONSTANTS);
         there.filter(|there| !matches!(there.value, Value::Map(_) | Value::Null))
     }
 
+    /// Returns the node with its constant inputs in the config.
     pub(crate) fn with_constants(&self) -> NodeSpec {
         let mut node = self.clone();
         let mut constants = std::mem::take(&mut node.constants);
@@ -292,6 +293,26 @@ impl Spec {
     pub fn from_text_with(text: &str, file: &str, layers: &Layers) -> Result<Spec, Problems> {
         let (spec, problems) = Spec::read(layers.flatten(text, file, Path::new("."), None)?);
         if problems.is_empty() { Ok(spec) } else { Err(Spec::settle(problems)) }
+    }
+
+    /// Adds a file in memory, which the graph names `mem:NAME`; it replaces an earlier one of the same name. Every node that opens one
+    /// input file takes such a name: a model, its recorded case, weights, an array, a table. The plan drops the bytes that only models
+    /// read. It keeps the others until its run ends, because a node reads them again when it is restarted; they count against
+    /// `run.max_memory`. The bytes of `include_bytes!` take no memory of their own, and do not count.
+    ///
+    /// ```
+    /// # const GRAPH: &str = "version: 1\nnodes:\n  a: { kind: x }\n";
+    /// let weights: [f32; 6] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+    /// let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
+    /// // In the graph: `weight: { file: "mem:head", dtype: f32, shape: [2, 3] }`.
+    /// let spec = limen::Spec::from_text(GRAPH, "graph.yaml")?.with_file("head", bytes);
+    /// assert_eq!(spec.folders.memory.get("head").map(<[u8]>::len), Some(24));
+    /// # Ok::<(), limen::Problems>(())
+    /// ```
+    #[must_use]
+    pub fn with_file(mut self, name: impl Into<String>, bytes: impl Into<Cow<'static, [u8]>>) -> Spec {
+        self.folders.memory.add(name, bytes);
+        self
     }
 
     fn read(flat: Flat) -> (Spec, Problems) {

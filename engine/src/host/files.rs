@@ -11,14 +11,20 @@
 //! Outputs are written into a folder that is held open. A file gets its name when it is complete ([`Target::begin`]), unless it is
 //! appended to ([`Target::append`]) or has to be new ([`Target::create_new`]); these are visible under their names at once.
 //!
+//! A path that begins with `mem:` is looked up among the files that the program holds in memory ([`MemoryFiles`]), and nowhere else.
+//!
 //! Other programs are not locked out: they can write a file while it is read.
 
 #![allow(clippy::disallowed_methods, reason = "the one place")]
 
+mod memory;
 mod output;
 #[cfg(test)]
 mod tests;
 
+use memory::MemoryBytes;
+pub(crate) use memory::refuse_memory;
+pub use memory::{MemoryFiles, memory_name};
 pub use output::{
     MAX_NAME, Part, Target, is_deleted, left, names_folder, outlive_size_limit, replace, shortened, unfinished,
 };
@@ -31,7 +37,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -194,16 +200,29 @@ fn parts(path: &Path) -> Vec<OsString> {
     names.collect()
 }
 
-/// A regular file opened for reading.
+/// A regular file, or a file in memory, opened for reading.
 #[derive(Debug)]
 pub struct InputFile {
-    file: File,
-    stat: FileStat,
+    content: Content,
     path: PathBuf,
     real: PathBuf,
 }
 
+#[derive(Debug)]
+enum Content {
+    Disk(File, FileStat),
+    /// The bytes, and the files among which the program holds them.
+    Memory(Cursor<MemoryBytes>, MemoryFiles),
+}
+
 impl InputFile {
+    /// Opens a file in memory by its path, `mem:NAME`.
+    fn in_memory(files: &MemoryFiles, name: &str, path: &str) -> Result<Self, FileError> {
+        let bytes = files.share(name).map_err(|error| FileError::System(path.into(), error))?;
+        let content = Content::Memory(Cursor::new(bytes), files.clone());
+        Ok(InputFile { content, path: path.into(), real: path.into() })
+    }
+
     /// Opens a file named by the command line or a program.
     ///
     /// # Errors
@@ -212,7 +231,7 @@ impl InputFile {
         let path = path.as_ref();
         let open = |flags| openat(AT_FDCWD, path, flags, Mode::empty());
         let (file, stat) = regular(open, &path.display().to_string())?;
-        Ok(InputFile { file, stat, path: path.to_path_buf(), real: real_path(path) })
+        Ok(InputFile { content: Content::Disk(file, stat), path: path.to_path_buf(), real: real_path(path) })
     }
 
     /// Opens a file again by its path without links, as returned by [`InputFile::real`].
@@ -221,7 +240,15 @@ impl InputFile {
     /// The system's error, also if a link has appeared in the path or the file is gone.
     pub fn again(real: &Path) -> io::Result<Self> {
         let (file, stat) = regular(|flags| open_real(real, flags), &real.display().to_string())?;
-        Ok(InputFile { file, stat, path: real.to_path_buf(), real: real.to_path_buf() })
+        Ok(InputFile { content: Content::Disk(file, stat), path: real.to_path_buf(), real: real.to_path_buf() })
+    }
+
+    /// Returns the files in memory of which it is one; `None` for a file on disk.
+    pub fn memory(&self) -> Option<&MemoryFiles> {
+        match &self.content {
+            Content::Memory(_, files) => Some(files),
+            Content::Disk(..) => None,
+        }
     }
 
     /// Returns its path as given.
@@ -229,14 +256,17 @@ impl InputFile {
         &self.path
     }
 
-    /// Returns its path without links.
+    /// Returns its path without links; that of a file in memory as given.
     pub fn real(&self) -> &Path {
         &self.real
     }
 
     /// Returns its size in bytes at the time of opening.
     pub fn size(&self) -> u64 {
-        u64::try_from(self.stat.st_size).unwrap_or_default()
+        match &self.content {
+            Content::Disk(_, stat) => u64::try_from(stat.st_size).unwrap_or_default(),
+            Content::Memory(bytes, _) => bytes.get_ref().as_ref().len() as u64,
+        }
     }
 
     /// Reads from the current position to the end, at most `most` bytes.
@@ -246,7 +276,7 @@ impl InputFile {
     pub fn read_whole(&mut self, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         // The size is not reliable: a file can grow, and those of the kernel have size 0.
-        self.file.by_ref().take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+        self.by_ref().take(most.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > most {
             return Err(io::Error::new(ErrorKind::FileTooLarge, format!("has more than {}", show_bytes(most))));
         }
@@ -256,13 +286,19 @@ impl InputFile {
 
 impl Read for InputFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.file.read(into)
+        match &mut self.content {
+            Content::Disk(file, _) => file.read(into),
+            Content::Memory(bytes, _) => bytes.read(into),
+        }
     }
 }
 
 impl Seek for InputFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
+        match &mut self.content {
+            Content::Disk(file, _) => file.seek(to),
+            Content::Memory(bytes, _) => bytes.seek(to),
+        }
     }
 }
 
@@ -315,9 +351,11 @@ impl FilesRead {
         FilesRead(Arc::new(Mutex::new(self.all().clone())))
     }
 
-    /// Records that a file is read.
+    /// Records that a file is read. A file in memory cannot be written, so it is not recorded.
     pub fn note(&self, file: &InputFile) {
-        self.all().entry(id(&file.stat)).or_insert_with(|| file.path.clone());
+        if let Content::Disk(_, stat) = &file.content {
+            self.all().entry(id(stat)).or_insert_with(|| file.path.clone());
+        }
     }
 
     /// Returns the path under which a file is read, whatever name `path` uses for it.
@@ -334,12 +372,15 @@ impl FilesRead {
 }
 
 impl Folders {
-    /// Opens an input of the graph: a regular file below its folder or an allowed one.
+    /// Opens an input of the graph: a regular file below its folder or an allowed one, or `mem:NAME`, which the program holds in memory.
     ///
     /// # Errors
     /// The reason that it cannot be opened.
     pub fn open(&self, path: &str) -> Result<InputFile, FileError> {
-        self.open_joined(&self.graph.join(path), path)
+        match memory_name(path) {
+            Some(name) => InputFile::in_memory(&self.memory, name, path),
+            None => self.open_joined(&self.graph.join(path), path),
+        }
     }
 
     /// Admits an input to be opened later; returns its path without links for [`InputFile::again`].
@@ -347,6 +388,7 @@ impl Folders {
     /// # Errors
     /// As [`Folders::open`].
     pub fn admit_input(&self, path: &str) -> Result<PathBuf, FileError> {
+        refuse_memory(path).map_err(FileError::Irregular)?;
         let real = real_path(&self.graph.join(path));
         self.admit(&real, path).map_err(FileError::Outside)?;
         let stat = nix::sys::stat::lstat(&real).map_err(|error| FileError::System(real.clone(), error.into()))?;
@@ -366,7 +408,7 @@ impl Folders {
             error => error,
         });
         let (file, stat) = opened?;
-        let file = InputFile { file, stat, path: joined.to_path_buf(), real };
+        let file = InputFile { content: Content::Disk(file, stat), path: joined.to_path_buf(), real };
         self.read.note(&file);
         Ok(file)
     }

@@ -1,6 +1,6 @@
 //! Where a graph may read and write: its own folder, unless the command line allows more. `files` enforces it.
 
-use crate::host::files::{FilesRead, real_path};
+use crate::host::files::{FilesRead, MemoryFiles, real_path, refuse_memory};
 use std::path::{Component, Path, PathBuf};
 
 /// Where a graph may read and write.
@@ -14,14 +14,17 @@ pub struct Folders {
     pub allowed: Vec<PathBuf>,
     /// Files that the graph reads, and therefore may not write.
     pub read: FilesRead,
+    /// Files in memory, which the graph names `mem:NAME`.
+    pub memory: MemoryFiles,
 }
 
 impl Folders {
     /// Resolves an input path of the graph, which must lie below its folder or an allowed one after following links.
     ///
     /// # Errors
-    /// A message that says what to allow, if the path leads elsewhere.
+    /// A message that says what to allow, if the path leads elsewhere, or that it is the path of a file in memory.
     pub fn input(&self, path: &str) -> Result<PathBuf, String> {
+        refuse_memory(path)?;
         let joined = self.graph.join(path);
         self.admit(&real_path(&joined), path)?;
         Ok(joined)
@@ -38,6 +41,7 @@ impl Folders {
 
     /// Returns the path of an output as written and without links; the admitted path is the one opened.
     pub(crate) fn place_output(&self, path: &str) -> Result<(PathBuf, PathBuf), String> {
+        refuse_memory(path)?;
         let Some(out) = self.out.as_ref().filter(|_| Path::new(path).is_relative()) else {
             let joined = self.graph.join(path);
             let real = real_path(&joined);

@@ -11,6 +11,8 @@ use crate::base::unit::Span;
 use crate::exec::planned::{PlannedNode, StagePlan};
 use crate::exec::stage::BySource;
 use crate::file::spec::{NodeSpec, Spec};
+use crate::host::files::MemoryFiles;
+use crate::host::folders::Folders;
 use crate::message::MAX_PORTS;
 use crate::message::tensor::{DType, PortSpec};
 use crate::node::intake::JoinRule;
@@ -28,6 +30,8 @@ pub(super) struct Planner<'a> {
     pub(super) problems: Problems,
     /// The steps left for traversals.
     pub(super) effort: Effort,
+    /// The files in memory that nodes opened, and whether only models did.
+    pub(super) opened: BTreeMap<String, bool>,
 }
 
 /// The producer of an input: its position in the order, if it exists, and its node and port, if already known.
@@ -70,6 +74,12 @@ impl Planner<'_> {
         help: impl Into<String>,
     ) {
         self.problems.push(Problem::new(code, place.clone(), message).help(help));
+    }
+
+    /// Returns the files in memory that a run may need. A planned model holds everything that it read; other nodes read again when they
+    /// are built or restarted.
+    pub(super) fn kept_files(&self) -> MemoryFiles {
+        self.spec.folders.memory.only(|name| self.opened.get(name) != Some(&true))
     }
 
     pub(super) fn plan(mut self) -> Result<Plan, Problems> {
@@ -142,7 +152,7 @@ impl Planner<'_> {
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
         let plan = Plan {
             graph: self.spec.name.clone(),
-            folders: self.spec.folders.clone(),
+            folders: Folders { memory: self.kept_files(), ..self.spec.folders.clone() },
             nodes,
             edges,
             workers,
@@ -424,6 +434,12 @@ impl Planner<'_> {
         let node = match &node.constants[..] {
             [] => node,
             _ if kind.role == Role::Infer => {
+                if let Some(there) = node.mistaken_constants() {
+                    let what = there.value.describe();
+                    let message = format!("`constants` holds the values of constant inputs by port; this is {what}");
+                    self.problem("E0163", &there.place, message, "leave it out, and write all values among `inputs`");
+                    return None;
+                }
                 let mut repeated = false;
                 for port in node.repeated_constants() {
                     repeated = true;
@@ -432,12 +448,6 @@ impl Planner<'_> {
                     self.problem("E0163", &port.place, message, "write it once, here");
                 }
                 if repeated {
-                    return None;
-                }
-                if let Some(there) = node.mistaken_constants() {
-                    let what = there.value.describe();
-                    let message = format!("`constants` holds the values of constant inputs by port; this is {what}");
-                    self.problem("E0163", &there.place, message, "leave it out, and write all values among `inputs`");
                     return None;
                 }
                 with_constants = node.with_constants();
@@ -458,7 +468,12 @@ impl Planner<'_> {
             trials: &self.options.trials,
             extensions: self.registry.extensions(),
         };
-        match kind.plan(&node.config, given, &mut cx, &mut self.problems)? {
+        let planned = kind.plan(&node.config, given, &mut cx, &mut self.problems);
+        for name in self.spec.folders.memory.take_opened() {
+            let is_model = kind.role == Role::Infer;
+            self.opened.entry(name).and_modify(|only| *only &= is_model).or_insert(is_model);
+        }
+        match planned? {
             Ok(planned) => Some(planned),
             Err(errors) => {
                 self.field_errors(node, errors);

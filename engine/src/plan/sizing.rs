@@ -362,6 +362,7 @@ impl Planner<'_> {
             histograms,
             windows: histograms.saturating_mul(2),
             events: crate::exec::notice::queue_bytes(),
+            files: self.kept_files().owned(),
             limit,
         };
         if memory.total() > limit {
@@ -371,6 +372,7 @@ impl Planner<'_> {
                     n.outputs.iter().map(|o| (o.bytes, format!("the largest pool is `{}/{}`", n.name, o.name)))
                 })
                 .chain(nodes.iter().map(|n| (own(n), format!("`{}` takes the most for itself,", n.name))))
+                .chain([(memory.files, "the program's files in memory take the most,".to_string())])
                 .collect();
             largest.sort();
             let largest = largest.pop().map(|(b, what)| format!("; {what} with {}", show_bytes(b as u64)));

@@ -163,6 +163,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "histograms": memory.histograms,
             "windows": memory.windows,
             "events": memory.events,
+            "files": memory.files,
         },
         "paths": paths.collect::<Vec<_>>(),
         "notes": plan.notes(),
@@ -244,8 +245,9 @@ fn pools(text: &mut String, plan: &Plan) {
 fn memory(text: &mut String, plan: &Plan) {
     let memory = plan.memory();
     let bytes = |n: usize| show_bytes(n as u64);
+    let files = if memory.files > 0 { format!(", files in memory {}", bytes(memory.files)) } else { String::new() };
     let sum = format!(
-        "{} of the {} allowed: pools {}, edges {}, nodes {}, histograms {}, copies of histograms {}, events {}",
+        "{} of the {} allowed: pools {}, edges {}, nodes {}, histograms {}, copies of histograms {}, events {}{files}",
         bytes(memory.total()),
         bytes(memory.limit),
         bytes(memory.pools),

@@ -1,6 +1,6 @@
 //! Writing files: a target in a folder that is held open, and a partial file that gets its name when complete.
 
-use super::{FileError, FilesRead, InputFile, PLAIN, open_real, real_path, regular, what};
+use super::{Content, FileError, FilesRead, InputFile, PLAIN, open_real, real_path, regular, what};
 use crate::host::folders::Folders;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
@@ -145,7 +145,7 @@ impl Target {
         let name = self.name.as_os_str();
         let open = |flags: OFlag| openat(&self.folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty());
         let (file, stat) = regular(open, &self.path.display().to_string())?;
-        Ok(InputFile { file, stat, path: self.path.clone(), real: real_path(&self.path) })
+        Ok(InputFile { content: Content::Disk(file, stat), path: self.path.clone(), real: real_path(&self.path) })
     }
 
     /// Begins a file that gets its name when it is complete. Until then it lies beside its target as `.NAME.PID.part` (a long name is

@@ -31,6 +31,67 @@ fn tree() -> tempfile::TempDir {
 }
 
 #[test]
+fn a_file_in_memory_is_found_by_its_name_and_nowhere_else() {
+    let folder = tree();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("graph/mem:a"), "disk").unwrap();
+    fs::write(at("graph/mem:only"), "disk").unwrap();
+    let mut folders = Folders { graph: at("graph"), ..Folders::default() };
+    folders.memory.add("a", &b"memory"[..]);
+    folders.memory.add("voice/b", b"beside".to_vec());
+    let missing = "this program has no such file in memory; it has `mem:a`, `mem:voice/b`";
+    for (path, expected) in [
+        ("mem:a", Ok("memory")),
+        ("./mem:a", Ok("disk")),
+        ("mem:voice/b", Ok("beside")),
+        ("mem:only", Err(missing)),
+        ("mem:", Err(missing)),
+        ("mem:./a", Err(missing)),
+        ("mem:../graph/a", Err(missing)),
+        ("mem:voice/../a", Err(missing)),
+        ("mem:/etc/hostname", Err(missing)),
+        ("mem:mem:a", Err(missing)),
+        ("MEM:a", Err("No such file")),
+    ] {
+        let found = folders.open(path).map_err(|e| e.to_string());
+        let found = found.map(|mut file| String::from_utf8(file.read_whole(6).unwrap()).unwrap());
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{path}"),
+            (Err(found), Err(expected)) => {
+                assert!(found.contains(expected) && found.contains(&format!("{path}`")), "{path}: {found}");
+            }
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+    let mut file = folders.open("mem:a").unwrap();
+    assert_eq!((file.size(), file.path(), file.real()), (6, Path::new("mem:a"), Path::new("mem:a")));
+    assert_eq!(file.read_whole(5).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    file.seek(SeekFrom::Start(3)).unwrap();
+    assert_eq!(file.read_whole(5).unwrap(), b"ory");
+    let beside =
+        |model: &str, name: &str| folders.memory.open_beside(Path::new(model), name).map(|f| f.path().to_path_buf());
+    assert_eq!(beside("mem:voice/model", "./b").unwrap(), Path::new("mem:voice/b"));
+    assert_eq!(beside("mem:model", "a").unwrap(), Path::new("mem:a"));
+    assert_eq!(beside("mem:voice/model", "a").unwrap_err().kind(), ErrorKind::NotFound);
+    // Nothing is written there, and what takes paths takes none of these.
+    let only = "names a file in memory; only the path of a file on disk is possible here";
+    for refused in [
+        folders.target("mem:new").map(drop).unwrap_err().to_string(),
+        folders.admit_input("mem:a").map(drop).unwrap_err().to_string(),
+        folders.input("mem:a").map(drop).unwrap_err(),
+        folders.output("mem:a").map(drop).unwrap_err(),
+    ] {
+        assert!(refused.contains(only), "{refused}");
+    }
+    assert!(!at("graph/mem:new").exists());
+    // Only bytes of its own count, and contents are not shown.
+    assert_eq!(folders.memory.owned(), 6);
+    assert_eq!(format!("{:?}", folders.memory), r#"{"a": 6, "voice/b": 6}"#);
+    assert_eq!(folders.memory.take_opened().into_iter().collect::<Vec<_>>(), ["a", "voice/b"]);
+    assert!(folders.memory.take_opened().is_empty());
+}
+
+#[test]
 fn only_regular_files_are_opened_and_only_where_a_graph_may_read() {
     let folder = tree();
     let of = |allowed: &[&str]| Folders {
