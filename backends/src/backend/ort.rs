@@ -162,11 +162,16 @@ impl Runtime for OrtRuntime {
         Ok(Capabilities::cpu(format!("ONNX Runtime {version}"), dtypes, Ops::Unlisted))
     }
 
+    /// The text that the library has about itself: its branch, commit, and flags of the compiler.
+    fn build(options: &BackendOptions) -> String {
+        environment(options).ok().and_then(|_| caught(::ort::info).ok()).unwrap_or_default().to_string()
+    }
+
     fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
         let environment = environment(options)?;
-        let version = caught(::ort::info).unwrap_or_default();
+        let version = Self::build(options);
         let sums = artifact.data.iter().map(|file| sha256(&file.bytes)).collect::<Vec<_>>().join(" ");
-        let key = Key::of(&[&artifact.outline.sha256, &sums, Self::NAME, version, "cpu"]);
+        let key = Key::of(&[&artifact.outline.sha256, &sums, Self::NAME, &version, "cpu"]);
         let mut made = Made::default();
         let cache = options.cache.clone();
         match cache.as_deref().map(|folder| cache::read(folder, &key)) {

@@ -32,6 +32,9 @@ use std::sync::{Arc, Weak};
 /// The backend `rten`.
 pub type Rten = Onnx<RtenRuntime>;
 
+/// The release that is built in, which rten itself does not say; a test compares it with `Cargo.lock`.
+const VERSION: &str = "rten 0.27.0";
+
 /// The operators of rten 0.27 as built here: without random numbers and Fourier transforms. rten cannot list them; a test loads a
 /// model with each of these, and with some that it does not have.
 const OPS: &str = "\
@@ -128,7 +131,7 @@ impl Runtime for RtenRuntime {
     fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
         let ops = OPS.split_whitespace().chain([DROPOUT]).map(str::to_string).collect();
         let dtypes = [DType::F32, DType::I32, DType::I8, DType::U8];
-        Ok(Capabilities::cpu("rten 0.27", dtypes, Ops::Listed(ops)))
+        Ok(Capabilities::cpu(VERSION, dtypes, Ops::Listed(ops)))
     }
 
     fn rewrites(operator: &str) -> bool {

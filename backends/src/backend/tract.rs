@@ -74,6 +74,9 @@ impl ModelDataResolver for WeightFiles {
     }
 }
 
+/// The release that is built in, which tract itself does not say; a test compares it with `Cargo.lock`.
+const VERSION: &str = "tract 0.23.9";
+
 /// Operators that tract-onnx 0.23 runs as they are; it expands the others into its own, such as `EinSum`, when it loads them.
 const AS_THEY_ARE: &str = "\
     Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Clip \
@@ -123,7 +126,7 @@ impl Runtime for TractRuntime {
     fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
         use DType::*;
         let ops = tract_onnx::onnx().op_register.0.into_keys().collect();
-        let mut cpu = Capabilities::cpu("tract 0.23", [F32, F16, I8, U8, I16, U16, I32, U32, U64], Ops::Listed(ops));
+        let mut cpu = Capabilities::cpu(VERSION, [F32, F16, I8, U8, I16, U16, I32, U32, U64], Ops::Listed(ops));
         cpu.max_threads = Some(1);
         Ok(cpu)
     }

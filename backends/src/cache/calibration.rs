@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Calibration(BTreeMap<String, u64>);
 
-/// What a time depends on, besides the backend and its version: the model, its inputs' shapes, its threads and its batch.
+/// What a time depends on, besides the processor, the backend and its version: the model, its inputs' shapes, its threads, its batch,
+/// and the options of its calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     model: String,
@@ -20,9 +21,9 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// A model with this checksum, connected to `given`, on `threads` threads, in calls of `batch` items.
-    pub(crate) fn new(sha256: &str, given: &Connected, threads: usize, batch: usize) -> Self {
-        let mut model = format!("{sha256} {threads} threads");
+    /// A model with this checksum, connected to `given`, on `threads` threads, in calls of `batch` items, with these other options.
+    pub(crate) fn new(sums: &str, given: &Connected, threads: usize, batch: usize, options: &str) -> Self {
+        let mut model = format!("{sums} {threads} threads {options}");
         for (_, spec) in given.inputs() {
             model.push_str(&spec.map_or_else(|| " ?".to_string(), |spec| format!(" {spec}")));
         }
@@ -86,7 +87,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Calibration::read(folder.path()), Calibration::default());
         let given = Connected::default();
-        let of = |model: &str, threads, batch| Measured::new(model, &given, threads, batch);
+        let of = |model: &str, threads, batch| Measured::new(model, &given, threads, batch, "");
         let mut table = Calibration::default();
         table.set(&of("model", 1, 8), "ort", "1.22", [30, 17]);
         table.write(folder.path()).unwrap();
@@ -97,6 +98,7 @@ mod tests {
             (of("model", 1, 4), "ort", "1.22", None),
             (of("other", 1, 8), "ort", "1.22", None),
             (of("model", 2, 8), "ort", "1.22", None),
+            (Measured::new("model", &given, 1, 8, "guard"), "ort", "1.22", None),
             (of("model", 1, 8), "ort", "1.23", None),
             (of("model", 1, 8), "rten", "1.22", None),
         ] {

@@ -1,14 +1,16 @@
 //! Cached compiled models and trial results, so that a second start compiles and tries nothing.
 //!
-//! An entry is a file named by the hash of what it was made from: the model's content, the runtime and its version, the
-//! processor, and this crate's version. It is written to a temporary file and renamed into place. Its checksum is verified when
+//! An entry is a file named by the hash of what it was made from: the model's content, the runtime and its version and build, the
+//! device, which is the processor (a processor has no driver), and this crate's version. It is written to a temporary file and renamed into place. Its checksum is verified when
 //! it is read: an entry that is truncated, changed or made from something else is compiled again, with a warning.
 
 use crate::base::sha256;
 use limen::files::{self, Target};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 #[cfg(any(feature = "ort", test))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,8 +27,12 @@ pub(crate) struct Key(String, &'static str);
 impl Key {
     /// The key of a compiled model, from everything it depends on, in order.
     pub(crate) fn of(parts: &[&str]) -> Self {
-        let mut all = format!("{MAGIC}\n{}\n{}\n", env!("CARGO_PKG_VERSION"), processor());
-        for part in parts {
+        Key::made_by(env!("CARGO_PKG_VERSION"), processor(), parts)
+    }
+
+    fn made_by(version: &str, processor: &str, parts: &[&str]) -> Self {
+        let mut all = format!("{MAGIC}\n");
+        for part in [version, processor].iter().chain(parts) {
             // With lengths, so that different lists of parts never give the same text.
             all.push_str(&format!("{} {part}\n", part.len()));
         }
@@ -48,11 +54,36 @@ impl Key {
     }
 }
 
+/// What `/proc/cpuinfo` says of a processor's make and features: on x86-64, then on Arm, then on RISC-V.
+const ABOUT: [&str; 12] = [
+    "vendor_id",
+    "cpu family",
+    "model",
+    "model name",
+    "stepping",
+    "flags",
+    "CPU implementer",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+    "Features",
+    "isa",
+];
+
 /// Returns the processor's name and features: code is compiled for these.
-fn processor() -> String {
-    let text = files::system_text("/proc/cpuinfo").unwrap_or_default();
-    let lines = text.lines().filter(|line| line.starts_with("model name") || line.starts_with("flags"));
-    format!("{} {}", std::env::consts::ARCH, lines.take(2).collect::<Vec<_>>().join("\n"))
+fn processor() -> &'static str {
+    static PROCESSOR: OnceLock<String> = OnceLock::new();
+    PROCESSOR.get_or_init(|| {
+        let text = files::system_text("/proc/cpuinfo").unwrap_or_default();
+        format!("{} {}", std::env::consts::ARCH, processors_in(&text))
+    })
+}
+
+/// Returns the lines about make and features, each once: the cores of an Arm processor may differ.
+fn processors_in(cpuinfo: &str) -> String {
+    let is_about = |line: &&str| line.split_once(':').is_some_and(|(field, _)| ABOUT.contains(&field.trim()));
+    let lines: BTreeSet<&str> = cpuinfo.lines().filter(is_about).collect();
+    lines.into_iter().collect::<Vec<_>>().join("\n")
 }
 
 /// The result of a look-up.
@@ -146,6 +177,37 @@ pub struct Compiled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_changes_with_each_of_its_parts() {
+        let key = |version, processor, parts: &[&str]| Key::made_by(version, processor, parts);
+        let usual = key("0.1.0", "x86_64", &["model", "ort", "build 1"]);
+        assert_eq!(usual, key("0.1.0", "x86_64", &["model", "ort", "build 1"]));
+        for other in [
+            key("0.1.1", "x86_64", &["model", "ort", "build 1"]),
+            key("0.1.0", "aarch64", &["model", "ort", "build 1"]),
+            key("0.1.0", "x86_64", &["other", "ort", "build 1"]),
+            key("0.1.0", "x86_64", &["model", "rten", "build 1"]),
+            key("0.1.0", "x86_64", &["model", "ort", "build 2"]),
+            key("0.1.0", "x86_64", &["model", "ort"]),
+        ] {
+            assert_ne!(usual, other);
+        }
+    }
+
+    #[test]
+    fn a_processor_is_known_by_the_make_and_features_of_all_its_cores() {
+        let of = |text: &str| processors_in(text);
+        let intel = "processor : 0\nmodel : 85\nmodel name : Xeon\nflags : sse avx\ncpu MHz : 2000\n";
+        assert_eq!(of(intel), "flags : sse avx\nmodel : 85\nmodel name : Xeon");
+        assert_eq!(of(intel), of(&intel.repeat(2).replace("processor : 0", "processor : 1").replace("2000", "1999")));
+        assert_ne!(of(intel), of(&intel.replace("avx", "avx avx2")));
+        // The big and the little cores of an Arm processor, which has no name there.
+        let arm = |part: &str| format!("processor : 0\nFeatures : fp asimd\nCPU part : {part}\n");
+        assert_ne!(of(&arm("0xd05")), of(&arm("0xd0b")));
+        assert_eq!(of(&(arm("0xd05") + &arm("0xd0b"))), of(&(arm("0xd0b") + &arm("0xd05"))));
+        assert!(!processor().is_empty());
+    }
 
     #[test]
     fn an_entry_is_read_back_and_a_damaged_one_is_refused() {

@@ -27,6 +27,12 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// What is missing and how to get it.
     fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError>;
 
+    /// Returns what distinguishes this build of the runtime from others in the names of cached results: by default the version that
+    /// `probe` returns. Empty if it is unavailable.
+    fn build(options: &BackendOptions) -> String {
+        Self::probe(options).map(|found| found.version).unwrap_or_default()
+    }
+
     /// Whether loading replaces an operator that it has by other operators or a constant, for lack of a kernel of that name.
     fn rewrites(operator: &str) -> bool {
         operator == "Constant"

@@ -47,6 +47,7 @@ pub(crate) struct Candidate<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Built {
     pub(super) probe: fn(&BackendOptions) -> Result<Capabilities, BackendError>,
+    pub(super) build: fn(&BackendOptions) -> String,
     pub(super) is_library: bool,
     pub(super) plan: fn(&PlanRequest<'_>) -> Result<InferPlan, PlanErrors>,
     pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, PlanErrors>,
@@ -86,9 +87,9 @@ impl Candidate<'_> {
         found.collect()
     }
 
-    /// Returns the version of the runtime; empty if it is unavailable.
+    /// Returns the version and the build of the runtime, for the names of cached results; empty if it is unavailable.
     pub(crate) fn version(&self) -> String {
-        self.built.and_then(|built| (built.probe)(self.options).ok()).map(|found| found.version).unwrap_or_default()
+        self.built.map(|built| (built.build)(self.options)).unwrap_or_default()
     }
 
     /// Returns how the runtime handles each operator of a model.
@@ -160,6 +161,7 @@ mod tests {
         let probe = |_: &BackendOptions| Err(BackendError::Unavailable("looked for".into()));
         let built = Built {
             probe,
+            build: |_| String::new(),
             is_library: true,
             plan: |_| Err(PlanErrors::default()),
             reference: |_| Err(PlanErrors::default()),

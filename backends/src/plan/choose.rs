@@ -87,7 +87,8 @@ pub(crate) fn choose(
     let mut notes = Vec::new();
     let cache = options.cache.as_deref();
     let mut table = cache.map(Calibration::read).unwrap_or_default();
-    let measured = Measured::new(&outline.sha256, given, config.threads, config.batch.max);
+    let sums = outline.sums().into_values().collect::<Vec<_>>().join(" ");
+    let measured = Measured::new(&sums, given, config.threads, config.batch.max, &config.call_options());
     if let Some(folder) = cache.filter(|_| options.calibrate) {
         calibrate(&mut table, &verdicts, &job, &measured, &mut notes);
         if let Err(error) = table.write(folder) {

@@ -313,6 +313,12 @@ impl Config {
         [Some(self.backend), against, shadow].into_iter().flatten().any(|named| [choice, Choice::Auto].contains(&named))
     }
 
+    /// Returns the options that change how long a call takes, apart from threads and batch.
+    pub(crate) fn call_options(&self) -> String {
+        let Config { buckets, state, constants, max, guard, .. } = self;
+        json!({ "buckets": buckets, "state": state, "constants": constants, "max": max, "guard": guard }).to_string()
+    }
+
     /// Returns the config for the trial process: everything that a trial depends on, so not how messages wait for a batch.
     pub(crate) fn to_json(&self) -> Value {
         // `check` has reported non-finite tolerances, which JSON cannot represent.

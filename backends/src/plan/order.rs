@@ -30,10 +30,25 @@ mod tests {
         all_runtimes(options).into_iter().map(|candidate| (candidate, RuntimeVerdict::Fits)).collect()
     }
 
+    /// Results in the cache are named for these versions.
+    #[test]
+    fn the_versions_of_runtimes_are_those_that_are_built_in() {
+        let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.lock")).unwrap();
+        let options = BackendOptions::default();
+        let built = all_runtimes(&options).into_iter().filter(|candidate| candidate.built.is_some());
+        for candidate in built.filter(|candidate| candidate.name != "ort") {
+            let version = candidate.version();
+            let (name, number) = version.split_once(' ').unwrap();
+            let package = if name == "tract" { "tract-onnx" } else { name };
+            let locked = format!("name = \"{package}\"\nversion = \"{number}\"\n");
+            assert!(lock.contains(&locked), "{version} is not the version in Cargo.lock");
+        }
+    }
+
     #[test]
     fn auto_takes_the_fastest_that_was_measured() {
         let options = BackendOptions::default();
-        let of = Measured::new("model", &Connected::default(), 1, 1);
+        let of = Measured::new("model", &Connected::default(), 1, 1, "");
         let version =
             |name: &str| all_runtimes(&options).into_iter().find(|candidate| candidate.name == name).unwrap().version();
         for (measured, order_of, said) in [

@@ -14,6 +14,7 @@ fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> 
     let (plan, reference) = (plan_onnx::<R>, reference_onnx::<R>);
     let built = Built {
         probe: R::probe,
+        build: R::build,
         is_library: R::IS_LIBRARY,
         plan,
         reference,
