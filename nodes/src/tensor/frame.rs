@@ -1,6 +1,7 @@
 //! Frames: images of one size, into which other images are scaled.
 
 use crate::tensor::filter::Filter;
+use crate::tensor::image;
 use limen_resize::Resizer;
 
 /// A frame and the buffers to fill it, which are reused for every image.
@@ -26,13 +27,13 @@ impl Frame {
         into.fill(self.fill);
     }
 
-    /// Scales an image to a height and a width that fit into the frame, puts it at row `top` and column `left`, and fills the rest.
+    /// Scales an image to a height and a width that fit into the frame, puts it at the given first row and column, and fills the rest.
     pub(crate) fn draw(
         &mut self,
         from: [usize; 3],
         pixels: &[u8],
         [h, w]: [usize; 2],
-        [top, left]: [usize; 2],
+        first: [usize; 2],
         into: &mut [u8],
     ) -> Result<(), String> {
         let channels = from[2];
@@ -42,10 +43,7 @@ impl Frame {
         self.scaled.resize(h * w * channels, 0);
         self.resizer.scale(from, pixels, [h, w, channels], &mut self.scaled)?;
         self.clear(into);
-        let rows = into.chunks_exact_mut((self.width * channels).max(1)).skip(top);
-        for (to, row) in rows.zip(self.scaled.chunks_exact((w * channels).max(1))) {
-            to[left * channels..][..row.len()].copy_from_slice(row);
-        }
+        image::put_part([self.height, self.width, channels], into, first, [h, w], &self.scaled);
         Ok(())
     }
 }

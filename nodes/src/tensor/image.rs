@@ -6,7 +6,7 @@ use limen::message::{DType, Dim, Layout, PortSpec};
 use limen::node::{NodeError, PlanErrors};
 
 /// Largest side of an image, in pixels.
-const MAX_SIDE: usize = 1 << 15;
+pub(crate) const MAX_SIDE: usize = 1 << 15;
 
 /// Returns the spec of an image.
 pub(crate) fn spec(dims: [Dim; 3]) -> PortSpec {
@@ -42,12 +42,32 @@ pub(crate) fn check_channels(port: &str, dims: Option<&[Dim; 3]>, errors: &mut P
     }
 }
 
+/// Returns the lengths of the largest image of these dims, none of which is 0; `None` if one has no bound.
+pub(crate) fn largest([h, w, channels]: &[Dim; 3]) -> Option<[usize; 3]> {
+    Some([h.max()?.max(1), w.max()?.max(1), channels.max()?.max(1)])
+}
+
 /// Returns height, width and channels of an image, and its pixels.
 pub(crate) fn pixels<'a>(port: &str, image: &'a Tensor) -> Result<([usize; 3], &'a [u8]), NodeError> {
     let shape = image.shape();
     match &*shape {
         &[h, w, c] => Ok(([h, w, c], image.as_slice()?)),
         _ => Err(NodeError::input(port, format!("{image:?} is not an image, expected u8[h,w,c]"))),
+    }
+}
+
+/// Copies an image into a larger one, to row `top` and column `left`; the size is height and width.
+pub(crate) fn put_part(
+    [_, width, channels]: [usize; 3],
+    into: &mut [u8],
+    [top, left]: [usize; 2],
+    [h, w]: [usize; 2],
+    pixels: &[u8],
+) {
+    let (line, part) = (width * channels, w * channels);
+    let rows = into.chunks_exact_mut(line.max(1)).skip(top).take(h);
+    for (to, row) in rows.zip(pixels.chunks_exact(part.max(1))) {
+        to[left * channels..][..part].copy_from_slice(row);
     }
 }
 

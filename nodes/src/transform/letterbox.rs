@@ -14,7 +14,8 @@ use serde::Deserialize;
 /// `placement` `f32[6]`.
 ///
 /// The placement says where the image lies in the frame: scale x, scale y, left, top, source width, source height. `unletterbox` converts
-/// boxes in the frame back with it. The size of the scaled image and its place are those of `LetterBox` of the package ultralytics.
+/// boxes in the frame back with it. With `order: scale_first`, the size of the scaled image and its place are those of `LetterBox` of the
+/// package ultralytics.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Width of the frame in pixels.
@@ -27,6 +28,9 @@ pub struct Config {
     /// Where the image lies in the frame, in the middle or in the corner at the top left; `center` by default.
     #[serde(default)]
     pub at: At,
+    /// Whether the image is scaled before or after the rest is filled; `scale_first` by default.
+    #[serde(default)]
+    pub order: Order,
     /// The interpolation filter, one of those of `resize`; `linear`, that of `cv2.resize`, by default.
     #[serde(default = "Filter::linear")]
     pub filter: Filter,
@@ -45,6 +49,18 @@ pub enum At {
     Center,
     /// In the corner at the top left.
     TopLeft,
+}
+
+/// Whether an image is scaled before or after the rest of its frame is filled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// The image is scaled to a whole number of pixels, then the rest of the frame is filled.
+    #[default]
+    ScaleFirst,
+    /// The image is filled to the aspect ratio of the frame, of a square to a square, then scaled: `cv2.copyMakeBorder`, then
+    /// `cv2.resize`. The scaled image may end within a pixel. In the middle, the smaller half of the rest is before it.
+    FillFirst,
 }
 
 /// The height and width of a scaled image, and its first row and column in the frame.
@@ -68,6 +84,28 @@ impl Place {
         Place { size, first: [before(height - size[0]), before(width - size[1])] }
     }
 
+    /// The height and width of an image that was filled to the aspect ratio of a frame, and the first row and column of the image in
+    /// it; no length is 0.
+    fn filled([h, w]: [usize; 2], [height, width]: [usize; 2], at: At) -> Self {
+        // One side stays as it is.
+        let scale = (h as f64 / height as f64).max(w as f64 / width as f64);
+        let grown = |side: usize, frame: usize| ((frame as f64 * scale).round_ties_even() as usize).max(side);
+        let size = [grown(h, height), grown(w, width)];
+        let before = |free: usize| if at == At::Center { free / 2 } else { 0 };
+        Place { size, first: [before(size[0] - h), before(size[1] - w)] }
+    }
+
+    /// The placement of an image of this height and width that was filled before it was scaled to a frame.
+    fn filled_placement(&self, [h, w]: [usize; 2], [height, width]: [usize; 2]) -> Placement {
+        let scale = [width as f64 / self.size[1] as f64, height as f64 / self.size[0] as f64];
+        let first = [self.first[1] as f64 * scale[0], self.first[0] as f64 * scale[1]];
+        Placement {
+            scale: scale.map(|scale| scale as f32),
+            first: first.map(|first| first as f32),
+            size: [w as f32, h as f32],
+        }
+    }
+
     fn placement(&self, [h, w]: [usize; 2]) -> Placement {
         let scale = |axis: usize, side: usize| (self.size[axis] as f64 / side as f64) as f32;
         Placement {
@@ -78,11 +116,45 @@ impl Place {
     }
 }
 
+/// Returns [`Place::filled`], if an image of that size is possible.
+fn filled(image: [usize; 2], frame: [usize; 2], at: At) -> Result<Place, String> {
+    let place = Place::filled(image, frame, at);
+    if place.size.iter().any(|side| *side > image::MAX_SIDE) {
+        let ([h, w], [height, width]) = (image, place.size);
+        let most = image::MAX_SIDE;
+        return Err(format!(
+            "an image of {w} × {h} would be filled to {width} × {height} pixels, more than {most} on a side"
+        ));
+    }
+    Ok(place)
+}
+
 /// The node.
 #[derive(Debug)]
 pub struct Letterbox {
     frame: Frame,
     at: At,
+    order: Order,
+    /// The image with the rest filled, before it is scaled.
+    filled: Vec<u8>,
+}
+
+impl Letterbox {
+    /// Fills the rest of an image, so that it has a size, and scales it to the frame.
+    fn draw_filled(
+        &mut self,
+        [h, w, channels]: [usize; 3],
+        pixels: &[u8],
+        place: &Place,
+        into: &mut [u8],
+    ) -> Result<(), String> {
+        let Place { size: [height, width], first: [top, left] } = *place;
+        self.filled.resize(height * width * channels, 0);
+        self.frame.clear(&mut self.filled);
+        image::put_part([height, width, channels], &mut self.filled, [top, left], [h, w], pixels);
+        let to = [self.frame.height, self.frame.width];
+        self.frame.draw([height, width, channels], &self.filled, to, [0, 0], into)
+    }
 }
 
 impl Node for Letterbox {
@@ -94,16 +166,37 @@ impl Node for Letterbox {
         let dims = shape::image_dims(given.single());
         image::check_channels("in", dims, &mut errors);
         let spec = dims.map(|dims| image::of_size(config.height, config.width, dims));
-        let memory = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(0);
+        let mut memory = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(0);
+        if config.order == Order::FillFirst
+            && config.width > 0
+            && config.height > 0
+            && let Some([h, w, channels]) = dims.and_then(image::largest)
+        {
+            match filled([h, w], [config.height, config.width], config.at) {
+                Ok(Place { size: [height, width], .. }) => memory += height * width * channels,
+                Err(why) => {
+                    errors.at("order", why).help("write `order: scale_first`, or make the images smaller before");
+                }
+            }
+        }
         let frames = OutPort { name: "image".into(), spec, emits: 1, rows: 1, forwards: Vec::new() };
         let ports = shape::takes(Some(image::input_spec(dims))).out_port(frames);
         errors.into_result(ports.output("placement", Placement::spec()).memory(memory).cost(Cost::Heavy))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { width, height, fill, at, filter } = config;
+        let Config { width, height, fill, at, order, filter } = config;
         let most = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes()).unwrap_or(0);
-        Ok(Letterbox { frame: Frame::new(height, width, fill, filter, most), at })
+        let largest = cx.inputs().first().and_then(|(_, spec)| image::largest(shape::image_dims(spec.as_ref())?));
+        let filled = match largest.filter(|_| order == Order::FillFirst) {
+            Some([h, w, channels]) => filled([h, w], [height, width], at)
+                .map(|place| place.size[0] * place.size[1] * channels)
+                .map_err(|why| NodeError::input("in", why))?,
+            None => 0,
+        };
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(filled).map_err(NodeError::other)?;
+        Ok(Letterbox { frame: Frame::new(height, width, fill, filter, most), at, order, filled: buffer })
     }
 }
 
@@ -117,18 +210,28 @@ impl Transform for Letterbox {
             return Err(NodeError::input("in", format!("{:?} has no pixels", input.body)));
         }
         let (height, width) = (self.frame.height, self.frame.width);
-        let place = Place::new([h, w], [height, width], self.at);
+        let place = match self.order {
+            Order::ScaleFirst => Place::new([h, w], [height, width], self.at),
+            Order::FillFirst => filled([h, w], [height, width], self.at).map_err(|why| NodeError::input("in", why))?,
+        };
         if out.0.is_connected() {
             let mut image = out.0.loan(input.header())?;
             shape::set_shape(&mut image, &[height, width, c])?;
-            self.frame
-                .draw([h, w, c], pixels, place.size, place.first, image.as_mut_slice()?)
-                .map_err(|why| NodeError::input("in", why))?;
+            let into = image.as_mut_slice()?;
+            match self.order {
+                Order::ScaleFirst => self.frame.draw([h, w, c], pixels, place.size, place.first, into),
+                Order::FillFirst => self.draw_filled([h, w, c], pixels, &place, into),
+            }
+            .map_err(|why| NodeError::input("in", why))?;
             out.0.send(image);
         }
         if out.1.is_connected() {
             let mut placement = out.1.loan(input.header())?;
-            placement.as_mut_slice()?.copy_from_slice(&place.placement([h, w]).numbers());
+            let numbers = match self.order {
+                Order::ScaleFirst => place.placement([h, w]),
+                Order::FillFirst => place.filled_placement([h, w], [height, width]),
+            };
+            placement.as_mut_slice()?.copy_from_slice(&numbers.numbers());
             out.1.send(placement);
         }
         Ok(())

@@ -64,6 +64,62 @@ fn an_image_is_put_into_a_frame_and_its_boxes_are_taken_out() {
     check(&[("boxes.npy", &boxes)], graph, &expected);
 }
 
+/// The expected levels are those of `cv2.copyMakeBorder` with 9, then `cv2.resize`.
+#[test]
+fn an_image_is_filled_before_it_is_scaled() {
+    let boxes = npy("1, 2, 6", &[1.25, 1.25, 2.5, 2.5, 0.5, 7.0, -9.0, 0.0, 99.0, 6.0, 0.25, 1.0]);
+    for (config, image, placement, corners) in [
+        (
+            "width: 5, height: 5, at: top_left",
+            "[[[0,0,0],[1,2,3],[2,4,5],[2,5,7],[3,7,10]],\
+                 [[3,2,1],[4,4,4],[4,5,6],[5,7,8],[6,9,10]],\
+                 [[7,6,5],[7,7,6],[7,8,8],[8,9,9],[8,9,10]],\
+                 [[9,9,9],[9,9,9],[9,9,9],[9,9,9],[9,9,9]],\
+                 [[9,9,9],[9,9,9],[9,9,9],[9,9,9],[9,9,9]]]",
+            "0.625,0.625,0,0,8,4",
+            "2,2,4,4",
+        ),
+        (
+            "width: 5, height: 5",
+            "[[[9,9,9],[9,9,9],[9,9,9],[9,9,9],[9,9,9]],\
+                 [[1,1,1],[2,2,3],[2,4,5],[3,5,7],[3,7,9]],\
+                 [[2,2,1],[3,3,3],[4,5,6],[4,7,8],[5,8,10]],\
+                 [[4,4,2],[5,5,4],[6,7,6],[6,8,8],[7,9,10]],\
+                 [[9,9,9],[9,9,9],[9,9,9],[9,9,9],[9,9,9]]]",
+            "0.625,0.625,0,1.25,8,4",
+            "2,0,4,2",
+        ),
+        (
+            "width: 6, height: 2",
+            "[[[9,9,9],[1,1,1],[2,3,4],[3,5,7],[4,7,10],[9,9,9]],\
+                 [[9,9,9],[4,3,2],[5,5,5],[6,7,8],[7,9,11],[9,9,9]]]",
+            "0.5,0.5,1,0,8,4",
+            "0.5,2.5,3,4",
+        ),
+    ] {
+        let graph = format!(
+            "
+  a: {{ kind: synthetic, config: {{ pattern: ramp, width: 8, height: 4, count: 1 }} }}
+  b: {{ kind: letterbox, config: {{ {config}, fill: 9, order: fill_first }}, from: a }}
+  n: {{ kind: npy, config: {{ path: boxes.npy }} }}
+  c: {{ kind: unletterbox, inputs: {{ boxes: n, placement: b/placement }} }}
+  d: {{ kind: jsonl, config: {{ path: out.txt }}, inputs: {{ image: b/image, placement: b/placement, boxes: c }} }}"
+        );
+        let expected = format!(
+            "{{\"seq\":0,\"image\":{image},\"placement\":[{placement}],\
+             \"boxes\":[[{corners},0.5,7],[0,0,8,4,0.25,1]]}}"
+        );
+        check(&[("boxes.npy", &boxes)], &graph, &expected);
+    }
+    refused(
+        "
+  s: { kind: synthetic, config: { pattern: noise, width: 9, height: 40 } }
+  x: { kind: letterbox, config: { width: 1000, height: 1, order: fill_first }, from: s }
+  z: { kind: null, from: x/image }",
+        &["an image of 9 × 40 would be filled to 40000 × 40 pixels", "`order: scale_first`"],
+    );
+}
+
 #[test]
 fn boxes_become_parts_that_are_gathered_again() {
     let graph = |keys: &str| {
