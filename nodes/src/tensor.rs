@@ -1,5 +1,5 @@
 //! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, images and their parts, colours
-//! and filters, boxes as rows of a tensor, regions of a map, elements as text.
+//! and filters, boxes as rows of a tensor, regions of a map, parts of a message, elements as text.
 
 pub(crate) mod boxes;
 pub(crate) mod colour;
@@ -7,6 +7,7 @@ pub(crate) mod filter;
 pub(crate) mod frame;
 pub(crate) mod image;
 pub(crate) mod joined;
+pub(crate) mod parts;
 pub(crate) mod placement;
 pub(crate) mod regions;
 pub(crate) mod shape;
@@ -15,3 +16,4 @@ pub(crate) mod view;
 
 pub use colour::Colour;
 pub use filter::Filter;
+pub use parts::Empty;

@@ -82,7 +82,8 @@ pub struct Ports {
     pub(crate) selective: bool,
     pub(crate) routes: bool,
     pub(crate) scatters: bool,
-    pub(crate) gathers: bool,
+    /// The most parts of a message that the node reassembles.
+    pub(crate) gathers: Option<usize>,
     /// It keeps a state for each stream.
     pub(crate) stateful: bool,
     pub(crate) period: Option<u64>,
@@ -237,10 +238,10 @@ impl Ports {
         self
     }
 
-    /// Declares that the node reassembles parts, so a node upstream must have split them.
+    /// Declares that the node reassembles messages of at most this many parts, so a node upstream must have split them.
     #[must_use]
-    pub fn gathers(mut self) -> Self {
-        self.gathers = true;
+    pub fn gathers(mut self, parts: usize) -> Self {
+        self.gathers = Some(parts);
         self
     }
 

@@ -8,7 +8,6 @@ use crate::base::policy::JoinPolicy;
 use crate::base::policy::WhenFull;
 use crate::base::unit::show_ns;
 use crate::file::spec::NodeSpec;
-use crate::message::tensor::Dim;
 use crate::node::ports::{Claim, Cost, Ports};
 use crate::plan::place::WorkerPlan;
 use crate::plan::registry::Role;
@@ -313,30 +312,29 @@ impl Planner<'_> {
     /// Checks that `gather` follows a `scatter`, and that scatters are not nested.
     pub(super) fn check_gathers(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         let is = |at: usize, what: fn(&Ports) -> bool| nodes[at].planned.as_ref().is_some_and(|p| what(p.ports()));
-        for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers || ports.scatters)) {
-            let gathers = is(at, |ports| ports.gathers);
+        for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers.is_some() || ports.scatters)) {
+            let gathers = nodes[at].planned.as_ref().and_then(|planned| planned.ports().gathers);
             let (mut seen, mut todo) = (BTreeSet::from([at]), nodes[at].in_edges.clone());
             while let Some(edge) = todo.pop().filter(|_| self.effort.allows(1)) {
                 let from = edges[edge].from;
                 if nodes[from].planned.is_none() {
                     continue;
                 }
-                if !gathers {
+                let Some(most) = gathers else {
                     if is(from, |ports| ports.scatters) {
                         let message = format!("`{}` scatters parts that `{}` made", nodes[at].name, nodes[from].name);
                         let help = "put a `gather` between them: parts of parts cannot be told apart";
                         self.problem("E0146", &specs[at].place, message, help);
                         break;
                     }
-                    if !is(from, |ports| ports.gathers) && seen.insert(from) {
+                    if !is(from, |ports| ports.gathers.is_some()) && seen.insert(from) {
                         todo.extend(&nodes[from].in_edges);
                     }
                     continue;
-                }
+                };
                 if is(from, |ports| ports.scatters) {
                     let parts = nodes[from].outputs.iter().map(|out| out.emits).max().unwrap_or(0);
-                    let first = nodes[at].outputs.first().and_then(|out| out.spec.as_ref()?.shape.first().cloned());
-                    if let Some(Dim::AtMost(most)) = first.filter(|dim| matches!(dim, Dim::AtMost(n) if *n < parts)) {
+                    if most < parts {
                         let message = format!(
                             "`{}` takes {most} parts, but `{}` makes up to {parts}",
                             nodes[at].name, nodes[from].name
@@ -345,7 +343,7 @@ impl Planner<'_> {
                     }
                     continue;
                 }
-                if nodes[from].in_edges.is_empty() || is(from, |ports| ports.gathers) {
+                if nodes[from].in_edges.is_empty() || is(from, |ports| ports.gathers.is_some()) {
                     let message = format!(
                         "`{}` gathers parts, but messages from `{}` were not taken apart",
                         nodes[at].name, nodes[from].name

@@ -1,7 +1,7 @@
 //! The inverse of `scatter`: several messages as one tensor.
 
 use crate::tensor::shape;
-use limen::message::{Dim, Header, MAX_RANK, PortSpec};
+use limen::message::{Content, Dim, Header, MAX_RANK, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Reset, Transform,
 };
@@ -11,7 +11,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Reassembles the parts into which `scatter` or `crop_boxes` split a message, in their order: messages of shape `[...]` become one
-/// of shape `[≤max, ...]` with the header of the original message.
+/// of shape `[≤max, ...]` with the header of the original message. Texts become one text, each part a line of it.
+///
+/// A message without parts does not arrive, unless `empty: send` is written where it was split. It becomes a tensor without rows, or
+/// an empty text.
 ///
 /// A message with missing parts is closed when the stream ends, when `open` later messages have begun, or, if `within` is set,
 /// that long after its first part arrived. It is counted (`incomplete`), and with `missing: drop` also as lost (`dropped`).
@@ -47,7 +50,9 @@ pub enum Missing {
 /// The node.
 #[derive(Debug)]
 pub struct Gather {
+    /// Bytes of the longest part, with the line end of a text.
     item: usize,
+    is_text: bool,
     within: Option<u64>,
     missing: Missing,
     /// Messages being assembled, the oldest first.
@@ -62,11 +67,31 @@ pub struct Gather {
 #[derive(Debug)]
 struct Assembly {
     header: Header,
-    /// One row per part.
+    /// Room for the longest part, for each part.
     bytes: Vec<u8>,
-    has_part: Vec<bool>,
+    /// The bytes of each part that arrived.
+    lengths: Vec<Option<usize>>,
     parts_here: usize,
     due: Time,
+}
+
+impl Assembly {
+    /// Stores a part, with a line end if it is text, in its room of `item` bytes.
+    fn put(&mut self, part: usize, bytes: &[u8], item: usize, is_text: bool) {
+        let room = &mut self.bytes[part * item..][..item];
+        room[..bytes.len()].copy_from_slice(bytes);
+        if is_text {
+            room[bytes.len()] = b'\n';
+        }
+        let before = self.lengths[part].replace(bytes.len() + usize::from(is_text));
+        self.parts_here += usize::from(before.is_none());
+    }
+
+    /// Returns the parts that arrived.
+    fn parts(&self, item: usize) -> impl Iterator<Item = &[u8]> {
+        let lengths = self.lengths.iter().enumerate();
+        lengths.filter_map(move |(part, length)| Some(&self.bytes[part * item..][..(*length)?]))
+    }
 }
 
 impl Gather {
@@ -80,7 +105,7 @@ impl Gather {
         };
         whole.header = *header;
         (whole.header.part, whole.header.parts) = (0, 1);
-        whole.has_part.fill(false);
+        whole.lengths.fill(None);
         whole.parts_here = 0;
         whole.due = self.within.map_or(Time::NEVER, |within| out.now() + within);
         self.open.push(whole);
@@ -102,11 +127,15 @@ impl Gather {
 
     fn send(&self, whole: &Assembly, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let mut tensor = out.loan(&whole.header)?;
-        tensor.set_len(0, whole.parts_here)?;
-        let rows = tensor.bytes_mut().chunks_exact_mut(self.item);
-        let here = whole.has_part.iter().enumerate().filter(|(_, has_part)| **has_part);
-        for (row, (part, _)) in rows.zip(here) {
-            row.copy_from_slice(&whole.bytes[part * self.item..(part + 1) * self.item]);
+        let bytes: usize = whole.lengths.iter().flatten().sum();
+        tensor.set_len(0, if self.is_text { bytes.saturating_sub(1) } else { whole.parts_here })?;
+        let mut rest = tensor.bytes_mut();
+        for part in whole.parts(self.item) {
+            // There is no room for the line end of the last part.
+            let length = part.len().min(rest.len());
+            let (to, behind) = rest.split_at_mut(length);
+            to.copy_from_slice(&part[..length]);
+            rest = behind;
         }
         out.send(tensor);
         Ok(())
@@ -115,6 +144,11 @@ impl Gather {
     fn due(&self) -> Time {
         self.open.first().map_or(Time::NEVER, |whole| whole.due)
     }
+}
+
+/// Returns the bytes of the longest part, with the line end of a text; `None` if they have no bound.
+fn item(spec: &PortSpec) -> Option<usize> {
+    spec.max_bytes()?.checked_add(usize::from(spec.is_text()))
 }
 
 impl Node for Gather {
@@ -128,40 +162,48 @@ impl Node for Gather {
             }
         }
         let spec = given.single().cloned();
+        let item = spec.as_ref().and_then(item).unwrap_or(0);
         let whole = spec.as_ref().and_then(|spec| {
+            if spec.is_text() && item > 0 {
+                let most = Dim::AtMost(config.max.saturating_mul(item));
+                return Some(PortSpec::new(spec.dtype, [most]).with_content(Content::Text));
+            }
             if spec.fixed_shape().is_none() || spec.shape.len() >= MAX_RANK {
                 let message = format!("{spec} cannot be stacked");
                 let more = shape::how_to_fix(spec);
                 errors
                     .input("in", message)
-                    .help(format!("connect tensors of a fixed shape with room for one more dim{more}"));
+                    .help(format!("connect text, or tensors of a fixed shape with room for one more dim{more}"));
                 return None;
             }
             let shape = std::iter::once(Dim::AtMost(config.max)).chain(spec.shape.iter().cloned());
             Some(PortSpec::new(spec.dtype, shape))
         });
         // A part may close an older message and complete its own; at the end of the stream all open messages are sent.
-        let emits = config.open + 1;
+        let emits = config.open.saturating_add(1);
         let out = OutPort { name: "out".into(), spec: whole, emits, rows: 1, forwards: Vec::new() };
         let spans = config.open.saturating_mul(config.max).min(4096);
         // Room for all parts of every open message is allocated at the start.
-        let item = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(0);
-        let whole = config.max.saturating_mul(item.saturating_add(1)).saturating_add(size_of::<Assembly>());
+        let part = item.saturating_add(size_of::<Option<usize>>());
+        let whole = config.max.saturating_mul(part).saturating_add(size_of::<Assembly>());
         let memory = whole.saturating_mul(config.open);
-        errors.into_result(shape::takes(spec).out_port(out).selective().gathers().spans(spans).memory(memory))
+        let ports = shape::takes(spec).out_port(out).selective().gathers(config.max);
+        errors.into_result(ports.spans(spans).memory(memory))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let item = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes()).unwrap_or(0);
+        let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
+        let item = spec.and_then(item).unwrap_or(0);
         let whole = || Assembly {
             header: Header::new(0, Time::ZERO),
             bytes: vec![0; item * config.max],
-            has_part: vec![false; config.max],
+            lengths: vec![None; config.max],
             parts_here: 0,
             due: Time::NEVER,
         };
         Ok(Gather {
             item,
+            is_text: spec.is_some_and(PortSpec::is_text),
             within: config.within.map(Span::as_nanos),
             missing: config.missing,
             open: Vec::with_capacity(config.open),
@@ -192,21 +234,26 @@ impl Transform for Gather {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let header = *input.header();
         let (part, parts) = (header.part as usize, header.parts as usize);
-        let most = self.spare.first().or(self.open.first()).map_or(0, |whole| whole.has_part.len());
-        if parts > most || part >= parts {
+        let most = self.spare.first().or(self.open.first()).map_or(0, |whole| whole.lengths.len());
+        // A message without parts comes as part 0 of 0, whose body has no meaning.
+        if parts > most || part >= parts.max(1) {
             let why = format!("part {part} of {parts}, but `max` is {most}");
             return Err(NodeError::input("in", why));
         }
         let same = |whole: &Assembly| (whole.header.source, whole.header.seq) == (header.source, header.seq);
+        let length = input.body.bytes().len() + usize::from(self.is_text);
+        if length > self.item {
+            let why = format!("{:?} is larger than the messages that were planned", input.body);
+            return Err(NodeError::input("in", why));
+        }
         let at = match self.open.iter().position(same) {
             Some(at) => at,
             None => self.begin(&header, out)?,
         };
         let whole = &mut self.open[at];
-        if !std::mem::replace(&mut whole.has_part[part], true) {
-            whole.parts_here += 1;
+        if parts > 0 {
+            whole.put(part, input.body.bytes(), self.item, self.is_text);
         }
-        whole.bytes[part * self.item..(part + 1) * self.item].copy_from_slice(input.body.bytes());
         if whole.parts_here == parts {
             self.close(at, true, out)?;
         }

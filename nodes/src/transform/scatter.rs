@@ -1,5 +1,6 @@
 //! The rows of a tensor as messages.
 
+use crate::tensor::parts::Empty;
 use crate::tensor::shape;
 use limen::message::{Dim, PortSpec};
 use limen::node::{Building, Connected, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
@@ -9,14 +10,20 @@ use serde::Deserialize;
 
 /// Sends each row of a tensor of shape `[n, ...]` as a message of shape `[...]`, such as the boxes of an image one by one.
 ///
-/// All parts have the header of the original message, with `part` and `parts` set; `gather` reassembles them. An empty tensor
-/// sends nothing.
+/// All parts have the header of the original message, with `part` and `parts` set; `gather` reassembles them.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct Config {}
+pub struct Config {
+    /// What to do with a tensor without rows; `drop` by default. With `send` it becomes one message of zeros, part 0 of 0, from which
+    /// `gather` makes a message without parts.
+    #[serde(default)]
+    pub empty: Empty,
+}
 
 /// The node.
 #[derive(Debug)]
-pub struct Scatter;
+pub struct Scatter {
+    empty: Empty,
+}
 
 impl Node for Scatter {
     type Config = Config;
@@ -44,8 +51,8 @@ impl Node for Scatter {
         errors.into_result(shape::takes(spec).out_port(out).selective().scatters())
     }
 
-    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Scatter)
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Scatter { empty: config.empty })
     }
 }
 
@@ -63,6 +70,12 @@ impl Transform for Scatter {
             (part.header_mut().part, part.header_mut().parts) = (0, 1);
             part.bytes_mut().copy_from_slice(&bytes[row * item..(row + 1) * item]);
             out.send(part);
+        }
+        if rows == 0 && self.empty == Empty::Send {
+            let mut nothing = out.loan(input.header())?;
+            (nothing.header_mut().part, nothing.header_mut().parts) = (0, 0);
+            nothing.bytes_mut().fill(0);
+            out.send(nothing);
         }
         Ok(())
     }

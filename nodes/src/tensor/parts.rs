@@ -1,0 +1,15 @@
+//! Parts: what becomes of a message that is split, and has nothing to split.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What to do with a message that has no parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Empty {
+    /// Drop it.
+    #[default]
+    Drop,
+    /// Send one message without content, part 0 of 0, from which `gather` makes a message without parts.
+    Send,
+}
