@@ -1,5 +1,5 @@
 //! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, images and their parts, colours
-//! and filters, boxes as rows of a tensor, regions of a map, parts of a message, elements as text.
+//! and filters, boxes and quads as rows of a tensor, regions of a map, parts of a message, elements as text.
 
 pub(crate) mod boxes;
 pub(crate) mod colour;
@@ -9,6 +9,7 @@ pub(crate) mod image;
 pub(crate) mod joined;
 pub(crate) mod parts;
 pub(crate) mod placement;
+pub(crate) mod quads;
 pub(crate) mod regions;
 pub(crate) mod shape;
 pub(crate) mod text;

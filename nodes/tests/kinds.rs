@@ -4,6 +4,8 @@
 
 #[path = "kinds/decoding.rs"]
 mod decoding;
+#[path = "kinds/reading.rs"]
+mod reading;
 #[path = "kinds/shapes.rs"]
 mod shapes;
 

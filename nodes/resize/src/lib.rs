@@ -1,18 +1,20 @@
-//! Scales images of 8-bit samples in 1 to 4 channels.
+//! Scales images of 8-bit samples in 1 to 4 channels, and cuts parts out of them.
 //!
-//! With the numbers of Pillow (`fast_image_resize`) or of OpenCV ([`Filter::Linear`], [`Filter::Area`]).
+//! With the numbers of Pillow (`fast_image_resize`) or of OpenCV ([`Filter::Linear`], [`Filter::Area`], [`cut`]).
 //!
 //! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for 1, 3 and 4 channels, every filter and SIMD
 //! instruction set. That takes longer than compiling all nodes. This crate does not depend on limen, so Cargo builds both in parallel.
 
 mod area;
 mod linear;
+mod warp;
 
 use area::Area;
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{U8, U8x3, U8x4};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 use linear::{Linear, Spacing};
+pub use warp::cut;
 
 /// An interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,43 +86,26 @@ impl Resizer {
     /// assert_eq!(half, [50, 200]);
     /// ```
     pub fn scale(&mut self, from: [usize; 3], pixels: &[u8], to: [usize; 3], into: &mut [u8]) -> Result<(), String> {
-        if from.iter().chain(&to).any(|length| *length == 0 || u32::try_from(*length).is_err()) {
-            return Err(format!("{from:?} cannot be scaled to {to:?}"));
-        }
-        let [.., channels] = from;
-        if to[2] != channels {
-            return Err(format!("{channels} channels, expected {}", to[2]));
-        }
-        let Method::Pillow(options) = self.method else { return self.scale_as_opencv(from, pixels, to, into) };
-        match channels {
+        let (pixels, into) = checked(from, pixels, to, into)?;
+        let Method::Pillow(options) = self.method else {
+            self.scale_as_opencv(from, pixels, to, into);
+            return Ok(());
+        };
+        match from[2] {
             1 => self.scale_as::<U8>(&options, from, pixels, to, into),
             2 => self.scale_grey_alpha(&options, from, pixels, to, into),
             3 => self.scale_as::<U8x3>(&options, from, pixels, to, into),
-            4 => self.scale_as::<U8x4>(&options, from, pixels, to, into),
-            n => Err(format!("{n} channels, expected 1 to 4")),
+            _ => self.scale_as::<U8x4>(&options, from, pixels, to, into),
         }
     }
 
-    fn scale_as_opencv(
-        &mut self,
-        from: [usize; 3],
-        pixels: &[u8],
-        to: [usize; 3],
-        into: &mut [u8],
-    ) -> Result<(), String> {
-        let (Some(pixels), Some(into)) =
-            (bytes(from).and_then(|n| pixels.get(..n)), bytes(to).and_then(|n| into.get_mut(..n)))
-        else {
-            return Err(TOO_SMALL.into());
-        };
+    fn scale_as_opencv(&mut self, from: [usize; 3], pixels: &[u8], to: [usize; 3], into: &mut [u8]) {
         match from[2] {
             1 => self.sample::<1>(from, pixels, to, into),
             2 => self.sample::<2>(from, pixels, to, into),
             3 => self.sample::<3>(from, pixels, to, into),
-            4 => self.sample::<4>(from, pixels, to, into),
-            n => return Err(format!("{n} channels, expected 1 to 4")),
+            _ => self.sample::<4>(from, pixels, to, into),
         }
-        Ok(())
     }
 
     fn sample<const C: usize>(
@@ -153,10 +138,6 @@ impl Resizer {
         into: &mut [u8],
     ) -> Result<(), String> {
         let [size, scaled] = [from, to].map(|[height, width, _]| [height, width, 4]);
-        let fits = bytes(from).is_some_and(|n| n <= pixels.len()) && bytes(to).is_some_and(|n| n <= into.len());
-        if !fits {
-            return Err(TOO_SMALL.into());
-        }
         let (mut grey, mut out) = (std::mem::take(&mut self.grey), std::mem::take(&mut self.out));
         grey.clear();
         grey.extend(pixels.chunks_exact(2).take(from[0] * from[1]).flat_map(|p| [p[0], p[0], p[0], p[1]]));
@@ -186,7 +167,26 @@ impl Resizer {
     }
 }
 
-const TOO_SMALL: &str = "a buffer is too small for its shape";
+/// Returns exactly the bytes of both images, if one can become the other.
+fn checked<'a, 'b>(
+    from: [usize; 3],
+    pixels: &'a [u8],
+    to: [usize; 3],
+    into: &'b mut [u8],
+) -> Result<(&'a [u8], &'b mut [u8]), String> {
+    if from.iter().chain(&to).any(|length| *length == 0 || u32::try_from(*length).is_err()) {
+        return Err(format!("{from:?} cannot be scaled to {to:?}"));
+    }
+    match (from[2], to[2]) {
+        (channels @ 1..=4, other) if channels == other => {}
+        (channels @ 1..=4, other) => return Err(format!("{channels} channels, expected {other}")),
+        (channels, _) => return Err(format!("{channels} channels, expected 1 to 4")),
+    }
+    bytes(from)
+        .and_then(|n| pixels.get(..n))
+        .zip(bytes(to).and_then(|n| into.get_mut(..n)))
+        .ok_or_else(|| "a buffer is too small for its shape".into())
+}
 
 fn bytes(shape: [usize; 3]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, length| n.checked_mul(*length))
@@ -242,6 +242,35 @@ mod tests {
         ] {
             for (filter, expected) in [(Filter::Linear, linear), (Filter::Area, area)] {
                 assert_eq!(hash(&scaled(filter, from, to)), expected, "{filter:?} {from:?} to {to:?}");
+            }
+        }
+    }
+
+    /// The expected hashes are those of `cv2.getPerspectiveTransform` to `[0, 0], [w, 0], [w, h], [0, h]`, `cv2.warpPerspective` with
+    /// `INTER_CUBIC` and `BORDER_REPLICATE` (OpenCV 5.0.0 on x86), and `numpy.rot90`, for the same noise.
+    #[test]
+    fn every_level_between_four_corners_is_that_of_opencv() {
+        for (channels, corners, to, turned, expected) in [
+            (1, [[5.5, 4.25], [45.2, 10.0], [43.0, 25.7], [3.1, 19.0]], [15, 40], false, 0x4340_2C8B),
+            (3, [[20.0, 3.0], [30.0, 5.0], [25.0, 38.0], [15.0, 35.0]], [33, 10], true, 0x321D_6F0C),
+            (4, [[-5.0, -4.0], [70.0, 2.0], [66.0, 50.0], [0.0, 45.0]], [49, 75], false, 0xF747_1460),
+            (3, [[2.0, 2.0], [42.0, 2.0], [42.0, 22.0], [2.0, 22.0]], [20, 40], false, 0x161D_54FD),
+            (2, [[10.5, 8.5], [50.1, 3.3], [52.9, 20.2], [12.4, 30.6]], [22, 41], false, 0xDB61_7148),
+        ] {
+            let mut part = vec![0; to[0] * to[1] * channels];
+            let pixels = noise(40 * 60 * channels);
+            cut([40, 60, channels], &pixels, corners, [to[0], to[1], channels], turned, &mut part).unwrap();
+            assert_eq!(hash(&part), expected, "{corners:?}");
+        }
+    }
+
+    #[test]
+    fn corners_anywhere_are_harmless() {
+        for value in [0.0, -1.0, 1e30, -1e30, f32::INFINITY, f32::NAN, f32::MIN_POSITIVE] {
+            for at in 0..8 {
+                let mut corners = [[0.0, 0.0], [4.0, 0.0], [4.0, 3.0], [0.0, 3.0]];
+                corners[at / 2][at % 2] = value;
+                cut([3, 4, 1], &[9; 12], corners, [3, 4, 1], at > 3, &mut [0; 12]).unwrap();
             }
         }
     }
@@ -328,6 +357,9 @@ mod tests {
             ] {
                 let result = resizer.scale(from, &vec![0; pixels], to, &mut vec![0; room]);
                 assert!(result.is_err(), "{filter:?} {from:?} to {to:?}");
+                let corners = [[0.0; 2]; 4];
+                let result = cut(from, &vec![0; pixels], corners, to, true, &mut vec![0; room]);
+                assert!(result.is_err(), "{from:?} to {to:?}");
             }
         }
     }

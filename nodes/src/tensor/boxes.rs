@@ -1,5 +1,6 @@
 //! Boxes: rows of `x0, y0, x1, y1, score, class` in a tensor `f32[≤n,6]`, and the choice of those with the highest scores.
 
+use crate::tensor::shape;
 use limen::Tensor;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::NodeError;
@@ -18,8 +19,7 @@ pub(crate) fn spec(rows: usize) -> PortSpec {
 
 /// Returns the spec of a port that takes as many boxes as the connected output can give.
 pub(crate) fn any_spec(given: Option<&PortSpec>) -> PortSpec {
-    let rows = given.and_then(|spec| spec.shape.first().cloned());
-    PortSpec::new(DType::F32, [rows.unwrap_or_else(|| Dim::Symbol("n".into())), Dim::Fixed(ROW)])
+    shape::any_rows(given, ROW)
 }
 
 /// Returns the rows of a tensor.

@@ -1,6 +1,6 @@
 //! Placements: where an image lies in a frame that it was scaled into.
 
-use crate::tensor::boxes::Row;
+use crate::tensor::{boxes, quads};
 use limen::Tensor;
 use limen::message::{DType, PortSpec};
 use limen::node::NodeError;
@@ -44,9 +44,23 @@ impl Placement {
     }
 
     /// Converts a box in the frame into one in the image, clipped to the image. A corner that is NaN stays NaN.
-    pub(crate) fn to_image(self, [x0, y0, x1, y1, score, class]: Row) -> Row {
-        let back = |at: f32, axis: usize| ((at - self.first[axis]) / self.scale[axis]).clamp(0.0, self.size[axis]);
+    pub(crate) fn to_image(self, [x0, y0, x1, y1, score, class]: boxes::Row) -> boxes::Row {
+        let back = |at: f32, axis: usize| self.back(at, axis, self.size[axis]);
         [back(x0, 0), back(y0, 1), back(x1, 0), back(y1, 1), score, class]
+    }
+
+    /// Converts a quad in the frame into one in the image, whose corners outside the image are moved to its last pixel.
+    pub(crate) fn quad_to_image(self, mut row: quads::Row) -> quads::Row {
+        for corner in row.as_chunks_mut::<2>().0 {
+            for (at, axis) in corner.iter_mut().zip(0..) {
+                *at = self.back(*at, axis, (self.size[axis] - 1.0).max(0.0));
+            }
+        }
+        row
+    }
+
+    fn back(self, at: f32, axis: usize, most: f32) -> f32 {
+        ((at - self.first[axis]) / self.scale[axis]).clamp(0.0, most)
     }
 }
 
@@ -64,6 +78,8 @@ mod tests {
         ] {
             assert_eq!(placement.to_image(row), expected, "{row:?}");
         }
+        let quad = [10.0, 150.0, -5.0, 160.0, 1e9, 0.0, f32::INFINITY, 999.0];
+        assert_eq!(placement.quad_to_image(quad), [20.0, 40.0, 0.0, 80.0, 1279.0, 0.0, 1279.0, 719.0]);
         assert!(placement.to_image([f32::NAN, 0.0, 0.0, 0.0, 0.0, 0.0])[0].is_nan());
     }
 

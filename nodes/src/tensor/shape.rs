@@ -17,6 +17,12 @@ pub(crate) fn any_image() -> [Dim; 3] {
     ["h", "w", "c"].map(|name| Dim::Symbol(name.into()))
 }
 
+/// Returns the spec of a port that takes as many rows of this length as the connected output can give.
+pub(crate) fn any_rows(given: Option<&PortSpec>, length: usize) -> PortSpec {
+    let rows = given.and_then(|spec| spec.shape.first().cloned());
+    PortSpec::new(DType::F32, [rows.unwrap_or_else(|| Dim::Symbol("n".into())), Dim::Fixed(length)])
+}
+
 /// Returns the connected spec as numbers of the given dtype. The engine compares the two and refuses another dtype.
 pub(crate) fn any_shape(given: &Connected, dtype: DType) -> Option<PortSpec> {
     given.single().map(|spec| spec.clone().with_dtype(dtype).with_content(Content::Numbers))

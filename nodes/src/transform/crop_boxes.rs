@@ -3,8 +3,9 @@
 use crate::tensor::boxes::{self, Row};
 use crate::tensor::filter::Filter;
 use crate::tensor::frame::Frame;
-use crate::tensor::{image, shape};
-use limen::message::{Dim, PortSpec};
+use crate::tensor::parts::Empty;
+use crate::tensor::{image, quads, shape};
+use limen::message::{Dim, Header, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
 };
@@ -19,9 +20,15 @@ const MAX_PARTS: usize = 1 << 10;
 /// row of boxes, in their order.
 ///
 /// As with `scatter`, the parts of an image have its header, with `part` and `parts` set, and `gather` reassembles what becomes of them:
-/// its row `n` belongs to row `n` of the boxes. An image without boxes sends nothing. Rows are x0, y0, x1, y1, score, class. A part has all
+/// its row `n` belongs to row `n` of the boxes. Rows are x0, y0, x1, y1, score, class. A part has all
 /// pixels that its box touches; a box without a pixel of the image gives a part that shows only `fill`. Boxes after the first `max` are
 /// left out and counted (`left_out`); detectors and `nms` send those with the highest scores first.
+///
+/// In place of boxes it takes `quads` `f32[≤n,8]` from `decode_db`, x and y of the corners at the top left, top right, bottom right and
+/// bottom left. A part shows what is between them, stretched to a rectangle as wide and high as the longer of two opposite sides, with
+/// the levels of `cv2.warpPerspective` (`INTER_CUBIC`, `BORDER_REPLICATE`). If it is at least 1.5 times as high as wide, it is turned to
+/// the left by 90°, so that text from top to bottom can be read. Then it is scaled as other parts are. A quad less than a pixel wide or
+/// high, or of more than twice the pixels of the image, gives a part that shows only `fill`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Width of the output in pixels.
@@ -31,6 +38,10 @@ pub struct Config {
     /// Most parts of one image, at most 1024; 8 by default.
     #[serde(default = "eight")]
     pub max: usize,
+    /// What to do with an image without boxes; `drop` by default. With `send` it becomes one part that shows only `fill`, part 0 of 0,
+    /// from which `gather` makes a message without parts.
+    #[serde(default)]
+    pub empty: Empty,
     /// Whether a part keeps its aspect ratio: it is scaled to `height`, put at the left, and the rest of `width` is filled; a part that
     /// would be wider than `width` is scaled to `width`. `false` by default: a part is scaled to `width` and `height`.
     #[serde(default)]
@@ -68,12 +79,32 @@ impl Part {
         let ((top, height), (left, width)) = (axis(y0, y1, h)?, axis(x0, x1, w)?);
         Some(Part { first: [top, left], size: [height, width] })
     }
+}
 
-    /// Returns the width of the part at another height, at most `most`, as Python programs compute it: in floating point, rounded up.
-    fn width_at(self, height: usize, most: usize) -> usize {
-        let ratio = self.size[1] as f64 / self.size[0] as f64;
-        ((height as f64 * ratio).ceil() as usize).clamp(1, most)
-    }
+/// Returns the width of a part of this height and width at another height, at most `most`, as Python programs compute it: in floating
+/// point, rounded up.
+fn width_at([h, w]: [usize; 2], height: usize, most: usize) -> usize {
+    let ratio = w as f64 / h as f64;
+    ((height as f64 * ratio).ceil() as usize).clamp(1, most)
+}
+
+/// The most pixels of a part between four corners, in images.
+const MOST_IMAGES: usize = 2;
+/// A part that is at least this many times as high as wide is turned.
+const TURNED: f64 = 1.5;
+
+/// Returns height and width of the part between four corners in an image of this height and width; `None` if there is none. The
+/// lengths are rounded down, as in PaddleOCR.
+fn size_of_quad(row: quads::Row, [h, w]: [usize; 2]) -> Option<[usize; 2]> {
+    let [a, b, c, d] = quads::corners(row);
+    let length = |a: [f32; 2], b: [f32; 2]| {
+        let (x, y) = (a[0] - b[0], a[1] - b[1]);
+        (x * x + y * y).sqrt()
+    };
+    let size = [length(a, d).max(length(b, c)), length(a, b).max(length(c, d))].map(|side| side as usize);
+    let pixels = size[0].checked_mul(size[1])?;
+    let is_finite = row.iter().all(|at| at.is_finite());
+    (is_finite && (1..=h.saturating_mul(w).saturating_mul(MOST_IMAGES)).contains(&pixels)).then_some(size)
 }
 
 /// The node.
@@ -81,25 +112,59 @@ impl Part {
 pub struct CropBoxes {
     frame: Frame,
     max: usize,
+    empty: Empty,
     keep_aspect: bool,
+    /// Whether the node takes quads in place of boxes.
+    quads: bool,
     /// The pixels of a part.
     part: Vec<u8>,
     left_out: u64,
 }
 
 impl CropBoxes {
-    fn draw(&mut self, from: [usize; 3], pixels: &[u8], row: Row, into: &mut [u8]) -> Result<(), String> {
+    /// Reads the pixels that a box touches and returns their height and width; `None` if there are none.
+    fn cut_box(&mut self, from: [usize; 3], pixels: &[u8], row: Row) -> Option<[usize; 2]> {
         let [h, w, channels] = from;
-        let Some(part) = Part::of(row, [h, w]) else {
-            self.frame.clear(into);
-            return Ok(());
-        };
-        let [height, width] = part.size;
-        self.part.resize(height * width * channels, 0);
+        let part = Part::of(row, [h, w])?;
+        self.part.resize(part.size[0] * part.size[1] * channels, 0);
         image::copy_part(from, pixels, part.first, part.size, &mut self.part);
-        let most = self.frame.width;
-        let to = if self.keep_aspect { part.width_at(self.frame.height, most) } else { most };
-        self.frame.draw([height, width, channels], &self.part, [self.frame.height, to], [0, 0], into)
+        Some(part.size)
+    }
+
+    /// Reads what is between four corners and returns its height and width; `None` if there is nothing.
+    fn cut_quad(&mut self, from: [usize; 3], pixels: &[u8], row: quads::Row) -> Result<Option<[usize; 2]>, String> {
+        let channels = from[2];
+        let Some([h, w]) = size_of_quad(row, [from[0], from[1]]) else { return Ok(None) };
+        let turned = h as f64 / w as f64 >= TURNED;
+        self.part.resize(h * w * channels, 0);
+        limen_resize::cut(from, pixels, quads::corners(row), [h, w, channels], turned, &mut self.part)?;
+        Ok(Some(if turned { [w, h] } else { [h, w] }))
+    }
+
+    /// Scales the pixels that were read, of this height and width, and sends them as part 0 of `parts`.
+    fn send(
+        &mut self,
+        header: &Header,
+        (size, parts): (Option<[usize; 2]>, u32),
+        channels: usize,
+        out: &mut Emit<Tensor>,
+    ) -> Result<(), NodeError> {
+        let mut part = out.loan(header)?;
+        // The engine numbers the parts only if there are several; a single one would keep the numbers of its input.
+        (part.header_mut().part, part.header_mut().parts) = (0, parts);
+        let (height, most) = (self.frame.height, self.frame.width);
+        shape::set_shape(&mut part, &[height, most, channels])?;
+        let into = part.as_mut_slice()?;
+        match size {
+            Some([h, w]) => {
+                let to = if self.keep_aspect { width_at([h, w], height, most) } else { most };
+                let drawn = self.frame.draw([h, w, channels], &self.part, [height, to], [0, 0], into);
+                drawn.map_err(|why| NodeError::input("image", why))?;
+            }
+            None => self.frame.clear(into),
+        }
+        out.send(part);
+        Ok(())
     }
 }
 
@@ -114,26 +179,33 @@ impl Node for CropBoxes {
         }
         let dims = shape::image_dims(given.input("image"));
         image::check_channels("image", dims, &mut errors);
-        let rows = boxes::any_spec(given.input("boxes"));
+        let (name, rows) = if quads::are_given(given) {
+            (quads::PORT, quads::any_spec(given.input(quads::PORT)))
+        } else {
+            ("boxes", boxes::any_spec(given.input("boxes")))
+        };
         let most = rows.shape.first().and_then(Dim::max).unwrap_or(usize::MAX);
         let spec = dims.map(|dims| image::of_size(config.height, config.width, dims));
         let input = image::input_spec(dims);
-        let buffers = [spec.as_ref(), Some(&input)].into_iter().flatten().filter_map(PortSpec::max_bytes);
-        let memory = buffers.fold(0, usize::saturating_add);
+        let [frame, image] = [spec.as_ref(), Some(&input)].map(|spec| spec.and_then(PortSpec::max_bytes).unwrap_or(0));
+        let images = if name == quads::PORT { MOST_IMAGES } else { 1 };
+        let memory = image.saturating_mul(images).saturating_add(frame);
         let emits = config.max.min(most).max(1);
         let out = OutPort { name: "out".into(), spec, emits, rows: 1, forwards: Vec::new() };
-        let ports = Ports::new().input("image", input).input("boxes", rows).out_port(out);
+        let ports = Ports::new().input("image", input).input(name, rows).out_port(out);
         errors.into_result(ports.selective().scatters().memory(memory).cost(Cost::Heavy))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let Config { width, height, max, keep_aspect, fill, filter } = config;
+        let Config { width, height, max, empty, keep_aspect, fill, filter } = config;
         let bytes =
             |ports: &[(String, Option<PortSpec>)]| ports.first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());
         Ok(CropBoxes {
             frame: Frame::new(height, width, fill, filter, bytes(cx.outputs()).unwrap_or(0)),
             max,
+            empty,
             keep_aspect,
+            quads: cx.inputs().iter().any(|(name, _)| name == quads::PORT),
             part: Vec::with_capacity(bytes(cx.inputs()).unwrap_or(0)),
             left_out: 0,
         })
@@ -154,16 +226,21 @@ impl Transform for CropBoxes {
         out: &mut Emit<Tensor>,
     ) -> Result<(), NodeError> {
         let (from, pixels) = image::pixels("image", &input.body)?;
-        let rows = boxes::rows(&found.body)?;
-        for row in rows.iter().take(self.max) {
-            let mut part = out.loan(input.header())?;
-            // The engine numbers the parts only if there are several; a single one would keep the numbers of its input.
-            (part.header_mut().part, part.header_mut().parts) = (0, 1);
-            shape::set_shape(&mut part, &[self.frame.height, self.frame.width, from[2]])?;
-            self.draw(from, pixels, *row, part.as_mut_slice()?).map_err(|why| NodeError::input("image", why))?;
-            out.send(part);
+        let (boxes, quads) =
+            if self.quads { (&[][..], quads::rows(&found.body)?) } else { (boxes::rows(&found.body)?, &[][..]) };
+        for row in boxes.iter().take(self.max) {
+            let size = self.cut_box(from, pixels, *row);
+            self.send(input.header(), (size, 1), from[2], out)?;
         }
-        self.left_out += rows.len().saturating_sub(self.max) as u64;
+        for row in quads.iter().take(self.max) {
+            let size = self.cut_quad(from, pixels, *row).map_err(|why| NodeError::input("image", why))?;
+            self.send(input.header(), (size, 1), from[2], out)?;
+        }
+        let rows = boxes.len() + quads.len();
+        if rows == 0 && self.empty == Empty::Send {
+            self.send(input.header(), (None, 0), from[2], out)?;
+        }
+        self.left_out += rows.saturating_sub(self.max) as u64;
         Ok(())
     }
 }
@@ -211,8 +288,7 @@ mod tests {
             ([22, 161], 48, 320),
             ([60, 25], 48, 20),
         ] {
-            let part = Part { first: [0, 0], size: [h, w] };
-            assert_eq!(part.width_at(height, 320), expected, "{h} × {w} to {height}");
+            assert_eq!(width_at([h, w], height, 320), expected, "{h} × {w} to {height}");
         }
     }
 }

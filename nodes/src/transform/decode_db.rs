@@ -1,9 +1,10 @@
 //! Boxes of text from a map of probabilities.
 
-use crate::tensor::boxes::{self, Best, ROW, Row};
-use crate::tensor::regions::{MAX_PIXELS, Region, Regions};
+use crate::tensor::boxes::{self, Best, Row};
+use crate::tensor::quads::{self, Outline};
+use crate::tensor::regions::{MAX_PIXELS, Member, Region, Regions};
 use limen::message::{DType, Dim, PortSpec};
-use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::node::{Building, Connected, Cost, Emit, Many, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -17,11 +18,20 @@ use std::cmp::Ordering;
 /// if the text is not. Its score is the mean probability of its pixels. The box is expanded on every side by area · `unclip` /
 /// perimeter, as far as the map reaches. Regions less than 3 pixels wide or high are left out. Boxes belong to one line if their
 /// upper edges are less than 10 pixels apart.
+///
+/// A second output exists if it is connected: `quads` `f32[≤max_boxes,8]`, for each row of `boxes` the smallest rectangle at any
+/// angle, x and y of the corners at the top left, top right, bottom right and bottom left. Its sides go through the centres of the
+/// outermost pixels, which are whole numbers here as in PaddleOCR; it is expanded in the same way, and corners outside the map are
+/// moved to its edge.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// A pixel is text if its probability is above this; 0.3 by default.
     #[serde(default = "threshold")]
     pub threshold: f32,
+    /// Whether the pixels at the right of such a pixel, below it and at the lower right of it are text too, so that regions one pixel
+    /// apart are one: the `use_dilation` of PaddleOCR; `false` by default.
+    #[serde(default)]
+    pub dilation: bool,
     /// Only boxes with a score of at least this are kept; 0.6 by default.
     #[serde(default = "box_threshold")]
     pub box_threshold: f32,
@@ -63,19 +73,27 @@ fn expanded([left, top, right, bottom]: [f32; 4], unclip: f32, width: usize, hei
     [(left - by).max(0.0), (top - by).max(0.0), (right + by).min(width as f32), (bottom + by).min(height as f32)]
 }
 
+/// A box and the region that it is around.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    row: Row,
+    region: usize,
+}
+
 /// Sorts boxes from top to bottom, and those of a line from left to right.
 ///
 /// A box moves before those above it that are in its line and right of it. This is how detectors of this family define the order of
 /// reading; "in one line" is not transitive, so no comparison of two boxes could.
-fn sort_lines(rows: &mut [Row]) {
-    rows.sort_unstable_by(|a, b| [a[1], a[0]].partial_cmp(&[b[1], b[0]]).unwrap_or(Ordering::Equal));
-    for last in 1..rows.len() {
+fn sort_lines(found: &mut [Found]) {
+    let corner = |found: &Found| [found.row[1], found.row[0]];
+    found.sort_unstable_by(|a, b| corner(a).partial_cmp(&corner(b)).unwrap_or(Ordering::Equal));
+    for last in 1..found.len() {
         for at in (0..last).rev() {
-            let (upper, lower) = (rows[at], rows[at + 1]);
-            if (lower[1] - upper[1]).abs() >= SAME_LINE || lower[0] >= upper[0] {
+            let ([top, left], [lower_top, lower_left]) = (corner(&found[at]), corner(&found[at + 1]));
+            if (lower_top - top).abs() >= SAME_LINE || lower_left >= left {
                 break;
             }
-            rows.swap(at, at + 1);
+            found.swap(at, at + 1);
         }
     }
 }
@@ -86,6 +104,8 @@ pub struct DecodeDb {
     config: Config,
     regions: Regions,
     best: Best,
+    found: Vec<Found>,
+    outline: Outline,
 }
 
 /// Returns height and width of a map with two dims, or three of which the first is 1.
@@ -98,16 +118,23 @@ fn dims<T>(shape: &[T], is_one: impl Fn(&T) -> bool) -> Option<[&T; 2]> {
 }
 
 impl DecodeDb {
-    fn new(config: Config, width: usize, height: usize) -> Self {
+    fn new(config: Config, width: usize, height: usize, quads: bool) -> Self {
         // `Best` keeps what is above its threshold; here a score equal to it is kept.
         let threshold = config.box_threshold.next_down();
         let best = Best::new(threshold, config.max_boxes, Regions::most(width, height));
-        DecodeDb { config, regions: Regions::new(width, height), best }
+        DecodeDb {
+            regions: Regions::new(width, height, quads),
+            best,
+            found: Vec::with_capacity(config.max_boxes),
+            outline: Outline::new(if quads { height } else { 0 }),
+            config,
+        }
     }
 
-    /// Finds the boxes with the highest scores and returns how many there are.
-    fn find(&mut self, map: &[f32], width: usize) -> usize {
-        self.regions.find(map, width, self.config.threshold);
+    /// Finds the boxes with the highest scores, in the order of reading.
+    fn find(&mut self, map: &[f32], width: usize, height: usize) {
+        let Config { threshold, dilation, unclip, .. } = self.config;
+        self.regions.find(map, width, Member { threshold, dilation });
         self.best.clear();
         for (at, region) in self.regions.iter() {
             let [left, top, right, bottom] = region.corners();
@@ -115,17 +142,32 @@ impl DecodeDb {
                 self.best.offer(region.mean(), at);
             }
         }
-        self.best.sorted().len()
+        self.found.clear();
+        for (score, at) in self.best.sorted() {
+            let corners = self.regions.get(*at).map_or([0.0; 4], Region::corners);
+            let [x0, y0, x1, y1] = expanded(corners, unclip, width, height);
+            self.found.push(Found { row: [x0, y0, x1, y1, *score, 0.0], region: *at });
+        }
+        sort_lines(&mut self.found);
     }
 
-    /// Writes the boxes that were found, in the order of reading.
-    fn write(&mut self, width: usize, height: usize, rows: &mut [Row]) {
-        for (row, (score, at)) in rows.iter_mut().zip(self.best.sorted()) {
-            let corners = self.regions.get(*at).map_or([0.0; 4], Region::corners);
-            let [x0, y0, x1, y1] = expanded(corners, self.config.unclip, width, height);
-            *row = [x0, y0, x1, y1, *score, 0.0];
+    /// Writes the boxes that were found.
+    fn write_boxes(&self, rows: &mut [Row]) {
+        rows.iter_mut().zip(&self.found).for_each(|(row, found)| *row = found.row);
+    }
+
+    /// Writes the quads of the boxes that were found.
+    fn write_quads(&mut self, width: usize, height: usize, rows: &mut [quads::Row]) {
+        let last = [width, height].map(|side| side.saturating_sub(1) as f32);
+        for (row, found) in rows.iter_mut().zip(&self.found) {
+            self.outline.clear();
+            self.regions.outline(found.region, width, &mut self.outline);
+            *row = self.outline.quad(self.config.unclip);
+            row.as_chunks_mut()
+                .0
+                .iter_mut()
+                .for_each(|[x, y]| (*x, *y) = (x.clamp(0.0, last[0]), y.clamp(0.0, last[1])));
         }
-        sort_lines(rows);
     }
 }
 
@@ -146,6 +188,11 @@ impl Node for DecodeDb {
             errors.at("max_boxes", format!("{} boxes, expected 1 to {MAX_BOXES}", config.max_boxes));
         }
         let mut ports = Ports::new().output("boxes", boxes::spec(config.max_boxes)).cost(Cost::Heavy);
+        // Any other name is refused by the engine, which then says what the outputs are.
+        let has_quads = given.outputs().any(|port| port != "boxes");
+        if has_quads {
+            ports = ports.output("quads", quads::spec(config.max_boxes));
+        }
         ports = match given.single() {
             Some(spec) => {
                 let map = dims(&spec.shape, |dim| *dim == Dim::Fixed(1));
@@ -159,7 +206,7 @@ impl Node for DecodeDb {
                         errors.input("in", format!("{spec} has more than {MAX_PIXELS} pixels"));
                     }
                     (_, Some((height, width))) => {
-                        ports = ports.memory(Regions::most(width, height).saturating_mul(size_of::<Region>()));
+                        ports = ports.memory(Regions::memory(width, height, has_quads));
                     }
                     _ => {}
                 }
@@ -175,24 +222,30 @@ impl Node for DecodeDb {
         let map = spec.and_then(|spec| dims(&spec.shape, |_| true));
         let size = map.and_then(|[height, width]| Some((height.max()?, width.max()?)));
         let (height, width) = size.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
-        Ok(DecodeDb::new(config, width, height))
+        Ok(DecodeDb::new(config, width, height, cx.outputs().len() > 1))
     }
 }
 
 impl Transform for DecodeDb {
     type In = Tensor;
-    type Out = Tensor;
+    type Out = Many<Tensor>;
 
-    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
         let shape = input.body.shape();
         let Some([height, width]) = dims(&shape, |length| *length == 1) else {
             return Err(NodeError::input("in", format!("{:?} is not a map of probabilities", input.body)));
         };
-        let found = self.find(input.body.as_slice()?, *width);
-        let mut boxes = out.loan(input.header())?;
-        boxes.set_len(0, found)?;
-        self.write(*width, *height, boxes.as_mut_slice::<f32>()?.as_chunks_mut::<ROW>().0);
-        out.send(boxes);
+        self.find(input.body.as_slice()?, *width, *height);
+        for port in out.iter_mut().filter(|port| port.is_connected()) {
+            let mut rows = port.loan(input.header())?;
+            rows.set_len(0, self.found.len())?;
+            let numbers = rows.as_mut_slice::<f32>()?;
+            match port.name() {
+                "quads" => self.write_quads(*width, *height, numbers.as_chunks_mut().0),
+                _ => self.write_boxes(numbers.as_chunks_mut().0),
+            }
+            port.send(rows);
+        }
         Ok(())
     }
 }
@@ -203,17 +256,13 @@ mod tests {
 
     fn decode(map: &[f32], width: usize, config: Config) -> Vec<Row> {
         let height = map.len() / width.max(1);
-        let mut node = DecodeDb::new(config, width, height);
-        let mut found = Vec::new();
-        for _ in 0..2 {
-            found = vec![[0.0; ROW]; node.find(map, width)];
-            node.write(width, height, &mut found);
-        }
-        found
+        let mut node = DecodeDb::new(config, width, height, false);
+        (0..2).for_each(|_| node.find(map, width, height));
+        node.found.iter().map(|found| found.row).collect()
     }
 
     fn config(threshold: f32, box_threshold: f32) -> Config {
-        Config { threshold, box_threshold, unclip: 1.5, max_boxes: 100 }
+        Config { threshold, dilation: false, box_threshold, unclip: 1.5, max_boxes: 100 }
     }
 
     /// The map is made of blocks of 4 × 4 pixels and noise. The expected boxes are those of SciPy: `ndimage.label` with

@@ -1,8 +1,8 @@
 //! Boxes in the images that `letterbox` scaled.
 
-use crate::tensor::boxes::{self, ROW};
 use crate::tensor::placement::Placement;
-use crate::tensor::shape;
+use crate::tensor::{boxes, quads, shape};
+use limen::message::PortSpec;
 use limen::node::{Building, Connected, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -12,26 +12,34 @@ use serde::Deserialize;
 /// `placement` `f32[6]` to `boxes` `f32[≤n,6]`.
 ///
 /// Rows are x0, y0, x1, y1, score, class; score and class are kept, and so is the order.
+///
+/// In place of boxes it takes `quads` `f32[≤n,8]` from `decode_db`, x and y of four corners, and gives `quads`. Corners outside the
+/// image are moved to its last pixel.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
 
 /// The node.
 #[derive(Debug)]
-pub struct Unletterbox;
+pub struct Unletterbox {
+    quads: bool,
+}
 
 impl Node for Unletterbox {
     type Config = Config;
 
     fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-        let given = given.input("boxes");
-        let input = boxes::any_spec(given);
+        let quads = quads::are_given(given);
+        let (name, any_spec) =
+            if quads { (quads::PORT, quads::any_spec as fn(_) -> _) } else { ("boxes", boxes::any_spec as _) };
+        let given = given.input(name);
+        let input: PortSpec = any_spec(given);
         let spec = given.map(|_| input.clone());
-        let out = OutPort { name: "boxes".into(), spec, emits: 1, rows: 1, forwards: Vec::new() };
-        Ok(Ports::new().input("boxes", input).input("placement", Placement::spec()).out_port(out))
+        let out = OutPort { name: name.into(), spec, emits: 1, rows: 1, forwards: Vec::new() };
+        Ok(Ports::new().input(name, input).input("placement", Placement::spec()).out_port(out))
     }
 
-    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Unletterbox)
+    fn build(_: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Unletterbox { quads: cx.inputs().iter().any(|(name, _)| name == quads::PORT) })
     }
 }
 
@@ -47,11 +55,17 @@ impl Transform for Unletterbox {
         let header =
             if placement.header().origin < found.header().origin { placement.header() } else { found.header() };
         let placement = Placement::of(&placement.body)?;
-        let rows = boxes::rows(&found.body)?;
         let mut converted = out.loan(header)?;
-        shape::set_shape(&mut converted, &[rows.len(), ROW])?;
-        for (to, row) in converted.as_mut_slice::<f32>()?.as_chunks_mut().0.iter_mut().zip(rows) {
-            *to = placement.to_image(*row);
+        shape::set_shape(&mut converted, &found.body.shape())?;
+        let numbers = converted.as_mut_slice::<f32>()?;
+        if self.quads {
+            for (to, row) in numbers.as_chunks_mut().0.iter_mut().zip(quads::rows(&found.body)?) {
+                *to = placement.quad_to_image(*row);
+            }
+        } else {
+            for (to, row) in numbers.as_chunks_mut().0.iter_mut().zip(boxes::rows(&found.body)?) {
+                *to = placement.to_image(*row);
+            }
         }
         out.send(converted);
         Ok(())
