@@ -74,6 +74,8 @@ const DEVIATIONS: &[Deviation] = &[
         concerns: |_| true,
         what: "may round to the other of two neighbouring integers",
     },
+    Deviation { op: "GRU", concerns: has_lengths, what: RUNS_ALL_STEPS },
+    Deviation { op: "LSTM", concerns: has_lengths, what: RUNS_ALL_STEPS },
     Deviation {
         op: "LogSoftmax",
         concerns: covers_several_dims,
@@ -105,6 +107,11 @@ const DEVIATIONS: &[Deviation] = &[
     },
     Deviation { op: "com.microsoft.DynamicQuantizeLSTM", concerns: |_| true, what: "gives its outputs other shapes" },
 ];
+const RUNS_ALL_STEPS: &str = "runs all steps, whatever `sequence_lens` holds";
+
+fn has_lengths(op: &Op) -> bool {
+    op.has_input(4)
+}
 
 /// The longest chain of operators. rten recurses along it when it loads a model and in the first call, and a stack overflow
 /// cannot be caught. A frame takes about 400 bytes in a debug build, and a thread's stack has 2 MiB.

@@ -98,8 +98,19 @@ const DEVIATIONS: &[Deviation] = &[
         what: "does not multiply by `alpha`",
     },
     Deviation { op: "GRU", concerns: is_reverse, what: RUNS_FORWARD },
+    Deviation { op: "GRU", concerns: is_clipped, what: DOES_NOT_CLIP },
+    Deviation { op: "GRU", concerns: has_other_activations, what: HAS_ITS_OWN },
     Deviation { op: "LSTM", concerns: is_reverse, what: RUNS_FORWARD },
+    Deviation { op: "LSTM", concerns: is_clipped, what: DOES_NOT_CLIP },
+    Deviation { op: "LSTM", concerns: has_other_activations, what: HAS_ITS_OWN },
+    Deviation {
+        op: "LSTM",
+        concerns: |op| op.int("input_forget").is_some_and(|coupled| coupled != 0),
+        what: "does not couple its gates where `input_forget` is 1",
+    },
     Deviation { op: "RNN", concerns: is_reverse, what: RUNS_FORWARD },
+    Deviation { op: "RNN", concerns: is_clipped, what: DOES_NOT_CLIP },
+    Deviation { op: "RNN", concerns: has_other_activations, what: HAS_ITS_OWN },
     Deviation {
         op: "SpaceToDepth",
         concerns: |op| op.word("mode") == Some("CRD"),
@@ -112,9 +123,25 @@ const DEVIATIONS: &[Deviation] = &[
     },
 ];
 const RUNS_FORWARD: &str = "runs forward where `direction` is `reverse`";
+const DOES_NOT_CLIP: &str = "does not apply `clip`";
+const HAS_ITS_OWN: &str = "takes ONNX's default `activations`, whatever they are";
 
 fn is_reverse(op: &Op) -> bool {
     op.word("direction") == Some("reverse")
+}
+
+fn is_clipped(op: &Op) -> bool {
+    op.float("clip").is_some()
+}
+
+/// Whether an operator has other activations than those that ONNX gives it by default, for each direction.
+fn has_other_activations(op: &Op) -> bool {
+    let usual = match op.id.as_str() {
+        "RNN" => "Tanh",
+        "GRU" => "Sigmoid Tanh",
+        _ => "Sigmoid Tanh Tanh",
+    };
+    op.word("activations").is_some_and(|given| given != usual && given != format!("{usual} {usual}"))
 }
 
 impl Runtime for TractRuntime {

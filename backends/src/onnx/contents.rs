@@ -5,6 +5,7 @@ use super::node::{brief, graphs_of, label, name_of, order};
 use super::wire;
 use super::wrong::ModelProblems;
 use limen::backend::BackendError;
+use prost::bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +23,15 @@ pub struct Op {
     pub opset: i64,
     /// The ranks of its first and second input and of its first output, where the model declares them.
     pub ranks: [Option<usize>; 3],
+    /// Which of its first 32 inputs it has: a bit for each.
+    inputs: u32,
     /// Those of its [`ATTRIBUTES`] that it has.
     attributes: BTreeMap<String, AttributeValue>,
 }
 
 /// The attributes that are kept: the others decide nothing before the model is loaded.
-const ATTRIBUTES: [&str; 5] = ["alpha", "axis", "direction", "mode", "select_last_index"];
+const ATTRIBUTES: [&str; 8] =
+    ["activations", "alpha", "axis", "clip", "direction", "input_forget", "mode", "select_last_index"];
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum AttributeValue {
@@ -39,20 +43,28 @@ enum AttributeValue {
 /// The longest word that is kept of an attribute.
 const MAX_WORD: usize = 32;
 
+/// The most words that are kept of a list: one more than any operator has.
+const MAX_WORDS: usize = 7;
+
 impl Op {
-    /// Returns the attribute `axis` or `select_last_index`.
+    /// Whether it has an input at this place, which is not left out.
+    pub fn has_input(&self, at: u32) -> bool {
+        self.inputs.checked_shr(at).is_some_and(|inputs| inputs & 1 == 1)
+    }
+
+    /// Returns the attribute `axis`, `input_forget` or `select_last_index`.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.attributes.get(name).and_then(|value| if let AttributeValue::Int(int) = value { Some(*int) } else { None })
     }
 
-    /// Returns the attribute `alpha`.
+    /// Returns the attribute `alpha` or `clip`.
     pub fn float(&self, name: &str) -> Option<f32> {
         self.attributes
             .get(name)
             .and_then(|value| if let AttributeValue::Float(float) = value { Some(*float) } else { None })
     }
 
-    /// Returns the attribute `direction` or `mode`.
+    /// Returns the attribute `direction` or `mode`, or `activations` with a space between words.
     pub fn word(&self, name: &str) -> Option<&str> {
         self.attributes
             .get(name)
@@ -60,10 +72,14 @@ impl Op {
     }
 }
 
-/// Returns the [`ATTRIBUTES`] of a node that are a number or a word.
+/// Returns the [`ATTRIBUTES`] of a node that are a number, a word or a list of words.
 fn attributes(node: &wire::Node) -> BTreeMap<String, AttributeValue> {
+    // A list is never left out: what it says is not the default, even if it is too long or no text.
+    let word = |text: &Bytes| String::from_utf8_lossy(&text[..text.len().min(MAX_WORD)]).into_owned();
+    let words = |texts: &[Bytes]| texts.iter().take(MAX_WORDS).map(word).collect::<Vec<_>>().join(" ");
     let value =
         |attribute: &wire::Attribute| match (attribute.int, attribute.float, std::str::from_utf8(&attribute.text)) {
+            _ if !attribute.texts.is_empty() => Some(AttributeValue::Word(words(&attribute.texts))),
             (Some(int), _, _) => Some(AttributeValue::Int(int)),
             (_, Some(float), _) => Some(AttributeValue::Float(float)),
             (_, _, Ok(word)) if !word.is_empty() && word.len() <= MAX_WORD => {
@@ -76,6 +92,11 @@ fn attributes(node: &wire::Node) -> BTreeMap<String, AttributeValue> {
         .filter(|attribute| ATTRIBUTES.contains(&attribute.name.as_str()))
         .filter_map(|attribute| Some((attribute.name.clone(), value(attribute)?)))
         .collect()
+}
+
+/// Returns which of its first 32 inputs a node has.
+fn given(node: &wire::Node) -> u32 {
+    node.inputs.iter().take(32).enumerate().fold(0, |given, (at, name)| given | u32::from(!name.is_empty()) << at)
 }
 
 /// Returns the declared ranks of the tensors of a graph.
@@ -225,6 +246,7 @@ impl ContentsReader<'_> {
                 id,
                 node: path.clone(),
                 opset: self.opsets.iter().find(of).map_or(0, |set| set.version),
+                inputs: given(node),
                 ranks: [node.inputs.first(), node.inputs.get(1), node.outputs.first()].map(rank_of),
                 attributes: attributes(node),
             });

@@ -83,6 +83,8 @@ pub(super) struct Attribute {
     pub(super) floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub(super) ints: Vec<i64>,
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub(super) texts: Vec<Bytes>,
     #[prost(message, repeated, tag = "10")]
     pub(super) tensors: Vec<Tensor>,
     #[prost(message, repeated, tag = "11")]
