@@ -4,7 +4,7 @@
 //! batch size before the graph starts. Batches are padded up to the next of these sizes. It runs on the thread that calls it.
 //! On convolutions it is slower than rten, and its batches cost more per item than single calls do.
 
-use crate::base::{BackendOptions, elements, narrow};
+use crate::base::{BackendOptions, caught, elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{Artifact, Call, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
@@ -194,10 +194,12 @@ impl Runtime for TractRuntime {
             }
             Ok(model)
         };
-        let analysed = parse(&onnx)?.into_typed().and_then(|model| model.into_decluttered());
+        let parsed = parse(&onnx)?;
+        // A recurrent operator without a first state panics where its batch has no length yet.
+        let analysed = caught(|| parsed.into_typed().and_then(|model| model.into_decluttered()));
         let template = match analysed {
-            Ok(model) => Template::Analysed(model),
-            Err(_) => {
+            Ok(Ok(model)) => Template::Analysed(model),
+            _ => {
                 // What the file says about its tensors has symbols that would contradict the lengths.
                 onnx.ignore_value_info = true;
                 Template::Parsed(parse(&onnx)?)
