@@ -1,5 +1,7 @@
 //! The backends, one for each value of `backend:`, and calls in flight.
 
+#[cfg(test)]
+mod answers;
 mod in_flight;
 mod mock;
 #[cfg(feature = "ort")]

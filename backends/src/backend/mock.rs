@@ -226,6 +226,7 @@ impl Session for MockSession {
 
 #[cfg(test)]
 mod tests {
+    use super::super::answers::answers;
     use super::*;
 
     fn map(specs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -238,8 +239,12 @@ mod tests {
 
     /// Runs a batch of two items on a session.
     fn call(session: &mut MockSession) -> Result<Vec<f32>, BackendError> {
+        call_with(session, &[1, 2, 200, 100])
+    }
+
+    fn call_with(session: &mut MockSession, bytes: &[u8; 4]) -> Result<Vec<f32>, BackendError> {
         let mut y = [0f32; 6];
-        let x = BatchRef { dtype: DType::U8, shape: &[2], bytes: &[1, 2, 200, 100] };
+        let x = BatchRef { dtype: DType::U8, shape: &[2], bytes };
         let out = BatchMut { dtype: DType::F32, shape: &mut [3], bytes: bytemuck::cast_slice_mut(&mut y) };
         session.infer_batch(2, &[x], &mut [out], &mut [()]).map(|()| y.to_vec())
     }
@@ -286,8 +291,9 @@ mod tests {
     #[test]
     fn outputs_are_the_sum_of_the_first_input_plus_the_index() {
         let mut mock = session(config());
-        assert_eq!(call(&mut mock).unwrap(), [3.0, 4.0, 5.0, 300.0, 301.0, 302.0]);
-        assert_eq!(call(&mut mock), call(&mut session(config())));
+        let found = answers(&[[1, 2, 200, 100], [0, 0, 7, 0]], |bytes| call_with(&mut mock, bytes).unwrap());
+        assert_eq!(found, [[3.0, 4.0, 5.0, 300.0, 301.0, 302.0], [0.0, 1.0, 2.0, 7.0, 8.0, 9.0]]);
+        assert_eq!(found[0], call(&mut session(config())).unwrap());
     }
 
     #[test]

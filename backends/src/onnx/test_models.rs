@@ -57,8 +57,8 @@ pub(crate) fn ints(name: &str, data: &[i64]) -> onnx::TensorProto {
     }
 }
 
-/// The file of a small model. Nodes are written `y = Op a b perm=1,0 axis==1 alpha=~0.5 mode=:cubic`: attributes are lists of
-/// integers, an integer, a float or a word.
+/// The file of a small model. Nodes are written `y = Op a _ b perm=1,0 axis==1 alpha=~0.5 mode=:cubic activations=@Tanh,Relu`: an
+/// input that is left out is `_`, and attributes are lists of integers, an integer, a float, a word or a list of words.
 pub(crate) fn model(inputs: &[Io<'_>], outputs: &[Io<'_>], weights: &[onnx::TensorProto], nodes: &[&str]) -> Vec<u8> {
     model_of_opset(18, inputs, outputs, weights, nodes)
 }
@@ -71,6 +71,7 @@ pub(crate) fn model_of_opset(
     weights: &[onnx::TensorProto],
     nodes: &[&str],
 ) -> Vec<u8> {
+    let input = |word: &&str| if *word == "_" { String::new() } else { word.to_string() };
     let node = |text: &&str| {
         let words: Vec<&str> = text.split_whitespace().collect();
         let attribute = |(name, value): (&str, &str)| {
@@ -89,6 +90,10 @@ pub(crate) fn model_of_opset(
                     attribute.s = Some(rest.to_string());
                     onnx::AttributeType::STRING
                 }
+                "@" => {
+                    attribute.strings = rest.split(',').map(ToString::to_string).collect();
+                    onnx::AttributeType::STRINGS
+                }
                 _ => {
                     attribute.ints = value.split(',').map(|int| int.parse().unwrap()).collect();
                     onnx::AttributeType::INTS
@@ -100,7 +105,7 @@ pub(crate) fn model_of_opset(
             name: Some(words[0].to_string()),
             output: vec![words[0].to_string()],
             op_type: Some(words[2].to_string()),
-            input: words[3..].iter().filter(|word| !word.contains('=')).map(ToString::to_string).collect(),
+            input: words[3..].iter().filter(|word| !word.contains('=')).map(input).collect(),
             attribute: words[3..].iter().filter_map(|word| word.split_once('=')).map(attribute).collect(),
             ..Default::default()
         }
