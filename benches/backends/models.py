@@ -31,7 +31,7 @@ class Builder:
 
     def weight(self, values):
         name = f"w{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        self.weights.append(numpy_helper.from_array(np.asarray(values, order="C"), name))
         return name
 
     def random(self, *shape, fan_in):
@@ -72,25 +72,25 @@ class Builder:
     def norm(self, x, n):
         return self.add("LayerNormalization", x, self.weight(np.ones(n, np.float32)), self.weight(np.zeros(n, np.float32)), axis=-1)
 
-    def save(self, folder, inputs, outputs):
+    def graph(self, inputs, outputs):
+        """The graph of all nodes. Inputs and outputs have a shape, of floats, or an element type and a shape; outputs get names too."""
         rename = {old: new for old, (new, _) in outputs.items()}
         for node in self.nodes:
             for names in (node.input, node.output):
                 for i, name in enumerate(names):
                     names[i] = rename.get(name, name)
-        value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        graph = helper.make_graph(
-            self.nodes,
-            self.name,
-            [value(name, shape) for name, shape in inputs.items()],
-            [value(name, shape) for name, shape in outputs.values()],
-            self.weights,
-        )
+        typed = lambda name, of: helper.make_tensor_value_info(name, *(of if isinstance(of, tuple) else (TensorProto.FLOAT, of)))
+        inputs = [typed(name, of) for name, of in inputs.items()]
+        return helper.make_graph(self.nodes, self.name, inputs, [typed(name, of) for name, of in outputs.values()], self.weights)
+
+    def save(self, folder, inputs, outputs):
+        """Writes a model with the inputs and outputs of `graph`, and returns its path."""
+        graph = self.graph(inputs, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="limen")
         onnx.checker.check_model(model)
         path = folder / f"{self.name}.onnx"
         onnx.save(model, path)
-        print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, {len(self.nodes)} nodes")
+        return path
 
 
 def mlp(folder):
@@ -98,7 +98,7 @@ def mlp(folder):
     x = b.gemm("x", 64, 256, "relu")
     x = b.gemm(x, 256, 256, "relu")
     y = b.gemm(x, 256, 10)
-    b.save(folder, {"x": ["batch", 64]}, {y: ("y", ["batch", 10])})
+    return b.save(folder, {"x": ["batch", 64]}, {y: ("y", ["batch", 10])})
 
 
 def smallcnn(folder):
@@ -107,7 +107,7 @@ def smallcnn(folder):
     x = b.conv(x, 8, 16, stride=2, act="relu")
     x = b.conv(x, 16, 16, stride=2, act="relu")
     y = b.gemm(b.add("Flatten", x), 16 * 7 * 7, 10)
-    b.save(folder, {"x": ["batch", 1, 28, 28]}, {y: ("y", ["batch", 10])})
+    return b.save(folder, {"x": ["batch", 1, 28, 28]}, {y: ("y", ["batch", 10])})
 
 
 def head(b, x, channels, classes):
@@ -126,7 +126,7 @@ def mobilenet_v2(folder):
             h = b.conv(h, hidden, out, k=1)
             x, inp = (b.add("Add", x, h) if step == 1 and inp == out else h), out
     y = head(b, b.conv(x, 320, 1280, k=1, act="relu6"), 1280, 1000)
-    b.save(folder, {"x": ["batch", 3, 224, 224]}, {y: ("y", ["batch", 1000])})
+    return b.save(folder, {"x": ["batch", 3, 224, 224]}, {y: ("y", ["batch", 1000])})
 
 
 def resnet18(folder):
@@ -139,7 +139,7 @@ def resnet18(folder):
             short = x if step == 1 and inp == out else b.conv(x, inp, out, k=1, stride=step)
             x, inp = b.add("Relu", b.add("Add", h, short)), out
     y = head(b, x, 512, 1000)
-    b.save(folder, {"x": ["batch", 3, 224, 224]}, {y: ("y", ["batch", 1000])})
+    return b.save(folder, {"x": ["batch", 3, 224, 224]}, {y: ("y", ["batch", 1000])})
 
 
 def yolo_like(folder):
@@ -168,7 +168,7 @@ def yolo_like(folder):
         cells = (side // stride) ** 2
         heads.append(b.add("Transpose", b.add("Reshape", x, b.ints(0, 24, cells)), perm=[0, 2, 1]))
     y = b.add("Sigmoid", b.add("Concat", *heads, axis=1))
-    b.save(folder, {"x": ["batch", 3, side, side]}, {y: ("y", ["batch", 2100, 24])})
+    return b.save(folder, {"x": ["batch", 3, side, side]}, {y: ("y", ["batch", 2100, 24])})
 
 
 def former(folder):
@@ -190,7 +190,7 @@ def former(folder):
         h = b.add("Mul", b.add("Mul", h, b.add("Add", e, b.weight(np.float32(1)))), b.weight(np.float32(0.5)))
         x = b.add("Add", x, b.matmul(h, 4 * width, width))
     y = b.matmul(b.add("ReduceMean", b.norm(x, width), axes=[1], keepdims=0), width, 16)
-    b.save(folder, {"x": ["batch", tokens, width]}, {y: ("y", ["batch", 16])})
+    return b.save(folder, {"x": ["batch", tokens, width]}, {y: ("y", ["batch", 16])})
 
 
 def stream_gru(folder):
@@ -203,15 +203,16 @@ def stream_gru(folder):
     steps, state = b.add("GRU", x, w, r, bias, "", "state", outputs=2, hidden_size=hidden, linear_before_reset=1)
     y = b.add("Squeeze", steps, b.ints(0, 1))
     y = b.gemm(y, hidden, 8)
-    b.save(folder, {"x": ["batch", 1, features], "state": [1, "batch", hidden]},
-           {y: ("y", ["batch", 8]), state: ("next_state", [1, "batch", hidden])})
+    return b.save(folder, {"x": ["batch", 1, features], "state": [1, "batch", hidden]},
+                  {y: ("y", ["batch", 8]), state: ("next_state", [1, "batch", hidden])})
 
 
 def main():
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     folder.mkdir(parents=True, exist_ok=True)
     for make in (mlp, smallcnn, mobilenet_v2, resnet18, yolo_like, former, stream_gru):
-        make(folder)
+        path = make(folder)
+        print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
