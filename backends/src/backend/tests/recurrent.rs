@@ -5,10 +5,14 @@ use super::*;
 on_every_runtime! {
     recurrent_models_remember_nothing_between_calls
     recurrent_operators_deviate_only_where_a_runtime_says
+    the_batch_of_a_recurrent_operator_may_have_no_length_yet
 }
 
 /// Two streams of three steps.
 const STREAMS: [[f32; 3]; 2] = [[1.0, 2.0, 3.0], [-1.0, 0.0, 1.0]];
+
+/// What an LSTM makes of them, as below.
+const LSTM: [[f32; 3]; 2] = [[0.17427, 0.511985, 0.788972], [-0.0652085, -0.0523366, 0.120956]];
 
 /// A model with one hidden unit, all weights of which are 0.5 and 0.7: `y = LSTM x w r clip=~0.3`. `lengths` says 2 of 3 steps.
 fn steps(op: &str, node: &str) -> Vec<u8> {
@@ -52,10 +56,24 @@ fn recurrent_models_remember_nothing_between_calls<R: Runtime>() {
     assert!(ran.contains(&"LSTM") && ran.contains(&"GRU"), "{ran:?}");
 }
 
+/// Without a first state, which would have the length.
+fn the_batch_of_a_recurrent_operator_may_have_no_length_yet<R: Runtime>() {
+    let of = |name, value| floats(name, &[1, 4, 1], &[value; 4]);
+    let (x, y) = (("x", D::FLOAT, &["n", "3", "1"][..]), ("y", D::FLOAT, &["n", "3", "1", "1"][..]));
+    let nodes = ["a = Transpose x perm=1,0,2", "b = LSTM a w r hidden_size==1", "y = Transpose b perm=2,0,1,3"];
+    let prepared = prepare_bytes::<R>(model(&[x], &[y], &[of("w", 0.5), of("r", 0.7)], &nodes), &[]).unwrap();
+    let mut session = prepared.session(2).unwrap();
+    let items = [&STREAMS.concat()[..], &STREAMS[0], &STREAMS[1]].map(<[f32]>::to_vec);
+    let found = answers(&items, |x| numbers(&mut session, &[3, 1], x, 3).unwrap());
+    for (found, expected) in [(&found[0], LSTM.concat()), (&found[1], LSTM[0].to_vec()), (&found[2], LSTM[1].to_vec())]
+    {
+        assert!(std::iter::zip(found, &expected).all(|(y, expected)| (y - expected).abs() < 1e-5), "{found:?}");
+    }
+}
+
 /// Expected are the numbers of ONNX Runtime 1.32 in Python. A runtime gives them, or refuses the model, or lists the operator as a
 /// deviation; what it lists is really otherwise.
 fn recurrent_operators_deviate_only_where_a_runtime_says<R: Runtime>() {
-    const LSTM: [[f32; 3]; 2] = [[0.17427, 0.511985, 0.788972], [-0.0652085, -0.0523366, 0.120956]];
     const GRU: [[f32; 3]; 2] = [[0.174468, 0.327533, 0.419028], [-0.287649, -0.179089, 0.0575494]];
     let short = |[first, second]: [[f32; 3]; 2]| [[first[0], first[1], 0.0], [second[0], second[1], 0.0]];
     for (op, node, expected) in [
