@@ -3,6 +3,7 @@
 //! `LIMEN_FUZZ=1000` runs a thousand times as many cases, `LIMEN_FUZZ_FIRST=7` begins with another seed (`.ci/fuzz` sets both).
 //! A failure names its seed.
 
+pub mod files;
 pub mod models;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -204,8 +205,26 @@ pub fn pick<'a, T>(rng: &mut fastrand::Rng, from: &'a [T]) -> &'a T {
     &from[rng.usize(..from.len())]
 }
 
-/// Damages bytes: flips, overwrites, truncates, removes, repeats, inserts.
+/// Damages bytes: flips and overwrites; or truncates, removes, repeats and inserts too.
 pub fn damage(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
+    if rng.bool() { overwrite(rng, bytes) } else { rearrange(rng, bytes) }
+}
+
+/// Overwrites some bytes. The others stay where headers say that they are, so a reader gets further.
+fn overwrite(rng: &mut fastrand::Rng, bytes: &mut [u8]) {
+    for _ in 0..=rng.usize(..4) {
+        let Some(last) = bytes.len().checked_sub(1) else { return };
+        // Headers are at the beginning.
+        let at = if rng.bool() { rng.usize(..=last) } else { rng.usize(..=last.min(255)) };
+        bytes[at] = match rng.u8(..3) {
+            0 => bytes[at] ^ 1 << rng.u8(..8),
+            1 => rng.u8(b'0'..=b'9'),
+            _ => rng.u8(..),
+        };
+    }
+}
+
+fn rearrange(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
     for _ in 0..=rng.usize(..4) {
         let length = bytes.len();
         let at = rng.usize(..=length.saturating_sub(1));

@@ -21,10 +21,14 @@ pub(crate) fn folder() -> &'static Path {
 /// Simulates a graph whose source reads the bytes to their end. Returns if the graph is refused.
 pub(crate) fn read(config: &str, file: &str, bytes: &[u8]) {
     std::fs::write(folder().join(file), bytes).expect("a file");
-    let text = format!(
+    run(&format!(
         "version: 1\nnodes:\n  r: {{ {config}, on_error: skip }}\n  z: {{ kind: 'null', from: r }}\nrun: {{ max_memory: 256MiB }}\n"
-    );
-    let mut spec = Spec::from_text(&text, "graph.yaml").expect("the graph is a graph");
+    ));
+}
+
+/// Simulates a graph whose files are in the folder. Returns if it is refused.
+pub(crate) fn run(text: &str) {
+    let mut spec = Spec::from_text(text, "graph.yaml").expect("the graph is a graph");
     spec.folders.graph = folder().to_path_buf();
     let Ok(plan) = Plan::new(spec, &limen_tests::registry()) else { return };
     let Ok(simulation) = plan.wire().and_then(|wired| wired.simulate(1)) else { return };
