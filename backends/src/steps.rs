@@ -13,9 +13,9 @@ pub(crate) struct Record {
     pub(crate) steps: BTreeMap<String, Value>,
     /// The SHA-256 of the model's file, under the empty name, and of each file of weights.
     pub(crate) sums: BTreeMap<String, String>,
-    /// The checksum of what was recorded of the model, if anything.
+    /// The checksums of what was recorded of the model, by the config field that names it.
     #[serde(default)]
-    pub(crate) case: Option<String>,
+    pub(crate) recorded: BTreeMap<String, String>,
 }
 
 impl Record {
@@ -139,21 +139,23 @@ impl Steps {
         &self,
         sums: BTreeMap<String, String>,
         size: u64,
-        recorded: Option<String>,
+        recorded: BTreeMap<String, String>,
     ) -> Result<(), &'static str> {
         match &self.mode {
             Mode::Here => Ok(()),
             Mode::Recording(record, report) => {
                 let mut record = record.borrow_mut();
-                (record.sums, record.case) = (sums, recorded);
+                (record.sums, record.recorded) = (sums, recorded);
                 drop(record);
                 report(TrialProgress::Size(size));
                 Ok(())
             }
             Mode::Replaying(record) => {
                 let check = |same: bool, field| if same { Ok(()) } else { Err(field) };
-                let same =
-                    check(record.sums == sums, "model").and_then(|()| check(record.case == recorded, "verify.case"));
+                let mut fields = [VERIFY_CASE, TRIAL].into_iter();
+                let same = check(record.sums == sums, "model").and_then(|()| {
+                    fields.try_for_each(|field| check(record.recorded.get(field) == recorded.get(field), field))
+                });
                 self.changed.set(self.changed.get() || same.is_err());
                 same
             }
@@ -167,6 +169,10 @@ impl Steps {
 
 const FAILED: &str = "failed";
 
+/// The config fields that name what was recorded of a model.
+pub(crate) const VERIFY_CASE: &str = "verify.case";
+pub(crate) const TRIAL: &str = "trial";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,20 +185,29 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/");
         let artifact = Artifact::open(format!("{folder}digits.onnx").as_ref()).unwrap();
         let case = Case::read(format!("{folder}verify.npz").as_ref()).unwrap();
+        let other = case.clone().perturbed("logits");
+        let sums = |case: Option<&Case>, trial: Option<&Case>| -> BTreeMap<String, String> {
+            let both = [(VERIFY_CASE, case), (TRIAL, trial)].into_iter();
+            both.filter_map(|(field, case)| Some((field.to_string(), case?.digest()))).collect()
+        };
         let tried = Steps::recording(Vec::new(), |_| ());
-        tried.check_files(artifact.outline.sums(), 1, Some(case.digest())).unwrap();
+        tried.check_files(artifact.outline.sums(), 1, sums(Some(&case), Some(&case))).unwrap();
         let record = tried.into_record();
 
-        let other_model = Arc::new(Outline { sha256: "0".repeat(64), ..Outline::clone(&artifact.outline) });
-        let other_case = case.clone().perturbed("logits");
-        for (outline, case, changed) in [
-            (&artifact.outline, Some(&case), None),
-            (&other_model, Some(&case), Some("model")),
-            (&artifact.outline, Some(&other_case), Some("verify.case")),
-            (&artifact.outline, None, Some("verify.case")),
+        let mut other_model = Outline::clone(&artifact.outline);
+        other_model.sha256 = "0".repeat(64);
+        let other_model = Arc::new(other_model);
+        for (outline, recorded, changed) in [
+            (&artifact.outline, sums(Some(&case), Some(&case)), None),
+            (&other_model, sums(Some(&case), Some(&case)), Some("model")),
+            (&artifact.outline, sums(Some(&other), Some(&case)), Some("verify.case")),
+            (&artifact.outline, sums(None, Some(&case)), Some("verify.case")),
+            (&artifact.outline, sums(Some(&case), Some(&other)), Some("trial")),
+            (&artifact.outline, sums(Some(&case), None), Some("trial")),
+            (&artifact.outline, sums(Some(&other), Some(&other)), Some("verify.case")),
         ] {
             let steps = Steps::replaying(record.clone(), Vec::new());
-            assert_eq!(steps.check_files(outline.sums(), 1, case.map(Case::digest)).err(), changed);
+            assert_eq!(steps.check_files(outline.sums(), 1, recorded).err(), changed);
             assert_eq!(steps.is_changed(), changed.is_some());
         }
     }

@@ -42,9 +42,13 @@ pub(crate) fn choose(
         // The files were read already; this registers them, so that no node of the graph may write to them.
         let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
     }
-    if let Err(key) = steps.check_files(outline.sums(), size, recorded.digest()) {
-        let case = config.verify.as_ref().and_then(|verify| verify.case.as_deref());
-        let file = if key == "model" { model } else { case.or(config.trial_file()).unwrap_or_default() };
+    if let Err(key) = steps.check_files(outline.sums(), size, recorded.sums()) {
+        let file = match key {
+            "model" => Some(model),
+            "trial" => config.trial_file(),
+            _ => config.verify.as_ref().and_then(|verify| verify.case.as_deref()),
+        };
+        let file = file.unwrap_or_default();
         errors
             .at(key, format!("`{file}` changed while the model was tried"))
             .help("start again when no other process writes to it");

@@ -3,6 +3,7 @@
 use super::constant::ConstantConfig;
 use crate::backend::MockConfig;
 use crate::base::refuse_remote;
+use crate::steps::{TRIAL, VERIFY_CASE};
 use crate::verify::{Case, CaseError, Tolerance};
 use limen::backend::Requirements;
 use limen::files::FileError;
@@ -239,11 +240,11 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Returns a checksum of all arrays, if there are any.
-    pub(crate) fn digest(&self) -> Option<String> {
-        let case = self.case.as_ref().map(|(case, _)| case);
-        let sums: Vec<String> = case.into_iter().chain(&self.trial).map(Case::digest).collect();
-        (!sums.is_empty()).then(|| sums.join(" "))
+    /// Returns the checksum of the arrays of each, by the config field that names it.
+    pub(crate) fn sums(&self) -> BTreeMap<String, String> {
+        let case = self.case.as_ref().map(|(case, _)| (VERIFY_CASE, case));
+        let trial = self.trial.as_ref().map(|trial| (TRIAL, trial));
+        case.into_iter().chain(trial).map(|(field, case)| (field.to_string(), case.digest())).collect()
     }
 
     /// Returns the case on whose first item the model is tried.

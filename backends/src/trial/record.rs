@@ -47,7 +47,7 @@ impl RecordPlace {
         recorded: &Recorded,
     ) -> cache::Key {
         let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum()];
-        parts.extend(recorded.digest());
+        parts.extend(recorded.sums().into_iter().map(|(field, sum)| format!("{field} {sum}")));
         let asked = all_runtimes(options).into_iter().filter(|candidate| config.asks(candidate.choice));
         parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
